@@ -1,0 +1,77 @@
+//! Where a row is read: [`Backend::fetch`].
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::key::Key;
+use crate::words::BackendOutcome;
+
+/// What a backend holds under a key, ready to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// The body.
+    pub body: Bytes,
+    /// What the body is.
+    pub content_type: ContentType,
+}
+
+/// Media type of a [`Value`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentType {
+    /// A row as a JSON object.
+    Json,
+    /// The bytes of a single column named `value`.
+    OctetStream,
+}
+
+impl ContentType {
+    /// As HTTP writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::OctetStream => "application/octet-stream",
+        }
+    }
+}
+
+/// Why a backend gave no answer. None of these is ever an absence.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum BackendError {
+    /// No answer within `backend.timeout`.
+    #[error("the backend gave no answer within {0:?}")]
+    Timeout(std::time::Duration),
+    /// Not reachable, or it refused the connection.
+    #[error("the backend can't be reached: {0}")]
+    Unavailable(String),
+    /// It answered, but not with a row that can be used: the query does not fit, a column can't be rendered.
+    #[error("the backend's answer can't be used: {0}")]
+    Invalid(String),
+}
+
+impl BackendError {
+    /// The word that metrics use.
+    #[must_use]
+    pub const fn outcome(&self) -> BackendOutcome {
+        match self {
+            Self::Timeout(_) => BackendOutcome::Timeout,
+            Self::Unavailable(_) => BackendOutcome::Unavailable,
+            Self::Invalid(_) => BackendOutcome::Invalid,
+        }
+    }
+}
+
+/// The system of record.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// Reads the row of `key`: `Ok(None)` only where the backend itself said that there is none.
+    ///
+    /// Ends within the backend's own timeout. Dropping the future abandons the call.
+    ///
+    /// # Errors
+    /// [`BackendError`]; a failure is never an absence.
+    async fn fetch(&self, key: &Key) -> Result<Option<Value>, BackendError>;
+
+    /// Identifies what `fetch` reads and how, so that values cached under another query are not taken for this one's.
+    fn fingerprint(&self) -> u64;
+}

@@ -1,0 +1,119 @@
+//! What is remembered of answers: [`SharedCache`] (Redis, or one in this process) and the in-process hot tier.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::backend::Value;
+use crate::key::Key;
+
+/// What a `get` found under a key, after checking fingerprint and log identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// Nothing that can be used: no entry, one of another query, an absence of another log, or bytes that can't be decoded.
+    Nothing,
+    /// The value of the key.
+    Value(Value),
+    /// The backend said that there is no such row.
+    Absence,
+    /// A marker of an announce or a tombstone of a drop: the truth is at the backend.
+    Mark(Mark),
+}
+
+/// A note that outranks whatever a load under way wants to store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// The key was announced; its row may become visible at any moment.
+    Announced,
+    /// The row was changed or removed.
+    Dropped,
+}
+
+/// The entry as it was when it was read: what a later put compares against. Opaque to everyone but the cache that made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    /// The connection (and so the log identity) it was read under; a put under another one stores nothing.
+    pub(crate) epoch: u64,
+    /// The first bytes of the entry, its token among them; `None` where there was no entry.
+    pub(crate) head: Option<Vec<u8>>,
+}
+
+/// Result of a `get`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// What can be used of it.
+    pub entry: Entry,
+    /// For the put that may follow.
+    pub stamp: Stamp,
+}
+
+/// Whether a put took effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// It did.
+    Yes,
+    /// The entry had changed since it was read, or the cache's rules forbid it: nothing was stored, and that is right.
+    No,
+}
+
+/// Why a shared cache did not answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CacheError {
+    /// No answer in time.
+    #[error("Redis gave no answer within {0:?}")]
+    Timeout(Duration),
+    /// Not connected, or the breaker is open.
+    #[error("Redis can't be reached: {0}")]
+    Unavailable(String),
+    /// It refused the command.
+    #[error("Redis refused: {0}")]
+    Refused(String),
+}
+
+/// Health of a shared cache, for `/status`.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct CacheStatus {
+    /// `redis` or `memory`.
+    pub kind: &'static str,
+    /// Whether commands are being answered.
+    pub reachable: bool,
+    /// What an operator should mend, such as an eviction policy that takes markers.
+    pub warning: Option<String>,
+}
+
+/// The cache that instances share, seen by one keyspace.
+///
+/// Nothing ever deletes an entry: a put compares, a mark overwrites, everything expires.
+#[async_trait]
+pub trait SharedCache: Send + Sync {
+    /// Reads the entry of `key`.
+    ///
+    /// # Errors
+    /// [`CacheError`]: the caller goes on to the backend and stores nothing here.
+    async fn get(&self, key: &Key) -> Result<Seen, CacheError>;
+
+    /// Stores `value` for `ttl` if the entry is still what `seen` was (compare-and-set).
+    ///
+    /// # Errors
+    /// [`CacheError`].
+    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError>;
+
+    /// Stores an absence for `ttl` if there is no entry at all (`SET NX`), under the log identity that `seen` was read under.
+    ///
+    /// # Errors
+    /// [`CacheError`].
+    async fn put_absence(&self, key: &Key, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError>;
+
+    /// Overwrites whatever is there with a mark that lives for `life`.
+    ///
+    /// # Errors
+    /// [`CacheError`]: the mark may or may not be there.
+    async fn put_mark(&self, key: &Key, mark: Mark, life: Duration) -> Result<(), CacheError>;
+
+    /// Changes each time the connection was made anew: marks that must still live have to be set again then.
+    fn epochs(&self) -> watch::Receiver<u64>;
+
+    /// Health, for `/status`.
+    fn status(&self) -> CacheStatus;
+}

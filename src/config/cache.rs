@@ -1,0 +1,43 @@
+//! `[keyspaces.NAME.cache]`
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::units;
+
+/// Lifetimes and sizes of cached answers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheConfig {
+    /// Lifetime of a value in the shared cache. Default 30 min.
+    #[serde(deserialize_with = "units::duration")]
+    pub ttl: Duration,
+    /// Lifetime of an absence, never longer than `max_staleness`. Default 5 min.
+    #[serde(deserialize_with = "units::duration")]
+    pub absent_ttl: Duration,
+    /// Each lifetime is spread by this share around its mean, 0 to 1. Default 0.1.
+    pub jitter: f64,
+    /// Bound of the in-process tier in bytes. Default 64 MiB.
+    #[serde(deserialize_with = "units::size")]
+    pub hot_capacity: u64,
+    /// Lifetime in the in-process tier. Default 10 s.
+    #[serde(deserialize_with = "units::duration")]
+    pub hot_ttl: Duration,
+    /// Larger values are answered but not cached. Default 1 MiB.
+    #[serde(deserialize_with = "units::size")]
+    pub max_value_bytes: u64,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(30 * 60),
+            absent_ttl: Duration::from_secs(5 * 60),
+            jitter: 0.1,
+            hot_capacity: 64 << 20,
+            hot_ttl: Duration::from_secs(10),
+            max_value_bytes: 1 << 20,
+        }
+    }
+}

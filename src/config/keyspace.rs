@@ -1,0 +1,91 @@
+//! `[keyspaces.NAME]`
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{BackendConfig, CacheConfig, FilterConfig, RebuildConfig, SourceConfig, units};
+use crate::key::KeyForm;
+
+/// A named set of keys guarded together.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KeyspaceConfig {
+    /// The canonical form of the keys. Default: from the column's type, where the driver tells it.
+    pub key: Option<KeyForm>,
+    /// Whether the filter answers or is only compared. Default `enforce`.
+    pub enforcement: Enforcement,
+    /// What the promise rests on. Default `rebuilt`.
+    pub freshness: Freshness,
+    /// Age at which the filter stops rejecting. `rebuilt`: counted from the start of the last scan. Default 10 min.
+    #[serde(deserialize_with = "units::duration")]
+    pub max_staleness: Duration,
+    /// Longest time from sending an announce to its row being visible on backend and source, replicas' lag included. Default 30 s.
+    #[serde(deserialize_with = "units::duration")]
+    pub commit_window: Duration,
+    /// Budget of a whole lookup, its fills included. Default 300 ms.
+    #[serde(deserialize_with = "units::duration")]
+    pub deadline: Duration,
+    /// The Bloom filter.
+    pub filter: FilterConfig,
+    /// Lifetimes and sizes of cached answers.
+    pub cache: CacheConfig,
+    /// Where a row is read.
+    pub backend: BackendConfig,
+    /// Where the keys come from.
+    pub source: SourceConfig,
+    /// When the filter is built anew, and what a build must pass.
+    pub rebuild: RebuildConfig,
+}
+
+impl Default for KeyspaceConfig {
+    fn default() -> Self {
+        Self {
+            key: None,
+            enforcement: Enforcement::Enforce,
+            freshness: Freshness::Rebuilt,
+            max_staleness: Duration::from_secs(600),
+            commit_window: Duration::from_secs(30),
+            deadline: Duration::from_millis(300),
+            filter: FilterConfig::default(),
+            cache: CacheConfig::default(),
+            backend: BackendConfig::default(),
+            source: SourceConfig::default(),
+            rebuild: RebuildConfig::default(),
+        }
+    }
+}
+
+/// Whether the filter answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Enforcement {
+    /// It answers 404.
+    Enforce,
+    /// It is only compared.
+    Shadow,
+}
+
+/// What the promise "absent means absent" rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Freshness {
+    /// Every writer announces its keys before it commits.
+    Announced,
+    /// The key set is scanned again within `max_staleness`.
+    Rebuilt,
+    /// The key set does not change.
+    Static,
+}
+
+impl Freshness {
+    /// The spelling used in configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Announced => "announced",
+            Self::Rebuilt => "rebuilt",
+            Self::Static => "static",
+        }
+    }
+}

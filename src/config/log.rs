@@ -1,0 +1,31 @@
+//! `[log]`
+
+use serde::Deserialize;
+
+/// What is logged, and how.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,bloomguard::guard=debug`. Default `info`.
+    pub level: String,
+    /// Default: text on a terminal, JSON otherwise.
+    pub format: LogFormat,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "info".into(), format: LogFormat::Auto }
+    }
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Text on a terminal, JSON otherwise.
+    Auto,
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}

@@ -1,0 +1,39 @@
+//! `[keyspaces.NAME.rebuild]`
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::units;
+
+/// When the filter is built anew, and what a build must pass.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RebuildConfig {
+    /// Cron expression of 5 fields, or 6 with seconds first; UTC. Default `0 2 * * *`.
+    pub schedule: String,
+    /// Each scheduled build starts this much later at most, at random. Default 5 min.
+    #[serde(deserialize_with = "units::duration")]
+    pub jitter: Duration,
+    /// Whether a filter is built at start. Default on.
+    pub on_start: bool,
+    /// Fewest keys a build may find, as a share of the last count, else of `expected_keys`; 0 to 1. Default 0.9.
+    pub min_keys_ratio: f64,
+    /// Deletes since the last scan, as a share of its keys, at which a build starts; 0 to 1. Default 0.1.
+    pub max_deleted_ratio: f64,
+    /// Pace of a scan; 0 = as fast as the source gives. Default 0.
+    pub max_keys_per_second: u64,
+}
+
+impl Default for RebuildConfig {
+    fn default() -> Self {
+        Self {
+            schedule: "0 2 * * *".into(),
+            jitter: Duration::from_secs(300),
+            on_start: true,
+            min_keys_ratio: 0.9,
+            max_deleted_ratio: 0.1,
+            max_keys_per_second: 0,
+        }
+    }
+}

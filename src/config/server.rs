@@ -1,0 +1,72 @@
+//! `[server]`
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::units;
+
+/// Listeners and limits of the process.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// The data listener, `host:port` or `unix:/path`. Default `127.0.0.1:4040`.
+    pub listen: String,
+    /// Mode of the data listener's Unix socket, octal. Default `0660`.
+    pub unix_mode: String,
+    /// The telemetry listener. Default `0.0.0.0:4041`.
+    pub telemetry_listen: String,
+    /// The admin listener. Default `127.0.0.1:4042`.
+    pub admin_listen: String,
+    /// Worker threads; 0 = what the cgroup allows, at most 4. Default 0.
+    pub workers: usize,
+    /// Open connections a listener holds; further ones wait in the accept queue. Default 10,000.
+    pub max_connections: usize,
+    /// Longest key in bytes, after percent-decoding. Default 1024.
+    pub max_key_bytes: usize,
+    /// Longest request body in bytes. Default 16 MiB.
+    #[serde(deserialize_with = "units::size")]
+    pub max_body_bytes: u64,
+    /// How long requests in flight may go on after SIGTERM. Default 25 s.
+    #[serde(deserialize_with = "units::duration")]
+    pub drain_timeout: Duration,
+    /// How long a client may take to send a request's headers. Default 10 s.
+    #[serde(deserialize_with = "units::duration")]
+    pub header_timeout: Duration,
+    /// Where journals are kept. Default `data`.
+    pub data_dir: PathBuf,
+    /// Whether `Cache-Control: no-cache` bypasses filter and caches. Default off.
+    pub honor_no_cache: bool,
+    /// Whether answers carry `Cache-Status` (RFC 9211). Default on.
+    pub cache_status: bool,
+    /// Allows a data listener off loopback without a token. Default off.
+    pub allow_unauthenticated: bool,
+    /// File that holds the bearer token that the data listener demands. Default none.
+    pub token_file: Option<PathBuf>,
+    /// File that holds the bearer token that the admin listener demands instead of a loopback `Host`. Default none.
+    pub admin_token_file: Option<PathBuf>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:4040".into(),
+            unix_mode: "0660".into(),
+            telemetry_listen: "0.0.0.0:4041".into(),
+            admin_listen: "127.0.0.1:4042".into(),
+            workers: 0,
+            max_connections: 10_000,
+            max_key_bytes: 1024,
+            max_body_bytes: 16 << 20,
+            drain_timeout: Duration::from_secs(25),
+            header_timeout: Duration::from_secs(10),
+            data_dir: "data".into(),
+            honor_no_cache: false,
+            cache_status: true,
+            allow_unauthenticated: false,
+            token_file: None,
+            admin_token_file: None,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Why the guard gave no answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::BackendError;
+use crate::cache::CacheError;
+use crate::words::ShedReason;
+
+/// Why a lookup has no answer. Every one of them is a 503, none is ever a 404.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LookupError {
+    /// The lookup's deadline passed.
+    #[error("no answer within the deadline of {0:?}")]
+    Deadline(Duration),
+    /// Too many lookups wait for the backend already.
+    #[error("shed ({0}): the backend is at its cap")]
+    Shed(ShedReason),
+    /// The backend failed.
+    #[error(transparent)]
+    Backend(#[from] Arc<BackendError>),
+    /// The task that loaded the key ended without an answer, as at shutdown.
+    #[error("the load of the key was cancelled")]
+    Cancelled,
+}
+
+/// Why an announce was not acknowledged: don't commit, or try again.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AnnounceError {
+    /// The key's hash could not be written to the journal.
+    #[error("the announce could not be written to the journal: {0}")]
+    Journal(String),
+    /// The marker could not be set in the shared cache.
+    #[error("the announce's marker could not be set: {0}")]
+    Marker(#[from] CacheError),
+    /// More announces within their window than are held.
+    #[error("{0} announces are within their commit window already, which is as many as are held")]
+    Full(usize),
+}
+
+/// Why a drop was not acknowledged.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DropError {
+    /// The tombstone could not be set in the shared cache.
+    #[error("the tombstone could not be set: {0}")]
+    Tombstone(#[from] CacheError),
+    /// More drops within their window than are held.
+    #[error("{0} drops are within their window already, which is as many as are held")]
+    Full(usize),
+}

@@ -1,0 +1,73 @@
+//! What a lookup ends with: one type that becomes status, headers and metrics.
+
+use crate::backend::Value;
+use crate::words::{LookupResult, Source, State, Verdict};
+
+use super::error::LookupError;
+
+/// What the filter said of a key at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Probe {
+    /// The raw verdict of the filter; `maybe` while there is none.
+    pub verdict: Verdict,
+    /// State of the keyspace at that moment.
+    pub state: State,
+    /// The generation that was asked; 0 while there is none.
+    pub generation: u64,
+}
+
+impl Probe {
+    /// The effective verdict: only an enforcing keyspace rejects.
+    #[must_use]
+    pub fn effective(&self) -> Verdict {
+        if self.state == State::Enforcing { self.verdict } else { Verdict::Maybe }
+    }
+}
+
+/// An answer and who gave it. `value: None` is an absence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The value; `None`: the key is absent.
+    pub value: Option<Value>,
+    /// Who answered.
+    pub source: Source,
+}
+
+/// A finished lookup.
+#[derive(Debug, Clone)]
+pub struct Lookup {
+    /// What the filter said.
+    pub probe: Probe,
+    /// The answer, or why there is none.
+    pub answer: Result<Answer, LookupError>,
+}
+
+impl Lookup {
+    /// The word that metrics use.
+    #[must_use]
+    pub fn result(&self) -> LookupResult {
+        match &self.answer {
+            Ok(Answer { value: Some(_), .. }) => LookupResult::Found,
+            Ok(Answer { value: None, .. }) => LookupResult::Absent,
+            Err(_) => LookupResult::Error,
+        }
+    }
+
+    /// Who answered; `none` where nobody could.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.answer.as_ref().map_or(Source::None, |a| a.source)
+    }
+}
+
+/// What a request asks of a lookup beyond its key.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LookupOptions {
+    /// Skip filter and every cache, refill them; still coalesced and capped.
+    pub bypass: bool,
+    /// The caller has seen a version that this instance can't show to have applied: answer as `maybe`, use no cached absence,
+    /// join no load begun earlier.
+    pub unapplied_version: bool,
+    /// Shortens the keyspace's deadline; never lengthens it.
+    pub timeout: Option<std::time::Duration>,
+}

@@ -1,0 +1,64 @@
+//! What `/status` says of a keyspace.
+
+use serde::Serialize;
+
+use crate::cache::CacheStatus;
+use crate::words::{RebuildOutcome, State};
+
+/// One keyspace, as `/status` shows it. Holds no database error text: the telemetry listener is open to the cluster.
+#[derive(Debug, Clone, Serialize)]
+pub struct KeyspaceStatus {
+    /// `cold`, `shadow`, `enforcing` or `degraded`.
+    pub state: State,
+    /// Why it is in that state.
+    pub reason: String,
+    /// Number of the filter in force; 0 = none.
+    pub generation: u64,
+    /// Keys in the filter, estimated from its fill.
+    pub items: u64,
+    /// Keys it was sized for.
+    pub capacity: u64,
+    /// items / capacity.
+    pub load_ratio: f64,
+    /// Share of bits that are set.
+    pub fill_ratio: f64,
+    /// Bits of the filter.
+    pub bits: u64,
+    /// Bytes of the filter.
+    pub bytes: u64,
+    /// False-positive rate asked for.
+    pub asked_fpr: f64,
+    /// False-positive rate that the present fill predicts.
+    pub estimated_fpr: f64,
+    /// FP / (FP + TN) since the swap; `None` before the first.
+    pub observed_fpr: Option<f64>,
+    /// Rows found although the filter had said absent, since the start.
+    pub false_negatives: u64,
+    /// Seconds since the swap.
+    pub age_seconds: Option<f64>,
+    /// Seconds since the start of the scan behind the filter in force.
+    pub freshness_lag_seconds: Option<f64>,
+    /// What the promise rests on, in words.
+    pub freshness: String,
+    /// Canonical form of the keys, once known.
+    pub key_form: Option<&'static str>,
+    /// The last rebuild.
+    pub last_rebuild: Option<LastRebuild>,
+    /// The shared cache.
+    pub cache: CacheStatus,
+    /// What an operator should mend.
+    pub warnings: Vec<String>,
+}
+
+/// How the last rebuild went.
+#[derive(Debug, Clone, Serialize)]
+pub struct LastRebuild {
+    /// How it ended.
+    pub outcome: RebuildOutcome,
+    /// Unix time of its end, seconds.
+    pub finished_unix: u64,
+    /// How long it took, seconds.
+    pub duration_seconds: f64,
+    /// Keys read.
+    pub keys: u64,
+}

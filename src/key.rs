@@ -1,0 +1,262 @@
+//! Keys in their canonical form, and the hash that is taken of them once.
+//!
+//! Keys from requests, announces and scans pass the same [`KeyForm`] before they are hashed, cached or bound, so `042` and `42`
+//! are one key of an integer column and can't miss each other in the filter.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128_with_secret;
+
+/// A key in canonical form: never empty.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(Bytes);
+
+impl Key {
+    /// The canonical bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The key as text, where it is valid UTF-8. Always `Some` for every form but `bytes`.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
+
+    /// Takes bytes that have passed [`KeyForm::canonical`] before, as read back from a journal.
+    #[must_use]
+    pub fn from_canonical(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.0.escape_ascii())
+    }
+}
+
+/// XXH3-128 of a canonical key under the keyspace secret. Valid for every generation of a keyspace's filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyHash(u128);
+
+impl KeyHash {
+    /// The 128 bits, as filters take them.
+    #[must_use]
+    pub const fn get(self) -> u128 {
+        self.0
+    }
+}
+
+/// The secret under which one keyspace's keys are hashed: fixed for all instances, never changed by a build.
+#[derive(Clone)]
+pub struct KeySecret([u8; KeySecret::LEN]);
+
+impl KeySecret {
+    /// Length in bytes: that of XXH3's own default secret.
+    pub const LEN: usize = 192;
+
+    /// Takes the bytes of an existing secret.
+    #[must_use]
+    pub const fn new(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// A fresh one from the operating system's randomness.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(std::array::from_fn(|_| rand::random()))
+    }
+
+    /// The bytes, to be stored where only instances of the same keyspace read them.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+
+    /// Hashes a canonical key.
+    #[must_use]
+    pub fn hash(&self, key: &Key) -> KeyHash {
+        KeyHash(xxh3_128_with_secret(key.as_bytes(), &self.0))
+    }
+}
+
+impl fmt::Debug for KeySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeySecret(redacted)")
+    }
+}
+
+/// How the keys of a keyspace are written, so that equal keys have equal bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyForm {
+    /// UTF-8, taken as it is; no Unicode normalisation.
+    Text,
+    /// A decimal integer from −2⁶³ to 2⁶⁴−1 without leading zeros or plus sign.
+    Integer,
+    /// A UUID: lower case, hyphenated, no braces.
+    Uuid,
+    /// UTF-8 in lower case, for case-insensitive columns.
+    TextCi,
+    /// Any bytes.
+    Bytes,
+}
+
+/// A key that has no canonical form in its keyspace.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// No bytes at all.
+    #[error("the key is empty")]
+    Empty,
+    /// Not valid UTF-8 where the form is text.
+    #[error("the key is not valid UTF-8, which key form \"{0}\" demands; use key = \"bytes\" for such keys")]
+    NotUtf8(KeyForm),
+    /// A zero byte, which no SQL text type can hold.
+    #[error("the key contains a zero byte, which key form \"{0}\" can't hold; use key = \"bytes\" for such keys")]
+    ZeroByte(KeyForm),
+    /// Not a decimal integer.
+    #[error("the key is not a decimal integer between -9223372036854775808 and 18446744073709551615, as key form \"integer\" demands")]
+    NotAnInteger,
+    /// Not a UUID.
+    #[error("the key is not a UUID, as key form \"uuid\" demands")]
+    NotAUuid,
+}
+
+impl KeyForm {
+    /// Brings raw bytes into this form.
+    ///
+    /// # Errors
+    /// [`KeyError`] where the bytes have no such form: such a key can't exist in this keyspace.
+    pub fn canonical(self, raw: &[u8]) -> Result<Key, KeyError> {
+        if raw.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        let bytes = match self {
+            Self::Bytes => Bytes::copy_from_slice(raw),
+            Self::Text => Bytes::copy_from_slice(self.text(raw)?.as_bytes()),
+            Self::TextCi => Bytes::from(self.text(raw)?.to_lowercase()),
+            Self::Integer => Bytes::from(canonical_integer(raw).ok_or(KeyError::NotAnInteger)?),
+            Self::Uuid => {
+                let uuid = uuid::Uuid::try_parse_ascii(raw).map_err(|_| KeyError::NotAUuid)?;
+                Bytes::from(uuid.hyphenated().to_string())
+            }
+        };
+        Ok(Key(bytes))
+    }
+
+    fn text(self, raw: &[u8]) -> Result<&str, KeyError> {
+        let text = std::str::from_utf8(raw).map_err(|_| KeyError::NotUtf8(self))?;
+        if text.contains('\0') {
+            return Err(KeyError::ZeroByte(self));
+        }
+        Ok(text)
+    }
+
+    /// The spelling used in configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Integer => "integer",
+            Self::Uuid => "uuid",
+            Self::TextCi => "text-ci",
+            Self::Bytes => "bytes",
+        }
+    }
+}
+
+impl fmt::Display for KeyForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Digits without leading zeros, `-0` as `0`; `None` where it is no integer or outside −2⁶³…2⁶⁴−1.
+fn canonical_integer(raw: &[u8]) -> Option<String> {
+    let (negative, digits) = match raw {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, raw),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let start = digits.iter().position(|d| *d != b'0').unwrap_or(digits.len() - 1);
+    let significant = std::str::from_utf8(&digits[start..]).ok()?;
+    let magnitude: i128 = if significant.len() > 20 { return None } else { significant.parse().ok()? };
+    let value = if negative { -magnitude } else { magnitude };
+    (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value).then(|| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(form: KeyForm, raw: &str) -> Result<String, KeyError> {
+        form.canonical(raw.as_bytes()).map(|k| k.as_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn integers_have_one_spelling() {
+        for (raw, canonical) in [("042", "42"), ("42", "42"), ("+42", "42"), ("-0", "0"), ("000", "0"), ("-007", "-7")] {
+            assert_eq!(form(KeyForm::Integer, raw).as_deref(), Ok(canonical), "{raw}");
+        }
+        assert_eq!(form(KeyForm::Integer, "18446744073709551615").as_deref(), Ok("18446744073709551615"));
+        assert_eq!(form(KeyForm::Integer, "-9223372036854775808").as_deref(), Ok("-9223372036854775808"));
+    }
+
+    #[test]
+    fn what_is_no_integer_is_refused() {
+        for raw in [
+            "1; DROP TABLE users",
+            "../../admin",
+            "4 2",
+            " 42",
+            "0x2a",
+            "1e3",
+            "-",
+            "+",
+            "18446744073709551616",
+            "-9223372036854775809",
+            "٤٢",
+        ] {
+            assert_eq!(form(KeyForm::Integer, raw), Err(KeyError::NotAnInteger), "{raw}");
+        }
+    }
+
+    #[test]
+    fn uuids_lose_braces_and_case() {
+        let canonical = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+        for raw in [
+            canonical,
+            "67E55044-10B1-426F-9247-BB680E5FE0C8",
+            "{67e55044-10b1-426f-9247-bb680e5fe0c8}",
+            "67e5504410b1426f9247bb680e5fe0c8",
+        ] {
+            assert_eq!(form(KeyForm::Uuid, raw).as_deref(), Ok(canonical), "{raw}");
+        }
+        assert_eq!(form(KeyForm::Uuid, "67e55044"), Err(KeyError::NotAUuid));
+    }
+
+    #[test]
+    fn text_is_left_alone_and_text_ci_is_lower_case() {
+        assert_eq!(form(KeyForm::Text, "Straße É").as_deref(), Ok("Straße É"));
+        assert_eq!(form(KeyForm::TextCi, "FOO É").as_deref(), Ok("foo é"));
+        assert_eq!(KeyForm::Text.canonical(b"\xff"), Err(KeyError::NotUtf8(KeyForm::Text)));
+        assert_eq!(KeyForm::Text.canonical(b"a\0b"), Err(KeyError::ZeroByte(KeyForm::Text)));
+        assert!(KeyForm::Bytes.canonical(b"\xff\0").is_ok());
+        assert_eq!(KeyForm::Bytes.canonical(b""), Err(KeyError::Empty));
+    }
+
+    #[test]
+    fn a_hash_depends_on_the_secret() {
+        let key = KeyForm::Text.canonical(b"user:1").unwrap();
+        let secret = KeySecret::random();
+        assert_eq!(secret.hash(&key), secret.clone().hash(&key));
+        assert_ne!(secret.hash(&key), KeySecret::random().hash(&key));
+    }
+}

@@ -1,0 +1,3 @@
+//! The program: parse, load, run, exit code. Nothing else.
+
+fn main() {}

@@ -1,0 +1,287 @@
+//! The metrics of one keyspace.
+
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, Unit};
+
+use super::Registry;
+use crate::words::{
+    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, LookupResult, RebuildOutcome, ShedReason, Source, State, Verdict,
+};
+
+/// Recorders of one keyspace. Every method is lock-free.
+#[derive(Debug)]
+pub struct KeyspaceMetrics {
+    lookups: Vec<Counter>,
+    lookup_duration: Vec<Histogram>,
+    checks: Vec<Counter>,
+    false_positives: Counter,
+    false_negatives: Counter,
+    cache: Vec<Counter>,
+    backend: Vec<Counter>,
+    backend_duration: Histogram,
+    backend_inflight: Gauge,
+    coalesced: Counter,
+    bypasses: Counter,
+    shed: Vec<Counter>,
+    announces: Vec<Counter>,
+    deletes: Counter,
+    rebuilds: Vec<Counter>,
+    rebuild_duration: Histogram,
+    rebuild_keys: Gauge,
+    rebuild_last_success: Gauge,
+    state: Vec<Gauge>,
+    state_changes: Vec<Counter>,
+    filter: FilterGauges,
+}
+
+#[derive(Debug)]
+struct FilterGauges {
+    items: Gauge,
+    capacity: Gauge,
+    load_ratio: Gauge,
+    fill_ratio: Gauge,
+    bytes: Gauge,
+    estimated_fpr: Gauge,
+    observed_fpr: Gauge,
+    generation: Gauge,
+    age: Gauge,
+    freshness_lag: Gauge,
+}
+
+/// What the gauges show; set before each scrape.
+#[derive(Debug, Clone, Copy)]
+pub struct Gauges {
+    /// The keyspace's state.
+    pub state: State,
+    /// Keys, estimated from the fill.
+    pub items: u64,
+    /// Keys it was sized for.
+    pub capacity: u64,
+    /// items / capacity.
+    pub load_ratio: f64,
+    /// Share of bits set.
+    pub fill_ratio: f64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Predicted by the fill.
+    pub estimated_fpr: f64,
+    /// FP / (FP + TN) since the swap.
+    pub observed_fpr: f64,
+    /// Number of the filter in force.
+    pub generation: u64,
+    /// Seconds since the swap.
+    pub age_seconds: f64,
+    /// Seconds since the start of the scan.
+    pub freshness_lag_seconds: f64,
+}
+
+/// Counts a backend call as in flight until dropped.
+#[derive(Debug)]
+pub struct Inflight<'a>(&'a Gauge);
+
+impl Drop for Inflight<'_> {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+impl KeyspaceMetrics {
+    pub(super) fn new(registry: &Registry<'_>, keyspace: &str) -> Self {
+        let ks = ("keyspace", keyspace);
+        let counter = |name, help, label: &[(&'static str, &str)]| registry.counter(name, help, &[&[ks], label].concat());
+        let gauge = |name, help, unit| registry.gauge(name, help, unit, &[ks]);
+        let mut lookups = vec![];
+        for source in Source::ALL {
+            for result in LookupResult::ALL {
+                lookups.push(counter(
+                    "lookups_total",
+                    "Lookups by who answered and how",
+                    &[("source", source.as_str()), ("result", result.as_str())],
+                ));
+            }
+        }
+        let mut cache = vec![];
+        for tier in CacheTier::ALL {
+            for result in CacheResult::ALL {
+                cache.push(counter(
+                    "cache_requests_total",
+                    "Cache reads by tier and result",
+                    &[("tier", tier.as_str()), ("result", result.as_str())],
+                ));
+            }
+        }
+        Self {
+            lookups,
+            lookup_duration: Source::ALL
+                .iter()
+                .map(|s| registry.histogram("lookup_duration_seconds", "Duration of lookups", &[ks, ("source", s.as_str())]))
+                .collect(),
+            checks: Verdict::ALL
+                .iter()
+                .map(|v| counter("filter_checks_total", "Raw verdicts of the filter, in every state", &[("verdict", v.as_str())]))
+                .collect(),
+            false_positives: counter(
+                "filter_false_positives_total",
+                "Keys that passed the filter and that the backend said are absent",
+                &[],
+            ),
+            false_negatives: counter(
+                "filter_false_negatives_total",
+                "Rows that the backend holds although the filter had said absent",
+                &[],
+            ),
+            cache,
+            backend: BackendOutcome::ALL
+                .iter()
+                .map(|o| counter("backend_requests_total", "Backend calls of guarded reads by outcome", &[("outcome", o.as_str())]))
+                .collect(),
+            backend_duration: registry.histogram("backend_request_duration_seconds", "Duration of backend calls of guarded reads", &[ks]),
+            backend_inflight: gauge("backend_inflight_requests", "Backend calls of guarded reads under way", None),
+            coalesced: counter("coalesced_lookups_total", "Lookups that joined another's load of the same key", &[]),
+            bypasses: counter("bypasses_total", "Lookups that asked to skip filter and caches", &[]),
+            shed: ShedReason::ALL.iter().map(|r| counter("shed_total", "Lookups shed, by reason", &[("reason", r.as_str())])).collect(),
+            announces: AnnounceOutcome::ALL
+                .iter()
+                .map(|o| counter("announces_total", "Announces by outcome", &[("outcome", o.as_str())]))
+                .collect(),
+            deletes: counter("deletes_total", "Deletes acknowledged", &[]),
+            rebuilds: RebuildOutcome::ALL
+                .iter()
+                .map(|o| counter("rebuilds_total", "Rebuilds by outcome", &[("outcome", o.as_str())]))
+                .collect(),
+            rebuild_duration: registry.histogram("rebuild_duration_seconds", "Duration of rebuilds", &[ks]),
+            rebuild_keys: gauge("rebuild_keys", "Keys read by the last rebuild that ended with a swap", None),
+            rebuild_last_success: gauge(
+                "rebuild_last_success_timestamp_seconds",
+                "Unix time of the last swap; 0 before the first",
+                Some(Unit::Seconds),
+            ),
+            state: State::ALL
+                .iter()
+                .map(|s| registry.gauge("keyspace_state", "State of the keyspace: one is 1", None, &[ks, ("state", s.as_str())]))
+                .collect(),
+            state_changes: State::ALL
+                .iter()
+                .map(|s| counter("keyspace_state_changes_total", "Times the keyspace entered a state", &[("state", s.as_str())]))
+                .collect(),
+            filter: FilterGauges {
+                items: gauge("filter_items", "Keys in the filter, estimated from its fill", None),
+                capacity: gauge("filter_capacity", "Keys the filter was sized for", None),
+                load_ratio: gauge("filter_load_ratio", "Items over capacity", None),
+                fill_ratio: gauge("filter_fill_ratio", "Share of the filter's bits that are set", None),
+                bytes: gauge("filter_bytes", "Size of the filter", Some(Unit::Bytes)),
+                estimated_fpr: gauge("filter_estimated_fpr", "False-positive rate predicted by the fill", None),
+                observed_fpr: gauge(
+                    "filter_observed_fpr",
+                    "False positives over false positives plus true negatives, since the swap",
+                    None,
+                ),
+                generation: gauge("filter_generation", "Number of the filter in force", None),
+                age: gauge("filter_age_seconds", "Time since the swap", Some(Unit::Seconds)),
+                freshness_lag: gauge(
+                    "filter_freshness_lag_seconds",
+                    "Time since the start of the scan behind the filter",
+                    Some(Unit::Seconds),
+                ),
+            },
+        }
+    }
+
+    /// A finished lookup.
+    pub fn lookup(&self, source: Source, result: LookupResult, took: Duration) {
+        self.lookups[source as usize * LookupResult::ALL.len() + result as usize].increment(1);
+        self.lookup_duration[source as usize].record(took.as_secs_f64());
+    }
+
+    /// A raw verdict.
+    pub fn check(&self, verdict: Verdict) {
+        self.checks[verdict as usize].increment(1);
+    }
+
+    /// Raw verdict maybe, and the backend said absent.
+    pub fn false_positive(&self) {
+        self.false_positives.increment(1);
+    }
+
+    /// Raw verdict absent, and the backend has the row.
+    pub fn false_negative(&self) {
+        self.false_negatives.increment(1);
+    }
+
+    /// A cache read.
+    pub fn cache(&self, tier: CacheTier, result: CacheResult) {
+        self.cache[tier as usize * CacheResult::ALL.len() + result as usize].increment(1);
+    }
+
+    /// A finished backend call of a guarded read.
+    pub fn backend(&self, outcome: BackendOutcome, took: Duration) {
+        self.backend[outcome as usize].increment(1);
+        self.backend_duration.record(took.as_secs_f64());
+    }
+
+    /// Begins to count a backend call as in flight.
+    #[must_use]
+    pub fn backend_inflight(&self) -> Inflight<'_> {
+        self.backend_inflight.increment(1.0);
+        Inflight(&self.backend_inflight)
+    }
+
+    /// A lookup joined another's load.
+    pub fn coalesced(&self) {
+        self.coalesced.increment(1);
+    }
+
+    /// A lookup asked to skip filter and caches.
+    pub fn bypass(&self) {
+        self.bypasses.increment(1);
+    }
+
+    /// A lookup was shed.
+    pub fn shed(&self, reason: ShedReason) {
+        self.shed[reason as usize].increment(1);
+    }
+
+    /// An announce ended.
+    pub fn announce(&self, outcome: AnnounceOutcome) {
+        self.announces[outcome as usize].increment(1);
+    }
+
+    /// A delete was acknowledged.
+    pub fn delete(&self) {
+        self.deletes.increment(1);
+    }
+
+    /// A rebuild ended.
+    pub fn rebuild(&self, outcome: RebuildOutcome, took: Duration, keys: u64, unix: f64) {
+        self.rebuilds[outcome as usize].increment(1);
+        self.rebuild_duration.record(took.as_secs_f64());
+        if outcome == RebuildOutcome::Swapped {
+            self.rebuild_keys.set(keys as f64);
+            self.rebuild_last_success.set(unix);
+        }
+    }
+
+    /// The keyspace entered `state`.
+    pub fn state_entered(&self, state: State) {
+        self.state_changes[state as usize].increment(1);
+    }
+
+    /// Sets every gauge; call before a scrape is rendered.
+    pub fn set_gauges(&self, g: &Gauges) {
+        for (state, gauge) in State::ALL.iter().zip(&self.state) {
+            gauge.set(f64::from(u8::from(*state == g.state)));
+        }
+        let f = &self.filter;
+        f.items.set(g.items as f64);
+        f.capacity.set(g.capacity as f64);
+        f.load_ratio.set(g.load_ratio);
+        f.fill_ratio.set(g.fill_ratio);
+        f.bytes.set(g.bytes as f64);
+        f.estimated_fpr.set(g.estimated_fpr);
+        f.observed_fpr.set(g.observed_fpr);
+        f.generation.set(g.generation as f64);
+        f.age.set(g.age_seconds);
+        f.freshness_lag.set(g.freshness_lag_seconds);
+    }
+}

@@ -1,0 +1,58 @@
+//! Where the keys come from: [`KeySource::scan`].
+
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+
+use crate::key::{Key, KeyForm};
+
+/// Keys of one scan, in batches of at most [`BATCH_KEYS`], bounded so that a slow reader slows the source.
+pub type KeyBatches = mpsc::Sender<Vec<Key>>;
+
+/// Keys in a full batch.
+pub const BATCH_KEYS: usize = 4096;
+
+/// Why a source could not be read to its end. A failed scan is never a shorter list.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SourceError {
+    /// Not reachable, or the connection broke.
+    #[error("the key source can't be reached: {0}")]
+    Unavailable(String),
+    /// It answered, but not with keys: the query does not fit, a column type that can't be a key.
+    #[error("the key source's answer can't be used: {0}")]
+    Invalid(String),
+    /// A key without the keyspace's canonical form.
+    #[error("row {row} of the key source: {error}")]
+    Key {
+        /// Counted from 1.
+        row: u64,
+        /// What is wrong with it.
+        error: crate::key::KeyError,
+    },
+    /// The reader of the batches went away.
+    #[error("the scan was cancelled")]
+    Cancelled,
+}
+
+/// The set of all keys that exist.
+#[async_trait]
+pub trait KeySource: Send + Sync {
+    /// The canonical form that the key column's type suggests; `None` where the driver does not tell.
+    ///
+    /// # Errors
+    /// [`SourceError`] where the source can't be asked.
+    async fn key_form(&self) -> Result<Option<KeyForm>, SourceError>;
+
+    /// How many keys a scan would bring now; may be a little off.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    async fn count(&self) -> Result<u64, SourceError>;
+
+    /// Streams every key in canonical form; duplicates are allowed, rows whose key is NULL are left out. Returns how many it sent.
+    ///
+    /// Never holds more than a few batches. Ends with [`SourceError::Cancelled`] once the receiver is gone.
+    ///
+    /// # Errors
+    /// [`SourceError`]; what was sent before it is no key set.
+    async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError>;
+}

@@ -1,0 +1,179 @@
+//! The words of the outside as types: each has one spelling, used by headers, metrics and `/status` alike.
+
+use serde::{Deserialize, Serialize};
+
+/// Defines an enum whose variants have one fixed spelling, with `ALL` for metrics that must exist at 0 from the start.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant,)+ }
+
+        impl $name {
+            /// Every variant, in declaration order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The one spelling of this word.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+words! {
+    /// What the filter says of a key.
+    Verdict {
+        /// Certainly not in the filter.
+        Absent = "absent",
+        /// In the filter, or a false positive.
+        Maybe = "maybe",
+    }
+}
+
+words! {
+    /// Who answered a lookup.
+    Source {
+        /// The filter said absent.
+        Filter = "filter",
+        /// The in-process tier.
+        Hot = "hot",
+        /// The shared cache: Redis, or the one in this process where no Redis is configured.
+        Redis = "redis",
+        /// The database.
+        Backend = "backend",
+        /// Nobody could.
+        None = "none",
+    }
+}
+
+words! {
+    /// How a lookup ended.
+    LookupResult {
+        /// 200.
+        Found = "found",
+        /// 404.
+        Absent = "absent",
+        /// Anything else: a failure is never an absence.
+        Error = "error",
+    }
+}
+
+words! {
+    /// The state of a keyspace. Only `enforcing` answers 404 from the filter.
+    State {
+        /// No filter yet.
+        Cold = "cold",
+        /// The filter decides nothing, it is only compared.
+        Shadow = "shadow",
+        /// The filter answers.
+        Enforcing = "enforcing",
+        /// The promise can't be shown at present.
+        Degraded = "degraded",
+    }
+}
+
+words! {
+    /// A tier that caches.
+    CacheTier {
+        /// In-process.
+        Hot = "hot",
+        /// Shared.
+        Redis = "redis",
+    }
+}
+
+words! {
+    /// What a cache said.
+    CacheResult {
+        /// It holds the value.
+        Hit = "hit",
+        /// It holds a usable absence.
+        Absent = "absent",
+        /// It holds nothing usable.
+        Miss = "miss",
+        /// It did not answer.
+        Error = "error",
+    }
+}
+
+words! {
+    /// How a backend call ended.
+    BackendOutcome {
+        /// A row.
+        Found = "found",
+        /// No row.
+        Absent = "absent",
+        /// No answer within its time.
+        Timeout = "timeout",
+        /// Not reachable.
+        Unavailable = "unavailable",
+        /// An answer that can't be used: a query that does not fit, a row that can't be read.
+        Invalid = "invalid",
+    }
+}
+
+words! {
+    /// Why a lookup was shed.
+    ShedReason {
+        /// `backend.max_queue` lookups already wait for the backend.
+        QueueFull = "queue_full",
+        /// The deadline passed while the lookup waited for its turn.
+        QueueTimeout = "queue_timeout",
+    }
+}
+
+words! {
+    /// How an announce ended.
+    AnnounceOutcome {
+        /// 204.
+        Accepted = "accepted",
+        /// It could not be made durable.
+        NotDurable = "not_durable",
+        /// Too many announces within their window.
+        Full = "full",
+    }
+}
+
+words! {
+    /// How a rebuild ended.
+    RebuildOutcome {
+        /// The new filter is in force.
+        Swapped = "swapped",
+        /// The source could not be read to its end.
+        SourceFailed = "source_failed",
+        /// Fewer keys than `min_keys_ratio` allows.
+        Collapsed = "collapsed",
+        /// No keys, and `allow_empty` is off.
+        Empty = "empty",
+        /// More keys than the candidate was sized for.
+        Overfull = "overfull",
+        /// A key that the backend has answered lately is missing from the candidate.
+        MissingKeys = "missing_keys",
+        /// The backend matches keys that the key form tells apart.
+        KeyForm = "key_form",
+        /// Filter, candidate and caches would not fit the memory limit.
+        NoMemory = "no_memory",
+        /// The process stops.
+        Cancelled = "cancelled",
+    }
+}
+
+words! {
+    /// State of a circuit breaker.
+    BreakerState {
+        /// Calls pass.
+        Closed = "closed",
+        /// One call tries.
+        HalfOpen = "half_open",
+        /// Calls fail at once.
+        Open = "open",
+    }
+}

@@ -1,0 +1,2 @@
+//! Integration tests: one binary, real servers on free ports.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
