@@ -5,7 +5,9 @@
 
 pub mod backend;
 pub mod cache;
+pub mod clock;
 pub mod config;
+pub mod filter;
 pub mod guard;
 pub mod key;
 pub mod metrics;
