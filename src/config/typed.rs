@@ -91,8 +91,8 @@ fn plainly(expected: &str) -> &str {
         "a boolean" => "true or false",
         "a map" => "a table",
         "path string" => "a path",
-        // Fields that are an enum expect text; sections are Rust structs.
-        other if other.starts_with("enum ") || other == "string or table" => "a string",
+        // What the TOML crate says where one word of a list is expected.
+        "string only" | "string or table" => "a string",
         other if other.starts_with("struct ") => "a table",
         other => other,
     }

@@ -1,4 +1,6 @@
 //! Keys and values that have a name but no implementation yet: refused, so that nobody relies on what isn't there.
+//!
+//! Arrays in the place of sections are refused here too: a derived `Deserialize` would take one for a struct, field by field.
 
 use toml::{Table, Value};
 
@@ -27,7 +29,19 @@ const fn not_yet(path: &'static [&'static str], when: When) -> Refusal {
     Refusal { path, when, rule: NOT_YET }
 }
 
+const fn section(path: &'static [&'static str]) -> Refusal {
+    Refusal { path, when: When::Array, rule: "must be a table, is an array" }
+}
+
 const REFUSALS: &[Refusal] = &[
+    section(&["server"]),
+    section(&["log"]),
+    section(&["redis"]),
+    section(&["keyspaces", "*"]),
+    section(&["keyspaces", "*", "filter"]),
+    section(&["keyspaces", "*", "cache"]),
+    section(&["keyspaces", "*", "backend"]),
+    section(&["keyspaces", "*", "rebuild"]),
     not_yet(&["server", "max_batch_keys"], When::Set),
     not_yet(&["redis", "log"], When::Set),
     not_yet(&["redis", "max_lag"], When::Set),

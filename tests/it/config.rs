@@ -233,6 +233,9 @@ fn nonsense_is_no_feature_to_come() {
         ("keyspaces.users.filter.kind = \"windowed\"", "forgets keys by design"),
         ("redis.url = \"memcached://cache\"", "must be a redis:// or unix:// URL, is \"memcached://cache\""),
         ("keyspaces.users.colour = 1", "unknown key"),
+        ("redis = [\"redis://cache\"]", "redis: must be a table, is an array"),
+        ("keyspaces.users.cache = []", "keyspaces.users.cache: must be a table, is an array"),
+        ("log.format = 5", "log.format: must be a string, is 5"),
         ("keyspace.users.key = \"text\"", "unknown key; did you mean keyspaces?"),
     ] {
         let mistakes = mistakes_of(setting);
