@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod cache;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod filter;
