@@ -2,6 +2,7 @@
 
 pub mod entry;
 pub mod hot;
+pub mod memory;
 pub mod ttl;
 
 use std::time::Duration;
