@@ -4,6 +4,7 @@
 //! "maybe" falls through to Redis and then to the database.
 
 pub mod backend;
+pub mod breaker;
 pub mod cache;
 pub mod cli;
 pub mod clock;

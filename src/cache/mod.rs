@@ -1,5 +1,10 @@
 //! What is remembered of answers: [`SharedCache`] (Redis, or one in this process) and the in-process hot tier.
 
+pub mod entry;
+pub mod hot;
+pub mod memory;
+pub mod ttl;
+
 use std::time::Duration;
 
 use async_trait::async_trait;

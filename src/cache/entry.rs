@@ -1,0 +1,235 @@
+//! The bytes of an entry in Redis.
+//!
+//! A header of [`HEADER_LEN`] bytes, integers in network order, then the body of a value:
+//!
+//! | offset | bytes | field |
+//! |-------:|------:|-------|
+//! | 0 | 3 | magic `BGe` |
+//! | 3 | 1 | version, 1 |
+//! | 4 | 1 | kind: `A` absence, `V` value, `M` announced, `T` tombstone of a drop |
+//! | 5 | 1 | content type of a value: 1 JSON, 2 octets; 0 for the other kinds |
+//! | 6 | 2 | 0 |
+//! | 8 | 8 | token, random each time the entry is written |
+//! | 16 | 8 | fingerprint of backend and query for values and absences; 0 for marks |
+//! | 24 | 16 | log identity for absences; 0 for the other kinds |
+//! | 40 | … | body of a value; nothing for the other kinds |
+//!
+//! The token makes every written entry differ from every other, so comparing headers is comparing entries: a value of the same
+//! bytes written again is another entry. A later version of this format must keep magic and token where they are.
+//!
+//! What can't be decoded is nothing, never an absence. An absence must match in each of its bytes but the token; a mark is
+//! recognised by magic, version and kind alone, because taking something for a mark only costs a call to the backend.
+
+use bytes::Bytes;
+
+use super::{Entry, Mark};
+use crate::backend::{ContentType, Value};
+
+/// Length of the header: what a compare-and-set compares.
+pub const HEADER_LEN: usize = 40;
+
+const MAGIC: [u8; 3] = *b"BGe";
+const VERSION: u8 = 1;
+const ABSENCE: u8 = b'A';
+const VALUE: u8 = b'V';
+const ANNOUNCED: u8 = b'M';
+const DROPPED: u8 = b'T';
+const JSON: u8 = 1;
+const OCTETS: u8 = 2;
+
+/// Identity of the log of one Redis process: an absence written under another one is not believed, because marks may have been
+/// lost between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogIdentity(pub [u8; 16]);
+
+/// Makes an entry differ from every other one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token(pub [u8; 8]);
+
+impl Token {
+    /// A fresh one.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+}
+
+/// The entry of a value.
+#[must_use]
+pub fn encode_value(value: &Value, token: Token, fingerprint: u64) -> Vec<u8> {
+    let content_type = match value.content_type {
+        ContentType::Json => JSON,
+        ContentType::OctetStream => OCTETS,
+    };
+    let mut bytes = Vec::with_capacity(HEADER_LEN + value.body.len());
+    bytes.extend_from_slice(&header(VALUE, content_type, token, fingerprint, LogIdentity([0; 16])));
+    bytes.extend_from_slice(&value.body);
+    bytes
+}
+
+/// The entry of an absence.
+#[must_use]
+pub fn encode_absence(token: Token, fingerprint: u64, identity: LogIdentity) -> [u8; HEADER_LEN] {
+    header(ABSENCE, 0, token, fingerprint, identity)
+}
+
+/// The entry of a mark.
+#[must_use]
+pub fn encode_mark(mark: Mark, token: Token) -> [u8; HEADER_LEN] {
+    let kind = match mark {
+        Mark::Announced => ANNOUNCED,
+        Mark::Dropped => DROPPED,
+    };
+    header(kind, 0, token, 0, LogIdentity([0; 16]))
+}
+
+fn header(kind: u8, content_type: u8, token: Token, fingerprint: u64, identity: LogIdentity) -> [u8; HEADER_LEN] {
+    let mut bytes = [0; HEADER_LEN];
+    bytes[0..3].copy_from_slice(&MAGIC);
+    bytes[3] = VERSION;
+    bytes[4] = kind;
+    bytes[5] = content_type;
+    bytes[8..16].copy_from_slice(&token.0);
+    bytes[16..24].copy_from_slice(&fingerprint.to_be_bytes());
+    bytes[24..40].copy_from_slice(&identity.0);
+    bytes
+}
+
+/// What `bytes` mean to a reader with this fingerprint, under this log identity. The body of a value is not copied.
+#[must_use]
+pub fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> Entry {
+    let Some(head) = bytes.first_chunk::<HEADER_LEN>() else { return Entry::Nothing };
+    if head[0..3] != MAGIC || head[3] != VERSION {
+        return Entry::Nothing;
+    }
+    match head[4] {
+        ANNOUNCED => Entry::Mark(Mark::Announced),
+        DROPPED => Entry::Mark(Mark::Dropped),
+        VALUE => decode_value(head, bytes, fingerprint).map_or(Entry::Nothing, Entry::Value),
+        ABSENCE => {
+            let Some(token) = head[8..].first_chunk().copied().map(Token) else { return Entry::Nothing };
+            if bytes[..] == encode_absence(token, fingerprint, identity) { Entry::Absence } else { Entry::Nothing }
+        }
+        _ => Entry::Nothing,
+    }
+}
+
+fn decode_value(head: &[u8; HEADER_LEN], bytes: &Bytes, fingerprint: u64) -> Option<Value> {
+    let content_type = match head[5] {
+        JSON => ContentType::Json,
+        OCTETS => ContentType::OctetStream,
+        _ => return None,
+    };
+    let ours = head[6..8] == [0; 2] && head[16..24] == fingerprint.to_be_bytes() && head[24..] == [0; 16];
+    ours.then(|| Value { body: bytes.slice(HEADER_LEN..), content_type })
+}
+
+/// What a compare-and-set compares: the header, or all there is of an entry that is shorter.
+#[must_use]
+pub fn head(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(HEADER_LEN)]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FINGERPRINT: u64 = 0x0102_0304_0506_0708;
+    const IDENTITY: LogIdentity = LogIdentity(*b"identity-of-log!");
+    const TOKEN: Token = Token(*b"token-01");
+
+    fn value(body: &'static str, content_type: ContentType) -> Value {
+        Value { body: Bytes::from_static(body.as_bytes()), content_type }
+    }
+
+    fn read(bytes: &[u8]) -> Entry {
+        decode(&Bytes::copy_from_slice(bytes), FINGERPRINT, IDENTITY)
+    }
+
+    /// Other instances and later versions read these bytes: this test changes only together with the version.
+    #[test]
+    fn bytes_are_as_documented() {
+        let zero_identity = [0u8; 16];
+        let fp = [1, 2, 3, 4, 5, 6, 7, 8];
+        let golden = |kind: u8, content: u8, fp: [u8; 8], identity: &[u8], body: &[u8]| {
+            [b"BGe\x01".as_slice(), &[kind, content, 0, 0], b"token-01", &fp, identity, body].concat()
+        };
+        let json = value("{\"a\":1}", ContentType::Json);
+        assert_eq!(encode_value(&json, TOKEN, FINGERPRINT), golden(b'V', 1, fp, &zero_identity, b"{\"a\":1}"));
+        let octets = value("x", ContentType::OctetStream);
+        assert_eq!(encode_value(&octets, TOKEN, FINGERPRINT), golden(b'V', 2, fp, &zero_identity, b"x"));
+        assert_eq!(encode_absence(TOKEN, FINGERPRINT, IDENTITY)[..], golden(b'A', 0, fp, b"identity-of-log!", b""));
+        assert_eq!(encode_mark(Mark::Announced, TOKEN)[..], golden(b'M', 0, [0; 8], &zero_identity, b""));
+        assert_eq!(encode_mark(Mark::Dropped, TOKEN)[..], golden(b'T', 0, [0; 8], &zero_identity, b""));
+    }
+
+    #[test]
+    fn value_of_another_query_is_nothing() {
+        let bytes = Bytes::from(encode_value(&value("x", ContentType::Json), TOKEN, FINGERPRINT));
+        assert_eq!(decode(&bytes, FINGERPRINT, LogIdentity([9; 16])), Entry::Value(value("x", ContentType::Json)));
+        assert_eq!(decode(&bytes, FINGERPRINT + 1, IDENTITY), Entry::Nothing);
+    }
+
+    #[test]
+    fn absence_of_another_query_or_log_is_nothing() {
+        let bytes = Bytes::copy_from_slice(&encode_absence(TOKEN, FINGERPRINT, IDENTITY));
+        assert_eq!(decode(&bytes, FINGERPRINT, IDENTITY), Entry::Absence);
+        assert_eq!(decode(&bytes, FINGERPRINT + 1, IDENTITY), Entry::Nothing);
+        assert_eq!(decode(&bytes, FINGERPRINT, LogIdentity([9; 16])), Entry::Nothing);
+    }
+
+    #[test]
+    fn mark_is_recognised_whatever_the_query_and_log() {
+        for mark in [Mark::Announced, Mark::Dropped] {
+            let bytes = Bytes::copy_from_slice(&encode_mark(mark, Token::random()));
+            assert_eq!(decode(&bytes, rand::random(), LogIdentity(rand::random())), Entry::Mark(mark));
+        }
+    }
+
+    fn bytes_like_entries() -> impl Strategy<Value = Vec<u8>> {
+        let token = any::<[u8; 8]>().prop_map(Token);
+        let body = prop::collection::vec(any::<u8>(), 0..80);
+        let encoded = prop_oneof![
+            token.clone().prop_map(|t| encode_absence(t, FINGERPRINT, IDENTITY).to_vec()),
+            token.clone().prop_map(|t| encode_mark(Mark::Dropped, t).to_vec()),
+            (token, body.clone())
+                .prop_map(|(t, b)| { encode_value(&Value { body: Bytes::from(b), content_type: ContentType::Json }, t, FINGERPRINT) }),
+        ];
+        let flips = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
+        let damaged =
+            (encoded, flips, any::<prop::sample::Index>(), any::<bool>(), body.clone()).prop_map(|(mut bytes, flips, cut, cuts, tail)| {
+                for (at, with) in flips {
+                    let at = at.index(bytes.len());
+                    bytes[at] ^= with;
+                }
+                if cuts {
+                    bytes.truncate(cut.index(bytes.len() + 1));
+                } else if tail.len() > 60 {
+                    bytes.extend_from_slice(&tail);
+                }
+                bytes
+            });
+        prop_oneof![1 => body, 4 => damaged]
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_bytes_never_become_an_absence(bytes in bytes_like_entries()) {
+            let is_one = bytes.len() == HEADER_LEN && {
+                let token = Token(bytes[8..16].try_into().unwrap());
+                bytes == encode_absence(token, FINGERPRINT, IDENTITY)
+            };
+            prop_assert_eq!(read(&bytes) == Entry::Absence, is_one);
+        }
+
+        #[test]
+        fn values_come_back_as_they_were(body in prop::collection::vec(any::<u8>(), 0..200), token: [u8; 8], fingerprint: u64) {
+            let value = Value { body: Bytes::from(body), content_type: ContentType::OctetStream };
+            let bytes = Bytes::from(encode_value(&value, Token(token), fingerprint));
+            prop_assert_eq!(head(&bytes).len(), HEADER_LEN);
+            prop_assert_eq!(decode(&bytes, fingerprint, IDENTITY), Entry::Value(value));
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! [`MemoryCache`]: the shared cache of a process that has no Redis.
+
+mod marks;
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use moka::Expiry;
+use moka::sync::Cache;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::watch;
+
+use self::marks::Marks;
+use super::{CacheError, CacheStatus, Entry, Mark, Seen, SharedCache, Stamp, Stored};
+use crate::backend::Value;
+use crate::key::Key;
+
+/// What moka and this module hold for an entry beyond key and body.
+const ENTRY_OVERHEAD: usize = 320;
+/// Calls for keys of one stripe wait for each other; more stripes than cores make that rare.
+const STRIPES: usize = 64;
+/// Expired marks that one `put_mark` takes out: more than it adds, so the backlog shrinks, and few enough not to be felt.
+const PURGE_STEP: usize = 8;
+/// Keeps `Instant` from overflowing.
+const LONGEST_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+struct Slot {
+    token: u64,
+    /// `None` is an absence.
+    value: Option<Value>,
+    ttl: Duration,
+}
+
+/// The [`SharedCache`] of one process and one keyspace, bounded in bytes and in marks.
+///
+/// Values and absences may be evicted; marks never are, which is why they are counted and refused over their limit. The lock of a
+/// key's stripe of marks is held for the whole of each call, so reading, comparing and storing are one step, as they are in Redis.
+pub struct MemoryCache {
+    slots: Cache<Key, Arc<Slot>>,
+    stripes: Box<[Mutex<Marks>]>,
+    hasher: RandomState,
+    /// Marks in all stripes, expired ones that were not purged yet included.
+    marks: AtomicUsize,
+    max_marks: usize,
+    next_token: AtomicU64,
+    epochs: watch::Sender<u64>,
+}
+
+impl MemoryCache {
+    /// An empty cache that holds about `capacity_bytes` of values and absences, and `max_marks` marks.
+    #[must_use]
+    pub fn new(capacity_bytes: u64, max_marks: usize) -> Self {
+        let slots = Cache::builder()
+            .max_capacity(capacity_bytes)
+            .weigher(|key: &Key, slot: &Arc<Slot>| u32::try_from(slot.bytes(key)).unwrap_or(u32::MAX))
+            .expire_after(BySlot)
+            .build();
+        Self {
+            slots,
+            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            marks: AtomicUsize::new(0),
+            max_marks,
+            next_token: AtomicU64::new(0),
+            epochs: watch::Sender::new(0),
+        }
+    }
+
+    fn stripe(&self, key: &Key) -> MutexGuard<'_, Marks> {
+        // The modulo makes the cast harmless.
+        self.stripes[(self.hasher.hash_one(key) % STRIPES as u64) as usize].lock()
+    }
+
+    /// What is under `key`. The stripe's lock makes the two reads one.
+    fn look(&self, marks: &Marks, key: &Key) -> (Entry, Option<u64>) {
+        if let Some(marked) = marks.live(key, Instant::now()) {
+            return (Entry::Mark(marked.mark), Some(marked.token));
+        }
+        match self.slots.get(key) {
+            Some(slot) => (slot.value.clone().map_or(Entry::Absence, Entry::Value), Some(slot.token)),
+            None => (Entry::Nothing, None),
+        }
+    }
+
+    /// Stores if the entry is still what `seen` was.
+    fn put(&self, key: &Key, value: Option<Value>, ttl: Duration, seen: &Stamp) -> Stored {
+        let mut marks = self.stripe(key);
+        let (_, token) = self.look(&marks, key);
+        if head(token) != seen.head {
+            return Stored::No;
+        }
+        self.release(marks.remove(key));
+        self.slots.insert(key.clone(), Arc::new(Slot { token: self.token(), value, ttl }));
+        Stored::Yes
+    }
+
+    /// Sets the mark if there is room for it.
+    fn try_mark(&self, key: &Key, mark: Mark, life: Duration) -> bool {
+        let now = Instant::now();
+        let mut marks = self.stripe(key);
+        self.release(marks.purge(now, PURGE_STEP));
+        if !marks.contains(key) && !self.reserve() {
+            return false;
+        }
+        marks.set(key.clone(), mark, self.token(), now + life.min(LONGEST_LIFE));
+        self.slots.invalidate(key);
+        true
+    }
+
+    fn purge_all(&self) {
+        let now = Instant::now();
+        for stripe in &self.stripes {
+            self.release(stripe.lock().purge(now, usize::MAX));
+        }
+    }
+
+    fn reserve(&self) -> bool {
+        // Relaxed, here and in `release`: a count that guards no other memory.
+        self.marks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < self.max_marks).then_some(n + 1)).is_ok()
+    }
+
+    fn release(&self, marks: usize) {
+        self.marks.fetch_sub(marks, Ordering::Relaxed);
+    }
+
+    fn token(&self) -> u64 {
+        // Relaxed: only uniqueness matters; the stripe's lock orders what is done with it.
+        self.next_token.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+#[async_trait]
+impl SharedCache for MemoryCache {
+    async fn get(&self, key: &Key) -> Result<Seen, CacheError> {
+        let marks = self.stripe(key);
+        let (entry, token) = self.look(&marks, key);
+        Ok(Seen { entry, stamp: Stamp { epoch: 0, head: head(token) } })
+    }
+
+    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
+        Ok(self.put(key, Some(value.clone()), ttl, seen))
+    }
+
+    async fn put_absence(&self, key: &Key, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
+        if seen.head.is_some() {
+            return Ok(Stored::No);
+        }
+        Ok(self.put(key, None, ttl, seen))
+    }
+
+    async fn put_mark(&self, key: &Key, mark: Mark, life: Duration) -> Result<(), CacheError> {
+        if self.try_mark(key, mark, life) {
+            return Ok(());
+        }
+        // Expired marks of other stripes may still be counted.
+        self.purge_all();
+        if self.try_mark(key, mark, life) {
+            return Ok(());
+        }
+        Err(CacheError::Refused(format!("{} keys are marked already, which is as many as this process holds", self.max_marks)))
+    }
+
+    fn epochs(&self) -> watch::Receiver<u64> {
+        self.epochs.subscribe()
+    }
+
+    fn status(&self) -> CacheStatus {
+        CacheStatus { kind: "memory", reachable: true, warning: None }
+    }
+}
+
+impl fmt::Debug for MemoryCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryCache").field("bytes", &self.slots.weighted_size()).field("marks", &self.marks).finish_non_exhaustive()
+    }
+}
+
+fn head(token: Option<u64>) -> Option<Vec<u8>> {
+    token.map(|token| token.to_be_bytes().to_vec())
+}
+
+impl Slot {
+    fn bytes(&self, key: &Key) -> usize {
+        key.as_bytes().len() + self.value.as_ref().map_or(0, |v| v.body.len()) + ENTRY_OVERHEAD
+    }
+}
+
+/// Each entry lives as long as its own slot says, counted anew when it is replaced.
+struct BySlot;
+
+impl Expiry<Key, Arc<Slot>> for BySlot {
+    fn expire_after_create(&self, _: &Key, slot: &Arc<Slot>, _: Instant) -> Option<Duration> {
+        Some(slot.ttl)
+    }
+
+    fn expire_after_update(&self, _: &Key, slot: &Arc<Slot>, _: Instant, _: Option<Duration>) -> Option<Duration> {
+        Some(slot.ttl)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::backend::ContentType;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn key(n: usize) -> Key {
+        Key::from_canonical(Bytes::from(n.to_string()))
+    }
+
+    fn value(bytes: usize) -> Value {
+        Value { body: Bytes::from(vec![b'x'; bytes]), content_type: ContentType::OctetStream }
+    }
+
+    #[tokio::test]
+    async fn mark_over_the_limit_is_refused_and_changes_nothing() {
+        let cache = MemoryCache::new(1 << 20, 2);
+        let stamp = cache.get(&key(3)).await.unwrap().stamp;
+        cache.put_value(&key(3), &value(1), LONG, &stamp).await.unwrap();
+        for n in [1, 2, 1] {
+            cache.put_mark(&key(n), Mark::Announced, LONG).await.unwrap();
+        }
+        let refused = cache.put_mark(&key(3), Mark::Announced, LONG).await.unwrap_err();
+        assert!(matches!(&refused, CacheError::Refused(why) if why.contains("2 keys")), "{refused}");
+        assert_eq!(cache.get(&key(3)).await.unwrap().entry, Entry::Value(value(1)));
+    }
+
+    #[tokio::test]
+    async fn expired_marks_make_room() {
+        let cache = MemoryCache::new(1 << 20, 100);
+        for n in 0..100 {
+            cache.put_mark(&key(n), Mark::Dropped, Duration::ZERO).await.unwrap();
+        }
+        for n in 100..200 {
+            cache.put_mark(&key(n), Mark::Dropped, LONG).await.unwrap();
+        }
+        assert_eq!(cache.marks.load(Ordering::Relaxed), 100);
+        cache.put_mark(&key(0), Mark::Dropped, LONG).await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn value_stored_over_a_mark_gives_its_place_back() {
+        let cache = MemoryCache::new(1 << 20, 1);
+        cache.put_mark(&key(1), Mark::Announced, LONG).await.unwrap();
+        let seen = cache.get(&key(1)).await.unwrap();
+        assert_eq!(cache.put_value(&key(1), &value(1), LONG, &seen.stamp).await.unwrap(), Stored::Yes);
+        cache.put_mark(&key(2), Mark::Announced, LONG).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn marks_outlive_a_flood_of_values() {
+        let cache = MemoryCache::new(64 << 10, 1000);
+        for n in 0..1000 {
+            cache.put_mark(&key(n), Mark::Announced, LONG).await.unwrap();
+        }
+        for n in 1000..5000 {
+            let stamp = cache.get(&key(n)).await.unwrap().stamp;
+            cache.put_value(&key(n), &value(1000), LONG, &stamp).await.unwrap();
+        }
+        cache.slots.run_pending_tasks();
+        assert!(cache.slots.weighted_size() <= 64 << 10, "{} bytes", cache.slots.weighted_size());
+        for n in 0..1000 {
+            assert_eq!(cache.get(&key(n)).await.unwrap().entry, Entry::Mark(Mark::Announced));
+        }
+    }
+
+    #[test]
+    fn racing_puts_of_one_stamp_store_once() {
+        let cache = Arc::new(MemoryCache::new(1 << 20, 10));
+        let stamp = Stamp { epoch: 0, head: None };
+        for n in 0..200 {
+            let racers: Vec<_> = (0..4)
+                .map(|_| {
+                    let (cache, stamp) = (Arc::clone(&cache), stamp.clone());
+                    std::thread::spawn(move || cache.put(&key(n), None, LONG, &stamp))
+                })
+                .collect();
+            let stored = racers.into_iter().filter_map(|r| r.join().ok()).filter(|s| *s == Stored::Yes).count();
+            assert_eq!(stored, 1);
+        }
+    }
+}
