@@ -1,9 +1,9 @@
 //! What is remembered of answers: [`SharedCache`] (Redis, or one in this process) and the in-process hot tier.
 
-pub mod entry;
-pub mod hot;
-pub mod memory;
-pub mod ttl;
+mod entry;
+mod hot;
+mod memory;
+mod ttl;
 
 use std::time::Duration;
 
@@ -12,6 +12,10 @@ use tokio::sync::watch;
 
 use crate::backend::Value;
 use crate::key::Key;
+
+pub use self::hot::{HotCache, HotEntry};
+pub use self::memory::MemoryCache;
+pub use self::ttl::jittered;
 
 /// What a `get` found under a key, after checking fingerprint and log identity.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,11 +18,7 @@ impl Schedule {
     /// # Errors
     /// What the expression lacks.
     pub fn new(expression: &str, jitter: Duration) -> Result<Self, String> {
-        let cron = croner::parser::CronParser::builder()
-            .seconds(croner::parser::Seconds::Optional)
-            .build()
-            .parse(expression)
-            .map_err(|e| e.to_string())?;
+        let cron = crate::config::parse_schedule(expression).map_err(|e| e.to_string())?;
         Ok(Self { cron, jitter })
     }
 

@@ -346,7 +346,7 @@ fn only_double_underscore_variables_override() {
         ("BLOOMGUARD__LOG__LEVEL", "debug"),
     ];
     let config = load_with(VALID, &variables).unwrap();
-    assert_eq!(config.keyspaces["users"].filter.expected_keys, 5000);
+    assert_eq!(config.keyspaces["users"].filter.expected_keys, Some(5000));
     assert_eq!(config.keyspaces["users"].deadline, Duration::from_secs(1));
     assert_eq!(config.log.level, "debug");
 }

@@ -32,7 +32,9 @@ fn is_name(name: &str) -> bool {
 fn filter(filter: &FilterConfig, section: &mut Section<'_>) {
     let rate = filter.false_positive_rate;
     section.must(rate > 0.0 && rate < 1.0, "false_positive_rate", "be greater than 0 and less than 1", rate);
-    section.must(filter.expected_keys >= 1, "expected_keys", "be at least 1", filter.expected_keys);
+    if let Some(keys) = filter.expected_keys {
+        section.must(keys >= 1, "expected_keys", "be at least 1", keys);
+    }
     let headroom = filter.headroom;
     section.must(headroom >= 1.0 && headroom.is_finite(), "headroom", "be a finite number, at least 1", headroom);
 }

@@ -74,7 +74,8 @@ async fn an_absence_is_not_shared_with_who_asked_after_the_read() {
     // Without an announce: a `rebuilt` keyspace's row may come at any time, and this one passes the filter.
     ks.backend.commit(&stranger);
     let late = spawn(&ks);
-    crate::support::eventually("the late one has joined", || ks.metric("bloomguard_coalesced_lookups_total{keyspace=\"users\"}") >= 1.0).await;
+    crate::support::eventually("the late one has joined", || ks.metric("bloomguard_coalesced_lookups_total{keyspace=\"users\"}") >= 1.0)
+        .await;
     ks.backend.hold_no_more();
     turnstile.release();
     assert_eq!(early.await.unwrap(), "404 backend");

@@ -21,7 +21,10 @@ async fn absent_key_never_reaches_cache_or_backend() {
     assert_eq!(ks.backend.calls(), before);
     for result in ["hit", "absent", "miss", "error"] {
         for tier in ["hot", "redis"] {
-            assert_eq!(ks.metric(&format!("bloomguard_cache_requests_total{{keyspace=\"users\",tier=\"{tier}\",result=\"{result}\"}}")), 0.0);
+            assert_eq!(
+                ks.metric(&format!("bloomguard_cache_requests_total{{keyspace=\"users\",tier=\"{tier}\",result=\"{result}\"}}")),
+                0.0
+            );
         }
     }
     assert_eq!(ks.metric("bloomguard_lookups_total{keyspace=\"users\",source=\"filter\",result=\"absent\"}"), 100.0);
@@ -126,7 +129,8 @@ async fn a_lookup_ends_by_its_deadline_and_by_the_shorter_one_of_the_request() {
     let turnstile = ks.backend.hold_after_read();
     let start = std::time::Instant::now();
     let options = LookupOptions { timeout: Some(Duration::from_millis(20)), ..LookupOptions::default() };
-    let (shortened, whole) = tokio::join!(ks.guard.lookup(key("user:1"), options), ks.guard.lookup(key("user:2"), LookupOptions::default()));
+    let (shortened, whole) =
+        tokio::join!(ks.guard.lookup(key("user:1"), options), ks.guard.lookup(key("user:2"), LookupOptions::default()));
     assert_eq!(told(&shortened), "503");
     assert!(shortened.answer.unwrap_err().to_string().contains("20ms"));
     assert_eq!(told(&whole), "503");
