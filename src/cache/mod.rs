@@ -3,6 +3,7 @@
 pub mod entry;
 pub mod hot;
 pub mod memory;
+pub mod redis;
 pub mod ttl;
 
 use std::time::Duration;
