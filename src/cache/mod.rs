@@ -3,6 +3,7 @@
 mod entry;
 mod hot;
 mod memory;
+mod redis;
 mod ttl;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::key::Key;
 
 pub use self::hot::{HotCache, HotEntry};
 pub use self::memory::MemoryCache;
+pub use self::redis::{RedisCache, RedisLink};
 pub use self::ttl::jittered;
 
 /// What a `get` found under a key, after checking fingerprint and log identity.

@@ -1,0 +1,273 @@
+//! [`RedisLink`]: the process's one connection to Redis, made anew in the background whenever it is lost.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, FromRedisValue, Pipeline, RedisResult};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use super::names::EntryNames;
+use super::session::{Facts, Opener, Session};
+use super::trouble::{Failure, Trouble};
+use crate::breaker::{Breaker, BreakerPolicy, Permit};
+use crate::cache::CacheError;
+use crate::config::RedisConfig;
+use crate::key::KeySecret;
+use crate::words::BreakerState;
+
+/// Five commands in a row without an answer are no accident.
+const BREAKER: BreakerPolicy = BreakerPolicy { failures: 5, first_pause: Duration::from_millis(50), longest_pause: Duration::from_secs(2) };
+/// How often the connection is looked at, so that an idle process notices a loss, a failover or a wipe, and says so.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The process's one connection to Redis, shared by its keyspaces.
+///
+/// A command never waits for a connection: while there is none it fails at once. A background task connects, with growing pauses,
+/// and ends with the link. There is a connection only while the breaker is closed: what opens the breaker drops the connection, and
+/// the breaker's trial is the connecting itself, with all that is asked over a new connection before its first use.
+pub struct RedisLink {
+    shared: Arc<Shared>,
+    keeper: AbortHandle,
+}
+
+struct Shared {
+    opener: Opener,
+    timeout: Duration,
+    breaker: Breaker,
+    session: ArcSwapOption<Session>,
+    /// Why there is no session, where there is none.
+    trouble: ArcSwap<Trouble>,
+    /// Number of the latest session; 0 before the first.
+    epochs: watch::Sender<u64>,
+    /// Wakes the keeper when a session was dropped.
+    lost: Notify,
+}
+
+impl RedisLink {
+    /// Starts to connect in the background and returns at once, whether or not Redis is there. `on_breaker` hears of every change of
+    /// the breaker's state; it must not block.
+    ///
+    /// Must be called within a Tokio runtime.
+    ///
+    /// # Errors
+    /// [`CacheError::Refused`] where the URL is none that can be connected to, which no waiting would mend.
+    pub fn connect(config: &RedisConfig, on_breaker: impl Fn(BreakerState) + Send + Sync + 'static) -> Result<Arc<Self>, CacheError> {
+        // The driver's own words may quote the URL.
+        let opener = Opener::new(config)
+            .map_err(|_| CacheError::Refused(format!("redis.url = {} is not a Redis URL that can be used", config.url.redacted())))?;
+        let shared = Arc::new(Shared {
+            opener,
+            timeout: config.timeout,
+            breaker: Breaker::new(BREAKER, on_breaker),
+            session: ArcSwapOption::empty(),
+            trouble: ArcSwap::from_pointee(Trouble::NotYet),
+            epochs: watch::Sender::new(0),
+            lost: Notify::new(),
+        });
+        let keeper = tokio::spawn(keep(Arc::clone(&shared))).abort_handle();
+        Ok(Arc::new(Self { shared, keeper }))
+    }
+
+    /// The hash secret of a keyspace, the same for all instances: made by the first to ask.
+    ///
+    /// # Errors
+    /// [`CacheError`]; `Refused` where what is stored is no secret.
+    pub async fn secret(&self, keyspace: &str) -> Result<KeySecret, CacheError> {
+        let name = self.shared.opener.names.secret(keyspace);
+        let mut pipe = redis::pipe();
+        pipe.cmd("SET").arg(&name).arg(KeySecret::random().as_bytes()).arg("NX").ignore().cmd("GET").arg(&name);
+        let (stored,): (Vec<u8>,) = self.call()?.pipeline(&pipe).await?;
+        let bytes = stored.try_into().map_err(|other: Vec<u8>| {
+            CacheError::Refused(format!("{name} holds {} bytes where a secret has {}", other.len(), KeySecret::LEN))
+        })?;
+        Ok(KeySecret::new(bytes))
+    }
+
+    /// Waits until there is a connection, at most `within`; says whether there is.
+    pub async fn wait_connected(&self, within: Duration) -> bool {
+        let mut epochs = self.epochs();
+        let connected = async {
+            while self.shared.session.load().is_none() {
+                if epochs.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(within, connected).await.is_ok()
+    }
+
+    /// Number of the latest connection, 0 before the first: changes each time one was made.
+    #[must_use]
+    pub fn epochs(&self) -> watch::Receiver<u64> {
+        self.shared.epochs.subscribe()
+    }
+
+    /// Begins a command, or says at once that there is no connection.
+    pub(super) fn call(&self) -> Result<Call<'_>, CacheError> {
+        let session = self.shared.session.load_full().ok_or_else(|| CacheError::Unavailable(self.trouble()))?;
+        Ok(Call { shared: &self.shared, session })
+    }
+
+    /// What is known of the connection; `Err` says why there is none.
+    pub(super) fn facts(&self) -> Result<Facts, String> {
+        self.shared.session.load().as_ref().map(|session| session.facts.clone()).ok_or_else(|| self.trouble())
+    }
+
+    pub(super) fn entry_names(&self, keyspace: &str) -> EntryNames {
+        self.shared.opener.names.entries(keyspace)
+    }
+
+    fn trouble(&self) -> String {
+        self.shared.trouble.load().to_string()
+    }
+}
+
+impl Drop for RedisLink {
+    fn drop(&mut self) {
+        // The connection goes with the task, which holds the last reference.
+        self.keeper.abort();
+    }
+}
+
+impl fmt::Debug for RedisLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLink").field("breaker", &self.shared.breaker).field("trouble", &self.shared.trouble).finish_non_exhaustive()
+    }
+}
+
+/// One command over the session that was there when it began.
+pub(super) struct Call<'a> {
+    shared: &'a Shared,
+    session: Arc<Session>,
+}
+
+impl Call<'_> {
+    pub(super) fn epoch(&self) -> u64 {
+        self.session.epoch
+    }
+
+    pub(super) fn facts(&self) -> &Facts {
+        &self.session.facts
+    }
+
+    pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, CacheError> {
+        self.report(command.query_async(&mut self.connection()).await)
+    }
+
+    pub(super) async fn pipeline<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, CacheError> {
+        self.report(pipeline.query_async(&mut self.connection()).await)
+    }
+
+    /// Stores `entry` under `name` for `millis` if what is there begins with `head`.
+    pub(super) async fn compare_and_set(&self, name: &[u8], head: &[u8], entry: &[u8], millis: u64) -> Result<bool, CacheError> {
+        let mut script = self.shared.opener.compare_and_set.key(name);
+        script.arg(head).arg(entry).arg(millis);
+        self.report(script.invoke_async(&mut self.connection()).await)
+    }
+
+    fn connection(&self) -> MultiplexedConnection {
+        self.session.connection.clone()
+    }
+
+    fn report<T>(&self, result: RedisResult<T>) -> Result<T, CacheError> {
+        self.shared.report(&self.session, result).map_err(|failure| failure.into_error(self.shared.timeout))
+    }
+}
+
+impl Shared {
+    /// Tells the breaker how a command went, and drops the session where that opened it.
+    fn report<T>(&self, session: &Session, result: RedisResult<T>) -> Result<T, Failure> {
+        let failure = match result {
+            Ok(answer) => {
+                self.breaker.succeed(session.permit);
+                return Ok(answer);
+            }
+            Err(error) => Failure::from(error),
+        };
+        match &failure {
+            Failure::Timeout if self.breaker.fail(session.permit, Instant::now()) => self.drop_session(Trouble::Timeout),
+            Failure::Lost(trouble) => self.lose(session, trouble.clone()),
+            Failure::Refused(_) => self.breaker.succeed(session.permit),
+            Failure::Timeout => {}
+        }
+        Err(failure)
+    }
+
+    fn lose(&self, session: &Session, trouble: Trouble) {
+        if self.breaker.trip(session.permit, Instant::now()) {
+            self.drop_session(trouble);
+        }
+    }
+
+    /// Only for whoever opened the breaker. The session in place is then the one that was reported on: the keeper puts a new one in
+    /// place only after it has seen none.
+    fn drop_session(&self, trouble: Trouble) {
+        tracing::warn!(reason = %trouble, "lost the connection to Redis");
+        self.trouble.store(Arc::new(trouble));
+        self.session.store(None);
+        self.lost.notify_one();
+    }
+
+    /// Connects as often as it takes.
+    async fn reconnect(&self) {
+        loop {
+            match self.breaker.try_call(Instant::now()) {
+                // Instances that lost the same Redis must not all come back at the same moment.
+                Err(rejected) => tokio::time::sleep(rejected.retry_in.mul_f64(rand::random_range(1.0..1.5))).await,
+                Ok(trial) => match self.opener.open().await {
+                    Ok((connection, facts)) => {
+                        self.breaker.succeed(trial);
+                        // Closed again: this permit is of the period that the new session lives in.
+                        if let Ok(permit) = self.breaker.try_call(Instant::now()) {
+                            return self.install(connection, facts, permit);
+                        }
+                    }
+                    Err(trouble) => self.note_failure(trial, trouble),
+                },
+            }
+        }
+    }
+
+    fn note_failure(&self, trial: Permit, trouble: Trouble) {
+        self.breaker.trip(trial, Instant::now());
+        let before = self.trouble.swap(Arc::new(trouble.clone()));
+        // Once for each reason, not once for each attempt.
+        if *before != trouble {
+            tracing::warn!(reason = %trouble, "can't connect to Redis");
+        }
+    }
+
+    fn install(&self, connection: MultiplexedConnection, facts: Facts, permit: Permit) {
+        let epoch = *self.epochs.borrow() + 1;
+        tracing::info!(epoch, warning = facts.warning(), "connected to Redis");
+        self.session.store(Some(Arc::new(Session { connection, epoch, permit, facts })));
+        // After the session is in place: whoever is woken finds it.
+        self.epochs.send_replace(epoch);
+    }
+
+    /// Looks at the session now and then, until there is none.
+    async fn watch_over(&self) {
+        while let Some(session) = self.session.load_full() {
+            tokio::select! {
+                () = self.lost.notified() => {}
+                () = tokio::time::sleep(CHECK_EVERY) => {
+                    if let Ok(Err(trouble)) = self.report(&session, session.check().await) {
+                        self.lose(&session, trouble);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The background task: it ends only by being aborted.
+async fn keep(shared: Arc<Shared>) {
+    loop {
+        shared.reconnect().await;
+        shared.watch_over().await;
+    }
+}

@@ -1,0 +1,202 @@
+//! A connection together with what was learnt over it before its first use.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisResult, Script};
+
+use super::names::Names;
+use super::trouble::Trouble;
+use crate::breaker::Permit;
+use crate::cache::entry::{HEADER_LEN, LogIdentity};
+use crate::config::RedisConfig;
+
+/// Reaching Redis and logging in may take this long, however short a command's own timeout is.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Commands that may wait to be written; further callers wait for their turn, within their timeout.
+const WRITE_QUEUE: usize = 512;
+
+/// One connection, the log identity and the eviction policy read over it, and the breaker's permit under which its commands report.
+///
+/// They travel together: what was looked up over one connection is stored over the same one or not at all.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) epoch: u64,
+    pub(super) permit: Permit,
+    pub(super) facts: Facts,
+}
+
+/// What Redis said of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) identity: LogIdentity,
+    /// Name of the key that holds `identity`.
+    log: String,
+    /// `maxmemory_policy`; `None` where Redis does not tell.
+    policy: Option<String>,
+}
+
+impl Facts {
+    /// Marks stay until they expire. Any other policy, and an unknown one, may take them to make room, and an absence stored
+    /// afterwards could hide an announced key.
+    pub(super) fn keeps_marks(&self) -> bool {
+        self.policy.as_deref() == Some("noeviction")
+    }
+
+    /// For operators, where the policy is wrong.
+    pub(super) fn warning(&self) -> Option<String> {
+        if self.keeps_marks() {
+            return None;
+        }
+        let policy = self.policy.as_deref().unwrap_or("unknown");
+        Some(format!("Redis' maxmemory-policy is {policy}, which can evict markers: no absences are stored in Redis; set noeviction"))
+    }
+}
+
+/// Opens sessions.
+pub(super) struct Opener {
+    client: Client,
+    settings: AsyncConnectionConfig,
+    pub(super) names: Names,
+    /// Replaces an entry if it begins with the bytes that were seen.
+    pub(super) compare_and_set: Script,
+}
+
+impl Opener {
+    /// Reads the configuration; connects to nobody.
+    pub(super) fn new(config: &RedisConfig) -> RedisResult<Self> {
+        let tcp = TcpSettings::default().set_nodelay(true);
+        let client = Client::open(config.url.expose().into_connection_info()?.set_tcp_settings(tcp))?;
+        let settings = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT.max(config.timeout)))
+            .set_response_timeout(Some(config.timeout))
+            .set_pipeline_buffer_size(WRITE_QUEUE);
+        // Always the whole header: a shorter entry that was seen is matched only by that same short entry.
+        let compare_and_set = Script::new(&format!(
+            "if redis.call('GETRANGE', KEYS[1], 0, {}) ~= ARGV[1] then return 0 end \
+             redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1",
+            HEADER_LEN - 1
+        ));
+        Ok(Self { client, settings, names: Names::new(&config.key_prefix), compare_and_set })
+    }
+
+    /// Connects and learns what must be known before the first use.
+    pub(super) async fn open(&self) -> Result<(MultiplexedConnection, Facts), Trouble> {
+        let connected = self.client.get_multiplexed_async_connection_with_config(&self.settings).await;
+        let mut connection = connected.map_err(|e| Trouble::from(&e))?;
+        let facts = self.introduce(&mut connection).await?;
+        Ok((connection, facts))
+    }
+
+    async fn introduce(&self, connection: &mut MultiplexedConnection) -> Result<Facts, Trouble> {
+        let (server, replication, memory, time): (String, String, String, (u64, u64)) = redis::pipe()
+            .cmd("INFO")
+            .arg("server")
+            .cmd("INFO")
+            .arg("replication")
+            .cmd("INFO")
+            .arg("memory")
+            .cmd("TIME")
+            .query_async(connection)
+            .await
+            .map_err(|e| Trouble::from(&e))?;
+        refuse_replica(&replication)?;
+        let log = self.names.log(field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?);
+        let fresh = format!("{:032x}:{}.{:06}", rand::random::<u128>(), time.0, time.1);
+        let (text,): (String,) = redis::pipe()
+            .cmd("SET")
+            .arg(&log)
+            .arg(fresh)
+            .arg("NX")
+            .ignore()
+            .cmd("GET")
+            .arg(&log)
+            .query_async(connection)
+            .await
+            .map_err(|e| Trouble::from(&e))?;
+        // So that a compare-and-set is one round trip from the first one on.
+        self.compare_and_set.load_async(connection).await.map_err(|e| Trouble::from(&e))?;
+        let identity = parse_identity(&text).ok_or(Trouble::Strange("GET of the log identity"))?;
+        Ok(Facts { identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) })
+    }
+}
+
+impl Session {
+    /// Asks whether what was learnt still holds: it is still a primary, with the same eviction policy, and nobody wiped it.
+    pub(super) async fn check(&self) -> RedisResult<Result<(), Trouble>> {
+        let (replication, memory, text): (String, String, Option<String>) = redis::pipe()
+            .cmd("INFO")
+            .arg("replication")
+            .cmd("INFO")
+            .arg("memory")
+            .cmd("GET")
+            .arg(&self.facts.log)
+            .query_async(&mut self.connection.clone())
+            .await?;
+        Ok(self.compare(&replication, &memory, text.as_deref()))
+    }
+
+    fn compare(&self, replication: &str, memory: &str, log: Option<&str>) -> Result<(), Trouble> {
+        refuse_replica(replication)?;
+        if field(memory, "maxmemory_policy") != self.facts.policy.as_deref() {
+            return Err(Trouble::Changed("its eviction policy changed"));
+        }
+        if log.and_then(parse_identity) != Some(self.facts.identity) {
+            return Err(Trouble::Changed("its log identity is gone, so it was wiped, and marks with it"));
+        }
+        Ok(())
+    }
+}
+
+/// A replica answers reads with what it has got so far: marks may be missing there.
+fn refuse_replica(replication: &str) -> Result<(), Trouble> {
+    match field(replication, "role") {
+        Some("master") => Ok(()),
+        Some(_) => Err(Trouble::Replica),
+        None => Err(Trouble::Strange("INFO replication")),
+    }
+}
+
+/// The value of `name:value` in the text of an INFO command.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// The 16 bytes at the front of the text, in hex; what follows is Redis' time when it was made, for whoever reads the log.
+fn parse_identity(text: &str) -> Option<LogIdentity> {
+    let hex = text.get(..32).filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))?;
+    u128::from_str_radix(hex, 16).ok().map(|identity| LogIdentity(identity.to_be_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_info_are_found_whole() {
+        let info = "# Server\r\nold_run_id:x\r\nrun_id:abc\r\nrun_id_2:y\r\n";
+        assert_eq!(field(info, "run_id"), Some("abc"));
+        assert_eq!(field(info, "run"), None);
+    }
+
+    #[test]
+    fn identity_is_read_only_from_its_own_format() {
+        let identity = LogIdentity([0xab; 16]);
+        assert_eq!(parse_identity(&format!("{}:1700000000.000001", "ab".repeat(16))), Some(identity));
+        assert_eq!(parse_identity(&"ab".repeat(16)), Some(identity));
+        for strange in ["", "ab", &"zz".repeat(16), &format!("+{}", "ab".repeat(16)), &"é".repeat(16)] {
+            assert_eq!(parse_identity(strange), None, "{strange}");
+        }
+    }
+
+    #[test]
+    fn only_noeviction_keeps_marks() {
+        let facts = |policy: Option<&str>| Facts { identity: LogIdentity([0; 16]), log: String::new(), policy: policy.map(str::to_owned) };
+        assert_eq!(facts(Some("noeviction")).warning(), None);
+        for policy in [Some("allkeys-lru"), Some("volatile-ttl"), None] {
+            assert!(facts(policy).warning().is_some_and(|w| w.contains(policy.unwrap_or("unknown"))));
+        }
+    }
+}
