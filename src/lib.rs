@@ -11,4 +11,5 @@ pub mod key;
 pub mod metrics;
 pub mod rebuild;
 pub mod source;
+pub mod sql;
 pub mod words;
