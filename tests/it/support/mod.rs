@@ -1,0 +1,4 @@
+//! Real servers for tests.
+
+pub mod database;
+pub mod postgres;
