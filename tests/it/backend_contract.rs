@@ -146,7 +146,7 @@ async fn absent_row_is_none(site: Site) {
 
 async fn columns_become_members_in_their_order(site: Site) {
     site.run(
-        "CREATE TABLE t (id INTEGER PRIMARY KEY, \"z \"\"q\"\"\" TEXT, big BIGINT, yes BOOLEAN, no BOOLEAN, price DECIMAL(10, 2), half DOUBLE PRECISION, nothing TEXT, doc JSON);
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, \"z \"\"q\"\"\" TEXT, big BIGINT, yes BOOLEAN, no BOOLEAN, price DECIMAL(10, 2), half DOUBLE PRECISION, nil TEXT, doc JSON);
          INSERT INTO t VALUES (1, 'a \"quoted\" \\ line\nélan', 9007199254740993, true, false, 12.5, 0.1, NULL, '{\"a\": [1.50, null]}')",
     )
     .await;
@@ -155,7 +155,7 @@ async fn columns_become_members_in_their_order(site: Site) {
     assert_eq!(
         text(&backend, KeyForm::Integer, "1").await,
         format!(
-            r#"{{"id":1,"z \"q\"":"a \"quoted\" \\ line\nélan","big":9007199254740993,"yes":true,"no":false,"price":{price},"half":0.1,"nothing":null,"doc":{{"a": [1.50, null]}}}}"#
+            r#"{{"id":1,"z \"q\"":"a \"quoted\" \\ line\nélan","big":9007199254740993,"yes":true,"no":false,"price":{price},"half":0.1,"nil":null,"doc":{{"a": [1.50, null]}}}}"#
         )
     );
 }

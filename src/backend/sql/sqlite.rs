@@ -27,6 +27,8 @@ pub(super) struct SqliteRows {
 pub(super) struct Plan {
     statement: SqlStr,
     columns: Vec<Field>,
+    /// Changes with every change of a table.
+    schema_version: i64,
 }
 
 #[derive(Debug)]
@@ -57,6 +59,8 @@ impl Rows for SqliteRows {
     type Plan = Plan;
 
     async fn describe(&self, connection: &mut SqliteConnection) -> Result<Plan, SqlError> {
+        // Before anything else: a change from here on makes the plan an outdated one.
+        let schema_version = sqlx::query_scalar("PRAGMA schema_version").persistent(false).fetch_one(&mut *connection).await?;
         // Kept, the description would be told again when the tables have changed.
         connection.clear_cached_statements().await?;
         let described = connection.prepare(AssertSqlSafe(self.query.as_str()).into_sql_str()).await?;
@@ -68,19 +72,25 @@ impl Rows for SqliteRows {
             let raw = described.columns().len() == 1 && column.name() == RAW_COLUMN;
             columns.push(Field { name, declared: declared_type(connection, column).await?, raw });
         }
-        // Columns are named by position: a table that has got another one since makes the statement an error, upon which it is
-        // described again, instead of a row that doesn't fit.
+        // Columns are named by position: another number of them makes the statement an error, as the driver's own notion of a
+        // kept statement's columns never changes. Other names or types show by the version.
         let names: Vec<String> = (0..columns.len()).map(|i| format!("c{i}")).collect();
         let names = names.join(", ");
-        let statement = format!("WITH q({names}) AS ({}\n) SELECT {names} FROM q LIMIT 1", self.query);
-        Ok(Plan { statement: AssertSqlSafe(statement).into_sql_str(), columns })
+        let statement = format!(
+            "WITH q({names}) AS ({}\n) SELECT {names}, (SELECT schema_version FROM pragma_schema_version) FROM q LIMIT 1",
+            self.query
+        );
+        Ok(Plan { statement: AssertSqlSafe(statement).into_sql_str(), columns, schema_version })
     }
 
     async fn read(&self, connection: &mut SqliteConnection, plan: &Plan, key: &Key) -> Result<Option<Value>, SqlError> {
         let form = *self.form.get().ok_or_else(|| SqlError::Unavailable("the form of the keys is not known yet".to_owned()))?;
         let argument = Argument::new(form, key).map_err(SqlError::invalid)?;
-        let row = sqlx::query(plan.statement.clone()).bind(argument).fetch_optional(connection).await?;
-        row.map(|row| render(&row, &plan.columns)).transpose()
+        let Some(row) = sqlx::query(plan.statement.clone()).bind(argument).fetch_optional(connection).await? else { return Ok(None) };
+        if row.try_get::<i64, _>(plan.columns.len())? != plan.schema_version {
+            return Err(SqlError::Invalid { message: "the tables keep changing".to_owned(), stale: true });
+        }
+        render(&row, &plan.columns).map(Some)
     }
 }
 

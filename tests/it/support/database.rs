@@ -14,7 +14,10 @@ pub enum Site {
 
 impl Site {
     pub fn sqlite() -> Self {
-        Self::Sqlite(tempfile::Builder::new().prefix("bloomguard-sqlite-").tempdir().unwrap())
+        let directory = tempfile::Builder::new().prefix("bloomguard-sqlite-").tempdir().unwrap();
+        // To SQLite an empty file is an empty database.
+        std::fs::write(directory.path().join("test.db"), b"").unwrap();
+        Self::Sqlite(directory)
     }
 
     pub fn postgres() -> Self {
@@ -58,7 +61,7 @@ impl Site {
     pub async fn run(&self, sql: &str) {
         match self {
             Self::Sqlite(directory) => {
-                let options = SqliteConnectOptions::new().filename(directory.path().join("test.db")).create_if_missing(true);
+                let options = SqliteConnectOptions::new().filename(directory.path().join("test.db"));
                 let mut connection = options.connect().await.unwrap();
                 sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
                 connection.close().await.unwrap();

@@ -76,10 +76,6 @@ impl Postgres {
         assert!(self.launch(), "PostgreSQL did not start again: {}", self.log());
     }
 
-    pub const fn port(&self) -> u16 {
-        self.port
-    }
-
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
@@ -128,7 +124,7 @@ impl Postgres {
         command.arg(server.get_program()).args(server.get_args());
         command.arg("-D").arg(self.data()).arg("-k").arg(&self.directory);
         command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
-        for setting in ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300"] {
+        for setting in ["fsync=off", "full_page_writes=off", "max_connections=300"] {
             command.args(["-c", setting]);
         }
         for setting in &self.settings {
@@ -178,10 +174,6 @@ impl Database<'static> {
 impl Database<'_> {
     pub fn url(&self) -> String {
         self.server.url(&self.name)
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// Runs SQL; returns its rows as `psql -At` prints them.
