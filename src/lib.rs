@@ -17,5 +17,6 @@ pub mod quickstart;
 pub mod rebuild;
 pub mod shutdown;
 pub mod source;
+pub mod sql;
 pub mod telemetry;
 pub mod words;

@@ -1,6 +1,7 @@
 //! Integration tests: one binary, real servers on free ports.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+mod backend_contract;
 mod config;
 mod guard;
 mod support;

@@ -1,6 +1,8 @@
 //! What tests share: scripted parts, real servers, waiting.
 
+pub mod database;
 pub mod keyspace;
+pub mod postgres;
 pub mod scripted;
 
 use std::time::{Duration, Instant};
