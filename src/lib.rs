@@ -7,6 +7,7 @@ pub mod backend;
 pub mod cache;
 pub mod config;
 pub mod guard;
+pub mod http;
 pub mod key;
 pub mod metrics;
 pub mod rebuild;
