@@ -11,6 +11,7 @@ pub mod clock;
 pub mod config;
 pub mod filter;
 pub mod guard;
+pub mod http;
 pub mod key;
 pub mod metrics;
 pub mod quickstart;

@@ -4,4 +4,5 @@
 mod backend_contract;
 mod config;
 mod guard;
+mod http_server;
 mod support;
