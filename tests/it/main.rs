@@ -5,4 +5,5 @@ mod backend_contract;
 mod config;
 mod guard;
 mod http_server;
+mod source_contract;
 mod support;

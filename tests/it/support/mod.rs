@@ -1,5 +1,6 @@
 //! What tests share: scripted parts, real servers, waiting.
 
+pub mod app;
 pub mod database;
 pub mod keyspace;
 pub mod postgres;
