@@ -4,6 +4,7 @@ pub mod app;
 pub mod database;
 pub mod keyspace;
 pub mod postgres;
+pub mod process;
 pub mod scripted;
 
 use std::time::{Duration, Instant};
