@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod backend_contract;
+mod backend_postgres;
 mod source_contract;
 mod support;
