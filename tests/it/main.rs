@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod backend_contract;
+mod backend_postgres;
 mod config;
 mod guard;
 mod http_server;
+mod product;
 mod source_contract;
 mod support;

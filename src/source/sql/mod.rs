@@ -47,7 +47,7 @@ impl SqlSource {
     /// [`SourceError::Invalid`] where URL or query can never be used.
     pub fn new(config: &SourceConfig, backend: &SecretUrl) -> Result<Self, SourceError> {
         let url = if config.url.is_empty() { backend } else { &config.url };
-        let driver = match Database::parse(url, Purpose::Scans)? {
+        let driver = match Database::parse(url.expose(), Purpose::Scans)? {
             Database::Postgres(options) => Driver::Postgres(PostgresKeys::new(options, &config.query)?),
             Database::Sqlite(options) => Driver::Sqlite(SqliteKeys::new(options, &config.query)?),
         };

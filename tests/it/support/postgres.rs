@@ -177,6 +177,11 @@ impl Database<'_> {
         self.server.url(&self.name)
     }
 
+    /// Host and port of the server.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.server.port)
+    }
+
     /// Runs SQL; returns its rows as `psql -At` prints them.
     pub fn psql(&self, sql: &str) -> String {
         self.server.psql(&self.name, sql)
