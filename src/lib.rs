@@ -6,10 +6,16 @@
 pub mod backend;
 pub mod breaker;
 pub mod cache;
+pub mod cli;
+pub mod clock;
 pub mod config;
+pub mod filter;
 pub mod guard;
 pub mod key;
 pub mod metrics;
+pub mod quickstart;
 pub mod rebuild;
+pub mod shutdown;
 pub mod source;
+pub mod telemetry;
 pub mod words;

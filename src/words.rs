@@ -157,8 +157,10 @@ words! {
         Overfull = "overfull",
         /// A key that the backend has answered lately is missing from the candidate.
         MissingKeys = "missing_keys",
-        /// The backend matches keys that the key form tells apart.
-        KeyForm = "key_form",
+        /// Source and backend disagree on keys: another column, another spelling.
+        Mismatch = "mismatch",
+        /// The backend did not answer a check.
+        BackendFailed = "backend_failed",
         /// Filter, candidate and caches would not fit the memory limit.
         NoMemory = "no_memory",
         /// The process stops.

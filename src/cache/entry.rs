@@ -26,7 +26,7 @@ use super::{Entry, Mark};
 use crate::backend::{ContentType, Value};
 
 /// Length of the header: what a compare-and-set compares.
-pub const HEADER_LEN: usize = 40;
+pub(super) const HEADER_LEN: usize = 40;
 
 const MAGIC: [u8; 3] = *b"BGe";
 const VERSION: u8 = 1;
@@ -40,23 +40,23 @@ const OCTETS: u8 = 2;
 /// Identity of the log of one Redis process: an absence written under another one is not believed, because marks may have been
 /// lost between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogIdentity(pub [u8; 16]);
+pub(super) struct LogIdentity(pub(super) [u8; 16]);
 
 /// Makes an entry differ from every other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Token(pub [u8; 8]);
+pub(super) struct Token(pub(super) [u8; 8]);
 
 impl Token {
     /// A fresh one.
     #[must_use]
-    pub fn random() -> Self {
+    pub(super) fn random() -> Self {
         Self(rand::random())
     }
 }
 
 /// The entry of a value.
 #[must_use]
-pub fn encode_value(value: &Value, token: Token, fingerprint: u64) -> Vec<u8> {
+pub(super) fn encode_value(value: &Value, token: Token, fingerprint: u64) -> Vec<u8> {
     let content_type = match value.content_type {
         ContentType::Json => JSON,
         ContentType::OctetStream => OCTETS,
@@ -69,13 +69,13 @@ pub fn encode_value(value: &Value, token: Token, fingerprint: u64) -> Vec<u8> {
 
 /// The entry of an absence.
 #[must_use]
-pub fn encode_absence(token: Token, fingerprint: u64, identity: LogIdentity) -> [u8; HEADER_LEN] {
+pub(super) fn encode_absence(token: Token, fingerprint: u64, identity: LogIdentity) -> [u8; HEADER_LEN] {
     header(ABSENCE, 0, token, fingerprint, identity)
 }
 
 /// The entry of a mark.
 #[must_use]
-pub fn encode_mark(mark: Mark, token: Token) -> [u8; HEADER_LEN] {
+pub(super) fn encode_mark(mark: Mark, token: Token) -> [u8; HEADER_LEN] {
     let kind = match mark {
         Mark::Announced => ANNOUNCED,
         Mark::Dropped => DROPPED,
@@ -97,7 +97,7 @@ fn header(kind: u8, content_type: u8, token: Token, fingerprint: u64, identity: 
 
 /// What `bytes` mean to a reader with this fingerprint, under this log identity. The body of a value is not copied.
 #[must_use]
-pub fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> Entry {
+pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> Entry {
     let Some(head) = bytes.first_chunk::<HEADER_LEN>() else { return Entry::Nothing };
     if head[0..3] != MAGIC || head[3] != VERSION {
         return Entry::Nothing;
@@ -126,7 +126,7 @@ fn decode_value(head: &[u8; HEADER_LEN], bytes: &Bytes, fingerprint: u64) -> Opt
 
 /// What a compare-and-set compares: the header, or all there is of an entry that is shorter.
 #[must_use]
-pub fn head(bytes: &[u8]) -> &[u8] {
+pub(super) fn head(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(HEADER_LEN)]
 }
 

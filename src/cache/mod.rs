@@ -1,10 +1,10 @@
 //! What is remembered of answers: [`SharedCache`] (Redis, or one in this process) and the in-process hot tier.
 
-pub mod entry;
-pub mod hot;
-pub mod memory;
-pub mod redis;
-pub mod ttl;
+mod entry;
+mod hot;
+mod memory;
+mod redis;
+mod ttl;
 
 use std::time::Duration;
 
@@ -13,6 +13,11 @@ use tokio::sync::watch;
 
 use crate::backend::Value;
 use crate::key::Key;
+
+pub use self::hot::{HotCache, HotEntry};
+pub use self::memory::MemoryCache;
+pub use self::redis::{RedisCache, RedisLink};
+pub use self::ttl::jittered;
 
 /// What a `get` found under a key, after checking fingerprint and log identity.
 #[derive(Debug, Clone, PartialEq, Eq)]

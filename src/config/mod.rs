@@ -1,18 +1,30 @@
 //! The configuration: one small file a section, every field with its unit and default.
 //!
-//! Types here deserialize what [`load`] has merged; [`validate`] judges what types can't.
+//! [`load`] is the way in: files and environment become a tree, `unsupported` takes out what is not built yet, the section types
+//! deserialize the rest, `files` reads the secrets that files hold, and `validate` judges what types can't. Each stage adds its mistakes
+//! to the same list, so a user sees all of them at once.
 
 mod backend;
 mod cache;
+mod environment;
+mod files;
 mod filter;
 mod keyspace;
+mod listen;
+mod load;
 mod log;
+mod mistake;
+mod parameters;
 mod rebuild;
 mod redis;
+mod schedule;
 mod secret;
 mod server;
 mod source;
+mod typed;
 pub mod units;
+mod unsupported;
+mod validate;
 
 use std::collections::BTreeMap;
 
@@ -20,12 +32,17 @@ use serde::Deserialize;
 
 pub use self::backend::{BackendConfig, BackendKind};
 pub use self::cache::CacheConfig;
+pub use self::environment::environment;
 pub use self::filter::{FilterConfig, FilterKind};
 pub use self::keyspace::{Enforcement, Freshness, KeyspaceConfig};
+pub use self::listen::{Listen, ListenError};
+pub use self::load::load;
 pub use self::log::{LogConfig, LogFormat};
+pub use self::mistake::{ConfigErrors, Mistake};
 pub use self::rebuild::RebuildConfig;
 pub use self::redis::RedisConfig;
-pub use self::secret::SecretUrl;
+pub use self::schedule::parse_schedule;
+pub use self::secret::{SecretText, SecretUrl};
 pub use self::server::ServerConfig;
 pub use self::source::{SourceConfig, SourceKind};
 

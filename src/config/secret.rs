@@ -1,8 +1,10 @@
-//! URLs that may hold a password, which no log, error or status page shows.
+//! Text that no log, error or status page shows.
 
 use std::fmt;
 
 use serde::Deserialize;
+
+const REDACTED: &str = "redacted";
 
 /// A connection URL. `Debug` and `Display` replace the password.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
@@ -38,19 +40,27 @@ impl SecretUrl {
     #[must_use]
     pub fn redacted(&self) -> String {
         let Ok(mut url) = url::Url::parse(&self.0) else {
-            return if self.0.contains('@') { "<redacted>".to_owned() } else { self.0.clone() };
+            let harmless = !self.0.contains('@') && !is_secret(&self.0);
+            return if harmless { self.0.clone() } else { format!("<{REDACTED}>") };
         };
-        if url.password().is_some() && url.set_password(Some("redacted")).is_err() {
-            return "<redacted>".to_owned();
+        // An '@' without a user name before it, or after a '#' or '?' that was meant to be part of the password.
+        let stray_at = url.username().is_empty() && url.password().is_none() && self.0.contains('@');
+        if stray_at || (url.password().is_some() && url.set_password(Some(REDACTED)).is_err()) {
+            return format!("{}:<{REDACTED}>", self.scheme());
         }
-        let secret = |name: &str| name.contains("pass") || name.contains("secret") || name.contains("token");
-        if url.query_pairs().any(|(name, _)| secret(&name)) {
-            let pairs: Vec<(String, String)> =
-                url.query_pairs().map(|(n, v)| (n.to_string(), if secret(&n) { "redacted".to_owned() } else { v.to_string() })).collect();
+        if url.query_pairs().any(|(name, _)| is_secret(&name)) {
+            let shown = |name: &str, value: &str| if is_secret(name) { REDACTED.to_owned() } else { value.to_owned() };
+            let pairs: Vec<(String, String)> = url.query_pairs().map(|(n, v)| (n.to_string(), shown(&n, &v))).collect();
             url.query_pairs_mut().clear().extend_pairs(pairs);
         }
         url.to_string()
     }
+}
+
+/// A parameter of this name may hold a secret.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["pass", "pwd", "secret", "token"].iter().any(|word| name.contains(word))
 }
 
 impl fmt::Debug for SecretUrl {
@@ -62,5 +72,60 @@ impl fmt::Debug for SecretUrl {
 impl fmt::Display for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.redacted())
+    }
+}
+
+/// A token. `Debug` shows nothing of it, and there is no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretText(String);
+
+impl SecretText {
+    /// Wraps a token.
+    #[must_use]
+    pub const fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The token, for whoever compares it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_way_of_writing_a_password_is_shown() {
+        for url in [
+            "postgres://u:hunter2@db:5432/app?sslmode=require",
+            "postgres://u@db/app?password=hunter2",
+            "redis://:hunter2@cache/0",
+            "unix:///run/redis.sock?pass=hunter2",
+            "postgres://u:x#hunter2@db/app",
+            "postgres://u:12#hunter2@db/app",
+            "postgres://u:12?hunter2@db/app",
+            "postgres://u:12/hunter2@db/app",
+            "host=db password=hunter2",
+            "u:hunter2@db",
+        ] {
+            let shown = format!("{:?}", SecretUrl::new(url.into()));
+            assert!(!shown.contains("hunter2"), "{url} is shown as {shown}");
+        }
+        assert_eq!(format!("{:?}", SecretText::new("hunter2".into())), "redacted");
+    }
+
+    #[test]
+    fn what_is_no_secret_is_shown() {
+        assert_eq!(SecretUrl::new("postgres://app@db/users".into()).redacted(), "postgres://app@db/users");
+        assert_eq!(SecretUrl::new("sqlite:data/demo.db".into()).redacted(), "sqlite:data/demo.db");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::units;
+use super::{SecretText, units};
 
 /// Listeners and limits of the process.
 #[derive(Debug, Clone, Deserialize)]
@@ -46,6 +46,22 @@ pub struct ServerConfig {
     pub token_file: Option<PathBuf>,
     /// File that holds the bearer token that the admin listener demands instead of a loopback `Host`. Default none.
     pub admin_token_file: Option<PathBuf>,
+    /// What `token_file` held when the configuration was loaded.
+    #[serde(skip)]
+    pub token: Option<SecretText>,
+    /// What `admin_token_file` held when the configuration was loaded.
+    #[serde(skip)]
+    pub admin_token: Option<SecretText>,
+}
+
+impl ServerConfig {
+    /// The bits of `unix_mode`; `None` where it is not 3 or 4 octal digits, which a loaded configuration never has.
+    #[must_use]
+    pub fn socket_mode(&self) -> Option<u32> {
+        let digits = &self.unix_mode;
+        let mode = u32::from_str_radix(digits, 8).ok()?;
+        ((3..=4).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit()) && mode <= 0o777).then_some(mode)
+    }
 }
 
 impl Default for ServerConfig {
@@ -67,6 +83,8 @@ impl Default for ServerConfig {
             allow_unauthenticated: false,
             token_file: None,
             admin_token_file: None,
+            token: None,
+            admin_token: None,
         }
     }
 }

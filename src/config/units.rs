@@ -1,21 +1,52 @@
 //! Durations (`250ms`, `10m`) and sizes (`64MiB`) as configuration writes them.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error};
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
 
 /// Reads `"250ms"`, `"10m"`, `"1h 30m"`.
 pub(crate) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(from)?;
-    humantime::parse_duration(&text)
-        .map_err(|_| D::Error::custom(format!("{text:?} is not a duration such as \"250ms\", \"10s\" or \"1h 30m\"")))
+    from.deserialize_str(DurationText)
 }
 
-/// Reads `"64MiB"`, `"1 GB"`, `"4096"` as bytes.
+/// Reads `"64MiB"`, `"1 GB"`, `"4096"` or `4096` as bytes.
 pub(crate) fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let text = String::deserialize(from)?;
-    text.parse::<bytesize::ByteSize>()
-        .map(|s| s.as_u64())
-        .map_err(|_| D::Error::custom(format!("{text:?} is not a size such as \"64MiB\" or \"4096\"")))
+    from.deserialize_any(SizeText)
+}
+
+struct DurationText;
+
+impl Visitor<'_> for DurationText {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration such as \"250ms\", \"10s\" or \"1h 30m\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+        humantime::parse_duration(text).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+    }
+}
+
+struct SizeText;
+
+impl Visitor<'_> for SizeText {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size such as \"64MiB\" or \"4096\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        text.parse::<bytesize::ByteSize>().map(|size| size.as_u64()).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+    }
+
+    fn visit_i64<E: Error>(self, bytes: i64) -> Result<u64, E> {
+        u64::try_from(bytes).map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))
+    }
+
+    fn visit_u64<E: Error>(self, bytes: u64) -> Result<u64, E> {
+        Ok(bytes)
+    }
 }

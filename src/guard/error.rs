@@ -29,13 +29,16 @@ pub enum LookupError {
 pub enum AnnounceError {
     /// The key's hash could not be written to the journal.
     #[error("the announce could not be written to the journal: {0}")]
-    Journal(String),
+    Journal(#[from] super::JournalError),
     /// The marker could not be set in the shared cache.
     #[error("the announce's marker could not be set: {0}")]
     Marker(#[from] CacheError),
     /// More announces within their window than are held.
     #[error("{0} announces are within their commit window already, which is as many as are held")]
     Full(usize),
+    /// The keyspace's deadline passed first.
+    #[error("the announce was not durable within the deadline of {0:?}")]
+    Deadline(Duration),
 }
 
 /// Why a drop was not acknowledged.
@@ -44,7 +47,4 @@ pub enum DropError {
     /// The tombstone could not be set in the shared cache.
     #[error("the tombstone could not be set: {0}")]
     Tombstone(#[from] CacheError),
-    /// More drops within their window than are held.
-    #[error("{0} drops are within their window already, which is as many as are held")]
-    Full(usize),
 }

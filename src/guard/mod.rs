@@ -1,21 +1,101 @@
-//! The guard of one keyspace: [`Guard::lookup`], announces and drops.
+//! The guard of one keyspace: [`Guard::lookup`], announces, drops, and what builds need of it.
 
+mod announce;
+mod build;
+mod deleted;
 mod error;
+mod gate;
+mod journal;
+mod load;
+mod observed;
 mod outcome;
+mod proven;
+mod recent;
+mod report;
+mod single_flight;
+mod standing;
 mod status;
+mod trouble;
 
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+pub use self::build::Build;
 pub use self::error::{AnnounceError, DropError, LookupError};
+pub use self::journal::{Journal, JournalError, Replayed};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
 pub use self::status::{KeyspaceStatus, LastRebuild};
 
-use crate::key::{Key, KeyError};
+use self::load::{Errand, Limits};
+use crate::backend::Backend;
+use crate::cache::{HotCache, SharedCache};
+use crate::clock::Moment;
+use crate::config::KeyspaceConfig;
+use crate::filter::Active;
+use crate::key::{Key, KeyError, KeyForm, KeyHash, KeySecret};
+use crate::metrics::KeyspaceMetrics;
+use crate::words::{Source, State, Verdict};
+
+/// Announces and deletes that are held while they matter; further announces are refused.
+const RECENT_LIMIT: usize = 1 << 19;
+/// Keys that the backend has answered lately and that the next filter must hold.
+const PROVEN_LIMIT: usize = 10_000;
+
+/// What a guard is made of; the composition root fills it in.
+pub struct Parts {
+    /// Name of the keyspace.
+    pub name: String,
+    /// Its settings.
+    pub config: KeyspaceConfig,
+    /// The secret its keys are hashed under.
+    pub secret: KeySecret,
+    /// The form of its keys; shared with the backend, which needs it to bind them. Empty until it is known.
+    pub form: Arc<OnceLock<KeyForm>>,
+    /// Redis, or the cache in this process that stands in for it.
+    pub shared: Arc<dyn SharedCache>,
+    /// The system of record.
+    pub backend: Arc<dyn Backend>,
+    /// Makes announces durable.
+    pub journal: Journal,
+    /// What the journal held at start.
+    pub replayed: Replayed,
+    /// Recorders.
+    pub metrics: Arc<KeyspaceMetrics>,
+}
 
 /// One keyspace's guard.
-#[derive(Debug)]
-pub struct Guard {}
+pub struct Guard {
+    name: String,
+    deadline: Duration,
+    limits: Limits,
+    asked_fpr: f64,
+    max_deleted_ratio: f64,
+    secret: KeySecret,
+    form: Arc<OnceLock<KeyForm>>,
+    active: Arc<Active>,
+    standing: standing::Standing,
+    hot: HotCache,
+    shared: Arc<dyn SharedCache>,
+    backend: Arc<dyn Backend>,
+    gate: gate::Gate,
+    flights: Arc<single_flight::Flights>,
+    recent: recent::Recent,
+    journal: Journal,
+    proven: proven::Proven,
+    deleted: deleted::Deleted,
+    observed: observed::Observed,
+    trouble: trouble::Trouble,
+    last_rebuild: Mutex<Option<LastRebuild>>,
+    swapped_at: Mutex<Option<Moment>>,
+    rebuild_wanted: Notify,
+    metrics: Arc<KeyspaceMetrics>,
+}
 
 /// A key that can't be taken.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// Without canonical form.
     #[error(transparent)]
@@ -27,49 +107,146 @@ pub enum ParseError {
     UnknownForm,
 }
 
-#[allow(clippy::unimplemented, unused_variables)]
+/// The filter and the right to believe it, as they were at one moment.
+#[derive(Debug, Clone, Copy)]
+struct Glance {
+    probe: Probe,
+    /// The filter is there and as fresh as promised, whatever `enforcement` says.
+    trusted: bool,
+}
+
 impl Guard {
+    /// Assembles a guard. Its keyspace is cold until the first build.
+    #[must_use]
+    pub fn new(parts: Parts) -> Arc<Self> {
+        let config = &parts.config;
+        let life = config.commit_window + config.deadline;
+        let guard = Self {
+            name: parts.name,
+            deadline: config.deadline,
+            limits: Limits::new(config),
+            asked_fpr: config.filter.false_positive_rate,
+            max_deleted_ratio: config.rebuild.max_deleted_ratio,
+            secret: parts.secret,
+            form: parts.form,
+            active: Arc::default(),
+            standing: standing::Standing::new(config.enforcement, config.freshness, config.max_staleness),
+            hot: HotCache::new(config.cache.hot_capacity),
+            shared: parts.shared,
+            backend: parts.backend,
+            gate: gate::Gate::new(config.backend.max_concurrency, config.backend.max_queue),
+            flights: single_flight::Flights::new(),
+            recent: recent::Recent::new(life, RECENT_LIMIT),
+            journal: parts.journal,
+            proven: proven::Proven::new(PROVEN_LIMIT),
+            deleted: deleted::Deleted::default(),
+            observed: observed::Observed::default(),
+            trouble: trouble::Trouble::default(),
+            last_rebuild: Mutex::default(),
+            swapped_at: Mutex::default(),
+            rebuild_wanted: Notify::new(),
+            metrics: parts.metrics,
+        };
+        guard.remember_replayed(&parts.replayed, config.commit_window);
+        Arc::new(guard)
+    }
+
     /// Brings a request's bytes into canonical form.
     ///
     /// # Errors
     /// [`ParseError`].
     pub fn key(&self, raw: &[u8]) -> Result<Key, ParseError> {
-        unimplemented!()
+        let form = self.form.get().ok_or(ParseError::UnknownForm)?;
+        Ok(form.canonical(raw)?)
     }
 
-    /// Looks a key up. Never lasts longer than the keyspace's deadline.
-    pub async fn lookup(&self, key: Key, options: LookupOptions) -> Lookup {
-        unimplemented!()
+    /// Looks a key up: filter, hot tier, shared cache, backend. Lasts no longer than the keyspace's deadline; dropping the future abandons the
+    /// wait, not a load that others share.
+    pub async fn lookup(self: &Arc<Self>, key: Key, options: LookupOptions) -> Lookup {
+        let started = Instant::now();
+        let hash = self.secret.hash(&key);
+        let errand = Errand { glance: self.probe(hash), key, hash, options };
+        let probe = errand.glance.probe;
+        if options.bypass {
+            self.metrics.bypass();
+        }
+        let answer = if errand.rejected() {
+            Ok(Answer { value: None, source: Source::Filter })
+        } else if let Some(answer) = self.ask_hot(&errand) {
+            Ok(answer)
+        } else {
+            self.load_together(errand).await
+        };
+        let lookup = Lookup { probe, answer };
+        self.metrics.lookup(lookup.source(), lookup.result(), started.elapsed());
+        lookup
     }
 
     /// Asks the filter only.
     pub fn check(&self, key: &Key) -> Probe {
-        unimplemented!()
+        self.probe(self.secret.hash(key)).probe
     }
 
-    /// State without a key, for headers of answers that asked no filter.
-    pub fn state(&self) -> crate::words::State {
-        unimplemented!()
+    /// Asks the filter without counting the answer.
+    #[must_use]
+    pub fn peek(&self, key: &Key) -> Probe {
+        self.glance(self.secret.hash(key), Moment::now()).probe
     }
 
-    /// Takes note of a key before its row is committed; returns once it can't be lost.
-    ///
-    /// # Errors
-    /// [`AnnounceError`]: not durable.
-    pub async fn announce(&self, key: Key) -> Result<(), AnnounceError> {
-        unimplemented!()
+    /// Looks at the filter and counts what it says.
+    fn probe(&self, hash: KeyHash) -> Glance {
+        let glance = self.glance(hash, Moment::now());
+        if glance.probe.generation > 0 {
+            self.metrics.check(glance.probe.verdict);
+            if glance.probe.verdict == Verdict::Absent {
+                self.observed.true_negative();
+            }
+        }
+        glance
     }
 
-    /// Drops a removed row's key from every cache.
-    ///
-    /// # Errors
-    /// [`DropError`]: the shared cache may still hold it.
-    pub async fn delete(&self, key: Key) -> Result<(), DropError> {
-        unimplemented!()
+    fn glance(&self, hash: KeyHash, now: Moment) -> Glance {
+        // In this order: a swap in between can only make the answer stricter.
+        let until = self.standing.trusted_until();
+        let (verdict, generation) = match self.active.probe(hash.get()) {
+            Some((false, generation)) => (Verdict::Absent, generation),
+            Some((true, generation)) => (Verdict::Maybe, generation),
+            None => (Verdict::Maybe, 0),
+        };
+        let trusted = generation > 0 && now < until;
+        Glance { probe: Probe { verdict, state: self.standing.state(generation > 0, trusted), generation }, trusted }
     }
 
-    /// For `/status`.
-    pub fn status(&self) -> KeyspaceStatus {
-        unimplemented!()
+    /// The present state.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.standing.explain(Moment::now()).0
+    }
+
+    /// Name of the keyspace.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Limits {
+    fn new(config: &KeyspaceConfig) -> Self {
+        let cache = &config.cache;
+        Self {
+            ttl: cache.ttl,
+            absent_ttl: cache.absent_ttl,
+            hot_ttl: cache.hot_ttl,
+            jitter: cache.jitter,
+            max_value_bytes: cache.max_value_bytes,
+            longest_shared_absence: config.max_staleness / 2,
+            longest_hot_absence: cache.absent_ttl.min(config.max_staleness / 2),
+        }
     }
 }

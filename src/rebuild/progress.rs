@@ -1,5 +1,8 @@
 //! How far a rebuild is.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
 use serde::Serialize;
 
 use crate::guard::LastRebuild;
@@ -32,4 +35,55 @@ pub struct Running {
     pub eta_seconds: Option<f64>,
     /// Seconds since it began.
     pub elapsed_seconds: f64,
+}
+
+/// Counts as a scan goes on. All relaxed: the figures are only shown, and the final count is read after the filler was joined.
+#[derive(Debug)]
+pub(super) struct Tracker {
+    job: u64,
+    began: Instant,
+    keys_read: AtomicU64,
+    /// 0 = not known yet.
+    keys_expected: AtomicU64,
+}
+
+impl Tracker {
+    pub(super) fn new(job: u64) -> Self {
+        Self { job, began: Instant::now(), keys_read: AtomicU64::new(0), keys_expected: AtomicU64::new(0) }
+    }
+
+    pub(super) const fn job(&self) -> u64 {
+        self.job
+    }
+
+    pub(super) fn expect(&self, keys: u64) {
+        self.keys_expected.store(keys, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self, keys: u64) {
+        self.keys_read.fetch_add(keys, Ordering::Relaxed);
+    }
+
+    pub(super) fn keys_read(&self) -> u64 {
+        self.keys_read.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn took(&self) -> std::time::Duration {
+        self.began.elapsed()
+    }
+
+    pub(super) fn running(&self) -> Running {
+        let (keys_read, elapsed) = (self.keys_read(), self.began.elapsed().as_secs_f64());
+        let keys_expected = Some(self.keys_expected.load(Ordering::Relaxed)).filter(|keys| *keys > 0);
+        let keys_per_second = keys_read as f64 / elapsed.max(1e-3);
+        Running {
+            job: self.job,
+            keys_read,
+            keys_expected,
+            keys_per_second,
+            percent: keys_expected.map(|all| (keys_read as f64 / all as f64 * 100.0).min(100.0)),
+            eta_seconds: keys_expected.filter(|_| keys_read > 0).map(|all| all.saturating_sub(keys_read) as f64 / keys_per_second),
+            elapsed_seconds: elapsed,
+        }
+    }
 }

@@ -42,6 +42,12 @@ pub trait KeySource: Send + Sync {
     /// [`SourceError`] where the source can't be asked.
     async fn key_form(&self) -> Result<Option<KeyForm>, SourceError>;
 
+    /// Why the key column's own comparison does not fit `form`, where the driver tells: such a keyspace must not reject.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, SourceError>;
+
     /// How many keys a scan would bring now; may be a little off.
     ///
     /// # Errors

@@ -1,2 +1,6 @@
 //! Integration tests: one binary, real servers on free ports.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod config;
+mod guard;
+mod support;

@@ -1,0 +1,141 @@
+//! From a TOML tree to typed fields, without stopping at the first mistake.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_path_to_error::{Path, Segment};
+use toml::{Table, Value};
+
+use super::Config;
+use super::environment::Override;
+use super::mistake::{Mistakes, key_path, shown};
+
+/// Deserializes the tree. What does not fit is reported, taken out, and the rest tried again: each round takes one key out or turns one
+/// override into text, so it ends.
+pub(super) fn read(mut tree: Table, overrides: &BTreeMap<String, Override>, mistakes: &mut Mistakes) -> Config {
+    let mut as_text = BTreeSet::new();
+    loop {
+        let error = match serde_path_to_error::deserialize(Value::Table(tree.clone())) {
+            Ok(config) => return config,
+            Err(error) => error,
+        };
+        let segments = existing(&tree, error.path());
+        let path = key_path(&segments);
+        let Some(slot) = slot(&mut tree, &segments) else {
+            mistakes.reject("configuration", error.inner().message());
+            return Config::default();
+        };
+        if let Some(set) = overrides.get(&path)
+            && !slot.is_str()
+            && as_text.insert(path.clone())
+        {
+            *slot = Value::String(set.raw.clone());
+            continue;
+        }
+        mistakes.reject(path, rule(error.inner().message(), slot));
+        take(&mut tree, &segments);
+    }
+}
+
+/// The part of an error's path that leads to something in the tree; the rest are array indices and enum variants.
+fn existing(tree: &Table, path: &Path) -> Vec<String> {
+    let mut table = Some(tree);
+    let mut segments = Vec::new();
+    for segment in path {
+        let (Segment::Map { key } | Segment::Enum { variant: key }) = segment else { break };
+        let Some(value) = table.and_then(|table| table.get(key)) else { break };
+        segments.push(key.clone());
+        table = value.as_table();
+    }
+    segments
+}
+
+fn slot<'t>(tree: &'t mut Table, segments: &[String]) -> Option<&'t mut Value> {
+    let (key, tables) = segments.split_last()?;
+    tables.iter().try_fold(tree, |table, name| table.get_mut(name)?.as_table_mut())?.get_mut(key)
+}
+
+fn take(tree: &mut Table, segments: &[String]) {
+    let Some((key, tables)) = segments.split_last() else { return };
+    if let Some(table) = tables.iter().try_fold(tree, |table, name| table.get_mut(name)?.as_table_mut()) {
+        table.remove(key);
+    }
+}
+
+/// Says in the words of a configuration what serde says in those of Rust. The value is taken from the tree, where it can be redacted.
+fn rule(message: &str, value: &Value) -> String {
+    if let Some(rest) = message.strip_prefix("unknown field ") {
+        let mut names = rest.split('`').skip(1).step_by(2);
+        let unknown = names.next().unwrap_or_default();
+        return match nearest(unknown, names) {
+            Some(known) => format!("unknown key; did you mean {known}?"),
+            None => "unknown key".to_owned(),
+        };
+    }
+    if message.starts_with("unknown variant ") {
+        let names: Vec<String> = message.split('`').skip(3).step_by(2).map(|name| format!("{name:?}")).collect();
+        let one_of = if names.len() == 1 { "" } else { "one of " };
+        return format!("must be {one_of}{}, is {}", names.join(", "), shown(value));
+    }
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("must be {}, is {}", plainly(expected), shown(value)),
+        None => message.to_owned(),
+    }
+}
+
+/// What serde expects, as a reader of the file calls it.
+fn plainly(expected: &str) -> &str {
+    match expected {
+        "usize" | "u64" => "a whole number, 0 or more",
+        "u32" => "a whole number from 0 to 4294967295",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a map" => "a table",
+        "path string" => "a path",
+        // What the TOML crate says where one word of a list is expected.
+        "string only" | "string or table" => "a string",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    }
+}
+
+/// The known key that was probably meant: at most two typing mistakes away, or the beginning of one another.
+fn nearest<'n>(unknown: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let close = |name: &&str| (edits(unknown, name) <= 2 && unknown.len() > 2) || (unknown.len() > 3 && name.starts_with(unknown));
+    known.filter(close).min_by_key(|name| edits(unknown, name))
+}
+
+/// Levenshtein distance over bytes.
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_are_counted() {
+        assert_eq!(edits("kitten", "sitting"), 3);
+        assert_eq!(edits("", "abc"), 3);
+        assert_eq!(edits("ttl", "ttl"), 0);
+    }
+
+    #[test]
+    fn only_near_names_are_suggested() {
+        let known = || ["timeout", "query", "url", "token_file"].into_iter();
+        assert_eq!(nearest("qurey", known()), Some("query"));
+        assert_eq!(nearest("token", known()), Some("token_file"));
+        assert_eq!(nearest("colour", known()), None);
+        assert_eq!(nearest("x", known()), None);
+    }
+}

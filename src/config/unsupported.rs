@@ -1,0 +1,116 @@
+//! Keys and values that have a name but no implementation yet: refused, so that nobody relies on what isn't there.
+//!
+//! Arrays in the place of sections are refused here too: a derived `Deserialize` would take one for a struct, field by field.
+
+use toml::{Table, Value};
+
+use super::mistake::{Mistakes, key_path, shown};
+
+/// When a key is refused.
+enum When {
+    /// Whatever its value.
+    Set,
+    /// Only with one of these values; others are judged as usual.
+    Is(&'static [&'static str]),
+    /// Only where it is an array.
+    Array,
+}
+
+struct Refusal {
+    /// `*` stands for any name.
+    path: &'static [&'static str],
+    when: When,
+    rule: &'static str,
+}
+
+const NOT_YET: &str = "not supported yet";
+
+const fn not_yet(path: &'static [&'static str], when: When) -> Refusal {
+    Refusal { path, when, rule: NOT_YET }
+}
+
+const fn section(path: &'static [&'static str]) -> Refusal {
+    Refusal { path, when: When::Array, rule: "must be a table, is an array" }
+}
+
+const REFUSALS: &[Refusal] = &[
+    section(&["server"]),
+    section(&["log"]),
+    section(&["redis"]),
+    section(&["keyspaces", "*"]),
+    section(&["keyspaces", "*", "filter"]),
+    section(&["keyspaces", "*", "cache"]),
+    section(&["keyspaces", "*", "backend"]),
+    section(&["keyspaces", "*", "rebuild"]),
+    not_yet(&["server", "max_batch_keys"], When::Set),
+    not_yet(&["redis", "log"], When::Set),
+    not_yet(&["redis", "max_lag"], When::Set),
+    not_yet(&["redis", "min_replicas_acked"], When::Set),
+    not_yet(&["keyspaces", "*", "enforce_percent"], When::Set),
+    not_yet(&["keyspaces", "*", "freshness"], When::Is(&["polled"])),
+    not_yet(&["keyspaces", "*", "canary"], When::Set),
+    not_yet(&["keyspaces", "*", "filter", "kind"], When::Is(&["classic", "scalable"])),
+    Refusal {
+        path: &["keyspaces", "*", "filter", "kind"],
+        when: When::Is(&["counting"]),
+        rule: "not supported yet, and then only with deletes that the backend confirms",
+    },
+    Refusal {
+        path: &["keyspaces", "*", "filter", "kind"],
+        when: When::Is(&["windowed"]),
+        rule: "not supported on a keyspace: a windowed filter forgets keys by design",
+    },
+    not_yet(&["keyspaces", "*", "cache", "refresh_ahead"], When::Set),
+    not_yet(&["keyspaces", "*", "cache", "stale_if_error"], When::Set),
+    not_yet(&["keyspaces", "*", "backend", "kind"], When::Is(&["http", "set"])),
+    not_yet(&["keyspaces", "*", "backend", "absent_status"], When::Set),
+    not_yet(&["keyspaces", "*", "backend", "headers"], When::Set),
+    not_yet(&["keyspaces", "*", "backend", "headers_file"], When::Set),
+    not_yet(&["keyspaces", "*", "backend", "ca_file"], When::Set),
+    Refusal { path: &["keyspaces", "*", "source"], when: When::Array, rule: "several sources of one keyspace are not supported yet" },
+    Refusal {
+        path: &["keyspaces", "*", "source", "url"],
+        when: When::Array,
+        rule: "several sources of one keyspace are not supported yet",
+    },
+    not_yet(&["keyspaces", "*", "source", "kind"], When::Is(&["http", "file", "redis"])),
+    not_yet(&["keyspaces", "*", "source", "incremental"], When::Set),
+];
+
+/// Reports what is refused and takes it out of the tree, so that it is not reported as unknown as well.
+pub(super) fn refuse(tree: &mut Table, mistakes: &mut Mistakes) {
+    for refusal in REFUSALS {
+        descend(tree, refusal.path, refusal, &mut Vec::new(), mistakes);
+    }
+}
+
+fn descend(table: &mut Table, path: &[&str], refusal: &Refusal, at: &mut Vec<String>, mistakes: &mut Mistakes) {
+    let [segment, rest @ ..] = path else { return };
+    let names: Vec<String> = if *segment == "*" { table.keys().cloned().collect() } else { vec![(*segment).to_owned()] };
+    for name in names {
+        at.push(name.clone());
+        match table.get_mut(&name) {
+            Some(Value::Table(inner)) if !rest.is_empty() => descend(inner, rest, refusal, at, mistakes),
+            Some(value) if rest.is_empty() && refusal.when.holds(value) => {
+                let rule = match refusal.when {
+                    When::Is(_) => format!("{} is {}", shown(value), refusal.rule),
+                    When::Set | When::Array => refusal.rule.to_owned(),
+                };
+                mistakes.reject(key_path(&*at), rule);
+                table.remove(&name);
+            }
+            _ => {}
+        }
+        at.pop();
+    }
+}
+
+impl When {
+    fn holds(&self, value: &Value) -> bool {
+        match self {
+            Self::Set => true,
+            Self::Is(values) => value.as_str().is_some_and(|text| values.contains(&text)),
+            Self::Array => value.is_array(),
+        }
+    }
+}

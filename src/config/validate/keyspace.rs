@@ -1,0 +1,96 @@
+//! `[keyspaces.NAME]` and its sections.
+
+use super::{Mistakes, Section, keyspace_path, promise, shown_text, url};
+use crate::config::parameters::{Dialect, parameters};
+use crate::config::{BackendConfig, CacheConfig, FilterConfig, KeyspaceConfig, RebuildConfig, SourceConfig, parse_schedule};
+
+/// Redis holds no larger value.
+const MAX_VALUE_BYTES: u64 = 512 << 20;
+
+pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, mistakes: &mut Mistakes) {
+    let section = &mut Section::new(keyspace_path(name), mistakes);
+    if !is_name(name) {
+        let path = section.path.clone();
+        section.mistakes.add(path, "the name of a keyspace must match [a-z][a-z0-9_-]{0,62}");
+    }
+    section.duration("max_staleness", keyspace.max_staleness);
+    section.duration("commit_window", keyspace.commit_window);
+    section.duration("deadline", keyspace.deadline);
+    filter(&keyspace.filter, &mut section.inner("filter"));
+    cache(&keyspace.cache, &mut section.inner("cache"));
+    let dialect = backend(&keyspace.backend, &mut section.inner("backend"));
+    source(&keyspace.source, dialect, &mut section.inner("source"));
+    rebuild(&keyspace.rebuild, &mut section.inner("rebuild"));
+    promise::check(keyspace, section);
+}
+
+fn is_name(name: &str) -> bool {
+    let tail = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+    name.len() <= 63 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.bytes().all(tail)
+}
+
+fn filter(filter: &FilterConfig, section: &mut Section<'_>) {
+    let rate = filter.false_positive_rate;
+    section.must(rate > 0.0 && rate < 1.0, "false_positive_rate", "be greater than 0 and less than 1", rate);
+    if let Some(keys) = filter.expected_keys {
+        section.must(keys >= 1, "expected_keys", "be at least 1", keys);
+    }
+    let headroom = filter.headroom;
+    section.must(headroom >= 1.0 && headroom.is_finite(), "headroom", "be a finite number, at least 1", headroom);
+}
+
+fn cache(cache: &CacheConfig, section: &mut Section<'_>) {
+    section.duration("ttl", cache.ttl);
+    section.duration("absent_ttl", cache.absent_ttl);
+    section.duration("hot_ttl", cache.hot_ttl);
+    section.share("jitter", cache.jitter);
+    section.must(cache.max_value_bytes <= MAX_VALUE_BYTES, "max_value_bytes", "be at most 512MiB", cache.max_value_bytes);
+}
+
+fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect> {
+    section.duration("timeout", backend.timeout);
+    section.must((1..=100_000).contains(&backend.max_concurrency), "max_concurrency", "be from 1 to 100000", backend.max_concurrency);
+    section.must(backend.max_queue <= 10_000_000, "max_queue", "be at most 10000000", backend.max_queue);
+    let fits = backend.min_connections as usize <= backend.max_concurrency || section.was_rejected("max_concurrency");
+    section.must(fits, "min_connections", &format!("be at most max_concurrency ({})", backend.max_concurrency), backend.min_connections);
+    section.must(backend.statement_cache <= 100_000, "statement_cache", "be at most 100000", backend.statement_cache);
+    let dialect = url::database(&backend.url, backend.url_file.is_some(), section);
+    if query_given(&backend.query, section)
+        && let Some(dialect) = dialect
+    {
+        let taken = parameters(&backend.query, dialect);
+        let rule = "take the key as its only parameter, $1";
+        section.must(taken.len() == 1 && taken.contains(&1), "query", rule, shown_text(&backend.query));
+    }
+    dialect
+}
+
+fn source(source: &SourceConfig, backend: Option<Dialect>, section: &mut Section<'_>) {
+    let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url");
+    let dialect = if own { url::database(&source.url, source.url_file.is_some(), section) } else { backend };
+    if query_given(&source.query, section)
+        && let Some(dialect) = dialect
+    {
+        section.must(parameters(&source.query, dialect).is_empty(), "query", "take no parameters", shown_text(&source.query));
+    }
+}
+
+fn query_given(query: &str, section: &mut Section<'_>) -> bool {
+    let given = !query.trim().is_empty();
+    // Another kind has other keys: what it lacks of these says nothing.
+    if !given && !section.was_rejected("kind") {
+        section.add("query", "is required");
+    }
+    given
+}
+
+fn rebuild(rebuild: &RebuildConfig, section: &mut Section<'_>) {
+    if let Err(error) = parse_schedule(&rebuild.schedule) {
+        let rule = "be a cron expression of 5 fields, or 6 with seconds first";
+        section.add("schedule", format!("must {rule} ({error}), is {}", shown_text(&rebuild.schedule)));
+    }
+    section.duration_or_zero("jitter", rebuild.jitter);
+    section.share("min_keys_ratio", rebuild.min_keys_ratio);
+    let deleted = rebuild.max_deleted_ratio;
+    section.must(deleted > 0.0 && deleted <= 1.0, "max_deleted_ratio", "be greater than 0 and at most 1", deleted);
+}

@@ -1,0 +1,42 @@
+//! Whether a keyspace's schedule can keep what its freshness promises.
+
+use std::time::Duration;
+
+use humantime::format_duration;
+
+use super::Section;
+use crate::config::schedule::longest_gap;
+use crate::config::{Enforcement, Freshness, KeyspaceConfig, parse_schedule};
+
+/// With `freshness = "rebuilt"` a filter stops rejecting once its scan began `max_staleness` ago. Where the next scheduled scan can come
+/// later than that, the keyspace would degrade between any two builds.
+pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
+    let Ok(schedule) = parse_schedule(&keyspace.rebuild.schedule) else { return };
+    let Some(gap) = longest_gap(&schedule) else {
+        section.add("rebuild.schedule", format!("must come at least once in eight years, is {:?}", keyspace.rebuild.schedule));
+        return;
+    };
+    // A default that took the place of a rejected value proves nothing.
+    let involved = ["freshness", "enforcement", "max_staleness", "rebuild.schedule", "rebuild.jitter"];
+    let judged = keyspace.freshness == Freshness::Rebuilt && keyspace.enforcement == Enforcement::Enforce;
+    if !judged || involved.iter().any(|key| section.was_rejected(key)) {
+        return;
+    }
+    let needed = gap.saturating_add(keyspace.rebuild.jitter);
+    if needed >= keyspace.max_staleness {
+        section.add("max_staleness", message(keyspace, gap, needed));
+    }
+}
+
+fn message(keyspace: &KeyspaceConfig, gap: Duration, needed: Duration) -> String {
+    format!(
+        "must be longer than {needed}, the longest time between two scheduled scans (rebuild.schedule {schedule:?}: {gap}, plus \
+         rebuild.jitter: {jitter}), is {is}; without that the filter stops rejecting between two builds: raise max_staleness, make \
+         rebuild.schedule more frequent, lower rebuild.jitter, or set freshness to \"announced\" or \"static\" where that is what holds",
+        needed = format_duration(needed),
+        schedule = keyspace.rebuild.schedule,
+        gap = format_duration(gap),
+        jitter = format_duration(keyspace.rebuild.jitter),
+        is = format_duration(keyspace.max_staleness),
+    )
+}

@@ -1,0 +1,63 @@
+//! `[server]`: listeners that can be bound, limits that can be held, nobody let in by oversight.
+
+use super::{Mistakes, Section, shown_text};
+use crate::config::{Listen, ServerConfig};
+
+pub(super) fn check(server: &ServerConfig, mistakes: &mut Mistakes) {
+    let section = &mut Section::new("server", mistakes);
+    listeners(server, section);
+    section.must(server.socket_mode().is_some(), "unix_mode", "be 3 or 4 octal digits such as \"0660\"", shown_text(&server.unix_mode));
+    section.must(server.workers <= 1024, "workers", "be at most 1024", server.workers);
+    section.must((1..=1_000_000).contains(&server.max_connections), "max_connections", "be from 1 to 1000000", server.max_connections);
+    section.must((1..=65_536).contains(&server.max_key_bytes), "max_key_bytes", "be from 1 to 65536", server.max_key_bytes);
+    section.must(server.max_body_bytes >= 1, "max_body_bytes", "be at least 1", server.max_body_bytes);
+    section.duration_or_zero("drain_timeout", server.drain_timeout);
+    section.duration("header_timeout", server.header_timeout);
+    section.must(!server.data_dir.as_os_str().is_empty(), "data_dir", "be a path", "\"\"");
+}
+
+fn listeners(server: &ServerConfig, section: &mut Section<'_>) {
+    let data = listener("listen", &server.listen, true, section);
+    let telemetry = listener("telemetry_listen", &server.telemetry_listen, false, section);
+    let admin = listener("admin_listen", &server.admin_listen, false, section);
+    distinct(("listen", &data), ("telemetry_listen", &telemetry), section);
+    distinct(("listen", &data), ("admin_listen", &admin), section);
+    distinct(("telemetry_listen", &telemetry), ("admin_listen", &admin), section);
+
+    // A token file that can't be read was reported already; the wish for a token is enough here.
+    let has_token = server.token_file.is_some() || section.was_rejected("token_file") || server.allow_unauthenticated;
+    if data.is_some_and(|data| !data.is_local()) && !has_token {
+        section
+            .add("listen", format!("off loopback it needs token_file, or allow_unauthenticated = true, is {}", shown_text(&server.listen)));
+    }
+    let has_admin_token = server.admin_token_file.is_some() || section.was_rejected("admin_token_file");
+    if admin.is_some_and(|admin| !admin.is_local()) && !has_admin_token {
+        section.add("admin_listen", format!("off loopback it needs admin_token_file, is {}", shown_text(&server.admin_listen)));
+    }
+}
+
+fn listener(key: &str, text: &str, may_be_unix: bool, section: &mut Section<'_>) -> Option<Listen> {
+    match text.parse() {
+        Ok(Listen::Unix(_)) if !may_be_unix => {
+            section.add(key, format!("must be an IP address and port; only server.listen may be a Unix socket, is {}", shown_text(text)));
+            None
+        }
+        Ok(listen) => Some(listen),
+        Err(error) => {
+            section.add(key, format!("{error}, is {}", shown_text(text)));
+            None
+        }
+    }
+}
+
+fn distinct(one: (&str, &Option<Listen>), other: (&str, &Option<Listen>), section: &mut Section<'_>) {
+    // A default that took the place of a rejected value collides with nothing.
+    if section.was_rejected(one.0) || section.was_rejected(other.0) {
+        return;
+    }
+    if let ((_, Some(a)), (_, Some(b))) = (one, other)
+        && a.collides(b)
+    {
+        section.add(other.0, format!("must not take the address of server.{} ({a}), is \"{b}\"", one.0));
+    }
+}

@@ -1,0 +1,80 @@
+//! URLs of databases and caches: present, of a scheme that is built, and such that the driver takes them.
+
+use redis::IntoConnectionInfo;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
+
+use super::{Section, shown_text};
+use crate::config::SecretUrl;
+use crate::config::parameters::Dialect;
+
+const DATABASES_TO_COME: [&str; 4] = ["mysql", "mariadb", "http", "https"];
+
+/// The key that a URL's mistakes are reported at.
+fn key(from_file: bool) -> &'static str {
+    if from_file { "url_file" } else { "url" }
+}
+
+/// Judges a database's URL; tells its dialect where it has one.
+pub(super) fn database(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) -> Option<Dialect> {
+    let key = key(from_file);
+    if missing(url, section) {
+        return None;
+    }
+    let (dialect, taken) = match url.scheme() {
+        "postgres" | "postgresql" => (Dialect::Postgres, url.expose().parse::<PgConnectOptions>().map(drop)),
+        "sqlite" => (Dialect::Sqlite, url.expose().parse::<SqliteConnectOptions>().map(drop)),
+        scheme if DATABASES_TO_COME.contains(&scheme) => {
+            section.add(key, format!("{scheme} URLs are not supported yet, is {}", shown_text(&url.redacted())));
+            return None;
+        }
+        _ => {
+            section.add(key, format!("must be a postgres:// or sqlite: URL, is {}", shown_text(&url.redacted())));
+            return None;
+        }
+    };
+    if let Err(error) = taken {
+        section.add(key, format!("must be a URL that can be connected to: {error}, is {}", shown_text(&url.redacted())));
+    }
+    if dialect == Dialect::Sqlite && sqlite_path(url).is_empty() {
+        section.add(key, format!("must name a database file, is {}", shown_text(&url.redacted())));
+    }
+    Some(dialect)
+}
+
+/// Judges the URL of the shared cache.
+pub(super) fn redis(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) {
+    let key = key(from_file);
+    if missing(url, section) {
+        return;
+    }
+    let scheme = url.scheme();
+    if ["redis", "redis+unix", "unix"].contains(&scheme) {
+        if let Err(error) = url.expose().into_connection_info() {
+            // The sentence alone: what follows the dash is the driver's own category.
+            let error = error.to_string();
+            let reason = error.split(" - ").next().unwrap_or_default();
+            section.add(key, format!("must be a URL that can be connected to: {reason}, is {}", shown_text(&url.redacted())));
+        }
+    } else if scheme == "rediss" || scheme.starts_with("redis") && (scheme.contains("sentinel") || scheme.contains("cluster")) {
+        section.add(key, format!("{scheme} URLs are not supported yet, is {}", shown_text(&url.redacted())));
+    } else {
+        section.add(key, format!("must be a redis:// or unix:// URL, is {}", shown_text(&url.redacted())));
+    }
+}
+
+fn missing(url: &SecretUrl, section: &mut Section<'_>) -> bool {
+    if !url.is_empty() {
+        return false;
+    }
+    // Another kind has other keys: what it lacks of these says nothing.
+    if !section.was_rejected("url_file") && !section.was_rejected("kind") {
+        section.add("url", "is required, here or in a file that url_file names");
+    }
+    true
+}
+
+fn sqlite_path(url: &SecretUrl) -> &str {
+    let path = url.expose().trim_start_matches("sqlite:").trim_start_matches("//");
+    path.split_once('?').map_or(path, |(path, _)| path)
+}

@@ -1,0 +1,49 @@
+//! From a 128-bit key hash to a block and eight bits, under the salt of one filter.
+
+/// Random numbers of one filter: a false positive of one generation is none of the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Salt([u64; 4]);
+
+impl Salt {
+    pub(crate) fn random() -> Self {
+        Self(rand::random())
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn fixed(words: [u64; 4]) -> Self {
+        Self(words)
+    }
+
+    /// Two independent 64-bit numbers: the first chooses the block, the second its bits.
+    #[inline]
+    pub(crate) const fn mix(self, hash: u128) -> (u64, u64) {
+        let (low, high) = (hash as u64, (hash >> 64) as u64);
+        let [a, b, c, d] = self.0;
+        (fold(low ^ a, high ^ b), fold(high ^ c, low ^ d))
+    }
+}
+
+/// The folded multiply of wyhash: every bit of the product reaches every bit of the result.
+#[inline]
+const fn fold(x: u64, y: u64) -> u64 {
+    let product = (x as u128) * (y as u128);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+/// Maps a uniform 64-bit number onto `0..n` by multiply-shift (Lemire 2019): no division, bias below n / 2⁶⁴.
+#[inline]
+pub(crate) const fn reduce(x: u64, n: u64) -> u64 {
+    (((x as u128) * (n as u128)) >> 64) as u64
+}
+
+/// The eight masks of a block, one bit each: six bits of `bits` choose each.
+#[inline]
+pub(crate) const fn masks(bits: u64) -> [u64; 8] {
+    let mut masks = [0; 8];
+    let mut word = 0;
+    while word < 8 {
+        masks[word] = 1 << ((bits >> (6 * word)) & 63);
+        word += 1;
+    }
+    masks
+}

@@ -1,0 +1,10 @@
+//! The Bloom filter, its size, and the generation in force. Knows hashes only: no keys, no HTTP, no Redis, no async runtime.
+
+mod active;
+mod hash;
+mod sizing;
+mod split_block;
+
+pub use self::active::{Active, Busy, Candidate, Generation};
+pub use self::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr};
+pub use self::split_block::{AllocError, SplitBlock};

@@ -1,0 +1,105 @@
+//! Announces and drops, in the order that their promises need.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+
+use super::{AnnounceError, DropError, Guard, Replayed};
+use crate::cache::Mark;
+use crate::clock::Moment;
+use crate::key::Key;
+use crate::words::AnnounceOutcome;
+
+/// Marks that are set at a time after a reconnect.
+const REMARK_CONCURRENCY: usize = 64;
+
+impl Guard {
+    /// Takes note of a key before its row is committed; returns once it can't be lost. Lasts no longer than the keyspace's deadline.
+    ///
+    /// # Errors
+    /// [`AnnounceError`]: not durable, so the row must not be committed.
+    pub async fn announce(&self, key: Key) -> Result<(), AnnounceError> {
+        let announced =
+            tokio::time::timeout(self.deadline, self.announce_in_order(&key)).await.unwrap_or(Err(AnnounceError::Deadline(self.deadline)));
+        self.metrics.announce(match &announced {
+            Ok(()) => AnnounceOutcome::Accepted,
+            Err(AnnounceError::Full(_)) => AnnounceOutcome::Full,
+            Err(_) => AnnounceOutcome::NotDurable,
+        });
+        announced
+    }
+
+    async fn announce_in_order(&self, key: &Key) -> Result<(), AnnounceError> {
+        let hash = self.secret.hash(key);
+        // Remembered first, before the filter pair is loaded: a build that begins now finds the key here or gets its bits below.
+        self.recent.remember(hash, key, Moment::now()).map_err(|full| AnnounceError::Full(full.0))?;
+        self.hot.drop_absence(hash);
+        self.flights.detach(key);
+        self.active.insert(hash.get());
+        let (journalled, marked) = tokio::join!(self.journal.append(key), self.shared.put_mark(key, Mark::Announced, self.recent.life()));
+        journalled?;
+        marked?;
+        Ok(())
+    }
+
+    /// Drops a removed row's key from every cache. The filter keeps its bits until the next build.
+    ///
+    /// # Errors
+    /// [`DropError`]: the shared cache may still hold the old row.
+    pub async fn delete(&self, key: Key) -> Result<(), DropError> {
+        let hash = self.secret.hash(&key);
+        // The tombstone first: a fill that comes after the local drop must find it.
+        let marked = tokio::time::timeout(self.deadline, self.shared.put_mark(&key, Mark::Dropped, self.recent.life())).await;
+        self.hot.drop_entry(hash);
+        self.flights.detach(&key);
+        marked.unwrap_or(Err(crate::cache::CacheError::Timeout(self.deadline)))?;
+        self.proven.gone(hash);
+        self.deleted.insert(hash);
+        self.metrics.delete();
+        let items = self.last_rebuild.lock().as_ref().map_or(0, |last| last.keys);
+        if items > 0 && self.deleted.count() as f64 > self.max_deleted_ratio * items as f64 {
+            self.rebuild_wanted.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Takes back what the journal held: those announces were acknowledged, and their rows may still be on their way.
+    pub(super) fn remember_replayed(&self, replayed: &Replayed, commit_window: Duration) {
+        let now = Moment::now();
+        let mut forgotten = false;
+        for key in &replayed.keys {
+            forgotten |= self.recent.remember(self.secret.hash(key), key, now).is_err();
+        }
+        if replayed.damaged || forgotten {
+            // Announces were lost: only a scan that begins after their windows have closed finds all their rows.
+            tracing::error!(keyspace = %self.name, "the announce journal is damaged: the keyspace does not reject before a scan that begins after the commit window");
+            self.standing.broken(
+                now.plus(commit_window),
+                "the announce journal was damaged at start; a scan after the commit window mends it".into(),
+            );
+        }
+    }
+
+    /// Sets the marks of every announce within its window again each time the shared cache was connected anew, for the new server may not have
+    /// them. Runs until dropped.
+    pub async fn keep_marks(self: Arc<Self>) {
+        let mut epochs = self.shared.epochs();
+        while epochs.changed().await.is_ok() {
+            let recent = self.recent.snapshot(Moment::now());
+            let count = recent.len();
+            let failed = stream::iter(recent)
+                .map(|(_, key, rest)| {
+                    let shared = &self.shared;
+                    async move { shared.put_mark(&key, Mark::Announced, rest).await.is_ok() }
+                })
+                .buffer_unordered(REMARK_CONCURRENCY)
+                .filter(|ok| std::future::ready(!ok))
+                .count()
+                .await;
+            if count > 0 {
+                tracing::info!(keyspace = %self.name, count, failed, "set the marks of recent announces again");
+            }
+        }
+    }
+}

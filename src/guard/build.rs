@@ -1,0 +1,146 @@
+//! What a build needs of the guard: the candidate from begin to swap, and the checks that only the guard can make.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::Guard;
+use crate::backend::{BackendError, Value};
+use crate::clock::Moment;
+use crate::filter::{Busy, Candidate, SplitBlock};
+use crate::key::{Key, KeyForm, KeyHash};
+
+/// A candidate that is being filled. Dropped before its swap, it changes nothing.
+#[derive(Debug)]
+pub struct Build {
+    guard: Arc<Guard>,
+    candidate: Option<Candidate>,
+    began: Moment,
+    /// Keys that were deleted before the scan began; they count again if it comes to nothing.
+    deleted: HashSet<KeyHash>,
+}
+
+impl Guard {
+    /// The form of the keys, once it is known.
+    #[must_use]
+    pub fn form(&self) -> Option<KeyForm> {
+        self.form.get().copied()
+    }
+
+    /// Makes the key form known; the first call decides.
+    pub(crate) fn learn_form(&self, form: KeyForm) -> KeyForm {
+        *self.form.get_or_init(|| form)
+    }
+
+    /// The database compares keys otherwise than the key form does (or no longer).
+    pub(crate) fn form_conflict(&self, conflict: Option<String>) {
+        self.standing.conflict(conflict);
+    }
+
+    /// There is still no filter, because …
+    pub(crate) fn still_cold(&self, reason: String) {
+        self.standing.still_cold(reason);
+    }
+
+    /// Whether something happened that only a scan begun later mends.
+    #[must_use]
+    pub fn wants_rescan(&self) -> bool {
+        self.standing.is_broken()
+    }
+
+    /// Bytes of the filter in force.
+    #[must_use]
+    pub fn filter_bytes(&self) -> u64 {
+        self.active.current().map_or(0, |g| g.filter.bytes())
+    }
+
+    /// Returns when something happened that only a new filter mends.
+    pub(crate) async fn rebuild_wanted(&self) {
+        self.rebuild_wanted.notified().await;
+    }
+
+    /// Asks the backend for a build's checks: neither counted nor capped as a guarded read.
+    pub(crate) async fn verify_at_backend(&self, key: &Key) -> Result<Option<Value>, BackendError> {
+        self.backend.fetch(key).await
+    }
+
+    /// Begins a build: from now on every insert reaches `filter` too, and the announces within their window are in it already.
+    ///
+    /// # Errors
+    /// [`Busy`].
+    pub(crate) fn begin(self: &Arc<Self>, filter: SplitBlock) -> Result<Build, Busy> {
+        let candidate = self.active.begin(filter)?;
+        let build = Build { guard: Arc::clone(self), candidate: Some(candidate), began: Moment::now(), deleted: self.deleted.take() };
+        // After `begin`, never before: an announce that loaded the filter pair too early for the candidate is in the memory by now.
+        build.replay_recent();
+        Ok(build)
+    }
+}
+
+impl Build {
+    /// The filter to fill.
+    ///
+    /// # Panics
+    /// Never: only `swap` takes the candidate, and it consumes the build.
+    #[must_use]
+    #[allow(clippy::expect_used)]
+    pub fn filter(&self) -> &Arc<SplitBlock> {
+        self.candidate.as_ref().expect("the candidate is there until the swap").filter()
+    }
+
+    /// When the build began, which is when its scan did.
+    #[must_use]
+    pub const fn began(&self) -> Moment {
+        self.began
+    }
+
+    /// Puts every announce within its window into the candidate: its row may be committed after the scan has passed.
+    pub fn replay_recent(&self) {
+        for (hash, _, _) in self.guard.recent.snapshot(Moment::now()) {
+            self.filter().insert(hash.get());
+        }
+    }
+
+    /// The hash of a scanned key.
+    #[must_use]
+    pub fn hash(&self, key: &Key) -> KeyHash {
+        self.guard.secret.hash(key)
+    }
+
+    /// Keys that the backend answered before the scan began, that nobody deleted, and that the candidate lacks nevertheless.
+    #[must_use]
+    pub fn missing(&self) -> Vec<Key> {
+        let filter = self.filter();
+        self.guard.proven.before(self.began).into_iter().filter(|(hash, _)| !filter.contains(hash.get())).map(|(_, key)| key).collect()
+    }
+
+    /// A key turned out to be gone: later builds need not hold it.
+    pub fn gone(&self, key: &Key) {
+        self.guard.proven.gone(self.guard.secret.hash(key));
+    }
+
+    /// Puts the candidate in force and returns its number.
+    #[must_use]
+    pub fn swap(mut self) -> u64 {
+        let number = self.candidate.take().map_or(0, Candidate::swap);
+        let guard = Arc::clone(&self.guard);
+        if Moment::now() >= guard.standing.trusted_until() {
+            // Until this moment the keyspace could not reject: no absence from before may be served from now on.
+            guard.hot.drop_all_absences();
+        }
+        // After the swap: who reads the new limit also reads the new filter.
+        guard.standing.swapped(self.began);
+        guard.observed.swapped();
+        *guard.swapped_at.lock() = Some(Moment::now());
+        let (state, reason) = guard.standing.explain(Moment::now());
+        guard.note_state(state, &reason);
+        number
+    }
+}
+
+impl Drop for Build {
+    fn drop(&mut self) {
+        if self.candidate.is_some() {
+            self.guard.deleted.put_back(std::mem::take(&mut self.deleted));
+        }
+    }
+}

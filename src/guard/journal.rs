@@ -1,0 +1,250 @@
+//! The announce journal: keys within their commit window survive a crash of the process.
+//!
+//! A file of records `length: u16 LE · canonical key · XXH3-64 of both: u64 LE`. A thread of its own writes what has come in together and syncs
+//! it once (group commit) before it acknowledges. A record matters for one window only, so two files are enough: when the younger is older
+//! than a window, the elder is overwritten.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::key::Key;
+
+/// Announces that may wait for the next sync; further ones are refused, not queued.
+const QUEUE: usize = 8192;
+
+/// The writing end of a keyspace's journal.
+#[derive(Debug)]
+pub struct Journal {
+    appends: SyncSender<Append>,
+}
+
+/// What a journal held when it was opened.
+#[derive(Debug, Default)]
+pub struct Replayed {
+    /// Keys whose window may still be open.
+    pub keys: Vec<Key>,
+    /// Records that were acknowledged can't be read any more: the files were damaged.
+    pub damaged: bool,
+}
+
+/// Why an announce is not in the journal.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum JournalError {
+    /// More announces wait for the disk than may.
+    #[error("{QUEUE} announces wait for the disk already")]
+    Full,
+    /// The disk refused.
+    #[error("{0}")]
+    Io(String),
+}
+
+struct Append {
+    record: Vec<u8>,
+    done: oneshot::Sender<Result<(), JournalError>>,
+}
+
+impl Journal {
+    /// Opens the journal of `keyspace` in `dir` and returns the keys it held. `life` is how long a record matters.
+    ///
+    /// # Errors
+    /// Where the files can't be read or written.
+    pub fn open(dir: &Path, keyspace: &str, life: Duration) -> io::Result<(Self, Replayed)> {
+        let files = Files { young: dir.join(format!("{keyspace}.journal")), old: dir.join(format!("{keyspace}.journal.old")) };
+        let mut replayed = Replayed::default();
+        read_records(&files.old, &mut replayed)?;
+        read_records(&files.young, &mut replayed)?;
+        let writer = Writer::start(files, &replayed.keys, life)?;
+        let (appends, queue) = sync_channel(QUEUE);
+        std::thread::Builder::new().name(format!("journal-{keyspace}")).spawn(move || writer.run(&queue))?;
+        Ok((Self { appends }, replayed))
+    }
+
+    /// Returns once the key is on disk.
+    ///
+    /// # Errors
+    /// [`JournalError`]: it may or may not be there.
+    pub async fn append(&self, key: &Key) -> Result<(), JournalError> {
+        let (done, written) = oneshot::channel();
+        let append = Append { record: encode(key), done };
+        self.appends.try_send(append).map_err(|e| match e {
+            TrySendError::Full(_) => JournalError::Full,
+            TrySendError::Disconnected(_) => JournalError::Io("the journal's writer has stopped".into()),
+        })?;
+        written.await.unwrap_or_else(|_| Err(JournalError::Io("the journal's writer has stopped".into())))
+    }
+}
+
+fn encode(key: &Key) -> Vec<u8> {
+    let bytes = key.as_bytes();
+    // Keys are at most 65,535 bytes: the configuration allows no longer ones.
+    let mut record = Vec::with_capacity(bytes.len() + 10);
+    record.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+    record.extend_from_slice(bytes);
+    record.extend_from_slice(&xxh3_64(&record).to_le_bytes());
+    record
+}
+
+/// Reads a file to its end. A record cut off at the very end was never acknowledged; anything else that does not add up is damage.
+fn read_records(path: &Path, into: &mut Replayed) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(mut file) => file.read_to_end(&mut bytes)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    let mut rest = bytes.as_slice();
+    while let [a, b, ..] = *rest {
+        let length = usize::from(u16::from_le_bytes([a, b]));
+        let Some((record, after)) = rest.split_at_checked(length + 10) else { return Ok(()) };
+        let (body, sum) = record.split_at(length + 2);
+        if xxh3_64(body).to_le_bytes() != *sum || length == 0 {
+            // The last record of the file may have been torn by the crash; one with others behind it was whole once.
+            into.damaged |= !after.is_empty();
+            return Ok(());
+        }
+        into.keys.push(Key::from_canonical(Bytes::copy_from_slice(&body[2..])));
+        rest = after;
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Files {
+    young: PathBuf,
+    old: PathBuf,
+}
+
+impl Files {
+    fn sync_dir(&self) -> io::Result<()> {
+        self.young.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    }
+}
+
+struct Writer {
+    files: Files,
+    file: File,
+    length: u64,
+    since: Instant,
+    life: Duration,
+}
+
+impl Writer {
+    /// Begins a young file that holds what was replayed, so that a second crash loses nothing either.
+    fn start(files: Files, replayed: &[Key], life: Duration) -> io::Result<Self> {
+        let fresh = files.young.with_extension("journal.new");
+        let mut file = File::create(&fresh)?;
+        let records: Vec<u8> = replayed.iter().flat_map(encode).collect();
+        file.write_all(&records)?;
+        file.sync_data()?;
+        fs::rename(&fresh, &files.young)?;
+        match fs::remove_file(&files.old) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => files.sync_dir()?,
+        }
+        Ok(Self { files, file, length: records.len() as u64, since: Instant::now(), life })
+    }
+
+    fn run(mut self, queue: &Receiver<Append>) {
+        while let Ok(first) = queue.recv() {
+            let mut batch = vec![first];
+            batch.extend(queue.try_iter().take(QUEUE));
+            let result = self.write(&batch).map_err(|e| JournalError::Io(e.to_string()));
+            if let Err(error) = &result {
+                tracing::error!(%error, file = %self.files.young.display(), "announces could not be written to the journal");
+            }
+            for append in batch {
+                // Who hung up does not want to know.
+                let _ = append.done.send(result.clone());
+            }
+        }
+    }
+
+    fn write(&mut self, batch: &[Append]) -> io::Result<()> {
+        if self.since.elapsed() >= self.life {
+            self.rotate()?;
+        }
+        let bytes: Vec<u8> = batch.iter().flat_map(|a| a.record.iter().copied()).collect();
+        // After a failed write the file is cut back, so that no torn record stands before later ones.
+        self.file.set_len(self.length)?;
+        io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.length))?;
+        self.file.write_all(&bytes)?;
+        self.file.sync_data()?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// The young file becomes the old one; what the old one held is past its window.
+    fn rotate(&mut self) -> io::Result<()> {
+        fs::rename(&self.files.young, &self.files.old)?;
+        self.file = File::create(&self.files.young)?;
+        self.files.sync_dir()?;
+        (self.length, self.since) = (0, Instant::now());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::KeyForm;
+
+    fn key(text: &str) -> Key {
+        KeyForm::Text.canonical(text.as_bytes()).unwrap()
+    }
+
+    fn open(dir: &Path, life: Duration) -> (Journal, Vec<Key>) {
+        let (journal, replayed) = Journal::open(dir, "users", life).unwrap();
+        assert!(!replayed.damaged);
+        (journal, replayed.keys)
+    }
+
+    #[tokio::test]
+    async fn what_was_acknowledged_is_there_after_a_crash_and_after_a_second_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let life = Duration::from_secs(60);
+        let (journal, replayed) = open(dir.path(), life);
+        assert!(replayed.is_empty());
+        journal.append(&key("a")).await.unwrap();
+        journal.append(&key("b")).await.unwrap();
+        drop(journal);
+        assert_eq!(open(dir.path(), life).1, [key("a"), key("b")]);
+        assert_eq!(open(dir.path(), life).1, [key("a"), key("b")]);
+    }
+
+    #[tokio::test]
+    async fn records_past_two_windows_are_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, _) = open(dir.path(), Duration::ZERO);
+        for text in ["a", "b", "c"] {
+            journal.append(&key(text)).await.unwrap();
+        }
+        drop(journal);
+        assert_eq!(open(dir.path(), Duration::ZERO).1, [key("b"), key("c")]);
+    }
+
+    #[tokio::test]
+    async fn a_torn_tail_is_no_damage_but_a_flipped_bit_before_others_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let life = Duration::from_secs(60);
+        let (journal, _) = open(dir.path(), life);
+        for text in ["first", "second"] {
+            journal.append(&key(text)).await.unwrap();
+        }
+        drop(journal);
+        let file = dir.path().join("users.journal");
+        let whole = fs::read(&file).unwrap();
+        fs::write(&file, &whole[..whole.len() - 3]).unwrap();
+        assert_eq!(open(dir.path(), life).1, [key("first")]);
+        let mut flipped = whole;
+        flipped[4] ^= 1;
+        fs::write(&file, &flipped).unwrap();
+        assert!(Journal::open(dir.path(), "users", life).unwrap().1.damaged);
+    }
+}

@@ -1,0 +1,79 @@
+//! What a guard shows of itself: status, state changes, the last rebuild.
+
+use std::sync::Arc;
+
+use super::{Guard, KeyspaceStatus, LastRebuild};
+use crate::clock::Moment;
+use crate::words::State;
+
+impl Guard {
+    /// For `/status`.
+    #[must_use]
+    pub fn status(&self) -> KeyspaceStatus {
+        let now = Moment::now();
+        let (state, reason) = self.standing.explain(now);
+        self.note_state(state, &reason);
+        let current = self.active.current();
+        let filter = current.as_ref().map(|g| &g.filter);
+        let (items, capacity) = filter.map_or((0, 0), |f| (f.items(), f.capacity()));
+        let cache = self.shared.status();
+        KeyspaceStatus {
+            state,
+            reason,
+            generation: current.as_ref().map_or(0, |g| g.number),
+            items,
+            capacity,
+            load_ratio: if capacity == 0 { 0.0 } else { items as f64 / capacity as f64 },
+            fill_ratio: filter.map_or(0.0, |f| f.fill_ratio()),
+            bits: filter.map_or(0, |f| f.bits()),
+            bytes: filter.map_or(0, |f| f.bytes()),
+            asked_fpr: self.asked_fpr,
+            estimated_fpr: filter.map_or(0.0, |f| f.estimated_fpr()),
+            observed_fpr: self.observed.rate(),
+            false_negatives: self.observed.false_negatives(),
+            age_seconds: self.swapped_at.lock().map(|at| now.since(at).as_secs_f64()),
+            freshness_lag_seconds: self.standing.scan_started().map(|at| now.since(at).as_secs_f64()),
+            freshness: self.standing.basis(),
+            key_form: self.form.get().map(|form| form.as_str()),
+            last_rebuild: self.last_rebuild.lock().clone(),
+            warnings: cache.warning.iter().cloned().collect(),
+            cache,
+        }
+    }
+
+    /// Counts and logs a change of state. Called when the status is shown, after each build, and every second.
+    pub fn note_state(&self, state: State, reason: &str) {
+        if !self.standing.is_news(state) {
+            return;
+        }
+        self.metrics.state_entered(state);
+        if matches!(state, State::Cold | State::Degraded) {
+            // No absence that was cached before may be served once the keyspace enforces again.
+            self.hot.drop_all_absences();
+            tracing::warn!(keyspace = %self.name, %state, reason, "the keyspace does not reject");
+        } else {
+            tracing::info!(keyspace = %self.name, %state, reason, "the keyspace changed its state");
+        }
+    }
+
+    /// Looks at the state every second, so that a filter that ages unasked is told of too. Runs until dropped.
+    pub async fn keep_watch(self: Arc<Self>) {
+        let mut every = tokio::time::interval(std::time::Duration::from_secs(1));
+        loop {
+            every.tick().await;
+            let (state, reason) = self.standing.explain(Moment::now());
+            self.note_state(state, &reason);
+        }
+    }
+
+    /// Keeps how a rebuild ended.
+    pub(crate) fn rebuild_ended(&self, last: LastRebuild) {
+        *self.last_rebuild.lock() = Some(last);
+    }
+
+    /// How the last rebuild ended.
+    #[must_use]
+    pub fn last_rebuild(&self) -> Option<LastRebuild> {
+        self.last_rebuild.lock().clone()
+    }
+}

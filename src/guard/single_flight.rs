@@ -1,0 +1,272 @@
+//! One load a key, however many ask at once.
+//!
+//! The load runs in a task of its own, so an asker that hangs up stops nobody. An *absence* is shared only with those who joined before the
+//! round's read began: a row may have been committed, and its commit acknowledged, between that read and a later asker's request. Later ones
+//! are served by the next round, together. A value or a failure is shared with all.
+//!
+//! A flight that is detached (its key was announced or dropped) goes on for those who wait for it, but nobody joins it any more and it stores
+//! nothing in the hot tier: [`Flight::settle`] does check and store as one step under the entry's lock.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::error::LookupError;
+use super::outcome::Answer;
+use crate::key::Key;
+
+/// What a load ends with.
+pub(super) type Loaded = Result<Answer, LookupError>;
+
+type Round = Arc<watch::Sender<Option<Loaded>>>;
+
+const SHARDS: usize = 16;
+
+/// What tells loads apart: one that bypasses the caches can't be shared with one that may read them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Id {
+    key: Key,
+    bypass: bool,
+}
+
+/// Loads under way.
+#[derive(Debug)]
+pub(super) struct Flights {
+    shards: [Mutex<HashMap<Id, State>>; SHARDS],
+    hasher: RandomState,
+}
+
+/// The joinable flight of a key.
+#[derive(Debug)]
+struct State {
+    number: u64,
+    /// Who joined before the read of this round began.
+    round: Round,
+    read_began: bool,
+    /// Who joined after it, once there is one.
+    next: Option<Round>,
+}
+
+/// How an asker takes part in a load.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// Nobody loads the key: the asker starts the load.
+    Lead(Flight, Ticket),
+    /// The load is under way.
+    Join(Ticket),
+}
+
+/// A place among those who wait for a load.
+#[derive(Debug)]
+pub(super) struct Ticket(watch::Receiver<Option<Loaded>>);
+
+impl Ticket {
+    /// Waits for the load's end; `None`: it was detached or died before it served this place, look again. Dropping the future leaves the load alone.
+    pub(super) async fn result(mut self) -> Option<Loaded> {
+        self.0.wait_for(Option::is_some).await.ok().and_then(|loaded| loaded.clone())
+    }
+}
+
+/// The leader's end of one round. Dropped unsettled, as by a panic, everyone who waits is told to look again.
+#[derive(Debug)]
+pub(super) struct Flight {
+    flights: Arc<Flights>,
+    id: Id,
+    number: u64,
+    round: Round,
+    settled: bool,
+}
+
+impl Flights {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { shards: std::array::from_fn(|_| Mutex::default()), hasher: RandomState::new() })
+    }
+
+    fn shard(&self, id: &Id) -> &Mutex<HashMap<Id, State>> {
+        &self.shards[self.hasher.hash_one(&id.key) as usize % SHARDS]
+    }
+
+    /// Joins the load of `key` or begins one. `afresh`: joins no load whose read has begun, but takes its place.
+    pub(super) fn join(self: &Arc<Self>, key: &Key, bypass: bool, afresh: bool) -> Part {
+        let id = Id { key: key.clone(), bypass };
+        let mut shard = self.shard(&id).lock();
+        match shard.entry(id.clone()) {
+            Entry::Occupied(mut entry) if !(afresh && entry.get().read_began) => {
+                let state = entry.get_mut();
+                let round = if state.read_began { state.next.get_or_insert_with(new_round) } else { &state.round };
+                Part::Join(Ticket(round.subscribe()))
+            }
+            entry => {
+                let round = new_round();
+                let ticket = Ticket(round.subscribe());
+                let number = rand::random();
+                entry.insert_entry(State { number, round: Arc::clone(&round), read_began: false, next: None });
+                Part::Lead(Flight { flights: Arc::clone(self), id, number, round, settled: false }, ticket)
+            }
+        }
+    }
+
+    /// Nobody joins a load of `key` any more, and those under way store nothing hot. Who had joined after a read began is told to look again.
+    pub(super) fn detach(&self, key: &Key) {
+        for bypass in [false, true] {
+            let id = Id { key: key.clone(), bypass };
+            drop(self.shard(&id).lock().remove(&id));
+        }
+    }
+}
+
+impl Flight {
+    /// From now on the round reads: who joins later waits for the next one.
+    pub(super) fn begin_read(&self) {
+        let mut shard = self.flights.shard(&self.id).lock();
+        if let Some(state) = shard.get_mut(&self.id).filter(|s| s.number == self.number) {
+            state.read_began = true;
+        }
+    }
+
+    /// Ends the round: runs `store_hot` if the flight is still attached, then tells everyone who may know.
+    /// Returns the next round, where the result was an absence and somebody joined too late to be told.
+    pub(super) fn settle(mut self, loaded: &Loaded, store_hot: impl FnOnce()) -> Option<Self> {
+        self.settled = true;
+        let absent = matches!(loaded, Ok(Answer { value: None, .. }));
+        let mut shard = self.flights.shard(&self.id).lock();
+        let mut following = None;
+        if let Entry::Occupied(mut entry) = shard.entry(self.id.clone())
+            && entry.get().number == self.number
+        {
+            store_hot();
+            match entry.get_mut().next.take() {
+                Some(next) if absent => {
+                    let number = rand::random();
+                    *entry.get_mut() = State { number, round: Arc::clone(&next), read_began: false, next: None };
+                    following = Some(Self { flights: Arc::clone(&self.flights), id: self.id.clone(), number, round: next, settled: false });
+                }
+                next => {
+                    entry.remove();
+                    if let Some(next) = next {
+                        next.send_replace(Some(loaded.clone()));
+                    }
+                }
+            }
+        }
+        drop(shard);
+        self.round.send_replace(Some(loaded.clone()));
+        following
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if !self.settled {
+            let mut shard = self.flights.shard(&self.id).lock();
+            if shard.get(&self.id).is_some_and(|s| s.number == self.number) {
+                shard.remove(&self.id);
+            }
+        }
+    }
+}
+
+fn new_round() -> Round {
+    Arc::new(watch::channel(None).0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::KeyForm;
+    use crate::words::Source;
+
+    fn key() -> Key {
+        KeyForm::Text.canonical(b"k").unwrap()
+    }
+
+    fn absent() -> Loaded {
+        Ok(Answer { value: None, source: Source::Backend })
+    }
+
+    fn found() -> Loaded {
+        let value = crate::backend::Value { body: bytes::Bytes::from_static(b"{}"), content_type: crate::backend::ContentType::Json };
+        Ok(Answer { value: Some(value), source: Source::Backend })
+    }
+
+    fn lead(flights: &Arc<Flights>) -> (Flight, Ticket) {
+        match flights.join(&key(), false, false) {
+            Part::Lead(flight, ticket) => (flight, ticket),
+            Part::Join(_) => panic!("somebody leads already"),
+        }
+    }
+
+    fn join(flights: &Arc<Flights>) -> Ticket {
+        match flights.join(&key(), false, false) {
+            Part::Join(ticket) => ticket,
+            Part::Lead(..) => panic!("nobody leads"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_absence_is_shared_only_with_those_who_joined_before_the_read() {
+        let flights = Flights::new();
+        let (flight, leader) = lead(&flights);
+        let early = join(&flights);
+        flight.begin_read();
+        let (late, later) = (join(&flights), join(&flights));
+        let second = flight.settle(&absent(), || ()).expect("the late ones want a round of their own");
+        assert!(matches!(leader.result().await, Some(Ok(Answer { value: None, .. }))));
+        assert!(matches!(early.result().await, Some(Ok(Answer { value: None, .. }))));
+        second.begin_read();
+        assert!(second.settle(&found(), || ()).is_none());
+        for ticket in [late, later] {
+            assert!(matches!(ticket.result().await, Some(Ok(Answer { value: Some(_), .. }))));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_value_is_shared_with_everyone() {
+        let flights = Flights::new();
+        let (flight, _leader) = lead(&flights);
+        flight.begin_read();
+        let late = join(&flights);
+        assert!(flight.settle(&found(), || ()).is_none());
+        assert!(matches!(late.result().await, Some(Ok(Answer { value: Some(_), .. }))));
+    }
+
+    #[tokio::test]
+    async fn a_detached_flight_is_not_joined_and_stores_nothing_hot() {
+        let flights = Flights::new();
+        let (flight, leader) = lead(&flights);
+        flight.begin_read();
+        let late = join(&flights);
+        flights.detach(&key());
+        assert!(late.result().await.is_none(), "who joined too late looks again");
+        let (second, _) = lead(&flights);
+        let mut stored = false;
+        assert!(flight.settle(&found(), || stored = true).is_none());
+        assert!(!stored);
+        assert!(leader.result().await.is_some());
+        second.settle(&found(), || stored = true);
+        assert!(stored, "settling the detached one left the second in place");
+    }
+
+    #[tokio::test]
+    async fn a_dead_leader_frees_the_key() {
+        let flights = Flights::new();
+        let (flight, leader) = lead(&flights);
+        drop(flight);
+        assert!(leader.result().await.is_none());
+        let _ = lead(&flights);
+    }
+
+    #[test]
+    fn who_asks_afresh_joins_no_read_that_has_begun() {
+        let flights = Flights::new();
+        let (flight, _ticket) = lead(&flights);
+        assert!(matches!(flights.join(&key(), false, true), Part::Join(_)));
+        flight.begin_read();
+        assert!(matches!(flights.join(&key(), false, true), Part::Lead(..)));
+        assert!(matches!(flights.join(&key(), true, false), Part::Lead(..)), "a bypass shares no load that may read a cache");
+    }
+}

@@ -1,0 +1,211 @@
+//! What a keyspace may do at this moment: its state, and why.
+//!
+//! Judged at each lookup from one atomic and the clock, not by a timer: a filter that has aged stops rejecting by itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::Moment;
+use crate::config::{Enforcement, Freshness};
+use crate::words::State;
+
+/// The standing of one keyspace.
+#[derive(Debug)]
+pub(super) struct Standing {
+    enforcement: Enforcement,
+    freshness: Freshness,
+    max_staleness: Duration,
+    /// Until when the filter may decide, in nanoseconds since boot; 0 = not at all. Derived from `facts`, which alone is the truth.
+    trusted_until: AtomicU64,
+    facts: Mutex<Facts>,
+}
+
+/// What the standing follows from.
+#[derive(Debug, Default)]
+struct Facts {
+    /// Start of the scan behind the filter in force, once there is one.
+    scan_started: Option<Moment>,
+    /// Why there is no filter yet.
+    cold_because: Option<String>,
+    /// Something happened that only a filter scanned later can mend.
+    broken: Option<(Moment, String)>,
+    /// The key form can't tell keys apart as the database does.
+    conflict: Option<String>,
+    /// The state that was last told.
+    told: Option<State>,
+}
+
+impl Standing {
+    pub(super) fn new(enforcement: Enforcement, freshness: Freshness, max_staleness: Duration) -> Self {
+        Self { enforcement, freshness, max_staleness, trusted_until: AtomicU64::new(0), facts: Mutex::default() }
+    }
+
+    /// Until when the filter may decide. Read it **before** the filter: then a swap between the two reads can only make the answer stricter.
+    pub(super) fn trusted_until(&self) -> Moment {
+        // Acquire: pairs with the release in `settle`, which follows the swap; who reads the new limit also reads the new filter.
+        Moment::from_nanos(self.trusted_until.load(Ordering::Acquire))
+    }
+
+    /// The state that follows from whether there is a filter and whether it may decide.
+    pub(super) fn state(&self, has_filter: bool, trusted: bool) -> State {
+        match (has_filter, self.enforcement, trusted) {
+            (false, ..) => State::Cold,
+            (true, Enforcement::Shadow, _) => State::Shadow,
+            (true, Enforcement::Enforce, true) => State::Enforcing,
+            (true, Enforcement::Enforce, false) => State::Degraded,
+        }
+    }
+
+    /// A filter whose scan began at `scan_started` is in force.
+    pub(super) fn swapped(&self, scan_started: Moment) {
+        self.change(|facts| {
+            facts.scan_started = Some(scan_started);
+            facts.cold_because = None;
+            if facts.broken.as_ref().is_some_and(|(at, _)| *at < scan_started) {
+                facts.broken = None;
+            }
+        });
+    }
+
+    /// There is still no filter, because …
+    pub(super) fn still_cold(&self, reason: String) {
+        self.facts.lock().cold_because = Some(reason);
+    }
+
+    /// The promise was broken at `at`; only a filter whose scan began later mends it.
+    pub(super) fn broken(&self, at: Moment, reason: String) {
+        self.change(|facts| facts.broken = Some((at, reason)));
+    }
+
+    /// Whether a scan begun later is wanted.
+    pub(super) fn is_broken(&self) -> bool {
+        self.facts.lock().broken.is_some()
+    }
+
+    /// The key form does not fit the database's comparison (or does, now).
+    pub(super) fn conflict(&self, conflict: Option<String>) {
+        self.change(|facts| facts.conflict = conflict);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Facts)) {
+        let mut facts = self.facts.lock();
+        change(&mut facts);
+        let until = match (&facts.scan_started, &facts.broken, &facts.conflict) {
+            (Some(scan), None, None) if self.freshness == Freshness::Rebuilt => scan.plus(self.max_staleness),
+            (Some(_), None, None) => Moment::FOREVER,
+            _ => Moment::NEVER,
+        };
+        // Release: pairs with the acquire in `trusted_until`. Under the lock, so that two changes can't leave the older value.
+        self.trusted_until.store(until.as_nanos(), Ordering::Release);
+    }
+
+    /// Start of the scan behind the filter in force.
+    pub(super) fn scan_started(&self) -> Option<Moment> {
+        self.facts.lock().scan_started
+    }
+
+    /// The present state, and why, in words.
+    pub(super) fn explain(&self, now: Moment) -> (State, String) {
+        let facts = self.facts.lock();
+        let Some(scan_started) = facts.scan_started else {
+            return (State::Cold, facts.cold_because.clone().unwrap_or_else(|| "the first filter is not built yet".into()));
+        };
+        let age = now.since(scan_started);
+        let aged = self.freshness == Freshness::Rebuilt && age > self.max_staleness;
+        let trouble = match (&facts.conflict, &facts.broken) {
+            (Some(conflict), _) => Some(conflict.clone()),
+            (None, Some((_, broken))) => Some(broken.clone()),
+            (None, None) if aged => Some(format!(
+                "the filter's scan began {} ago, longer than max_staleness = {}",
+                humantime::format_duration(Duration::from_secs(age.as_secs())),
+                humantime::format_duration(self.max_staleness)
+            )),
+            (None, None) => None,
+        };
+        let state = self.state(true, trouble.is_none());
+        let reason = match (state, trouble) {
+            (State::Shadow, None) => "enforcement = \"shadow\"".into(),
+            (State::Shadow, Some(trouble)) => format!("enforcement = \"shadow\"; it could not enforce: {trouble}"),
+            (_, Some(trouble)) => trouble,
+            (_, None) => "the filter is as fresh as promised".into(),
+        };
+        (state, reason)
+    }
+
+    /// Whether `state` is news since the last call.
+    pub(super) fn is_news(&self, state: State) -> bool {
+        let mut facts = self.facts.lock();
+        facts.told.replace(state) != Some(state)
+    }
+
+    /// What the promise rests on, in words.
+    pub(super) fn basis(&self) -> String {
+        match self.freshness {
+            Freshness::Announced => "announced: every writer announces a key to this instance before it commits the row".into(),
+            Freshness::Rebuilt => {
+                format!("rebuilt: the key set is scanned again at least every {}", humantime::format_duration(self.max_staleness))
+            }
+            Freshness::Static => "static: the key set does not change".into(),
+        }
+    }
+
+    /// A key that the filter had called absent was found at the backend: whether that breaks the promise.
+    pub(super) fn promises_every_key(&self) -> bool {
+        self.freshness != Freshness::Rebuilt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(freshness: Freshness) -> Standing {
+        Standing::new(Enforcement::Enforce, freshness, Duration::from_secs(60))
+    }
+
+    fn trusted(standing: &Standing, now: Moment) -> bool {
+        now < standing.trusted_until()
+    }
+
+    #[test]
+    fn an_aged_filter_stops_rejecting_by_itself() {
+        let standing = standing(Freshness::Rebuilt);
+        let scan = Moment::from_nanos(5_000_000_000);
+        assert_eq!(standing.explain(scan).0, State::Cold);
+        standing.swapped(scan);
+        assert!(trusted(&standing, scan.plus(Duration::from_secs(59))));
+        assert!(!trusted(&standing, scan.plus(Duration::from_secs(60))));
+        let (state, reason) = standing.explain(scan.plus(Duration::from_secs(61)));
+        assert_eq!(state, State::Degraded);
+        assert!(reason.contains("max_staleness = 1m"), "{reason}");
+    }
+
+    #[test]
+    fn a_static_key_set_does_not_age() {
+        let standing = standing(Freshness::Static);
+        standing.swapped(Moment::from_nanos(1));
+        assert!(trusted(&standing, Moment::from_nanos(u64::MAX - 1)));
+    }
+
+    #[test]
+    fn only_a_scan_that_began_later_mends_a_broken_promise() {
+        let standing = standing(Freshness::Announced);
+        standing.swapped(Moment::from_nanos(100));
+        standing.broken(Moment::from_nanos(200), "a row was found".into());
+        assert!(!trusted(&standing, Moment::from_nanos(201)));
+        standing.swapped(Moment::from_nanos(150));
+        assert_eq!(standing.explain(Moment::from_nanos(300)), (State::Degraded, "a row was found".into()));
+        standing.swapped(Moment::from_nanos(250));
+        assert_eq!(standing.explain(Moment::from_nanos(300)).0, State::Enforcing);
+    }
+
+    #[test]
+    fn a_key_form_that_does_not_fit_never_enforces() {
+        let standing = standing(Freshness::Static);
+        standing.conflict(Some("the key column is CHAR(8)".into()));
+        standing.swapped(Moment::from_nanos(100));
+        assert_eq!(standing.explain(Moment::from_nanos(300)), (State::Degraded, "the key column is CHAR(8)".into()));
+    }
+}

@@ -1,0 +1,232 @@
+//! One build, from counting to swap. Whatever fails, the filter in force stays.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::checks;
+use super::memory::{MemoryBudget, NoMemory};
+use super::progress::Tracker;
+use super::runner::RebuildRequest;
+use crate::config::{FilterConfig, RebuildConfig};
+use crate::filter::{AllocError, SplitBlock};
+use crate::guard::{Build, Guard};
+use crate::key::{Key, KeyForm};
+use crate::source::{KeySource, SourceError};
+use crate::words::RebuildOutcome;
+
+/// Batches on their way from the source to the filter: enough to keep both busy.
+const BATCHES_AHEAD: usize = 4;
+
+/// Why a build did not end with a swap.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The source could not be read to its end.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The key form is neither configured nor told by the source.
+    #[error("the source's column type does not tell the form of the keys: set `key` in the keyspace's configuration")]
+    UnknownForm,
+    /// No filter of that size.
+    #[error(transparent)]
+    Filter(#[from] AllocError),
+    /// Filter, candidate and caches would not fit.
+    #[error(transparent)]
+    Memory(#[from] NoMemory),
+    /// No keys at all.
+    #[error("the source has no keys; if that is right, set source.allow_empty = true")]
+    Empty,
+    /// Far fewer keys than before.
+    #[error(
+        "the source has {keys} keys, fewer than min_keys_ratio = {ratio} of the {reference} {of}; if that is right, rebuild once with {{\"accept_fewer\": true}}"
+    )]
+    Collapsed {
+        /// Keys read.
+        keys: u64,
+        /// Keys to compare with.
+        reference: u64,
+        /// Where the reference is from.
+        of: &'static str,
+        /// The setting.
+        ratio: f64,
+    },
+    /// The filter is fuller than it was made for.
+    #[error("the candidate holds about {items} keys but was sized for {capacity}: the key set grew during the scan")]
+    Overfull {
+        /// Keys in it.
+        items: u64,
+        /// Keys it was made for.
+        capacity: u64,
+    },
+    /// Rows that exist are not in the candidate.
+    #[error(
+        "{count} keys that the backend holds are not among the source's, first {first:?}: does source.query list every key that backend.query finds?"
+    )]
+    MissingKeys {
+        /// How many.
+        count: usize,
+        /// One of them.
+        first: Key,
+    },
+    /// Source and backend disagree on keys.
+    #[error("{0}")]
+    Mismatch(String),
+    /// The backend did not answer a check.
+    #[error("the backend did not answer a check of the candidate: {0}")]
+    Backend(#[from] crate::backend::BackendError),
+    /// The task that filled the filter died.
+    #[error("the build was cancelled")]
+    Cancelled,
+}
+
+impl BuildError {
+    /// The word that metrics use.
+    #[must_use]
+    pub const fn outcome(&self) -> RebuildOutcome {
+        match self {
+            Self::Source(_) | Self::UnknownForm => RebuildOutcome::SourceFailed,
+            Self::Filter(_) | Self::Memory(_) => RebuildOutcome::NoMemory,
+            Self::Empty => RebuildOutcome::Empty,
+            Self::Collapsed { .. } => RebuildOutcome::Collapsed,
+            Self::Overfull { .. } => RebuildOutcome::Overfull,
+            Self::MissingKeys { .. } => RebuildOutcome::MissingKeys,
+            Self::Mismatch(_) => RebuildOutcome::Mismatch,
+            Self::Backend(_) => RebuildOutcome::BackendFailed,
+            Self::Cancelled => RebuildOutcome::Cancelled,
+        }
+    }
+
+    /// What the telemetry listener may show: no text of a database.
+    #[must_use]
+    pub const fn public_reason(&self) -> &'static str {
+        match self {
+            Self::Source(SourceError::Unavailable(_)) => "the key source can't be reached",
+            Self::Source(SourceError::Invalid(_)) => "the key source's answer can't be used; the log and the admin API tell why",
+            Self::Source(SourceError::Key { .. }) => "a key of the source has no canonical form; the log and the admin API tell which",
+            Self::Source(SourceError::Cancelled) | Self::Cancelled => "the build was cancelled",
+            Self::UnknownForm => "the key form is not known: set `key`",
+            Self::Filter(_) | Self::Memory(_) => "the filter does not fit the memory limit",
+            Self::Empty => "the source has no keys",
+            Self::Collapsed { .. } => "the source has far fewer keys than expected",
+            Self::Overfull { .. } => "the key set grew during the scan",
+            Self::MissingKeys { .. } => "the source lacks keys that the backend holds",
+            Self::Mismatch(_) => "source and backend disagree on keys",
+            Self::Backend(_) => "the backend did not answer a check",
+        }
+    }
+}
+
+/// What a build works with.
+pub(super) struct Tools {
+    pub(super) guard: Arc<Guard>,
+    pub(super) source: Arc<dyn KeySource>,
+    pub(super) memory: Arc<MemoryBudget>,
+    pub(super) filter: FilterConfig,
+    pub(super) rebuild: RebuildConfig,
+    pub(super) allow_empty: bool,
+}
+
+/// What a build ended with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Built {
+    pub(super) generation: u64,
+    pub(super) keys: u64,
+}
+
+impl Tools {
+    /// Builds a filter and puts it in force. `last_keys`: what the last scan brought.
+    pub(super) async fn build(&self, request: RebuildRequest, last_keys: Option<u64>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
+        let form = self.key_form().await?;
+        let counted = self.source.count().await?;
+        tracker.expect(counted);
+        let (rate, capacity) = (self.filter.false_positive_rate, self.capacity(counted));
+        let bytes = SplitBlock::bytes_needed(capacity, rate).map_err(AllocError::from)?;
+        let reservation = self.memory.reserve(self.guard.name(), bytes)?;
+        let filter = tokio::task::spawn_blocking(move || SplitBlock::new(capacity, rate)).await.map_err(|_| BuildError::Cancelled)??;
+        let build = Arc::new(self.guard.begin(filter).map_err(|_| BuildError::Cancelled)?);
+
+        let samples = self.fill(&build, form, tracker).await?;
+        let keys = tracker.keys_read();
+        // Announces since `begin` are in already; once more costs little and does not depend on that.
+        build.replay_recent();
+
+        let expected = self.filter.expected_keys.map(|keys| (keys, "expected (filter.expected_keys)"));
+        let reference = last_keys.map(|keys| (keys, "of the last scan")).or(expected);
+        checks::count(keys, reference, self.rebuild.min_keys_ratio, self.allow_empty, request.accept_fewer)?;
+        checks::fill(&build, keys)?;
+        checks::proven_keys(&self.guard, &build).await?;
+        let conflict = checks::agreement(&self.guard, &build, form, &samples).await?;
+        let declared = self.source.form_conflict(form).await?;
+        self.guard.form_conflict(declared.or(conflict));
+
+        let build = Arc::into_inner(build).ok_or(BuildError::Cancelled)?;
+        let generation = build.swap();
+        reservation.keep();
+        Ok(Built { generation, keys })
+    }
+
+    /// The configured form, else the one that the source's column suggests.
+    async fn key_form(&self) -> Result<KeyForm, BuildError> {
+        if let Some(form) = self.guard.form() {
+            return Ok(form);
+        }
+        let form = self.source.key_form().await?.ok_or(BuildError::UnknownForm)?;
+        Ok(self.guard.learn_form(form))
+    }
+
+    fn capacity(&self, counted: u64) -> u64 {
+        (self.filter.expected_keys.unwrap_or(0).max(counted) as f64 * self.filter.headroom).ceil() as u64
+    }
+
+    /// Streams the source into the candidate: the scan stays on the async threads, hashing and inserting on one of its own. Returns a few of the keys.
+    async fn fill(&self, build: &Arc<Build>, form: KeyForm, tracker: &Arc<Tracker>) -> Result<Vec<Key>, BuildError> {
+        let (batches, incoming) = mpsc::channel(BATCHES_AHEAD);
+        let inserter = {
+            let (build, tracker, pace) = (Arc::clone(build), Arc::clone(tracker), Pace::new(self.rebuild.max_keys_per_second));
+            tokio::task::spawn_blocking(move || insert_all(&build, incoming, &tracker, pace))
+        };
+        let scanned = self.source.scan(form, batches).await;
+        let samples = inserter.await.map_err(|_| BuildError::Cancelled)?;
+        scanned?;
+        Ok(samples)
+    }
+}
+
+fn insert_all(build: &Build, mut incoming: mpsc::Receiver<Vec<Key>>, tracker: &Tracker, mut pace: Pace) -> Vec<Key> {
+    let mut samples = Vec::new();
+    while let Some(batch) = incoming.blocking_recv() {
+        for key in &batch {
+            build.filter().insert(build.hash(key).get());
+        }
+        if samples.is_empty() {
+            let stride = batch.len().div_ceil(checks::SAMPLES).max(1);
+            samples.extend(batch.iter().step_by(stride).cloned());
+        }
+        tracker.read(batch.len() as u64);
+        pace.keep(batch.len() as u64);
+    }
+    samples
+}
+
+/// Keeps a scan at `max_keys_per_second` by letting its reader sleep; the bounded channel then slows the source.
+struct Pace {
+    per_second: u64,
+    began: Instant,
+    keys: u64,
+}
+
+impl Pace {
+    fn new(per_second: u64) -> Self {
+        Self { per_second, began: Instant::now(), keys: 0 }
+    }
+
+    fn keep(&mut self, keys: u64) {
+        if self.per_second == 0 {
+            return;
+        }
+        self.keys += keys;
+        let due = Duration::from_secs_f64(self.keys as f64 / self.per_second as f64);
+        std::thread::sleep(due.saturating_sub(self.began.elapsed()));
+    }
+}

@@ -1,0 +1,231 @@
+//! One task a keyspace that builds when the schedule, an operator or the guard asks for it: one build at a time.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use chrono::Utc;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::build::{BuildError, Built, Tools};
+use super::memory::MemoryBudget;
+use super::progress::{Progress, Tracker};
+use super::report;
+use super::schedule::Schedule;
+use crate::config::KeyspaceConfig;
+use crate::guard::{Guard, LastRebuild};
+use crate::metrics::KeyspaceMetrics;
+use crate::source::KeySource;
+use crate::words::{RebuildOutcome, State};
+
+/// First and longest pause before a failed build is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Shortest time between a build's end and one that the guard asks for.
+const BREATH: Duration = Duration::from_secs(10);
+/// Longest sleep before the wall clock is looked at again: it may have been set.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// What an operator asks of a rebuild.
+#[derive(Debug, Clone, Copy, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RebuildRequest {
+    /// Overrides the collapse check (`min_keys_ratio`) once.
+    pub accept_fewer: bool,
+}
+
+/// A rebuild of this keyspace runs already.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("rebuild {0} of this keyspace is running already")]
+pub struct AlreadyRunning(pub u64);
+
+/// Asks for rebuilds of one keyspace and tells how they go.
+#[derive(Debug, Clone)]
+pub struct RebuildHandle(Arc<Desk>);
+
+/// Where requests and results are laid down.
+#[derive(Debug)]
+struct Desk {
+    guard: Arc<Guard>,
+    state: Mutex<Work>,
+    asked: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    last_job: u64,
+    running: Option<Arc<Tracker>>,
+    requested: Option<RebuildRequest>,
+    last_keys: Option<u64>,
+    last_error: Option<String>,
+}
+
+impl RebuildHandle {
+    /// Starts a rebuild now and returns its job id.
+    ///
+    /// # Errors
+    /// [`AlreadyRunning`].
+    pub fn request(&self, request: RebuildRequest) -> Result<u64, AlreadyRunning> {
+        let job = self.0.open(Some(request))?.job();
+        self.0.asked.notify_one();
+        Ok(job)
+    }
+
+    /// How the running rebuild goes, and how the last one went.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let work = self.0.state.lock();
+        Progress {
+            running: work.running.as_ref().map(|t| t.running()),
+            last: self.0.guard.last_rebuild(),
+            last_error: work.last_error.clone(),
+        }
+    }
+}
+
+impl Desk {
+    /// Takes the one place that there is; the job counts as running from here on.
+    fn open(&self, requested: Option<RebuildRequest>) -> Result<Arc<Tracker>, AlreadyRunning> {
+        let mut work = self.state.lock();
+        if let Some(running) = &work.running {
+            return Err(AlreadyRunning(running.job()));
+        }
+        work.last_job += 1;
+        let tracker = Arc::new(Tracker::new(work.last_job));
+        work.running = Some(Arc::clone(&tracker));
+        work.requested = requested;
+        Ok(tracker)
+    }
+}
+
+/// The task that builds.
+pub struct Runner {
+    desk: Arc<Desk>,
+    tools: Tools,
+    schedule: Schedule,
+    on_start: bool,
+    metrics: Arc<KeyspaceMetrics>,
+}
+
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runner").field("keyspace", &self.desk.guard.name()).finish_non_exhaustive()
+    }
+}
+
+impl Runner {
+    /// A runner and the handle to it. Nothing happens before [`Runner::run`].
+    ///
+    /// # Errors
+    /// A schedule that can't be read.
+    pub fn new(
+        guard: Arc<Guard>,
+        source: Arc<dyn KeySource>,
+        memory: Arc<MemoryBudget>,
+        config: &KeyspaceConfig,
+        metrics: Arc<KeyspaceMetrics>,
+    ) -> Result<(Self, RebuildHandle), String> {
+        let schedule = Schedule::new(&config.rebuild.schedule, config.rebuild.jitter)?;
+        let desk = Arc::new(Desk { guard: Arc::clone(&guard), state: Mutex::default(), asked: Notify::new() });
+        let tools = Tools {
+            guard,
+            source,
+            memory,
+            filter: config.filter.clone(),
+            rebuild: config.rebuild.clone(),
+            allow_empty: config.source.allow_empty,
+        };
+        let handle = RebuildHandle(Arc::clone(&desk));
+        Ok((Self { desk, tools, schedule, on_start: config.rebuild.on_start, metrics }, handle))
+    }
+
+    /// Builds whenever there is a reason, until dropped; a build under way is then abandoned and changes nothing.
+    pub async fn run(self) {
+        let mut due = if self.on_start { Some(Instant::now()) } else { None };
+        let mut pause = RETRY.0;
+        let mut rested = Instant::now();
+        loop {
+            let (tracker, request) = self.next_job(due, rested).await;
+            let built = self.build(&tracker, request).await;
+            rested = Instant::now() + BREATH;
+            // A failure is tried again before the next schedule, for the filter in force ages meanwhile.
+            let again = built.is_err() || self.tools.guard.wants_rescan();
+            due = again.then(|| Instant::now() + pause);
+            pause = if again { (pause * 2).min(RETRY.1) } else { RETRY.0 };
+        }
+    }
+
+    /// Waits for the next reason to build and takes the job.
+    async fn next_job(&self, due: Option<Instant>, rested: Instant) -> (Arc<Tracker>, RebuildRequest) {
+        let timely = async {
+            tokio::select! {
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+                () = self.scheduled() => {}
+                () = async { self.tools.guard.rebuild_wanted().await; sleep_until(rested).await } => {}
+            }
+        };
+        tokio::pin!(timely);
+        loop {
+            let asked = tokio::select! {
+                () = self.desk.asked.notified() => true,
+                () = &mut timely => false,
+            };
+            if !asked && let Ok(tracker) = self.desk.open(None) {
+                return (tracker, RebuildRequest::default());
+            }
+            // An operator's request has taken the place; a wake-up whose request was served along with a timely build is of no use any more.
+            let mut work = self.desk.state.lock();
+            if let Some(tracker) = work.running.clone() {
+                return (tracker, work.requested.take().unwrap_or_default());
+            }
+        }
+    }
+
+    /// Returns at the next occurrence of the schedule.
+    async fn scheduled(&self) {
+        let Some(start) = self.schedule.next_after(Utc::now()) else { return std::future::pending().await };
+        while let Ok(left) = (start - Utc::now()).to_std() {
+            tokio::time::sleep(left.min(LOOK_AGAIN)).await;
+        }
+    }
+
+    async fn build(&self, tracker: &Arc<Tracker>, request: RebuildRequest) -> Result<Built, BuildError> {
+        let last_keys = self.desk.state.lock().last_keys;
+        let built = tokio::select! {
+            built = self.tools.build(request, last_keys, tracker) => built,
+            () = report::show(self.tools.guard.name(), Arc::clone(tracker)) => Err(BuildError::Cancelled),
+        };
+        self.ended(tracker, &built);
+        built
+    }
+
+    fn ended(&self, tracker: &Tracker, built: &Result<Built, BuildError>) {
+        let (guard, took, keys) = (&self.tools.guard, tracker.took(), tracker.keys_read());
+        let outcome = built.as_ref().map_or_else(BuildError::outcome, |_| RebuildOutcome::Swapped);
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.metrics.rebuild(outcome, took, keys, unix.as_secs_f64());
+        guard.rebuild_ended(LastRebuild { outcome, finished_unix: unix.as_secs(), duration_seconds: took.as_secs_f64(), keys });
+        match built {
+            Ok(built) => tracing::info!(
+                keyspace = guard.name(),
+                job = tracker.job(),
+                generation = built.generation,
+                keys = built.keys,
+                seconds = took.as_secs_f64(),
+                "the new filter is in force"
+            ),
+            Err(error) => {
+                tracing::warn!(keyspace = guard.name(), job = tracker.job(), %outcome, %error, "the rebuild failed; the filter in force stays");
+                if guard.state() == State::Cold {
+                    guard.still_cold(error.public_reason().to_owned());
+                }
+            }
+        }
+        let mut work = self.desk.state.lock();
+        work.running = None;
+        work.last_error = built.as_ref().err().map(ToString::to_string);
+        if let Ok(built) = built {
+            work.last_keys = Some(built.keys);
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! The configuration as users meet it: `check-config`, files, environment, secrets.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use bloomguard::config::{self, Config, ConfigErrors};
+use serde::Deserialize;
+use tempfile::TempDir;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/bloomguard.example.toml");
+
+/// A valid keyspace; `KS` sections can be appended.
+const VALID: &str = r#"
+[keyspaces.users]
+freshness = "announced"
+[keyspaces.users.backend]
+url = "postgres://app:hunter2@db/app"
+query = "SELECT name FROM users WHERE id = $1"
+[keyspaces.users.source]
+query = "SELECT id FROM users"
+"#;
+
+struct Files {
+    dir: TempDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        Self { dir: TempDir::new().unwrap() }
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+fn load_with(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
+    let files = Files::new();
+    let path = files.write("test.toml", text);
+    config::load(&[path], variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+}
+
+fn load(text: &str) -> Result<Config, ConfigErrors> {
+    load_with(text, &[])
+}
+
+/// The valid configuration with one more override, written as `path = value`.
+fn load_set(setting: &str) -> Result<Config, ConfigErrors> {
+    let files = Files::new();
+    let (base, change) = (files.write("base.toml", VALID), files.write("change.toml", setting));
+    config::load(&[base, change], std::iter::empty())
+}
+
+/// The mistakes of the valid configuration with one override.
+fn mistakes_of(setting: &str) -> Vec<String> {
+    lines(&load_set(setting).expect_err(setting))
+}
+
+fn lines(errors: &ConfigErrors) -> Vec<String> {
+    errors.mistakes().iter().map(ToString::to_string).collect()
+}
+
+fn bloomguard(arguments: &[&str], dir: &Path, variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bloomguard"));
+    command.args(arguments).current_dir(dir).env_clear().envs(variables.iter().copied()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn example_file_is_valid() {
+    let output = bloomguard(&["check-config", EXAMPLE], Path::new("/"), &[]);
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stdout), "the configuration is valid: 1 keyspace (users)\n");
+}
+
+/// The keys of a section, as its type tells them when it meets one that it does not know.
+fn keys_of<T: for<'de> Deserialize<'de>>() -> Vec<String> {
+    let Err(error) = toml::from_str::<T>("\"no such key\" = 0") else { panic!("an unknown key was accepted") };
+    let keys: Vec<String> = error.message().split('`').skip(3).step_by(2).map(str::to_owned).collect();
+    assert!(!keys.is_empty(), "{error}");
+    keys
+}
+
+#[test]
+fn example_file_names_every_key() {
+    let example = std::fs::read_to_string(EXAMPLE).unwrap();
+    let sections = [
+        ("[server]", keys_of::<config::ServerConfig>()),
+        ("[log]", keys_of::<config::LogConfig>()),
+        ("[redis]", keys_of::<config::RedisConfig>()),
+        ("[keyspaces.users]", keys_of::<config::KeyspaceConfig>()),
+        ("[keyspaces.users.filter]", keys_of::<config::FilterConfig>()),
+        ("[keyspaces.users.cache]", keys_of::<config::CacheConfig>()),
+        ("[keyspaces.users.backend]", keys_of::<config::BackendConfig>()),
+        ("[keyspaces.users.source]", keys_of::<config::SourceConfig>()),
+        ("[keyspaces.users.rebuild]", keys_of::<config::RebuildConfig>()),
+    ];
+    for (header, keys) in sections {
+        let start = example.find(&format!("{header}\n")).unwrap_or_else(|| panic!("{header} is missing"));
+        let body = &example[start + header.len()..];
+        let body = &body[..body.find("\n[").unwrap_or(body.len())];
+        for key in keys {
+            let set = body.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{key} = ")));
+            let section = example.contains(&format!("[keyspaces.users.{key}]"));
+            assert!(set || section, "{header} lacks {key}");
+        }
+    }
+}
+
+#[test]
+fn example_file_shows_the_defaults() {
+    let shown = config::load(&[EXAMPLE.into()], std::iter::empty()).unwrap();
+    let users = &shown.keyspaces["users"];
+    assert_eq!(format!("{:?}", shown.server), format!("{:?}", config::ServerConfig::default()));
+    assert_eq!(format!("{:?}", shown.log), format!("{:?}", config::LogConfig::default()));
+    assert_eq!(format!("{:?}", users.filter), format!("{:?}", config::FilterConfig::default()));
+    assert_eq!(format!("{:?}", users.cache), format!("{:?}", config::CacheConfig::default()));
+
+    let given = config::RedisConfig { url: shown.redis.as_ref().unwrap().url.clone(), ..Default::default() };
+    assert_eq!(format!("{:?}", shown.redis.as_ref().unwrap()), format!("{given:?}"));
+    let given = config::BackendConfig { url: users.backend.url.clone(), query: users.backend.query.clone(), ..Default::default() };
+    assert_eq!(format!("{:?}", users.backend), format!("{given:?}"));
+    let given = config::SourceConfig { url: users.backend.url.clone(), query: users.source.query.clone(), ..Default::default() };
+    assert_eq!(format!("{:?}", users.source), format!("{given:?}"));
+    let given = config::RebuildConfig { schedule: users.rebuild.schedule.clone(), ..Default::default() };
+    assert_eq!(format!("{:?}", users.rebuild), format!("{given:?}"));
+}
+
+#[test]
+fn every_mistake_is_reported_at_once() {
+    let files = Files::new();
+    let path = files.write(
+        "bad.toml",
+        r#"
+[server]
+workrs = 3
+drain_timeout = 25
+listen = "0.0.0.0:4040"
+max_batch_keys = 10
+[log]
+format = "yaml"
+[redis]
+url = "rediss://:hunter2@cache"
+[keyspaces.Users]
+enforcement = "off"
+max_staleness = "0s"
+[keyspaces.Users.filter]
+false_positive_rate = 1.5
+[keyspaces.Users.backend]
+url = "mysql://app:hunter2@db/app"
+max_queue = -1
+query = "SELECT 1"
+"#,
+    );
+    let output = bloomguard(&["check-config", path.to_str().unwrap()], files.dir.path(), &[]);
+    assert_eq!(output.status.code(), Some(78));
+    assert_eq!(text(&output.stdout), "");
+    let stderr = text(&output.stderr);
+    let expected = [
+        "keyspaces.Users: the name of a keyspace must match [a-z][a-z0-9_-]{0,62}",
+        "keyspaces.Users.backend.max_queue: must be a whole number, 0 or more, is -1",
+        "keyspaces.Users.backend.url: mysql URLs are not supported yet, is \"mysql://app:redacted@db/app\"",
+        "keyspaces.Users.enforcement: must be one of \"enforce\", \"shadow\", is \"off\"",
+        "keyspaces.Users.filter.false_positive_rate: must be greater than 0 and less than 1, is 1.5",
+        "keyspaces.Users.max_staleness: must be at least 1ms, is 0s",
+        "keyspaces.Users.source.query: is required",
+        "log.format: must be one of \"auto\", \"text\", \"json\", is \"yaml\"",
+        "redis.url: rediss URLs are not supported yet, is \"rediss://:redacted@cache\"",
+        "server.drain_timeout: must be a duration such as \"250ms\", \"10s\" or \"1h 30m\", is 25",
+        "server.listen: off loopback it needs token_file, or allow_unauthenticated = true, is \"0.0.0.0:4040\"",
+        "server.max_batch_keys: not supported yet",
+        "server.workrs: unknown key; did you mean workers?",
+    ];
+    assert_eq!(stderr.lines().collect::<Vec<_>>(), expected);
+    assert!(!stderr.contains("hunter2"));
+}
+
+#[test]
+fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
+    for (path, value) in [
+        ("server.max_batch_keys", "100"),
+        ("redis.log", "{ retention = \"1h\" }"),
+        ("redis.max_lag", "\"2s\""),
+        ("redis.min_replicas_acked", "1"),
+        ("redis.url", "\"rediss://cache\""),
+        ("redis.url", "\"redis+sentinel://cache/main\""),
+        ("redis.url", "\"redis-cluster://cache\""),
+        ("keyspaces.users.enforce_percent", "50"),
+        ("keyspaces.users.freshness", "\"polled\""),
+        ("keyspaces.users.canary", "{ sample_rate = 0.1 }"),
+        ("keyspaces.users.filter.kind", "\"classic\""),
+        ("keyspaces.users.filter.kind", "\"scalable\""),
+        ("keyspaces.users.filter.kind", "\"counting\""),
+        ("keyspaces.users.cache.refresh_ahead", "0.1"),
+        ("keyspaces.users.cache.stale_if_error", "\"1m\""),
+        ("keyspaces.users.backend.kind", "\"http\""),
+        ("keyspaces.users.backend.kind", "\"set\""),
+        ("keyspaces.users.backend.absent_status", "[404]"),
+        ("keyspaces.users.backend.headers", "{ a = \"b\" }"),
+        ("keyspaces.users.backend.headers_file", "\"x\""),
+        ("keyspaces.users.backend.ca_file", "\"x\""),
+        ("keyspaces.users.backend.url", "\"mysql://db/app\""),
+        ("keyspaces.users.backend.url", "\"mariadb://db/app\""),
+        ("keyspaces.users.backend.url", "\"https://api/users/{key}\""),
+        ("keyspaces.users.source", "[{ query = \"SELECT id FROM a\" }]"),
+        ("keyspaces.users.source.url", "[\"postgres://a/b\"]"),
+        ("keyspaces.users.source.kind", "\"http\""),
+        ("keyspaces.users.source.kind", "\"file\""),
+        ("keyspaces.users.source.kind", "\"redis\""),
+        ("keyspaces.users.source.incremental", "{ interval = \"1s\" }"),
+    ] {
+        let redis = if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
+        let mistakes = mistakes_of(&format!("{redis}{path} = {value}"));
+        assert_eq!(mistakes.len(), 1, "{path} = {value}: {mistakes:?}");
+        assert!(mistakes[0].starts_with(&format!("{path}: ")) && mistakes[0].contains("not supported yet"), "{mistakes:?}");
+    }
+}
+
+#[test]
+fn nonsense_is_no_feature_to_come() {
+    for (setting, rule) in [
+        ("keyspaces.users.freshness = \"fresh\"", "must be one of \"announced\", \"rebuilt\", \"static\", is \"fresh\""),
+        ("keyspaces.users.filter.kind = \"cuckoo\"", "must be \"bloom\", is \"cuckoo\""),
+        ("keyspaces.users.backend.url = \"oracle://db\"", "must be a postgres:// or sqlite: URL, is \"oracle://db\""),
+        ("keyspaces.users.filter.kind = \"windowed\"", "forgets keys by design"),
+        ("redis.url = \"memcached://cache\"", "must be a redis:// or unix:// URL, is \"memcached://cache\""),
+        ("keyspaces.users.colour = 1", "unknown key"),
+        ("redis = [\"redis://cache\"]", "redis: must be a table, is an array"),
+        ("keyspaces.users.cache = []", "keyspaces.users.cache: must be a table, is an array"),
+        ("log.format = 5", "log.format: must be a string, is 5"),
+        ("keyspace.users.key = \"text\"", "unknown key; did you mean keyspaces?"),
+    ] {
+        let mistakes = mistakes_of(setting);
+        assert_eq!(mistakes.len(), 1, "{setting}: {mistakes:?}");
+        assert!(mistakes[0].contains(rule) && !mistakes[0].contains("yet"), "{mistakes:?}");
+    }
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_by_name() {
+    for (key, values) in [
+        ("filter.false_positive_rate", &["0", "1", "1.5", "-0.1", "nan", "inf", "-inf"][..]),
+        ("filter.expected_keys", &["0", "-1", "1.5"]),
+        ("filter.headroom", &["0.9", "nan", "inf"]),
+        ("cache.jitter", &["-0.1", "1.1", "nan"]),
+        ("cache.ttl", &["\"0s\"", "\"999y\"", "\"ten\"", "5"]),
+        ("cache.max_value_bytes", &["\"1GiB\"", "-1", "\"big\""]),
+        ("rebuild.min_keys_ratio", &["-0.1", "1.1", "nan"]),
+        ("rebuild.max_deleted_ratio", &["0", "1.1", "nan"]),
+        ("rebuild.schedule", &["\"\"", "\"daily\"", "\"61 * * * *\"", "\"0 0 31 2 *\"", "5"]),
+        ("backend.max_concurrency", &["0"]),
+        ("backend.timeout", &["\"0ms\""]),
+        ("deadline", &["\"0s\""]),
+        ("key", &["\"number\""]),
+    ] {
+        for value in values {
+            let mistakes = mistakes_of(&format!("keyspaces.users.{key} = {value}"));
+            let at_key = |line: &String| line.starts_with(&format!("keyspaces.users.{key}: "));
+            // Concurrency 0 also leaves no room for the one connection that is kept open.
+            assert!(mistakes.iter().any(at_key) && mistakes.len() <= 2, "{key} = {value}: {mistakes:?}");
+        }
+    }
+}
+
+#[test]
+fn statements_take_the_key_and_nothing_else() {
+    for query in ["SELECT 1", "SELECT a FROM t WHERE a = ?", "SELECT a FROM t WHERE a = $1 AND b = $2", "SELECT '$1'", "  "] {
+        let mistakes = mistakes_of(&format!("keyspaces.users.backend.query = \"{query}\""));
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with("keyspaces.users.backend.query: "), "{mistakes:?}");
+    }
+    load_set("keyspaces.users.backend = { url = \"sqlite:users.db\", query = \"SELECT a FROM t WHERE a = ?\" }").unwrap();
+    let mistakes = mistakes_of("keyspaces.users.source.query = \"SELECT a FROM t WHERE a > $1\"");
+    assert!(mistakes[0].starts_with("keyspaces.users.source.query: must take no parameters"), "{mistakes:?}");
+}
+
+#[test]
+fn a_schedule_that_can_not_keep_the_promise_is_refused_with_what_would_mend_it() {
+    let mistakes = mistakes_of("keyspaces.users.freshness = \"rebuilt\"");
+    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+    for part in ["keyspaces.users.max_staleness: ", "1day 5m", "rebuild.schedule", "rebuild.jitter", "freshness", "is 10m"] {
+        assert!(mistakes[0].contains(part), "{part} is missing: {mistakes:?}");
+    }
+    let rebuilt = |rest: &str| load_set(&format!("[keyspaces.users]\nfreshness = \"rebuilt\"\n{rest}"));
+    rebuilt("max_staleness = \"25h\"").unwrap();
+    rebuilt("rebuild = { schedule = \"*/5 * * * *\", jitter = \"1m\" }").unwrap();
+    rebuilt("rebuild = { schedule = \"*/5 * * * *\", jitter = \"5m\" }").expect_err("5m + 5m is not less than 10m");
+    rebuilt("max_staleness = \"3d\"\nrebuild.schedule = \"0 9 * * MON-FRI\"").expect_err("weekends are longer");
+    rebuilt("enforcement = \"shadow\"").unwrap();
+    load_set("keyspaces.users.freshness = \"static\"").unwrap();
+}
+
+#[test]
+fn listeners_off_loopback_need_a_token() {
+    let files = Files::new();
+    let token = files.write("token", "s3cr3t-token\n");
+    let token = token.display();
+    for (setting, path) in [
+        ("server.listen = \"0.0.0.0:4040\"", "server.listen: "),
+        ("server.listen = \"[::]:4040\"", "server.listen: "),
+        ("server.admin_listen = \"10.0.0.1:4042\"", "server.admin_listen: "),
+        ("server = { listen = \"0.0.0.0:4040\", token_file = \"/nonexistent\" }", "server.token_file: "),
+    ] {
+        let mistakes = mistakes_of(setting);
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with(path), "{setting}: {mistakes:?}");
+    }
+    load_set("server = { listen = \"0.0.0.0:4040\", allow_unauthenticated = true }").unwrap();
+    load_set("server.listen = \"unix:/run/bloomguard.sock\"").unwrap();
+    let open = format!(
+        "server = {{ listen = \"0.0.0.0:4040\", token_file = \"{token}\", admin_listen = \"0.0.0.0:4042\", admin_token_file = \"{token}\" }}"
+    );
+    let config = load_set(&open).unwrap();
+    assert_eq!(config.server.token.as_ref().map(|token| token.expose()), Some("s3cr3t-token"));
+    assert_eq!(config.server.admin_token.as_ref().map(|token| token.expose()), Some("s3cr3t-token"));
+    assert!(!format!("{config:?}").contains("s3cr3t"));
+}
+
+#[test]
+fn listeners_must_differ() {
+    let mistakes = mistakes_of("server.admin_listen = \"127.0.0.1:4041\"");
+    assert!(mistakes.len() == 1 && mistakes[0].starts_with("server.admin_listen: must not take the address of"), "{mistakes:?}");
+    load_set("server = { listen = \"127.0.0.1:0\", admin_listen = \"127.0.0.1:0\", telemetry_listen = \"127.0.0.1:0\" }").unwrap();
+}
+
+#[test]
+fn later_files_override_earlier_ones_key_by_key() {
+    let config = load_set("[keyspaces.users.backend]\nmax_queue = 7").unwrap();
+    let backend = &config.keyspaces["users"].backend;
+    assert_eq!((backend.max_queue, backend.query.as_str()), (7, "SELECT name FROM users WHERE id = $1"));
+}
+
+#[test]
+fn only_double_underscore_variables_override() {
+    let variables = [
+        ("BLOOMGUARD_PORT", "tcp://10.0.0.1:4040"),
+        ("BLOOMGUARD_SERVICE_HOST", "10.0.0.1"),
+        ("BLOOMGUARD__KEYSPACES__USERS__FILTER__EXPECTED_KEYS", "5000"),
+        ("BLOOMGUARD__KEYSPACES__USERS__DEADLINE", "1s"),
+        ("BLOOMGUARD__LOG__LEVEL", "debug"),
+    ];
+    let config = load_with(VALID, &variables).unwrap();
+    assert_eq!(config.keyspaces["users"].filter.expected_keys, Some(5000));
+    assert_eq!(config.keyspaces["users"].deadline, Duration::from_secs(1));
+    assert_eq!(config.log.level, "debug");
+}
+
+#[test]
+fn a_variable_that_reads_as_a_number_can_be_text() {
+    let variables =
+        [("BLOOMGUARD__SERVER__UNIX_MODE", "600"), ("BLOOMGUARD__REDIS__KEY_PREFIX", "42"), ("BLOOMGUARD__REDIS__URL", "redis://h")];
+    let config = load_with(VALID, &variables).unwrap();
+    assert_eq!(config.server.socket_mode(), Some(0o600));
+    assert_eq!(config.redis.unwrap().key_prefix, "42");
+}
+
+#[test]
+fn a_mistake_in_a_variable_names_the_variable() {
+    let variables = [
+        ("BLOOMGUARD__KEYSPACES__USERS__FILTER__FALSE_POSITIVE_RATE", "2"),
+        ("BLOOMGUARD__SERVER__WORKERS", "many"),
+        ("BLOOMGUARD__SERVER__COLOUR", "red"),
+        ("BLOOMGUARD__LOG", "debug"),
+        ("BLOOMGUARD__", "x"),
+    ];
+    let mistakes = lines(&load_with(VALID, &variables).unwrap_err());
+    let expected = [
+        "BLOOMGUARD__: names no key; the form is BLOOMGUARD__SECTION__KEY",
+        "keyspaces.users.filter.false_positive_rate: must be greater than 0 and less than 1, is 2 (set by \
+         BLOOMGUARD__KEYSPACES__USERS__FILTER__FALSE_POSITIVE_RATE)",
+        "log: must be a table, is \"debug\" (set by BLOOMGUARD__LOG)",
+        "server.colour: unknown key (set by BLOOMGUARD__SERVER__COLOUR)",
+        "server.workers: must be a whole number, 0 or more, is \"many\" (set by BLOOMGUARD__SERVER__WORKERS)",
+    ];
+    assert_eq!(mistakes, expected);
+}
+
+#[test]
+fn urls_come_from_files_where_files_are_named() {
+    let files = Files::new();
+    let url = files.write("url", "postgres://app:hunter2@primary/app\n");
+    let text = VALID.replace("url = \"postgres://app:hunter2@db/app\"", &format!("url_file = \"{}\"", url.display()));
+    let config = load(&text).unwrap();
+    let users = &config.keyspaces["users"];
+    assert_eq!(users.backend.url.expose(), "postgres://app:hunter2@primary/app");
+    assert_eq!(users.source.url.expose(), users.backend.url.expose(), "the source's URL defaults to the backend's");
+
+    let both = mistakes_of(&format!("keyspaces.users.backend.url_file = \"{}\"", url.display()));
+    assert_eq!(both, ["keyspaces.users.backend.url_file: can't be set together with url"]);
+    for (content, why) in [(None, "must be a readable file"), (Some(" \n"), "must be a file that is not empty")] {
+        let path = content.map_or(files.dir.path().join("none"), |content| files.write("blank", content));
+        let mistakes = mistakes_of(&format!("keyspaces.users.source.url_file = \"{}\"", path.display()));
+        assert!(mistakes.len() == 1 && mistakes[0].contains(why), "{mistakes:?}");
+    }
+    let wrong = files.write("wrong", "mysql://app:hunter2@db/app");
+    let mistakes = mistakes_of(&format!("keyspaces.users.source.url_file = \"{}\"", wrong.display()));
+    assert!(mistakes[0].starts_with("keyspaces.users.source.url_file: mysql URLs are not supported yet"), "{mistakes:?}");
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let config = load_set("redis.url = \"redis://:hunter2@cache\"").unwrap();
+    assert_eq!(config.keyspaces["users"].backend.url.expose(), "postgres://app:hunter2@db/app");
+    assert!(!format!("{config:?} {config:#?}").contains("hunter2"));
+    for setting in [
+        "keyspaces.users.backend = \"postgres://app:hunter2@db\"",
+        "keyspaces.users.backend.url = \"postgres://app:hunter2@db:99999/app\"",
+        "keyspaces.users.backend.url = \"postgres://app:hun#ter2@db/hunter2\"",
+        "redis.url = \"redis://app:hunter2@cache/zero\"",
+        "redis = \"redis://:hunter2@cache\"",
+        "server.token = \"hunter2\"",
+        "server.listen = \"http://app:hunter2@h\"",
+        "redis.url = \"redis://:hunter2@h\nx",
+    ] {
+        let mistakes = mistakes_of(setting);
+        assert!(!mistakes.iter().any(|line| line.contains("hunter2")), "{mistakes:?}");
+    }
+}
+
+#[test]
+fn unreadable_files_are_named_with_line_and_column() {
+    let files = Files::new();
+    let broken = files.write("broken.toml", "[log]\nlevel = \n[server\nworkers = 1\n");
+    let missing = files.dir.path().join("missing.toml");
+    let mistakes = lines(&config::load(&[broken.clone(), missing.clone()], std::iter::empty()).unwrap_err());
+    let at = |line: u32| format!("{}:{line}:", broken.display());
+    assert!(mistakes.iter().any(|m| m.starts_with(&at(2))), "{mistakes:?}");
+    assert!(mistakes.iter().any(|m| m.starts_with(&at(3))), "{mistakes:?}");
+    assert!(mistakes.iter().any(|m| m.starts_with(&format!("{}: can't be read", missing.display()))), "{mistakes:?}");
+}
+
+#[test]
+fn a_configuration_without_keyspaces_guards_nothing() {
+    let mistakes = lines(&load("[log]\nlevel = \"info\"").unwrap_err());
+    assert_eq!(mistakes, ["keyspaces: must hold at least one keyspace, as [keyspaces.NAME]"]);
+}
+
+#[test]
+fn log_levels_are_words_that_exist_or_filters() {
+    for level in ["info", "TRACE", "info,bloomguard::guard=debug", "bloomguard=trace"] {
+        load_set(&format!("log.level = \"{level}\"")).unwrap();
+    }
+    for level in ["inof", "", "bloomguard=loud"] {
+        let mistakes = mistakes_of(&format!("log.level = \"{level}\""));
+        assert!(mistakes[0].starts_with("log.level: "), "{mistakes:?}");
+    }
+}
+
+#[test]
+fn serving_without_a_configuration_ends_with_a_hint() {
+    let files = Files::new();
+    for arguments in [&[][..], &["serve"]] {
+        let output = bloomguard(arguments, files.dir.path(), &[]);
+        assert_eq!(output.status.code(), Some(78));
+        assert!(text(&output.stderr).contains("--config FILE"), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn serving_a_bad_configuration_ends_with_its_mistakes() {
+    let files = Files::new();
+    let path = files.write("bad.toml", VALID);
+    let variables = [("BLOOMGUARD__SERVER__WORKERS", "-1")];
+    let output = bloomguard(&["--config", path.to_str().unwrap()], files.dir.path(), &variables);
+    assert_eq!(output.status.code(), Some(78));
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+    assert!(text(&output.stderr).starts_with("server.workers: "), "{}", text(&output.stderr));
+}

@@ -1,0 +1,6 @@
+//! The guard with scripted parts: what must always hold, race by race.
+
+mod commit_window;
+mod lookup;
+mod rebuild;
+mod state;

@@ -1,0 +1,165 @@
+//! Builds: what they must pass, and that a failure keeps the filter in force.
+
+use std::sync::Arc;
+
+use bloomguard::filter::{Active, SplitBlock};
+use bloomguard::key::KeySecret;
+use bloomguard::rebuild::RebuildRequest;
+use bloomguard::source::SourceError;
+use bloomguard::words::RebuildOutcome;
+
+use crate::support::eventually;
+use crate::support::keyspace::{Keyspace, config};
+use crate::support::scripted::key;
+
+#[test]
+fn lookup_hashed_before_a_swap_finds_its_key_after() {
+    let (secret, active) = (KeySecret::random(), Arc::new(Active::default()));
+    let hashed_before = secret.hash(&key("user:1"));
+    for generation in 1..=3 {
+        let candidate = active.begin(SplitBlock::new(1000, 0.001).unwrap()).unwrap();
+        candidate.filter().insert(secret.hash(&key("user:1")).get());
+        assert_eq!(candidate.swap(), generation);
+        assert_eq!(active.probe(hashed_before.get()), Some((true, generation)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_present_or_announced_key_is_missed_while_filters_are_swapped() {
+    let ks = Arc::new(Keyspace::enforcing(config()).await);
+    let readers: Vec<_> = (0..4)
+        .map(|reader| {
+            let ks = Arc::clone(&ks);
+            tokio::spawn(async move {
+                for i in 0..2000 {
+                    let present = format!("user:{}", (i * 7 + reader) % 1000);
+                    assert!(ks.get(&present).await.starts_with("200"), "{present}");
+                    if i % 10 == reader {
+                        let new = format!("new:{reader}:{i}");
+                        ks.guard.announce(key(&new)).await.unwrap();
+                        ks.backend.commit(&new);
+                        assert!(ks.get(&new).await.starts_with("200"), "{new}");
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut swaps = 0;
+    while !readers.iter().all(tokio::task::JoinHandle::is_finished) {
+        assert_eq!(ks.rebuild().await, RebuildOutcome::Swapped);
+        swaps += 1;
+    }
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert!(swaps > 3, "{swaps}");
+    assert_eq!(ks.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}"), 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_scan_keeps_the_old_filter() {
+    let ks = Keyspace::enforcing(config()).await;
+    let absent = ks.absent();
+    *ks.source.failure.lock() = Some(SourceError::Unavailable("the connection broke".into()));
+    assert_eq!(ks.rebuild().await, RebuildOutcome::SourceFailed);
+    assert_eq!(ks.guard.status().generation, 1);
+    assert_eq!(ks.get(&absent).await, "404 filter");
+    assert!(ks.rebuild.progress().last_error.unwrap().contains("the connection broke"));
+    *ks.source.failure.lock() = None;
+    eventually("it is tried again by itself", || ks.guard.status().generation == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collapsed_key_set_is_refused_unless_an_operator_accepts_it() {
+    let ks = Keyspace::enforcing(config()).await;
+    ks.source.keys.lock().truncate(899);
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Collapsed);
+    let error = ks.rebuild.progress().last_error.unwrap();
+    assert!(error.contains("899") && error.contains("1000") && error.contains("accept_fewer"), "{error}");
+    assert_eq!(ks.guard.status().generation, 1);
+    while ks.rebuild.request(RebuildRequest { accept_fewer: true }).is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(ks.rebuilt().await, RebuildOutcome::Swapped);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_source_is_refused_unless_allowed() {
+    for (allowed, outcome) in [(false, RebuildOutcome::Empty), (true, RebuildOutcome::Swapped)] {
+        let mut config = config();
+        config.source.allow_empty = allowed;
+        let ks = Keyspace::cold(config);
+        ks.source.keys.lock().clear();
+        assert_eq!(ks.rebuild().await, outcome);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_lacks_keys_which_the_backend_answered_is_refused() {
+    let ks = Keyspace::enforcing(config()).await;
+    for i in 0..20 {
+        assert_eq!(ks.get(&format!("user:{i}")).await, "200 backend");
+    }
+    ks.source.keys.lock().retain(|k| k != "user:7");
+    assert_eq!(ks.rebuild().await, RebuildOutcome::MissingKeys);
+    assert!(ks.rebuild.progress().last_error.unwrap().contains("user:7"));
+    // Gone from the backend too, though nobody said so: that must not refuse every build from now on.
+    ks.backend.remove("user:7");
+    eventually("the next build goes through", || ks.guard.status().generation == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn source_and_backend_that_mean_different_columns_are_refused() {
+    let ks = Keyspace::cold(config());
+    for i in 0..1000 {
+        ks.backend.remove(&format!("user:{i}"));
+    }
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Mismatch);
+    assert_eq!(ks.guard.state().as_str(), "cold");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_ignores_case_never_rejects() {
+    let ks = Keyspace::cold(config());
+    // What a case-insensitive collation does.
+    (0..1000).for_each(|i| ks.backend.commit(&format!("USER:{i}")));
+    let ks = ks.built().await;
+    assert_eq!(ks.guard.state().as_str(), "degraded");
+    assert!(ks.guard.status().reason.contains("text-ci"), "{}", ks.guard.status().reason);
+    assert_eq!(ks.get("USER:1").await, "200 backend");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_build_at_a_time_and_its_progress_is_told() {
+    let ks = Keyspace::enforcing(config()).await;
+    let turnstile = ks.source.hold_after_scan();
+    let job = ks.begin_rebuild();
+    turnstile.reached().await;
+    assert_eq!(ks.rebuild.request(RebuildRequest::default()).unwrap_err().0, job);
+    eventually("every key has been read", || ks.rebuild.progress().running.is_some_and(|r| r.keys_read == 1000)).await;
+    let running = ks.rebuild.progress().running.unwrap();
+    assert_eq!((running.job, running.keys_expected, running.percent), (job, Some(1000), Some(100.0)));
+    turnstile.release();
+    assert_eq!(ks.rebuilt().await, RebuildOutcome::Swapped);
+    let last = ks.rebuild.progress().last.unwrap();
+    assert_eq!((last.outcome, last.keys), (RebuildOutcome::Swapped, 1000));
+    assert_eq!(ks.metric("bloomguard_rebuilds_total{keyspace=\"users\",outcome=\"swapped\"}"), 2.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_schedule_builds_by_itself() {
+    let mut config = config();
+    config.rebuild.schedule = "* * * * * *".into();
+    config.rebuild.jitter = std::time::Duration::ZERO;
+    let ks = Keyspace::cold(config);
+    eventually("two scheduled builds", || ks.guard.status().generation >= 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pace_of_a_scan_is_kept() {
+    let mut config = config();
+    config.rebuild.max_keys_per_second = 2000;
+    let ks = Keyspace::enforcing(config).await;
+    let last = ks.rebuild.progress().last.unwrap();
+    assert!(last.duration_seconds >= 0.5, "1000 keys at 2000 a second took {}", last.duration_seconds);
+}

@@ -1,0 +1,65 @@
+//! Only a keyspace that can show its promise rejects.
+
+use std::time::Duration;
+
+use bloomguard::config::{Enforcement, Freshness};
+
+use crate::support::eventually;
+use crate::support::keyspace::{Keyspace, config};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cold_keyspace_rejects_nobody_and_caches_no_absence() {
+    let ks = Keyspace::cold(config());
+    for _ in 0..3 {
+        assert_eq!(ks.get("stranger").await, "404 backend");
+        assert_eq!(ks.get("user:1").await.split(' ').next(), Some("200"));
+    }
+    assert_eq!(ks.guard.state().as_str(), "cold");
+    assert_eq!(ks.metric("bloomguard_filter_false_positives_total{keyspace=\"users\"}"), 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_keyspace_rejects_nobody_and_counts_what_it_would_have_rejected() {
+    let mut shadow = config();
+    shadow.enforcement = Enforcement::Shadow;
+    let ks = Keyspace::enforcing(shadow).await;
+    assert_eq!(ks.guard.state().as_str(), "shadow");
+    let absent = ks.absent();
+    assert_eq!(ks.get(&absent).await, "404 backend");
+    assert_eq!(ks.get(&absent).await, "404 backend", "an absence is cached only where the filter said maybe");
+    assert_eq!(ks.metric("bloomguard_filter_checks_total{keyspace=\"users\",verdict=\"absent\"}"), 2.0);
+    let stranger = ks.false_positive();
+    assert_eq!(ks.get(&stranger).await, "404 backend");
+    assert_eq!(ks.get(&stranger).await, "404 hot");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_aged_filter_stops_rejecting_and_serves_no_cached_absence() {
+    let mut aging = config();
+    aging.freshness = Freshness::Rebuilt;
+    aging.max_staleness = Duration::from_millis(600);
+    let ks = Keyspace::enforcing(aging).await;
+    let (absent, stranger) = (ks.absent(), ks.false_positive());
+    assert_eq!(ks.get(&absent).await, "404 filter");
+    assert_eq!(ks.get(&stranger).await, "404 backend");
+    eventually("it has aged", || ks.guard.state().as_str() == "degraded").await;
+    assert!(ks.guard.status().reason.contains("max_staleness = 600ms"), "{}", ks.guard.status().reason);
+    for _ in 0..2 {
+        assert_eq!(ks.get(&absent).await, "404 backend");
+        assert_eq!(ks.get(&stranger).await, "404 backend");
+    }
+    ks.rebuild().await;
+    assert_eq!(ks.get(&ks.absent()).await, "404 filter", "a new scan mends it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_or_announced_filter_does_not_age() {
+    for freshness in [Freshness::Static, Freshness::Announced] {
+        let mut lasting = config();
+        lasting.freshness = freshness;
+        lasting.max_staleness = Duration::from_millis(1);
+        let ks = Keyspace::enforcing(lasting).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(ks.get(&ks.absent()).await, "404 filter");
+    }
+}

@@ -1,0 +1,143 @@
+//! One keyspace around scripted parts: the real guard, the real runner, the cache that the test chooses.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bloomguard::cache::{MemoryCache, SharedCache};
+use bloomguard::config::{Freshness, KeyspaceConfig};
+use bloomguard::guard::{Guard, Journal, Lookup, LookupOptions, Parts};
+use bloomguard::key::{KeyForm, KeySecret};
+use bloomguard::metrics::Metrics;
+use bloomguard::rebuild::{MemoryBudget, RebuildHandle, RebuildRequest, Runner};
+use bloomguard::words::RebuildOutcome;
+use tempfile::TempDir;
+
+use super::eventually;
+use super::scripted::{ScriptedBackend, ScriptedSource, key};
+
+/// A running keyspace named `users` with text keys.
+pub struct Keyspace {
+    pub guard: Arc<Guard>,
+    pub rebuild: RebuildHandle,
+    pub backend: Arc<ScriptedBackend>,
+    pub source: Arc<ScriptedSource>,
+    pub metrics: Arc<Metrics>,
+    _dir: Arc<TempDir>,
+}
+
+/// What most tests want: never schedules by itself, never ages, generous times.
+pub fn config() -> KeyspaceConfig {
+    let mut config = KeyspaceConfig { freshness: Freshness::Announced, deadline: Duration::from_secs(10), ..KeyspaceConfig::default() };
+    config.rebuild.schedule = "0 0 1 1 *".into();
+    config.rebuild.on_start = false;
+    config.filter.false_positive_rate = 0.0001;
+    config
+}
+
+impl Keyspace {
+    /// Starts with the keys `user:0` … `user:999` in the source and at the backend, and no filter yet.
+    pub fn cold(config: KeyspaceConfig) -> Self {
+        Self::with_cache(config, Arc::new(MemoryCache::new(64 << 20, 1 << 20)))
+    }
+
+    pub fn with_cache(config: KeyspaceConfig, shared: Arc<dyn SharedCache>) -> Self {
+        Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(ScriptedSource::of((0..1000).map(|i| format!("user:{i}")))))
+    }
+
+    fn start(config: KeyspaceConfig, shared: Arc<dyn SharedCache>, dir: Arc<TempDir>, source: Arc<ScriptedSource>) -> Self {
+        let backend = Arc::new(ScriptedBackend::default());
+        source.keys.lock().iter().for_each(|k| backend.commit(k));
+        let metrics = Arc::new(Metrics::new());
+        let recorders = metrics.keyspace("users");
+        let (journal, replayed) = Journal::open(dir.path(), "users", config.commit_window + config.deadline).unwrap();
+        let form = Arc::new(OnceLock::from(KeyForm::Text));
+        let parts = Parts {
+            name: "users".into(),
+            config: config.clone(),
+            secret: KeySecret::random(),
+            form,
+            shared,
+            backend: backend.clone(),
+            journal,
+            replayed,
+            metrics: Arc::clone(&recorders),
+        };
+        let guard = Guard::new(parts);
+        let memory = Arc::new(MemoryBudget::new(None, 0));
+        let (runner, rebuild) = Runner::new(Arc::clone(&guard), source.clone(), memory, &config, recorders).unwrap();
+        tokio::spawn(runner.run());
+        tokio::spawn(Arc::clone(&guard).keep_marks());
+        Self { guard, rebuild, backend, source, metrics, _dir: dir }
+    }
+
+    /// Starts and builds the first filter.
+    pub async fn enforcing(config: KeyspaceConfig) -> Self {
+        Self::cold(config).built().await
+    }
+
+    pub async fn built(self) -> Self {
+        assert_eq!(self.rebuild().await, RebuildOutcome::Swapped, "{:?}", self.rebuild.progress().last_error);
+        self
+    }
+
+    /// The process dies and starts again: only the disk and the shared cache remain.
+    pub fn restarted(&self, config: KeyspaceConfig) -> Self {
+        let shared = Arc::new(MemoryCache::new(64 << 20, 1 << 20));
+        let next = Self::start(config, shared, Arc::clone(&self._dir), Arc::clone(&self.source));
+        next
+    }
+
+    /// Begins a rebuild without waiting for it.
+    pub fn begin_rebuild(&self) -> u64 {
+        self.rebuild.request(RebuildRequest::default()).unwrap()
+    }
+
+    /// Waits for the rebuild under way.
+    pub async fn rebuilt(&self) -> RebuildOutcome {
+        eventually("the rebuild ends", || self.rebuild.progress().running.is_none()).await;
+        self.rebuild.progress().last.unwrap().outcome
+    }
+
+    pub async fn rebuild(&self) -> RebuildOutcome {
+        self.begin_rebuild();
+        self.rebuilt().await
+    }
+
+    pub async fn lookup(&self, text: &str) -> Lookup {
+        self.guard.lookup(key(text), LookupOptions::default()).await
+    }
+
+    /// `200 backend`, `404 filter`, `503`.
+    pub async fn get(&self, text: &str) -> String {
+        told(&self.lookup(text).await)
+    }
+
+    pub async fn get_bypassing(&self, text: &str) -> String {
+        told(&self.guard.lookup(key(text), LookupOptions { bypass: true, ..LookupOptions::default() }).await)
+    }
+
+    /// A key that neither exists nor passes the filter in force.
+    pub fn absent(&self) -> String {
+        use bloomguard::words::Verdict;
+        (0..).map(|i| format!("stranger:{i}")).find(|k| self.guard.peek(&key(k)).verdict == Verdict::Absent).unwrap()
+    }
+
+    /// A key that does not exist but passes the filter in force.
+    pub fn false_positive(&self) -> String {
+        use bloomguard::words::Verdict;
+        (0..).map(|i| format!("stranger:{i}")).find(|k| self.guard.peek(&key(k)).verdict == Verdict::Maybe).unwrap()
+    }
+
+    /// The value of one line of `/metrics`.
+    pub fn metric(&self, line: &str) -> f64 {
+        super::metric(&self.metrics.render(), line)
+    }
+}
+
+pub fn told(lookup: &Lookup) -> String {
+    match &lookup.answer {
+        Ok(answer) if answer.value.is_some() => format!("200 {}", answer.source),
+        Ok(answer) => format!("404 {}", answer.source),
+        Err(_) => "503".into(),
+    }
+}

@@ -1,0 +1,21 @@
+//! What tests share: scripted parts, real servers, waiting.
+
+pub mod keyspace;
+pub mod scripted;
+
+use std::time::{Duration, Instant};
+
+/// Waits until `condition` holds; fails with `what` after 30 s.
+pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// The value of the series `line` (name and labels) in a scrape.
+pub fn metric(scrape: &str, line: &str) -> f64 {
+    let found = scrape.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(' '));
+    found.unwrap_or_else(|| panic!("no series {line} in\n{scrape}")).parse().unwrap()
+}

@@ -1,0 +1,204 @@
+//! A backend and a source whose every step the test decides: for races, where a real server can't be stopped between two instructions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bloomguard::backend::{Backend, BackendError, ContentType, Value};
+use bloomguard::cache::{CacheError, CacheStatus, Mark, Seen, SharedCache, Stamp, Stored};
+use bloomguard::key::{Key, KeyForm};
+use bloomguard::source::{KeyBatches, KeySource, SourceError};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+/// A point where whoever passes waits until the test lets it go on.
+#[derive(Debug)]
+pub struct Turnstile {
+    reached: Semaphore,
+    go_on: Semaphore,
+}
+
+impl Turnstile {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { reached: Semaphore::new(0), go_on: Semaphore::new(0) })
+    }
+
+    async fn pass(&self) {
+        self.reached.add_permits(1);
+        self.go_on.acquire().await.unwrap().forget();
+    }
+
+    /// Waits until somebody stands here.
+    pub async fn reached(&self) {
+        self.reached.acquire().await.unwrap().forget();
+    }
+
+    /// Lets one go on.
+    pub fn release(&self) {
+        self.go_on.add_permits(1);
+    }
+}
+
+/// Rows in memory.
+#[derive(Default)]
+pub struct ScriptedBackend {
+    rows: Mutex<HashMap<Key, Value>>,
+    calls: AtomicU64,
+    failure: Mutex<Option<BackendError>>,
+    /// Passed after the row was read and before it is returned.
+    after_read: Mutex<Option<Arc<Turnstile>>>,
+}
+
+pub fn key(text: impl AsRef<str>) -> Key {
+    KeyForm::Text.canonical(text.as_ref().as_bytes()).unwrap()
+}
+
+pub fn value(text: &str) -> Value {
+    Value { body: text.as_bytes().to_vec().into(), content_type: ContentType::Json }
+}
+
+impl ScriptedBackend {
+    pub fn commit(&self, text: &str) {
+        self.rows.lock().insert(key(text), value(text));
+    }
+
+    pub fn remove(&self, text: &str) {
+        self.rows.lock().remove(&key(text));
+    }
+
+    /// Calls since the start.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    pub fn fail_with(&self, error: Option<BackendError>) {
+        *self.failure.lock() = error;
+    }
+
+    pub fn hold_after_read(&self) -> Arc<Turnstile> {
+        let turnstile = Turnstile::new();
+        *self.after_read.lock() = Some(Arc::clone(&turnstile));
+        turnstile
+    }
+
+    pub fn hold_no_more(&self) {
+        *self.after_read.lock() = None;
+    }
+}
+
+#[async_trait]
+impl Backend for ScriptedBackend {
+    async fn fetch(&self, key: &Key) -> Result<Option<Value>, BackendError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let failure = self.failure.lock().clone();
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let row = self.rows.lock().get(key).cloned();
+        let turnstile = self.after_read.lock().clone();
+        if let Some(turnstile) = turnstile {
+            turnstile.pass().await;
+        }
+        Ok(row)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        7
+    }
+}
+
+/// Keys in memory.
+#[derive(Default)]
+pub struct ScriptedSource {
+    pub keys: Mutex<Vec<String>>,
+    pub failure: Mutex<Option<SourceError>>,
+    /// Passed after the last key was sent and before the scan ends.
+    after_scan: Mutex<Option<Arc<Turnstile>>>,
+}
+
+impl ScriptedSource {
+    pub fn of(keys: impl IntoIterator<Item = String>) -> Self {
+        Self { keys: Mutex::new(keys.into_iter().collect()), ..Self::default() }
+    }
+
+    pub fn hold_after_scan(&self) -> Arc<Turnstile> {
+        let turnstile = Turnstile::new();
+        *self.after_scan.lock() = Some(Arc::clone(&turnstile));
+        turnstile
+    }
+
+    pub fn hold_no_more(&self) {
+        *self.after_scan.lock() = None;
+    }
+}
+
+#[async_trait]
+impl KeySource for ScriptedSource {
+    async fn key_form(&self) -> Result<Option<KeyForm>, SourceError> {
+        Ok(Some(KeyForm::Text))
+    }
+
+    async fn form_conflict(&self, _form: KeyForm) -> Result<Option<String>, SourceError> {
+        Ok(None)
+    }
+
+    async fn count(&self) -> Result<u64, SourceError> {
+        Ok(self.keys.lock().len() as u64)
+    }
+
+    async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
+        let keys: Vec<Key> = self.keys.lock().iter().map(|k| form.canonical(k.as_bytes()).unwrap()).collect();
+        let count = keys.len() as u64;
+        for batch in keys.chunks(1000) {
+            batches.send(batch.to_vec()).await.map_err(|_| SourceError::Cancelled)?;
+        }
+        let turnstile = self.after_scan.lock().clone();
+        if let Some(turnstile) = turnstile {
+            turnstile.pass().await;
+        }
+        self.failure.lock().clone().map_or(Ok(count), Err)
+    }
+}
+
+/// A shared cache that is down.
+pub struct DeadCache(tokio::sync::watch::Sender<u64>);
+
+impl Default for DeadCache {
+    fn default() -> Self {
+        Self(tokio::sync::watch::channel(0).0)
+    }
+}
+
+fn down<T>() -> Result<T, CacheError> {
+    Err(CacheError::Unavailable("connection refused".into()))
+}
+
+#[async_trait]
+impl SharedCache for DeadCache {
+    async fn get(&self, _: &Key) -> Result<Seen, CacheError> {
+        down()
+    }
+
+    async fn put_value(&self, _: &Key, _: &Value, _: Duration, _: &Stamp) -> Result<Stored, CacheError> {
+        down()
+    }
+
+    async fn put_absence(&self, _: &Key, _: Duration, _: &Stamp) -> Result<Stored, CacheError> {
+        down()
+    }
+
+    async fn put_mark(&self, _: &Key, _: Mark, _: Duration) -> Result<(), CacheError> {
+        down()
+    }
+
+    fn epochs(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+
+    fn status(&self) -> CacheStatus {
+        CacheStatus { kind: "redis", reachable: false, warning: None }
+    }
+}
