@@ -1,6 +1,7 @@
 //! What tests share: scripted parts, real servers, waiting.
 
 pub mod keyspace;
+pub mod redis;
 pub mod scripted;
 
 use std::time::{Duration, Instant};
