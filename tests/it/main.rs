@@ -3,6 +3,8 @@
 
 mod backend_contract;
 mod backend_postgres;
+mod cache_contract;
+mod cache_redis;
 mod config;
 mod guard;
 mod http_server;

@@ -5,6 +5,7 @@ pub mod database;
 pub mod keyspace;
 pub mod postgres;
 pub mod process;
+pub mod redis;
 pub mod scripted;
 
 use std::time::{Duration, Instant};
