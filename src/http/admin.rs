@@ -13,7 +13,8 @@ use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::context::{HttpContext, Keyspace};
 use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, RequireLayer};
@@ -81,7 +82,9 @@ fn rebuild_request(body: &Bytes) -> Result<RebuildRequest, Problem> {
     if body.trim_ascii().is_empty() {
         return Ok(RebuildRequest::default());
     }
-    serde_json::from_slice(body).map_err(|error| Problem::bad_request("bad-body", "Request body does not fit", error.to_string()))
+    // An object first: serde would take a bare array for the fields in order.
+    let request = serde_json::from_slice::<Map<String, Value>>(body).and_then(|object| RebuildRequest::deserialize(Value::Object(object)));
+    request.map_err(|error| Problem::bad_request("bad-body", "Request body does not fit", error.to_string()))
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
@@ -128,7 +131,7 @@ mod tests {
         assert!(matches!(read(" \n"), Ok(false)));
         assert!(matches!(read("{}"), Ok(false)));
         assert!(matches!(read(r#"{"accept_fewer":true}"#), Ok(true)));
-        for body in ["null", "[]", r#"{"accept_fewer":1}"#, r#"{"acceptfewer":true}"#, "{", "true"] {
+        for body in ["null", "[]", r#"{"accept_fewer":1}"#, "[true]", r#"{"acceptfewer":true}"#, "{", "true"] {
             assert!(read(body).is_err(), "{body}");
         }
     }

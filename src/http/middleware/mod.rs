@@ -8,6 +8,8 @@ mod catch_panic;
 mod count;
 mod deadline;
 mod head;
+#[cfg(test)]
+mod tests;
 
 pub use self::access::Token;
 pub(super) use self::access::{Access, RequireLayer};
