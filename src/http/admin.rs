@@ -1,7 +1,8 @@
 //! The admin listener: everything that changes something.
 //!
-//! A web page in the operator's browser must not be able to use it: requests that change something need `content-type: application/json`, which no form
-//! sends and no script sends across origins unasked, and every request needs a loopback `Host` or the token.
+//! A web page in the operator's browser must not be able to use it: requests that change something need
+//! `content-type: application/json`, which no form sends and no script sends across origins unasked, and every request needs a
+//! loopback `Host` or the token.
 
 use std::sync::Arc;
 

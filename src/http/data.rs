@@ -1,7 +1,7 @@
 //! The data listener: `/v1/keys` and `/v1/check`.
 //!
-//! A plain tower service rather than a router of patterns: keys are bytes that no router may take apart, and most answers come from the filter in
-//! less time than pattern matching takes.
+//! A plain tower service rather than a router of patterns: keys are bytes that no router may take apart, and most answers come
+//! from the filter in less time than matching patterns takes.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -201,7 +201,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Errors of the listener itself, as when file descriptors run out: they last, so a loop without pauses would burn a core and flood the log.
+/// Errors of the listener itself, as when file descriptors run out. They last: a loop without pauses would burn a core and flood the log.
 #[derive(Debug, Default)]
 struct AcceptTrouble {
     pause: Option<Duration>,

@@ -85,7 +85,8 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token.trim_ascii())
 }
 
-/// Every host the request names must be loopback: the target's authority (HTTP/2, absolute form) and the header; one at least there must be.
+/// Every host that the request names must be loopback: the target's authority (HTTP/2, absolute form) and the header.
+/// One of them there must be.
 fn has_loopback_host(uri: &Uri, headers: &HeaderMap) -> bool {
     let authority = uri.authority().map(|a| a.as_str().as_bytes());
     let mut hosts = authority.into_iter().chain(headers.get_all(HOST).iter().map(HeaderValue::as_bytes)).peekable();
