@@ -7,6 +7,7 @@ mod cache_contract;
 mod cache_redis;
 mod config;
 mod guard;
+mod http_routes;
 mod http_server;
 mod product;
 mod source_contract;
