@@ -57,8 +57,8 @@ impl Guard {
         self.proven.gone(hash);
         self.deleted.insert(hash);
         self.metrics.delete();
-        let items = self.last_rebuild.lock().as_ref().map_or(0, |last| last.keys);
-        if items > 0 && self.deleted.count() as f64 > self.max_deleted_ratio * items as f64 {
+        let many = |items: u64| self.deleted.count() as f64 > self.max_deleted_ratio * items as f64;
+        if self.active.current().is_some_and(|generation| many(generation.filter.items())) {
             self.rebuild_wanted.notify_one();
         }
         Ok(())

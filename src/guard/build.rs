@@ -1,6 +1,5 @@
 //! What a build needs of the guard: the candidate from begin to swap, and the checks that only the guard can make.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Guard;
@@ -15,8 +14,6 @@ pub struct Build {
     guard: Arc<Guard>,
     candidate: Option<Candidate>,
     began: Moment,
-    /// Keys that were deleted before the scan began; they count again if it comes to nothing.
-    deleted: HashSet<KeyHash>,
 }
 
 impl Guard {
@@ -69,7 +66,8 @@ impl Guard {
     /// [`Busy`].
     pub(crate) fn begin(self: &Arc<Self>, filter: SplitBlock) -> Result<Build, Busy> {
         let candidate = self.active.begin(filter)?;
-        let build = Build { guard: Arc::clone(self), candidate: Some(candidate), began: Moment::now(), deleted: self.deleted.take() };
+        self.deleted.scan_began();
+        let build = Build { guard: Arc::clone(self), candidate: Some(candidate), began: Moment::now() };
         // After `begin`, never before: an announce that loaded the filter pair too early for the candidate is in the memory by now.
         build.replay_recent();
         Ok(build)
@@ -130,6 +128,7 @@ impl Build {
         // After the swap: who reads the new limit also reads the new filter.
         guard.standing.swapped(self.began);
         guard.observed.swapped();
+        guard.deleted.swapped();
         *guard.swapped_at.lock() = Some(Moment::now());
         let (state, reason) = guard.standing.explain(Moment::now());
         guard.note_state(state, &reason);
@@ -140,7 +139,7 @@ impl Build {
 impl Drop for Build {
     fn drop(&mut self) {
         if self.candidate.is_some() {
-            self.guard.deleted.put_back(std::mem::take(&mut self.deleted));
+            self.guard.deleted.scan_failed();
         }
     }
 }

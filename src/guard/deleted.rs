@@ -1,7 +1,6 @@
-//! Keys deleted since the last scan began: they are in the filter by right, and many of them call for a new one.
+//! Keys deleted since the scan behind the filter in force: they are in it by right, and many of them call for a new one.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -10,44 +9,89 @@ use crate::key::KeyHash;
 /// Hashes that are held; beyond it deletes are only counted.
 const LIMIT: usize = 100_000;
 
-/// Deletes since the last scan began.
+/// Deletes that the filter in force does not know of.
 #[derive(Debug, Default)]
-pub(super) struct Deleted {
-    hashes: Mutex<HashSet<KeyHash>>,
-    count: AtomicU64,
+pub(super) struct Deleted(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Deleted since the last scan began.
+    since: Batch,
+    /// Deleted before the scan under way began: not in its candidate, but still in the filter in force.
+    before: Batch,
+}
+
+#[derive(Debug, Default)]
+struct Batch {
+    hashes: HashSet<KeyHash>,
+    count: u64,
 }
 
 impl Deleted {
     pub(super) fn insert(&self, hash: KeyHash) {
-        let mut hashes = self.hashes.lock();
-        if hashes.contains(&hash) {
+        let mut inner = self.0.lock();
+        if inner.since.hashes.contains(&hash) {
             return;
         }
-        if hashes.len() < LIMIT {
-            hashes.insert(hash);
+        inner.since.count += 1;
+        if inner.since.hashes.len() < LIMIT {
+            inner.since.hashes.insert(hash);
         }
-        // Relaxed: a count that only decides when to build.
-        self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn contains(&self, hash: KeyHash) -> bool {
-        self.hashes.lock().contains(&hash)
+        let inner = self.0.lock();
+        inner.since.hashes.contains(&hash) || inner.before.hashes.contains(&hash)
     }
 
+    /// Deletes that neither the filter in force nor a scan under way knows of.
     pub(super) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+        self.0.lock().since.count
     }
 
-    /// A scan begins: what was deleted before it is not in its filter.
-    pub(super) fn take(&self) -> HashSet<KeyHash> {
-        self.count.store(0, Ordering::Relaxed);
-        std::mem::take(&mut self.hashes.lock())
+    /// A scan begins: what has been deleted is not in its candidate.
+    pub(super) fn scan_began(&self) {
+        let mut inner = self.0.lock();
+        inner.before = std::mem::take(&mut inner.since);
     }
 
-    /// The scan came to nothing: its deletes still count.
-    pub(super) fn put_back(&self, taken: HashSet<KeyHash>) {
-        for hash in taken {
-            self.insert(hash);
-        }
+    /// The scan's candidate is in force.
+    pub(super) fn swapped(&self) {
+        self.0.lock().before = Batch::default();
+    }
+
+    /// The scan came to nothing: what was deleted before it counts again.
+    pub(super) fn scan_failed(&self) {
+        let mut inner = self.0.lock();
+        let before = std::mem::take(&mut inner.before);
+        inner.since.count += before.count;
+        let room = LIMIT.saturating_sub(inner.since.hashes.len());
+        inner.since.hashes.extend(before.hashes.into_iter().take(room));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{KeyForm, KeySecret};
+
+    #[test]
+    fn a_deleted_key_is_known_until_a_filter_without_it_is_in_force() {
+        let secret = KeySecret::new([7; KeySecret::LEN]);
+        let hash = |text: &str| secret.hash(&KeyForm::Text.canonical(text.as_bytes()).unwrap());
+        let deleted = Deleted::default();
+        deleted.insert(hash("a"));
+        deleted.insert(hash("a"));
+        assert_eq!(deleted.count(), 1);
+        deleted.scan_began();
+        assert!(deleted.contains(hash("a")), "the filter in force still holds it");
+        assert_eq!(deleted.count(), 0);
+        deleted.insert(hash("b"));
+        deleted.scan_failed();
+        assert_eq!(deleted.count(), 2);
+        deleted.scan_began();
+        deleted.insert(hash("c"));
+        deleted.swapped();
+        assert!(!deleted.contains(hash("a")) && deleted.contains(hash("c")));
     }
 }

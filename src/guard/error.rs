@@ -33,8 +33,10 @@ pub enum AnnounceError {
     /// The marker could not be set in the shared cache.
     #[error("the announce's marker could not be set: {0}")]
     Marker(#[from] CacheError),
-    /// More announces within their window than are held.
-    #[error("{0} announces are within their commit window already, which is as many as are held")]
+    /// As many announces within their window as are held.
+    #[error(
+        "{0} announces are within their commit window already, which is as many as are held; shorten commit_window or spread the writers over more instances"
+    )]
     Full(usize),
     /// The keyspace's deadline passed first.
     #[error("the announce was not durable within the deadline of {0:?}")]

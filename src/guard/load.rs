@@ -10,7 +10,7 @@ use super::outcome::{Answer, LookupOptions, Probe};
 use super::single_flight::{Flight, Loaded, Part};
 use super::{Glance, Guard};
 use crate::backend::Value;
-use crate::cache::{Entry, HotEntry, Stamp, jittered};
+use crate::cache::{Entry, HotEntry, Mark, Stamp, Stored, jittered};
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
 use crate::words::{BackendOutcome, CacheResult, CacheTier, Source, State, Verdict};
@@ -27,8 +27,14 @@ pub(super) struct Errand {
 /// What the shared cache told.
 enum Shared {
     Answer(Answer),
-    /// Go on to the backend; the stamp is what a fill may compare with, `None` where the cache did not answer.
-    GoOn(Option<Stamp>),
+    /// Go on to the backend; what a fill needs to know of the entry, `None` where the cache did not answer.
+    GoOn(Option<Held>),
+}
+
+/// The entry that a fill may replace.
+struct Held {
+    stamp: Stamp,
+    value: bool,
 }
 
 impl Guard {
@@ -76,15 +82,15 @@ impl Guard {
 
     async fn load(&self, errand: &Errand) -> Loaded {
         let deadline = Instant::now() + self.deadline;
-        let stamp = match self.ask_shared(errand).await {
+        let held = match self.ask_shared(errand).await {
             Shared::Answer(answer) => return Ok(answer),
-            Shared::GoOn(stamp) => stamp,
+            Shared::GoOn(held) => held,
         };
         let value = self.ask_backend(&errand.key, deadline).await?;
         self.learn(errand, value.is_some());
-        if let Some(stamp) = stamp {
+        if let Some(held) = held {
             // What is not stored by the deadline is dropped: the answer is known and goes out.
-            let _ = timeout_at(deadline, self.fill_shared(errand, value.as_ref(), &stamp)).await;
+            let _ = timeout_at(deadline, self.fill_shared(errand, value.as_ref(), &held)).await;
         }
         Ok(Answer { value, source: Source::Backend })
     }
@@ -113,15 +119,16 @@ impl Guard {
                 return Shared::GoOn(None);
             }
         };
+        let held = Held { stamp: seen.stamp, value: matches!(seen.entry, Entry::Value(_)) };
         let answer = match seen.entry {
-            // A bypass reads the entry only for its stamp, to be able to replace it.
-            _ if errand.options.bypass => return Shared::GoOn(Some(seen.stamp)),
+            // A bypass reads the entry only to be able to replace it.
+            _ if errand.options.bypass => return Shared::GoOn(Some(held)),
             Entry::Value(value) => Some(Answer { value: Some(value), source: Source::Redis }),
             Entry::Absence if self.may_serve_absence(errand) => Some(Answer { value: None, source: Source::Redis }),
             Entry::Absence | Entry::Mark(_) | Entry::Nothing => None,
         };
         self.metrics.cache(CacheTier::Redis, cache_result(answer.as_ref()));
-        answer.map_or(Shared::GoOn(Some(seen.stamp)), Shared::Answer)
+        answer.map_or(Shared::GoOn(Some(held)), Shared::Answer)
     }
 
     /// Step 7: the backend, within its cap and the deadline. A failure is never an absence.
@@ -188,15 +195,17 @@ impl Guard {
         }
     }
 
-    async fn fill_shared(&self, errand: &Errand, value: Option<&Value>, stamp: &Stamp) {
+    async fn fill_shared(&self, errand: &Errand, value: Option<&Value>, held: &Held) {
         let stored = match value {
             Some(value) if value.body.len() as u64 <= self.limits.max_value_bytes => {
                 let ttl = jittered(self.limits.ttl, self.limits.jitter);
-                self.shared.put_value(&errand.key, value, ttl, stamp).await
+                self.shared.put_value(&errand.key, value, ttl, &held.stamp).await
             }
+            // Only a bypass gets here past a value: the row is gone, though nobody said so.
+            None if held.value => self.shared.put_mark(&errand.key, Mark::Dropped, self.recent.life()).await.map(|()| Stored::Yes),
             None if self.may_store_absence(errand) => {
                 let ttl = jittered(self.limits.absent_ttl, self.limits.jitter).min(self.limits.longest_shared_absence);
-                self.shared.put_absence(&errand.key, ttl, stamp).await
+                self.shared.put_absence(&errand.key, ttl, &held.stamp).await
             }
             _ => return,
         };
@@ -209,6 +218,9 @@ impl Guard {
     /// For an absence: store, then look at the memory again, in one stretch that nothing can cut; an announce remembers first and drops second,
     /// so one of the two sees the other.
     fn fill_hot(&self, errand: &Errand, loaded: &Loaded) {
+        if errand.options.bypass && loaded.is_ok() {
+            self.hot.drop_entry(errand.hash);
+        }
         match loaded {
             Ok(Answer { value: Some(value), source: Source::Redis | Source::Backend })
                 if value.body.len() as u64 <= self.limits.max_value_bytes =>

@@ -39,8 +39,8 @@ use crate::key::{Key, KeyError, KeyForm, KeyHash, KeySecret};
 use crate::metrics::KeyspaceMetrics;
 use crate::words::{Source, State, Verdict};
 
-/// Announces and deletes that are held while they matter; further announces are refused.
-const RECENT_LIMIT: usize = 1 << 19;
+/// Announces that are held while they are within their window; further ones are refused.
+const RECENT: recent::Limits = recent::Limits { count: 1 << 19, bytes: 64 << 20 };
 /// Keys that the backend has answered lately and that the next filter must hold.
 const PROVEN_LIMIT: usize = 10_000;
 
@@ -136,7 +136,7 @@ impl Guard {
             backend: parts.backend,
             gate: gate::Gate::new(config.backend.max_concurrency, config.backend.max_queue),
             flights: single_flight::Flights::new(),
-            recent: recent::Recent::new(life, RECENT_LIMIT),
+            recent: recent::Recent::new(life, RECENT),
             journal: parts.journal,
             proven: proven::Proven::new(PROVEN_LIMIT),
             deleted: deleted::Deleted::default(),

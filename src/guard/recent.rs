@@ -16,8 +16,17 @@ use crate::key::{Key, KeyHash};
 #[derive(Debug)]
 pub(super) struct Recent {
     life: Duration,
-    limit: usize,
+    limits: Limits,
     inner: Mutex<Inner>,
+}
+
+/// How much is remembered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Announces.
+    pub(super) count: usize,
+    /// Bytes of their keys.
+    pub(super) bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -25,6 +34,8 @@ struct Inner {
     until: HashMap<KeyHash, (Moment, Key)>,
     /// In order of expiry; a key that was announced again appears twice, its older entry expires without effect.
     order: VecDeque<(Moment, KeyHash)>,
+    /// Bytes of the keys in `until`.
+    bytes: usize,
 }
 
 /// As many announces are within their window as are held.
@@ -32,8 +43,8 @@ struct Inner {
 pub(super) struct Full(pub(super) usize);
 
 impl Recent {
-    pub(super) fn new(life: Duration, limit: usize) -> Self {
-        Self { life, limit, inner: Mutex::default() }
+    pub(super) fn new(life: Duration, limits: Limits) -> Self {
+        Self { life, limits, inner: Mutex::default() }
     }
 
     /// How long a key is remembered.
@@ -46,10 +57,12 @@ impl Recent {
         let until = now.plus(self.life);
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
-        if inner.order.len() >= self.limit {
-            return Err(Full(self.limit));
+        if inner.order.len() >= self.limits.count || inner.bytes + key.as_bytes().len() > self.limits.bytes {
+            return Err(Full(inner.order.len()));
         }
-        inner.until.insert(hash, (until, key.clone()));
+        if inner.until.insert(hash, (until, key.clone())).is_none() {
+            inner.bytes += key.as_bytes().len();
+        }
         inner.order.push_back((until, hash));
         Ok(())
     }
@@ -76,8 +89,10 @@ impl Inner {
         while let Some((until, hash)) = self.order.front().copied().filter(|(until, _)| *until <= now) {
             self.order.pop_front();
             // An announce made since then has moved the end of the window.
-            if self.until.get(&hash).is_some_and(|(last, _)| *last == until) {
-                self.until.remove(&hash);
+            if self.until.get(&hash).is_some_and(|(last, _)| *last == until)
+                && let Some((_, key)) = self.until.remove(&hash)
+            {
+                self.bytes -= key.as_bytes().len();
             }
         }
     }
@@ -95,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_key_is_remembered_for_its_window_and_no_longer() {
-        let recent = Recent::new(Duration::from_secs(10), 100);
+        let recent = Recent::new(Duration::from_secs(10), Limits { count: 100, bytes: 1000 });
         let (hash, key) = key("a");
         let start = Moment::from_nanos(1_000_000_000);
         recent.remember(hash, &key, start).unwrap();
@@ -105,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_second_announce_begins_a_new_window() {
-        let recent = Recent::new(Duration::from_secs(10), 100);
+        let recent = Recent::new(Duration::from_secs(10), Limits { count: 100, bytes: 1000 });
         let (hash, first) = key("a");
         let start = Moment::from_nanos(0);
         recent.remember(hash, &first, start).unwrap();
@@ -118,7 +133,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded_and_says_so() {
-        let recent = Recent::new(Duration::from_secs(10), 2);
+        let recent = Recent::new(Duration::from_secs(10), Limits { count: 2, bytes: 4 });
         let start = Moment::from_nanos(0);
         for text in ["a", "b"] {
             let (hash, key) = key(text);
@@ -126,6 +141,9 @@ mod tests {
         }
         let (hash, last) = key("c");
         assert_eq!(recent.remember(hash, &last, start), Err(Full(2)));
-        assert_eq!(recent.remember(hash, &last, start.plus(Duration::from_secs(11))), Ok(()));
+        let later = start.plus(Duration::from_secs(11));
+        assert_eq!(recent.remember(hash, &last, later), Ok(()));
+        let (hash, long) = key("long");
+        assert_eq!(recent.remember(hash, &long, later), Err(Full(1)), "the bytes of keys are bounded too");
     }
 }

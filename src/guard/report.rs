@@ -47,10 +47,10 @@ impl Guard {
             return;
         }
         self.metrics.state_entered(state);
-        if matches!(state, State::Cold | State::Degraded) {
+        if state == State::Degraded {
             // No absence that was cached before may be served once the keyspace enforces again.
             self.hot.drop_all_absences();
-            tracing::warn!(keyspace = %self.name, %state, reason, "the keyspace does not reject");
+            tracing::warn!(keyspace = %self.name, %state, reason, "the keyspace does not reject any more");
         } else {
             tracing::info!(keyspace = %self.name, %state, reason, "the keyspace changed its state");
         }

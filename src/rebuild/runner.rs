@@ -19,7 +19,7 @@ use crate::metrics::KeyspaceMetrics;
 use crate::source::KeySource;
 use crate::words::{RebuildOutcome, State};
 
-/// First and longest pause before a failed build is tried again.
+/// First pause before a failed build is tried again, and the longest where builds are short.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Shortest time between a build's end and one that the guard asks for.
 const BREATH: Duration = Duration::from_secs(10);
@@ -146,12 +146,15 @@ impl Runner {
         let mut rested = Instant::now();
         loop {
             let (tracker, request) = self.next_job(due, rested).await;
+            let began = Instant::now();
             let built = self.build(&tracker, request).await;
             rested = Instant::now() + BREATH;
             // A failure is tried again before the next schedule, for the filter in force ages meanwhile.
             let again = built.is_err() || self.tools.guard.wants_rescan();
             due = again.then(|| Instant::now() + pause);
-            pause = if again { (pause * 2).min(RETRY.1) } else { RETRY.0 };
+            // A source that is large or slow is not scanned over and over because a check fails.
+            let longest = RETRY.1.max(began.elapsed() * 10);
+            pause = if again { (pause * 2).min(longest) } else { RETRY.0 };
         }
     }
 

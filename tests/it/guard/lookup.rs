@@ -188,6 +188,16 @@ async fn a_bypass_skips_filter_and_caches_and_refills_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bypass_that_finds_no_row_takes_the_value_from_both_caches() {
+    let ks = Keyspace::enforcing(config()).await;
+    assert_eq!(ks.get("user:1").await, "200 backend");
+    ks.backend.remove("user:1");
+    assert_eq!(ks.get("user:1").await, "200 hot", "nobody has said that the row is gone");
+    assert_eq!(ks.get_bypassing("user:1").await, "404 backend");
+    assert_eq!(ks.get("user:1").await.split(' ').next(), Some("404"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn values_over_the_limit_are_answered_but_not_cached() {
     let mut small = config();
     small.cache.max_value_bytes = 3;
