@@ -3,6 +3,7 @@
 pub mod database;
 pub mod keyspace;
 pub mod postgres;
+pub mod promql;
 pub mod scripted;
 
 use std::time::{Duration, Instant};
