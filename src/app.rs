@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::future::Future;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,6 +17,7 @@ use crate::guard::{Guard, Journal, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, Keyspace, LocalAddr};
 use crate::key::KeySecret;
 use crate::metrics::Metrics;
+use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
 use crate::source::SqlSource;
 
@@ -70,7 +70,7 @@ impl App {
             let parts = parts(name, keyspace, config, redis.as_ref(), &metrics).await.with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
             let guard = Guard::new(parts);
-            let source = Arc::new(SqlSource::new(&keyspace.source).with_context(|| format!("keyspaces.{name}.source"))?);
+            let source = Arc::new(SqlSource::new(&keyspace.source, &keyspace.backend.url).with_context(|| format!("keyspaces.{name}.source"))?);
             let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, recorders)
                 .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
             tasks.spawn(runner.run());
@@ -194,22 +194,22 @@ async fn upkeep(metrics: Arc<Metrics>) {
     }
 }
 
-/// Builds the runtime and serves `config` until SIGTERM or SIGINT. `started` runs once the listeners are bound.
+/// Builds the runtime and serves `config` until SIGTERM or SIGINT. The quickstart makes its demo database first and greets at the end of its build.
 ///
 /// # Errors
 /// As [`App::build`].
-pub fn serve<F>(config: &Config, prepare: impl Future<Output = anyhow::Result<()>>, started: impl FnOnce(&App) -> Option<F>) -> anyhow::Result<()>
-where
-    F: Future<Output = ()> + Send + 'static,
-{
+pub fn serve(config: &Config, quickstart: bool) -> anyhow::Result<()> {
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers(config.server.workers)).enable_all().build()?;
     runtime.block_on(async {
         let shutdown = crate::shutdown::on_signal()?;
-        prepare.await?;
-        let app = App::build(config).await?;
-        if let Some(task) = started(&app) {
-            tokio::spawn(task);
+        if quickstart {
+            quickstart::prepare(&config.server.data_dir).await?;
+        }
+        let mut app = App::build(config).await?;
+        if let (true, Some(guard)) = (quickstart, app.guard(quickstart::KEYSPACE)) {
+            let address = app.data.local_addr().to_string();
+            app.tasks.spawn(async move { quickstart::greet(guard, &address).await });
         }
         app.run(shutdown).await;
         Ok(())

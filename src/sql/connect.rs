@@ -7,7 +7,6 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::SqlError;
-use crate::config::SecretUrl;
 
 /// Rows that SQLite's thread may be ahead of a scan; a lookup reads one.
 const SQLITE_SCAN_ROWS: usize = 1024;
@@ -15,6 +14,8 @@ const SQLITE_SCAN_ROWS: usize = 1024;
 const SQLITE_SCAN_BUSY: Duration = Duration::from_secs(30);
 /// SQLite takes its busy timeout as milliseconds in 32 bits.
 const SQLITE_LONGEST_BUSY: Duration = Duration::from_secs(3600);
+/// PostgreSQL takes a time limit as milliseconds in 31 bits.
+const POSTGRES_LONGEST_TIMEOUT: u128 = 0x7fff_ffff;
 
 /// A database of a supported kind.
 #[derive(Debug, Clone)]
@@ -43,12 +44,14 @@ impl Database {
     /// Reads a URL; connects to nothing.
     ///
     /// # Errors
-    /// [`SqlError::Invalid`] for another kind of database or a URL that its driver can't read. The message holds no password.
-    pub fn parse(url: &SecretUrl, purpose: Purpose) -> Result<Self, SqlError> {
-        let unreadable = |error: sqlx::Error| SqlError::invalid(format!("{url}: {error}"));
-        match url.scheme() {
-            "postgres" | "postgresql" => Ok(Self::Postgres(postgres(url.expose().parse().map_err(unreadable)?, purpose))),
-            "sqlite" => Ok(Self::Sqlite(sqlite(url.expose().parse().map_err(unreadable)?, purpose))),
+    /// [`SqlError::Invalid`] for another kind of database or a URL that its driver can't read. The message holds nothing of the URL
+    /// but its scheme.
+    pub fn parse(url: &str, purpose: Purpose) -> Result<Self, SqlError> {
+        let unreadable = |error: sqlx::Error| SqlError::invalid(format!("the url can't be read: {error}"));
+        match url.split_once(':').map_or("", |(scheme, _)| scheme) {
+            "postgres" | "postgresql" => Ok(Self::Postgres(postgres(url.parse().map_err(unreadable)?, purpose))),
+            "sqlite" => Ok(Self::Sqlite(sqlite(url.parse().map_err(unreadable)?, purpose))),
+            "" => Err(SqlError::invalid("the url names no database: use postgres://… or sqlite:…")),
             other => Err(SqlError::invalid(format!("\"{other}\" is no supported database: use postgres://… or sqlite:…"))),
         }
     }
@@ -68,7 +71,11 @@ fn postgres(mut options: PgConnectOptions, purpose: Purpose) -> PgConnectOptions
             let own = options.get_options().is_some_and(|given| given.contains("statement_timeout"));
             let options = options.statement_cache_capacity(statement_cache);
             // A lookup that timed out here must not go on working there.
-            if own { options } else { options.options([("statement_timeout", timeout.as_millis().max(1).to_string())]) }
+            if own {
+                options
+            } else {
+                options.options([("statement_timeout", timeout.as_millis().clamp(1, POSTGRES_LONGEST_TIMEOUT).to_string())])
+            }
         }
         Purpose::Scans => options.statement_cache_capacity(1).extra_float_digits(None),
     }
@@ -90,7 +97,7 @@ mod tests {
     use super::*;
 
     fn parse(url: &str) -> Result<Database, SqlError> {
-        Database::parse(&SecretUrl::new(url.to_owned()), Purpose::Scans)
+        Database::parse(url, Purpose::Scans)
     }
 
     #[test]

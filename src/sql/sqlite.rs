@@ -134,20 +134,48 @@ pub async fn declared_type(connection: &mut SqliteConnection, column: &SqliteCol
     Ok(if known == "NULL" { "".into() } else { known.into() })
 }
 
-/// The collation by which the first column of `query` is compared, where that is not `BINARY`.
+/// What a declared type makes of the values compared with its column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affinity {
+    /// Text that reads as an integer is one.
+    Integer,
+    /// Numbers are text.
+    Text,
+    /// Values stay what they are.
+    Blob,
+    /// REAL and NUMERIC: text that reads as a number is one.
+    Number,
+}
+
+impl Affinity {
+    /// By SQLite's own rules, in their order; `declared` in capitals.
+    #[must_use]
+    pub fn of(declared: &str) -> Self {
+        let names = |parts: &[&str]| parts.iter().any(|part| declared.contains(part));
+        if names(&["INT"]) {
+            Self::Integer
+        } else if names(&["CHAR", "CLOB", "TEXT"]) {
+            Self::Text
+        } else if names(&["BLOB"]) || declared.is_empty() {
+            Self::Blob
+        } else {
+            Self::Number
+        }
+    }
+}
+
+/// The collation by which the column `c0` of the table expression `keys` is compared, where that is not `BINARY`.
 ///
 /// Read off the byte code of a comparison, as no other interface tells it of any but a table's own column.
 ///
 /// # Errors
 /// [`SqlError`].
-pub async fn first_column_collation(connection: &mut SqliteConnection, columns: usize, query: &str) -> Result<Option<String>, SqlError> {
-    let others: String = (1..columns).map(|i| format!(", c{i}")).collect();
-    let explain = format!("EXPLAIN WITH keys(c0{others}) AS ({query}\n) SELECT c0 = 'x' FROM keys");
-    let plain = format!("EXPLAIN WITH keys(c0{others}) AS ({query}\n) SELECT c0 FROM keys");
-    let compared = collations(connection, explain).await?;
-    let otherwise = collations(connection, plain).await?;
+pub async fn first_column_collation(connection: &mut SqliteConnection, with_keys: &str) -> Result<Option<String>, SqlError> {
+    let compared = collations(connection, format!("EXPLAIN {with_keys} SELECT c0 = 'x' FROM keys")).await?;
     // What the query compares by itself appears in both.
-    Ok(compared.into_iter().find(|(name, count)| otherwise.iter().all(|(other, n)| other != name || n < count)).map(|(name, _)| name))
+    let otherwise = collations(connection, format!("EXPLAIN {with_keys} SELECT c0 FROM keys")).await?;
+    let known = |name: &str| otherwise.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
+    Ok(compared.into_iter().find(|(name, count)| *count > known(name)).map(|(name, _)| name))
 }
 
 /// How often each collation other than `BINARY` is named by the comparisons of a statement's byte code.

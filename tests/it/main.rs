@@ -3,9 +3,14 @@
 
 mod architecture;
 mod backend_contract;
+mod backend_postgres;
+mod cache_contract;
+mod cache_redis;
 mod config;
 mod dashboards;
 mod guard;
 mod http_server;
+mod product;
 mod readme;
+mod source_contract;
 mod support;

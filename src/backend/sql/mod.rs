@@ -55,7 +55,7 @@ impl SqlBackend {
             settle: config.timeout + settle,
         };
         let target = config.url.redacted();
-        let driver = match Database::parse(&config.url, purpose).map_err(refused)? {
+        let driver = match Database::parse(config.url.expose(), purpose).map_err(refused)? {
             Database::Postgres(options) => {
                 let rows = PostgresRows::new(&config.query, config.statement_cache > 0).map_err(refused)?;
                 Driver::Postgres(Reader::new(rows, Pool::new(options, target, settings(SETTLE))))

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisResult};
+use redis::{Cmd, FromRedisValue, RedisResult};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::names::EntryNames;
-use super::session::{Facts, Opener, Session};
+use super::session::{self, Facts, Opener, Session};
 use super::trouble::{Failure, Trouble};
 use crate::breaker::{Breaker, BreakerPolicy, Permit};
 use crate::cache::CacheError;
@@ -78,9 +78,7 @@ impl RedisLink {
     /// [`CacheError`]; `Refused` where what is stored is no secret.
     pub async fn secret(&self, keyspace: &str) -> Result<KeySecret, CacheError> {
         let name = self.shared.opener.names.secret(keyspace);
-        let mut pipe = redis::pipe();
-        pipe.cmd("SET").arg(&name).arg(KeySecret::random().as_bytes()).arg("NX").ignore().cmd("GET").arg(&name);
-        let (stored,): (Vec<u8>,) = self.call()?.pipeline(&pipe).await?;
+        let stored: Vec<u8> = self.call()?.get_or_set(&name, KeySecret::random().as_bytes()).await?;
         let bytes = stored.try_into().map_err(|other: Vec<u8>| {
             CacheError::Refused(format!("{name} holds {} bytes where a secret has {}", other.len(), KeySecret::LEN))
         })?;
@@ -158,8 +156,8 @@ impl Call<'_> {
         self.report(command.query_async(&mut self.connection()).await)
     }
 
-    pub(super) async fn pipeline<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, CacheError> {
-        self.report(pipeline.query_async(&mut self.connection()).await)
+    async fn get_or_set<T: FromRedisValue>(&self, name: &str, fresh: &[u8]) -> Result<T, CacheError> {
+        self.report(session::get_or_set(&mut self.connection(), name, fresh).await)
     }
 
     /// Stores `entry` under `name` for `millis` if what is there begins with `head`.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisResult, Script};
+use redis::{AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, RedisResult, Script};
 
 use super::names::Names;
 use super::trouble::Trouble;
@@ -105,17 +105,7 @@ impl Opener {
         refuse_replica(&replication)?;
         let log = self.names.log(field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?);
         let fresh = format!("{:032x}:{}.{:06}", rand::random::<u128>(), time.0, time.1);
-        let (text,): (String,) = redis::pipe()
-            .cmd("SET")
-            .arg(&log)
-            .arg(fresh)
-            .arg("NX")
-            .ignore()
-            .cmd("GET")
-            .arg(&log)
-            .query_async(connection)
-            .await
-            .map_err(|e| Trouble::from(&e))?;
+        let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| Trouble::from(&e))?;
         // So that a compare-and-set is one round trip from the first one on.
         self.compare_and_set.load_async(connection).await.map_err(|e| Trouble::from(&e))?;
         let identity = parse_identity(&text).ok_or(Trouble::Strange("GET of the log identity"))?;
@@ -148,6 +138,19 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Reads `name`, which the first to ask sets to `fresh`.
+///
+/// The read comes first because a full Redis refuses `SET NX` even where it would set nothing.
+pub(super) async fn get_or_set<T: FromRedisValue>(connection: &mut MultiplexedConnection, name: &str, fresh: &[u8]) -> RedisResult<T> {
+    if let Some(present) = redis::cmd("GET").arg(name).query_async(connection).await? {
+        return Ok(present);
+    }
+    let mut pipe = redis::pipe();
+    pipe.cmd("SET").arg(name).arg(fresh).arg("NX").ignore().cmd("GET").arg(name);
+    let (agreed,): (T,) = pipe.query_async(connection).await?;
+    Ok(agreed)
 }
 
 /// A replica answers reads with what it has got so far: marks may be missing there.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError};
 
 use crate::cache::CacheError;
 
@@ -33,10 +33,19 @@ impl From<&RedisError> for Trouble {
             _ if error.is_timeout() => Self::Timeout,
             ErrorKind::Io => Self::Io(error.to_string()),
             ErrorKind::AuthenticationFailed => Self::Credentials,
-            _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => Self::Credentials,
-            _ => Self::Answered(error.code().unwrap_or_else(|| error.category()).to_owned()),
+            _ => match code(error) {
+                Some(code) if ["NOAUTH", "WRONGPASS"].contains(&code.as_str()) => Self::Credentials,
+                Some(code) => Self::Answered(code),
+                None => Self::Answered(error.category().to_owned()),
+            },
         }
     }
+}
+
+/// The first word of Redis' answer, such as `READONLY`; of the first command that failed, where it was a pipeline.
+fn code(error: &RedisError) -> Option<String> {
+    let errors = error.clone().into_server_errors()?;
+    errors.first().map(|(_, error)| error.code().to_owned())
 }
 
 /// What a failed command says of the connection it went over.
@@ -57,11 +66,8 @@ impl From<RedisError> for Failure {
         }
         let lost = match error.kind() {
             ErrorKind::Io | ErrorKind::Parse | ErrorKind::AuthenticationFailed => true,
-            // It has become a replica, or is starting: another connection may lead to one that answers.
-            ErrorKind::Server(kind) => {
-                matches!(kind, ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown | ServerErrorKind::BusyLoading)
-            }
-            _ => error.code() == Some("NOAUTH"),
+            // It has become a replica, is starting, or was given a password: another connection may lead to one that answers.
+            _ => code(&error).is_some_and(|code| ["READONLY", "MASTERDOWN", "LOADING", "NOAUTH"].contains(&code.as_str())),
         };
         if lost { Self::Lost(Trouble::from(&error)) } else { Self::Refused(error.to_string()) }
     }
@@ -75,5 +81,34 @@ impl Failure {
             Self::Lost(trouble) => CacheError::Unavailable(trouble.to_string()),
             Self::Refused(why) => CacheError::Refused(why),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(code: &str) -> RedisError {
+        redis::make_extension_error(code.to_owned(), Some("some text".to_owned()))
+    }
+
+    #[test]
+    fn connection_is_given_up_only_where_another_may_help() {
+        for code in ["READONLY", "MASTERDOWN", "LOADING", "NOAUTH"] {
+            assert!(matches!(Failure::from(answered(code)), Failure::Lost(_)), "{code}");
+        }
+        for code in ["OOM", "WRONGTYPE", "MISCONF", "NOPERM", "ERR"] {
+            assert!(matches!(Failure::from(answered(code)), Failure::Refused(_)), "{code}");
+        }
+        let closed = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        assert!(matches!(Failure::from(closed), Failure::Lost(Trouble::Io(_))));
+        let late = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        assert!(matches!(Failure::from(late), Failure::Timeout));
+    }
+
+    #[test]
+    fn what_redis_wrote_is_not_repeated_in_the_reason() {
+        assert_eq!(Trouble::from(&answered("OOM")).to_string(), "it answered OOM");
+        assert_eq!(Trouble::from(&answered("WRONGPASS")), Trouble::Credentials);
     }
 }

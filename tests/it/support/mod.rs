@@ -1,9 +1,12 @@
 //! What tests share: scripted parts, real servers, waiting.
 
+pub mod app;
 pub mod database;
 pub mod keyspace;
 pub mod postgres;
+pub mod process;
 pub mod promql;
+pub mod redis;
 pub mod scripted;
 
 use std::time::{Duration, Instant};

@@ -136,7 +136,8 @@ impl Postgres {
         self.guardian = Some(command.spawn().unwrap());
         let deadline = Instant::now() + START_TIMEOUT;
         while self.try_psql("postgres", "SELECT 1").is_err() {
-            let failed = self.log()[logged..].lines().any(|line| line.contains("FATAL") && !line.contains("starting up"));
+            // "FATAL: the database system is starting up" is only impatience of ours.
+            let failed = self.log()[logged..].lines().any(|line| line.contains("FATAL:  could not"));
             if failed || Instant::now() > deadline {
                 self.stop();
                 return false;
@@ -174,6 +175,11 @@ impl Database<'static> {
 impl Database<'_> {
     pub fn url(&self) -> String {
         self.server.url(&self.name)
+    }
+
+    /// Host and port of the server.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.server.port)
     }
 
     /// Runs SQL; returns its rows as `psql -At` prints them.

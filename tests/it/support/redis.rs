@@ -1,0 +1,159 @@
+//! Redis servers on free ports in temporary directories.
+//!
+//! A server dies with the test process, however that ends: `setpriv --pdeathsig KILL` ties it to the thread that started it, which
+//! is one thread of its own that lives as long as the process. (Tied to a test's thread it would die with that test, to one of
+//! Tokio's blocking threads even while the test runs.)
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::{LazyLock, mpsc};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Below the ports that the kernel gives to outgoing connections, so that none of them takes a server's port while it is down.
+const PORTS: std::ops::Range<u16> = 10_000..30_000;
+
+/// A server of its own. Dropped, it is killed and its files are removed.
+pub struct RedisServer {
+    directory: TempDir,
+    port: u16,
+    password: Option<String>,
+    arguments: Vec<String>,
+    process: Option<Child>,
+}
+
+impl RedisServer {
+    /// Starts a server that persists nothing by itself.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with further arguments, such as `["--requirepass", "secret"]`.
+    pub fn start_with(arguments: &[&str]) -> Self {
+        let password = arguments.windows(2).find(|pair| pair[0] == "--requirepass").map(|pair| pair[1].to_owned());
+        let arguments = arguments.iter().map(|a| (*a).to_owned()).collect();
+        let directory = tempfile::Builder::new().prefix("bloomguard-redis-").tempdir().unwrap();
+        let mut server = Self { directory, port: 0, password, arguments, process: None };
+        // Another process may take a port between its being found free and its being used.
+        for _ in 0..5 {
+            server.port = free_port();
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("redis-server did not start: {}", server.log());
+    }
+
+    pub fn url(&self) -> String {
+        self.url_with_password(self.password.as_deref())
+    }
+
+    pub fn url_with_password(&self, password: Option<&str>) -> String {
+        let user = password.map(|p| format!(":{p}@")).unwrap_or_default();
+        format!("redis://{user}127.0.0.1:{}", self.port)
+    }
+
+    /// A connection of the test's own, to look at what is really stored.
+    pub fn connection(&self) -> redis::Connection {
+        self.try_connection().unwrap()
+    }
+
+    /// Kills the server, as a crash would.
+    pub fn kill(&mut self) {
+        let mut process = self.process.take().expect("it is running");
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    /// Starts it again after [`RedisServer::kill`], on the same port, with what it had saved.
+    pub fn restart(&mut self) {
+        assert!(self.process.is_none(), "it is running");
+        assert!(self.launch(), "redis-server did not start again: {}", self.log());
+    }
+
+    /// Stops the process without closing its connections: it hangs.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on after [`RedisServer::pause`].
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let process = self.process.as_ref().expect("it is running");
+        kill_process(Pid::from_child(process), signal).unwrap();
+    }
+
+    fn try_connection(&self) -> redis::RedisResult<redis::Connection> {
+        redis::Client::open(self.url())?.get_connection_with_timeout(Duration::from_secs(5))
+    }
+
+    /// Starts the process; `false` where it ended at once, as it does when its port was taken.
+    fn launch(&mut self) -> bool {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "redis-server", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.arg("--port").arg(self.port.to_string()).arg("--dir").arg(self.directory.path()).args(&self.arguments);
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.directory.path().join("log")).unwrap();
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let mut process = spawn(command);
+        let start = Instant::now();
+        while start.elapsed() < START_TIMEOUT {
+            if process.try_wait().unwrap().is_some() {
+                return false;
+            }
+            let answers = self.try_connection().and_then(|mut c| redis::cmd("PING").query::<String>(&mut c)).is_ok();
+            if answers {
+                self.process = Some(process);
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        process.kill().unwrap();
+        process.wait().unwrap();
+        false
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Starts a process from the thread that it is to die with.
+fn spawn(command: Command) -> Child {
+    type Job = (Command, mpsc::Sender<std::io::Result<Child>>);
+    static SPAWNER: LazyLock<mpsc::Sender<Job>> = LazyLock::new(|| {
+        let (jobs, inbox) = mpsc::channel::<Job>();
+        std::thread::spawn(move || {
+            for (mut command, reply) in inbox {
+                let _ = reply.send(command.spawn());
+            }
+        });
+        jobs
+    });
+    let (reply, child) = mpsc::channel();
+    SPAWNER.send((command, reply)).unwrap();
+    child.recv().unwrap().expect("setpriv (util-linux) and redis-server are installed")
+}
+
+fn free_port() -> u16 {
+    loop {
+        let port = rand::random_range(PORTS);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
