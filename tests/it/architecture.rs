@@ -158,20 +158,21 @@ fn names_type(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| !code[..at].ends_with(inside) && !code[at + name.len()..].starts_with(inside))
 }
 
-fn sources() -> Vec<Source> {
-    fn walk(dir: &Path, into: &mut Vec<PathBuf>) {
-        for entry in std::fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                walk(&path, into);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                into.push(path);
-            }
+fn rust_files(dir: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, into);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            into.push(path);
         }
     }
+}
+
+fn sources() -> Vec<Source> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths = vec![];
-    walk(&src, &mut paths);
+    rust_files(&src, &mut paths);
     let read = |path: &PathBuf| Source::new(path.strip_prefix(&src).unwrap().to_str().unwrap(), &std::fs::read_to_string(path).unwrap());
     paths.iter().map(read).collect()
 }
@@ -239,4 +240,45 @@ fn every_metric_begins_with_our_prefix() {
     for line in series {
         assert!(line.starts_with("bloomguard_"), "{line}");
     }
+}
+
+fn page() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).unwrap()
+}
+
+/// One column of the table under `header`.
+fn cells<'a>(page: &'a str, header: &str, column: usize) -> Vec<&'a str> {
+    let rows = page.split(header).nth(1).unwrap_or_else(|| panic!("no table {header}")).lines().skip(2);
+    rows.take_while(|row| row.starts_with('|')).map(|row| row.split(" | ").nth(column).unwrap()).collect()
+}
+
+fn quoted<'a>(cells: &[&'a str]) -> BTreeSet<&'a str> {
+    cells.iter().flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
+}
+
+#[test]
+fn the_page_names_every_room_at_its_level() {
+    let page = page();
+    let header = "| level | module | what happens there |";
+    let rooms = quoted(&cells(&page, header, 1));
+    assert_eq!(rooms, LEVELS.concat().into_iter().collect());
+    for (at, room) in cells(&page, header, 0).into_iter().zip(cells(&page, header, 1)) {
+        for module in quoted(&[room]) {
+            assert_eq!(at.trim_start_matches("| ").parse(), Ok(level(module).unwrap()), "{module}");
+        }
+    }
+}
+
+#[test]
+fn every_test_that_the_page_names_exists() {
+    let page = page();
+    let mut named = quoted(&cells(&page, "| invariant | held by |", 1));
+    named.insert("bytes_are_as_documented");
+    assert!(named.len() > 40, "{named:?}");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = vec![];
+    ["src", "tests"].iter().for_each(|dir| rust_files(&root.join(dir), &mut paths));
+    let all: String = paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let missing: Vec<_> = named.into_iter().filter(|name| !all.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

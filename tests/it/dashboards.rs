@@ -10,7 +10,8 @@ use crate::support::promql::{Query, Scrape};
 fn dashboards() -> Vec<(String, Value)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards");
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let read = |path: std::path::PathBuf| (path.display().to_string(), serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap());
+    let read =
+        |path: std::path::PathBuf| (path.display().to_string(), serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap());
     let found: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "json")).map(read).collect();
     assert!(!found.is_empty());
     found

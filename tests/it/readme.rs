@@ -1,5 +1,6 @@
 //! What the README shows works.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use bloomguard::config;
@@ -55,11 +56,26 @@ fn its_metrics_exist() {
 #[test]
 fn its_links_lead_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for file in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+    for file in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operations.md"] {
         let text = std::fs::read_to_string(root.join(file)).unwrap();
         for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
             let path = link.split('#').next().unwrap();
             assert!(link.starts_with("http") || path.is_empty() || root.join(path).exists(), "{file}: {link}");
         }
     }
+}
+
+#[test]
+fn the_operations_page_lists_every_metric_with_its_labels() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
+    let words = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>();
+    let rows = page.lines().filter(|line| line.starts_with("| `bloomguard_"));
+    let listed: BTreeMap<_, _> = rows
+        .map(|row| {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+            assert_eq!(cells.len(), 4, "{row}");
+            (words(cells[0]).pop_first().unwrap(), words(cells[1]))
+        })
+        .collect();
+    assert_eq!(listed, Scrape::of_everything().metrics());
 }

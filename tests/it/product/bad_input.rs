@@ -35,13 +35,18 @@ async fn what_is_no_key_is_refused_with_the_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn injections_and_traversals_are_only_ever_keys() {
     let site = Site::postgres();
-    site.run("CREATE TABLE files (path TEXT PRIMARY KEY); INSERT INTO files VALUES ('a'), ('../../admin'), ('1; DROP TABLE files'), ('b/c')").await;
+    site.run(
+        "CREATE TABLE files (path TEXT PRIMARY KEY); INSERT INTO files VALUES ('a'), ('../../admin'), ('1; DROP TABLE files'), ('b/c')",
+    )
+    .await;
     let toml = format!(
         "[keyspaces.files]\nfreshness = \"static\"\n[keyspaces.files.backend]\nurl = \"{}\"\nquery = \"SELECT path FROM files WHERE path = $1\"\n[keyspaces.files.source]\nquery = \"SELECT path FROM files\"\n",
         site.url()
     );
     let app = TestApp::enforcing(&toml).await;
-    for (path, key) in [("../../admin", "../../admin"), ("1;%20DROP%20TABLE%20files", "1; DROP TABLE files"), ("b%2Fc", "b/c"), ("b/c", "b/c")] {
+    for (path, key) in
+        [("../../admin", "../../admin"), ("1;%20DROP%20TABLE%20files", "1; DROP TABLE files"), ("b%2Fc", "b/c"), ("b/c", "b/c")]
+    {
         let answer = app.get(&format!("/v1/keys/files/{path}")).await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         assert_eq!(answer.json()["path"], key);

@@ -62,7 +62,10 @@ async fn redis_killed_while_requests_flow_gives_answers_slower_but_never_wrong()
 async fn a_database_that_is_down_at_start_leaves_the_process_up_cold_and_trying() {
     let mut postgres = Postgres::start();
     let url = postgres.create_database().url();
-    postgres.psql(url.rsplit('/').next().unwrap().split('?').next().unwrap(), "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users VALUES (1, 'one')");
+    postgres.psql(
+        url.rsplit('/').next().unwrap().split('?').next().unwrap(),
+        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users VALUES (1, 'one')",
+    );
     postgres.stop();
     let app = TestApp::start(&config(&url, "", "key = \"integer\"")).await;
     eventually("the first build has failed", || app.guard("users").last_rebuild().is_some()).await;
@@ -82,7 +85,10 @@ async fn a_database_that_is_down_at_start_leaves_the_process_up_cold_and_trying(
 async fn a_database_that_dies_is_a_503_and_never_a_404() {
     let mut postgres = Postgres::start();
     let url = postgres.create_database().url();
-    postgres.psql(url.rsplit('/').next().unwrap().split('?').next().unwrap(), "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users VALUES (1, 'one'), (2, 'two')");
+    postgres.psql(
+        url.rsplit('/').next().unwrap().split('?').next().unwrap(),
+        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users VALUES (1, 'one'), (2, 'two')",
+    );
     let app = TestApp::enforcing(&config(&url, "", "")).await;
     let stranger = absent(&app);
     assert_eq!(app.get("/v1/keys/users/1").await.told(), "200 backend");

@@ -100,8 +100,15 @@ async fn a_bypass_asks_the_backend_whatever_filter_and_caches_say() {
     assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 backend");
     assert_eq!(app.send("GET", "/v1/keys/users/42", &bypass).await.told(), "200 backend");
     assert_eq!(app.send("GET", &format!("/v1/keys/users/{}", absent(&app)), &bypass).await.told(), "404 backend");
-    assert_eq!(app.send("GET", "/v1/keys/users/42", &[("cache-control", "no-cache")]).await.told(), "200 hot", "unless server.honor_no_cache");
-    assert_eq!(app.send("GET", &format!("/v1/keys/users/{}", absent(&app)), &[("Bloomguard-Min-Version", "unknown")]).await.told(), "404 backend");
+    assert_eq!(
+        app.send("GET", "/v1/keys/users/42", &[("cache-control", "no-cache")]).await.told(),
+        "200 hot",
+        "unless server.honor_no_cache"
+    );
+    assert_eq!(
+        app.send("GET", &format!("/v1/keys/users/{}", absent(&app)), &[("Bloomguard-Min-Version", "unknown")]).await.told(),
+        "404 backend"
+    );
     assert_eq!(app.metric("bloomguard_bypasses_total{keyspace=\"users\"}").await, 2.0);
 }
 

@@ -27,7 +27,8 @@ async fn enforces(http: &Http, telemetry: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
-    let slow = config(&site.url(), "", "").replace("SELECT id, name FROM users", "SELECT id, name, pg_sleep(0.7)::text AS slept FROM users");
+    let slow =
+        config(&site.url(), "", "").replace("SELECT id, name FROM users", "SELECT id, name, pg_sleep(0.7)::text AS slept FROM users");
     let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &slow)]);
     let (data, telemetry) = process.addresses();
     let http = Http::default();
@@ -106,7 +107,10 @@ async fn the_quickstart_makes_its_database_and_its_three_curl_lines_show_the_thr
     for (line, status, source) in [(&lines[0], "404", "filter"), (&lines[1], "200", "backend"), (&lines[2], "200", "hot")] {
         let output = Command::new("sh").args(["-c", line]).output().unwrap();
         let answer = String::from_utf8_lossy(&output.stdout).to_lowercase();
-        assert!(answer.starts_with(&format!("http/1.1 {status}")) && answer.contains(&format!("bloomguard-source: {source}")), "{line}\n{answer}");
+        assert!(
+            answer.starts_with(&format!("http/1.1 {status}")) && answer.contains(&format!("bloomguard-source: {source}")),
+            "{line}\n{answer}"
+        );
     }
     let (_, telemetry) = process.addresses();
     let http = Http::default();

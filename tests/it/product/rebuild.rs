@@ -68,12 +68,16 @@ async fn the_admin_api_starts_a_rebuild_and_shows_it() {
         assert_eq!(accepted, 409);
     }
     let start = std::time::Instant::now();
-    while app.admin("GET", path, "").await.json()["last"]["keys"] != 10 || app.status("users").await["last_rebuild"]["outcome"] != "swapped" {
+    while app.admin("GET", path, "").await.json()["last"]["keys"] != 10 || app.status("users").await["last_rebuild"]["outcome"] != "swapped"
+    {
         assert!(start.elapsed().as_secs() < 30);
     }
     let refused = app.http.send("POST", &format!("http://{}{path}", app.admin), &[], "").await;
     assert_eq!(refused.status, 415, "a form of a web page can't start it");
-    let foreign = app.http.send("POST", &format!("http://{}{path}", app.admin), &[("content-type", "application/json"), ("host", "evil.example")], "").await;
+    let foreign = app
+        .http
+        .send("POST", &format!("http://{}{path}", app.admin), &[("content-type", "application/json"), ("host", "evil.example")], "")
+        .await;
     assert_eq!(foreign.status, 403, "nor a page behind a rebound name");
     assert_eq!(app.admin("POST", "/admin/keyspaces/orders/rebuild", "{}").await.status, 404);
     let _ = absent(&app);

@@ -52,7 +52,8 @@ impl Process {
 
     fn serving(&self) -> Option<(String, String)> {
         let log = self.log.lock().unwrap();
-        let line: serde_json::Value = log.iter().filter_map(|l| serde_json::from_str(l).ok()).find(|l: &serde_json::Value| l["message"] == "serving")?;
+        let line: serde_json::Value =
+            log.iter().filter_map(|l| serde_json::from_str(l).ok()).find(|l: &serde_json::Value| l["message"] == "serving")?;
         Some((line["data"].as_str()?.to_owned(), line["telemetry"].as_str()?.to_owned()))
     }
 

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bloomguard::metrics::{Gauges, Metrics};
-use bloomguard::words::{AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, LookupResult, RebuildOutcome, ShedReason, Source, State, Verdict};
+use bloomguard::words::{
+    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, LookupResult, RebuildOutcome, ShedReason, Source, State, Verdict,
+};
 
 type Labels = BTreeMap<String, String>;
 
