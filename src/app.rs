@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, SqlBackend};
 use crate::cache::{MemoryCache, RedisCache, RedisLink, SharedCache};
-use crate::config::{Config, KeyspaceConfig};
+use crate::config::{Config, KeyspaceConfig, SecretText};
 use crate::guard::{Guard, Journal, Parts};
-use crate::http::{self, Bound, ConnectionLimits, HttpContext, Keyspace, LocalAddr};
+use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
 use crate::key::KeySecret;
 use crate::metrics::Metrics;
 use crate::quickstart;
@@ -70,17 +70,23 @@ impl App {
             let parts = parts(name, keyspace, config, redis.as_ref(), &metrics).await.with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
             let guard = Guard::new(parts);
-            let source = Arc::new(SqlSource::new(&keyspace.source, &keyspace.backend.url).with_context(|| format!("keyspaces.{name}.source"))?);
-            let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, recorders)
+            let source =
+                Arc::new(SqlSource::new(&keyspace.source, &keyspace.backend.url).with_context(|| format!("keyspaces.{name}.source"))?);
+            let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, Arc::clone(&recorders))
                 .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
             tasks.spawn(runner.run());
             tasks.spawn(Arc::clone(&guard).keep_marks());
             tasks.spawn(Arc::clone(&guard).keep_watch());
-            keyspaces.insert(name.clone(), Keyspace { guard, rebuild });
+            keyspaces.insert(name.clone(), Keyspace { guard, rebuild, metrics: recorders });
         }
         tasks.spawn(upkeep(Arc::clone(&metrics)));
         let mode = config.server.socket_mode().unwrap_or(0o660);
-        let context = Arc::new(HttpContext::new(keyspaces, metrics, &config.server));
+        let token = |secret: &Option<SecretText>| secret.as_ref().and_then(|text| Token::new(text.expose()));
+        let mut settings = HttpSettings::new(&config.server, token(&config.server.token), token(&config.server.admin_token));
+        // A backstop behind the keyspaces' own deadlines, which alone end a lookup.
+        let longest = config.keyspaces.values().map(|k| k.deadline).max().unwrap_or_default();
+        settings.data_deadline = settings.data_deadline.max(longest * 2);
+        let context = Arc::new(HttpContext::new(keyspaces, metrics, settings));
         Ok(Self {
             context,
             data: Bound::bind(&config.server.listen, mode).await.context("server.listen")?,
@@ -110,7 +116,7 @@ impl App {
         let [data, telemetry, admin] = self.addresses();
         tracing::info!(version = env!("CARGO_PKG_VERSION"), %data, %telemetry, %admin, keyspaces = self.context.keyspaces.len(), "serving");
         let drained = CancellationToken::new();
-        let data = http::serve(self.data, http::data_router(Arc::clone(&self.context)), self.limits, shutdown.clone());
+        let data = http::serve(self.data, http::data_service(Arc::clone(&self.context)), self.limits, shutdown.clone());
         let admin = http::serve(self.admin, http::admin_router(Arc::clone(&self.context)), self.limits, shutdown.clone());
         let telemetry = http::serve(self.telemetry, http::telemetry_router(Arc::clone(&self.context)), self.limits, drained.clone());
         let work = async {
@@ -154,14 +160,21 @@ async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Resul
     Ok(Some(link))
 }
 
-async fn parts(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Option<&Arc<RedisLink>>, metrics: &Metrics) -> anyhow::Result<Parts> {
+async fn parts(
+    name: &str,
+    keyspace: &KeyspaceConfig,
+    config: &Config,
+    redis: Option<&Arc<RedisLink>>,
+    metrics: &Metrics,
+) -> anyhow::Result<Parts> {
     let form = Arc::new(keyspace.key.map_or_else(OnceLock::new, OnceLock::from));
     let backend = SqlBackend::new(&keyspace.backend, Arc::clone(&form)).context("backend")?;
     let shared: Arc<dyn SharedCache> = match redis {
         Some(link) => Arc::new(RedisCache::new(Arc::clone(link), name, backend.fingerprint())),
         None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS)),
     };
-    let (journal, replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline).context("the announce journal in server.data_dir")?;
+    let (journal, replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline)
+        .context("the announce journal in server.data_dir")?;
     Ok(Parts {
         name: name.to_owned(),
         config: keyspace.clone(),

@@ -3,6 +3,7 @@
 //! Each lookup first asks a local Bloom filter; "definitely absent" is answered at once and costs neither cache nor database anything,
 //! "maybe" falls through to Redis and then to the database.
 
+pub mod app;
 pub mod backend;
 pub mod breaker;
 pub mod cache;

@@ -20,8 +20,8 @@ const NONE: u64 = u64::MAX;
 
 /// Times are milliseconds since the connection began.
 ///
-/// All accesses are relaxed: but for the end of HTTP/2 requests and the drain's beginning they come from the connection's own task, and they
-/// only tell when to look again; no data is published through them.
+/// All accesses are relaxed: but for the end of HTTP/2 requests and the beginning of the drain they come from the connection's own
+/// task, and they only tell when to look again; no data is published through them.
 #[derive(Debug)]
 pub(super) struct Activity {
     started: Instant,

@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::connection::{self, Ended};
-use super::listener::Bound;
+use super::listener::{Bound, LocalAddr};
 use super::stream::Stream;
 use crate::config::ServerConfig;
 
@@ -173,7 +173,7 @@ async fn accept_until(
                 spawn(stream, permit);
             }
             Err(error) => {
-                let Some(pause) = trouble.pause(bound, &error) else { continue };
+                let Some(pause) = trouble.pause(bound.local_addr(), &error) else { continue };
                 tokio::select! {
                     () = shutdown.cancelled() => return,
                     () = tokio::time::sleep(pause) => {}
@@ -201,7 +201,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Errors of the listener itself, as when file descriptors run out: they last, so a loop without pauses would burn a core and flood the log.
+/// Errors of the listener itself, as when file descriptors run out. They last: a loop without pauses would burn a core and flood the log.
 #[derive(Debug, Default)]
 struct AcceptTrouble {
     pause: Option<Duration>,
@@ -219,19 +219,45 @@ impl AcceptTrouble {
     }
 
     /// How long to wait; `None`: go on at once.
-    fn pause(&mut self, bound: &Bound, error: &io::Error) -> Option<Duration> {
+    fn pause(&mut self, addr: &LocalAddr, error: &io::Error) -> Option<Duration> {
         if is_of_one_connection(error) {
             return None;
         }
         let pause = self.pause.map_or(Self::FIRST_PAUSE, |p| (p * 2).min(Self::LONGEST_PAUSE));
         self.pause = Some(pause);
         if self.last_logged.is_none_or(|at| at.elapsed() >= Self::LOG_EVERY) {
-            tracing::error!(listener = %bound.local_addr(), %error, unlogged = self.unlogged, "connections can't be accepted; trying again");
+            tracing::error!(listener = %addr, %error, unlogged = self.unlogged, "connections can't be accepted; trying again");
             self.last_logged = Some(Instant::now());
             self.unlogged = 0;
         } else {
             self.unlogged += 1;
         }
         Some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lasting_accept_errors_are_waited_out_and_logged_now_and_then() {
+        let addr = LocalAddr::Unix("/run/data.sock".into());
+        let no_descriptors = io::Error::from(rustix::io::Errno::MFILE);
+        let mut trouble = AcceptTrouble::default();
+        let pauses: Vec<u128> = (0..9).map(|_| trouble.pause(&addr, &no_descriptors).unwrap().as_millis()).collect();
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+        assert_eq!(trouble.unlogged, 8, "all but the first");
+        trouble.over();
+        assert_eq!(trouble.pause(&addr, &no_descriptors), Some(AcceptTrouble::FIRST_PAUSE));
+    }
+
+    #[test]
+    fn a_connection_that_died_in_the_queue_delays_no_other() {
+        let addr = LocalAddr::Unix("/run/data.sock".into());
+        let mut trouble = AcceptTrouble::default();
+        for error in [rustix::io::Errno::CONNABORTED, rustix::io::Errno::INTR] {
+            assert_eq!(trouble.pause(&addr, &error.into()), None);
+        }
     }
 }

@@ -9,6 +9,7 @@ mod cache_redis;
 mod config;
 mod dashboards;
 mod guard;
+mod http_routes;
 mod http_server;
 mod product;
 mod readme;

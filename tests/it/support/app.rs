@@ -122,8 +122,7 @@ impl TestApp {
 
     pub async fn wait_for(&self, state: &str) {
         for (name, guard) in &self.guards {
-            let waited = eventually(&format!("{name} is {state}"), || guard.state().as_str() == state);
-            waited.await;
+            eventually(&format!("{name} is {state}"), || guard.state().as_str() == state).await;
         }
     }
 
@@ -135,10 +134,6 @@ impl TestApp {
     pub async fn stop(mut self) {
         self.shutdown.cancel();
         self.task.take().unwrap().await.unwrap();
-    }
-
-    pub fn begin_stop(&self) {
-        self.shutdown.cancel();
     }
 
     pub fn url(&self, path: &str) -> String {
