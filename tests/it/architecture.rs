@@ -19,7 +19,6 @@ const LEVELS: &[&[&str]] = &[
 const SIBLINGS: &[(&str, &str)] = &[
     ("metrics", "words"), // label values
     ("breaker", "words"), // its states
-    ("sql", "config"),    // redacted urls
     ("cache", "backend"), // `Value`, what a cache holds
     ("app", "shutdown"),  // the composition root builds everything
     ("app", "quickstart"),
@@ -80,7 +79,7 @@ impl Source {
 /// Cuts `//` comments off, but not within a string that holds a URL.
 fn without_comments(text: &str) -> String {
     let code = |line: &str| {
-        let cut = line.match_indices("//").map(|(at, _)| at).find(|at| line[..*at].matches('"').count() % 2 == 0);
+        let cut = line.match_indices("//").map(|(at, _)| at).find(|at| line[..*at].matches('"').count().is_multiple_of(2));
         line[..cut.unwrap_or(line.len())].to_owned()
     };
     text.lines().map(code).collect::<Vec<_>>().join("\n")

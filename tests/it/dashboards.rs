@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::support::app::TestApp;
+use crate::support::database::Site;
 use crate::support::promql::{Query, Scrape};
 
 fn dashboards() -> Vec<(String, Value)> {
@@ -78,5 +80,25 @@ fn panels_fill_the_grid_without_overlap_and_say_what_they_show() {
         }
         let rows = cells.iter().map(|(row, _)| row + 1).max().unwrap_or(0);
         assert_eq!(cells.len() as u64, rows * 24, "{file}: the grid has holes");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_query_finds_its_series_at_an_instance_that_serves() {
+    let site = Site::sqlite();
+    site.run("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, 'one')").await;
+    let app = TestApp::enforcing(&format!(
+        "[keyspaces.users]\nfreshness = \"static\"\n[keyspaces.users.backend]\nurl = \"{}\"\n\
+         query = \"SELECT name FROM users WHERE id = $1\"\n[keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
+        site.url()
+    ))
+    .await;
+    assert_eq!(app.get("/v1/keys/users/1").await.told(), "200 backend");
+    let scrape = Scrape::parse(app.telemetry("/metrics").await.text());
+    for (file, dashboard) in dashboards() {
+        for target in list(&dashboard, "panels").iter().flat_map(|panel| list(panel, "targets")) {
+            let query = text(target, "expr");
+            assert!(scrape.mistakes(query).is_empty(), "{file}: {query}: {:?}", scrape.mistakes(query));
+        }
     }
 }

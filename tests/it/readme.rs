@@ -65,9 +65,38 @@ fn its_links_lead_somewhere() {
     }
 }
 
+fn operations() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap()
+}
+
+#[test]
+fn the_operations_page_lists_every_type_of_problem() {
+    let mut made = BTreeSet::new();
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http");
+    for dir in [src.clone(), src.join("middleware")] {
+        for path in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+            let text = std::fs::read_to_string(path).unwrap();
+            let code: String = text.split("#[cfg(test)]").next().unwrap().split_whitespace().collect();
+            for (at, _) in code.match_indices(",\"").chain(code.match_indices("(\"")) {
+                let called = &code[..at];
+                let status = called.rsplit_once("StatusCode::").is_some_and(|(_, word)| word.chars().all(|c| c.is_uppercase() || c == '_'));
+                let name = code[at + 2..].split('"').next().unwrap();
+                let is_name = name.chars().all(|c| c.is_lowercase() || c == '-');
+                if is_name && (status || ["new(status", "unavailable", "bad_request"].iter().any(|maker| called.ends_with(maker))) {
+                    made.insert(format!("/problems/{name}"));
+                }
+            }
+        }
+    }
+    let page = operations();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `/problems/"));
+    let listed: BTreeSet<_> = rows.map(|row| format!("/problems/{}", row.split('`').next().unwrap())).collect();
+    assert_eq!(listed, made);
+}
+
 #[test]
 fn the_operations_page_lists_every_metric_with_its_labels() {
-    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
+    let page = operations();
     let words = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>();
     let rows = page.lines().filter(|line| line.starts_with("| `bloomguard_"));
     let listed: BTreeMap<_, _> = rows

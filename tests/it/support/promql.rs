@@ -11,7 +11,6 @@ type Labels = BTreeMap<String, String>;
 
 /// What `/metrics` shows once one of everything has happened.
 pub struct Scrape {
-    pub text: String,
     series: BTreeMap<String, Vec<Labels>>,
 }
 
@@ -54,7 +53,7 @@ impl Scrape {
             });
             series.entry(name.to_owned()).or_default().push(labels);
         }
-        Self { text: text.to_owned(), series }
+        Self { series }
     }
 
     /// Metrics by name, with their labels; of a histogram the name that it was given.
