@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A running `bloomguard`; killed when dropped.
@@ -11,6 +12,7 @@ pub struct Process {
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
     out: Arc<Mutex<Vec<String>>>,
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Process {
@@ -29,9 +31,9 @@ impl Process {
             command.env(format!("BLOOMGUARD__SERVER__{listener}"), "127.0.0.1:0");
         }
         let mut child = command.spawn().unwrap();
-        let log = collect(child.stderr.take().unwrap());
-        let out = collect(child.stdout.take().unwrap());
-        Self { child, log, out }
+        let (log, log_reader) = collect(child.stderr.take().unwrap());
+        let (out, out_reader) = collect(child.stdout.take().unwrap());
+        Self { child, log, out, readers: vec![log_reader, out_reader] }
     }
 
     pub fn log(&self) -> String {
@@ -72,10 +74,12 @@ impl Process {
         assert!(sent.success());
     }
 
+    /// Waits for its end; all that it wrote is in the log then.
     pub fn ended(&mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                self.readers.drain(..).for_each(|reader| reader.join().unwrap());
                 return status;
             }
             assert!(start.elapsed() < Duration::from_secs(60), "it does not end:\n{}", self.log());
@@ -84,13 +88,13 @@ impl Process {
     }
 }
 
-fn collect(from: impl std::io::Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {
+fn collect(from: impl std::io::Read + Send + 'static) -> (Arc<Mutex<Vec<String>>>, JoinHandle<()>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&lines);
-    std::thread::spawn(move || {
+    let reader = std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             into.lock().unwrap().push(line);
         }
     });
-    lines
+    (lines, reader)
 }
