@@ -5,6 +5,7 @@ pub mod database;
 pub mod keyspace;
 pub mod postgres;
 pub mod process;
+pub mod promql;
 pub mod redis;
 pub mod scripted;
 

@@ -1,0 +1,110 @@
+//! What the README shows works.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use bloomguard::config;
+
+use crate::support::promql::Scrape;
+
+fn readme() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
+}
+
+/// The code blocks of one language.
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn its_configuration_is_valid() {
+    let blocks = blocks(&readme(), "toml");
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("bloomguard.toml");
+        std::fs::write(&file, &block).unwrap();
+        let config = config::load(&[file], std::iter::empty()).unwrap_or_else(|e| panic!("{e}\n{block}"));
+        assert!(config.redis.is_some() && !config.keyspaces.is_empty());
+    }
+}
+
+#[test]
+fn its_queries_ask_for_series_that_exist() {
+    let scrape = Scrape::of_everything();
+    let queries: Vec<String> = blocks(&readme(), "promql").iter().flat_map(|b| b.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let queries: Vec<&str> = queries.iter().map(|line| line.split('#').next().unwrap().trim()).filter(|q| !q.is_empty()).collect();
+    assert!(queries.len() >= 4, "{queries:?}");
+    for query in queries {
+        assert!(scrape.mistakes(query).is_empty(), "{query}: {:?}", scrape.mistakes(query));
+    }
+}
+
+#[test]
+fn its_metrics_exist() {
+    let scrape = Scrape::of_everything();
+    let text = readme();
+    let mut named = 0;
+    for quoted in text.split('`').skip(1).step_by(2).filter(|quoted| quoted.starts_with("bloomguard_")) {
+        assert!(scrape.mistakes(quoted).is_empty(), "{quoted}: {:?}", scrape.mistakes(quoted));
+        named += 1;
+    }
+    assert!(named > 5, "only {named} metrics named");
+}
+
+#[test]
+fn its_links_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for file in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operations.md"] {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            let path = link.split('#').next().unwrap();
+            assert!(link.starts_with("http") || path.is_empty() || root.join(file).with_file_name(path).exists(), "{file}: {link}");
+        }
+    }
+}
+
+fn operations() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap()
+}
+
+#[test]
+fn the_operations_page_lists_every_type_of_problem() {
+    let mut made = BTreeSet::new();
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http");
+    for dir in [src.clone(), src.join("middleware")] {
+        for path in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+            let text = std::fs::read_to_string(path).unwrap();
+            let code: String = text.split("#[cfg(test)]").next().unwrap().split_whitespace().collect();
+            for (at, _) in code.match_indices(",\"").chain(code.match_indices("(\"")) {
+                let called = &code[..at];
+                let status = called.rsplit_once("StatusCode::").is_some_and(|(_, word)| word.chars().all(|c| c.is_uppercase() || c == '_'));
+                let name = code[at + 2..].split('"').next().unwrap();
+                let is_name = name.chars().all(|c| c.is_lowercase() || c == '-');
+                if is_name && (status || ["new(status", "unavailable", "bad_request"].iter().any(|maker| called.ends_with(maker))) {
+                    made.insert(format!("/problems/{name}"));
+                }
+            }
+        }
+    }
+    let page = operations();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `/problems/"));
+    let listed: BTreeSet<_> = rows.map(|row| format!("/problems/{}", row.split('`').next().unwrap())).collect();
+    assert_eq!(listed, made);
+}
+
+#[test]
+fn the_operations_page_lists_every_metric_with_its_labels() {
+    let page = operations();
+    let words = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>();
+    let rows = page.lines().filter(|line| line.starts_with("| `bloomguard_"));
+    let listed: BTreeMap<_, _> = rows
+        .map(|row| {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+            assert_eq!(cells.len(), 4, "{row}");
+            (words(cells[0]).pop_first().unwrap(), words(cells[1]))
+        })
+        .collect();
+    assert_eq!(listed, Scrape::of_everything().metrics());
+}
