@@ -90,7 +90,7 @@ contract! {
     mark_overwrites_value_and_absence
     late_fill_does_not_resurrect_what_a_mark_replaced
     value_read_after_a_mark_may_replace_it
-    value_is_not_stored_where_the_seen_entry_is_gone
+    nothing_is_stored_where_the_seen_entry_is_gone
     entries_expire
     shortest_lifetime_is_accepted
     marks_differ_each_time
@@ -223,7 +223,7 @@ async fn value_read_after_a_mark_may_replace_it(cache: &dyn SharedCache) {
     assert_eq!(entry(cache, &key("1")).await, Entry::Value(value("new")));
 }
 
-async fn value_is_not_stored_where_the_seen_entry_is_gone(cache: &dyn SharedCache) {
+async fn nothing_is_stored_where_the_seen_entry_is_gone(cache: &dyn SharedCache) {
     let mut life = Duration::from_millis(50);
     let seen = loop {
         cache.put_mark(&key("1"), Mark::Dropped, life).await.unwrap();
@@ -236,6 +236,7 @@ async fn value_is_not_stored_where_the_seen_entry_is_gone(cache: &dyn SharedCach
     };
     becomes(cache, &key("1"), Entry::Nothing).await;
     assert_eq!(cache.put_value(&key("1"), &value("old"), LONG, &seen.stamp).await.unwrap(), Stored::No);
+    assert_eq!(cache.put_absence(&key("1"), LONG, &seen.stamp).await.unwrap(), Stored::No);
     assert_eq!(entry(cache, &key("1")).await, Entry::Nothing);
 }
 
