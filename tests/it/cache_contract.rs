@@ -88,6 +88,7 @@ contract! {
     absence_is_stored_only_where_nothing_is
     absence_is_never_stored_over_a_mark
     mark_overwrites_value_and_absence
+    what_a_mark_replaced_does_not_come_back_when_the_mark_expires
     late_fill_does_not_resurrect_what_a_mark_replaced
     value_read_after_a_mark_may_replace_it
     nothing_is_stored_where_the_seen_entry_is_gone
@@ -201,6 +202,13 @@ async fn mark_overwrites_value_and_absence(cache: &dyn SharedCache) {
         cache.put_mark(&key, Mark::Announced, LONG).await.unwrap();
         assert_eq!(entry(cache, &key).await, Entry::Mark(Mark::Announced));
     }
+}
+
+async fn what_a_mark_replaced_does_not_come_back_when_the_mark_expires(cache: &dyn SharedCache) {
+    let stamp = seen(cache, &key("1")).await.stamp;
+    cache.put_value(&key("1"), &value("old"), LONG, &stamp).await.unwrap();
+    cache.put_mark(&key("1"), Mark::Dropped, Duration::from_millis(30)).await.unwrap();
+    becomes(cache, &key("1"), Entry::Nothing).await;
 }
 
 async fn late_fill_does_not_resurrect_what_a_mark_replaced(cache: &dyn SharedCache) {
