@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::config;
+use crate::{app, config, telemetry};
 
 /// Exit status of a bad configuration: `EX_CONFIG` of sysexits.h.
 pub const EX_CONFIG: u8 = 78;
@@ -105,6 +105,29 @@ pub fn refuse(errors: &impl Display) -> ExitCode {
     // Where standard error is closed, the status still tells.
     let _ = writeln!(std::io::stderr(), "{errors}");
     ExitCode::from(EX_CONFIG)
+}
+
+/// Serves what was named, else the quickstart, until it is told to stop. Nothing is bound on a bad configuration.
+#[must_use]
+pub fn serve(named: Vec<PathBuf>) -> ExitCode {
+    let chosen = match config_files(named) {
+        Ok(chosen) => chosen,
+        Err(none) => return refuse(&none),
+    };
+    let config = match config::load(&chosen.files, config::environment()) {
+        Ok(config) => config,
+        Err(errors) => return refuse(&errors),
+    };
+    if let Err(error) = telemetry::init(&config.log) {
+        return refuse(&error);
+    }
+    match app::serve(&config, chosen.quickstart) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "bloomguard can't serve");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Judges a configuration as `serve` would, environment included: one line a mistake on standard error, or one line on standard output.

@@ -3,6 +3,7 @@
 //! Each lookup first asks a local Bloom filter; "definitely absent" is answered at once and costs neither cache nor database anything,
 //! "maybe" falls through to Redis and then to the database.
 
+pub mod app;
 pub mod backend;
 pub mod breaker;
 pub mod cache;
@@ -11,11 +12,13 @@ pub mod clock;
 pub mod config;
 pub mod filter;
 pub mod guard;
+pub mod http;
 pub mod key;
 pub mod metrics;
 pub mod quickstart;
 pub mod rebuild;
 pub mod shutdown;
 pub mod source;
+pub mod sql;
 pub mod telemetry;
 pub mod words;

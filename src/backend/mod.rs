@@ -6,6 +6,10 @@ use bytes::Bytes;
 use crate::key::Key;
 use crate::words::BackendOutcome;
 
+mod sql;
+
+pub use sql::SqlBackend;
+
 /// What a backend holds under a key, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {

@@ -210,10 +210,10 @@ impl Guard {
     /// so one of the two sees the other.
     fn fill_hot(&self, errand: &Errand, loaded: &Loaded) {
         match loaded {
-            Ok(Answer { value: Some(value), source: Source::Redis | Source::Backend }) => {
-                if value.body.len() as u64 <= self.limits.max_value_bytes {
-                    self.hot.put_value(errand.hash, errand.key.clone(), value.clone(), jittered(self.limits.hot_ttl, self.limits.jitter));
-                }
+            Ok(Answer { value: Some(value), source: Source::Redis | Source::Backend })
+                if value.body.len() as u64 <= self.limits.max_value_bytes =>
+            {
+                self.hot.put_value(errand.hash, errand.key.clone(), value.clone(), jittered(self.limits.hot_ttl, self.limits.jitter));
             }
             Ok(Answer { value: None, source: Source::Redis | Source::Backend }) if self.may_store_absence(errand) => {
                 let ttl = jittered(self.limits.hot_ttl, self.limits.jitter).min(self.limits.longest_hot_absence);

@@ -5,6 +5,10 @@ use tokio::sync::mpsc;
 
 use crate::key::{Key, KeyForm};
 
+mod sql;
+
+pub use sql::SqlSource;
+
 /// Keys of one scan, in batches of at most [`BATCH_KEYS`], bounded so that a slow reader slows the source.
 pub type KeyBatches = mpsc::Sender<Vec<Key>>;
 
@@ -42,11 +46,14 @@ pub trait KeySource: Send + Sync {
     /// [`SourceError`] where the source can't be asked.
     async fn key_form(&self) -> Result<Option<KeyForm>, SourceError>;
 
-    /// Why the key column's own comparison does not fit `form`, where the driver tells: such a keyspace must not reject.
+    /// Why the key column takes keys for equal that `form` tells apart, such as a padded or case-insensitive type; `None` where it
+    /// doesn't, or where the driver does not tell. Under such a column the filter would call keys absent that the backend finds.
     ///
     /// # Errors
-    /// [`SourceError`].
-    async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, SourceError>;
+    /// [`SourceError`] where the source can't be asked.
+    async fn form_conflict(&self, _form: KeyForm) -> Result<Option<String>, SourceError> {
+        Ok(None)
+    }
 
     /// How many keys a scan would bring now; may be a little off.
     ///

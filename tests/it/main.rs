@@ -1,8 +1,14 @@
 //! Integration tests: one binary, real servers on free ports.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+mod backend_contract;
+mod backend_postgres;
 mod cache_contract;
 mod cache_redis;
 mod config;
 mod guard;
+mod http_routes;
+mod http_server;
+mod product;
+mod source_contract;
 mod support;

@@ -83,8 +83,7 @@ impl Keyspace {
     /// The process dies and starts again: only the disk and the shared cache remain.
     pub fn restarted(&self, config: KeyspaceConfig) -> Self {
         let shared = Arc::new(MemoryCache::new(64 << 20, 1 << 20));
-        let next = Self::start(config, shared, Arc::clone(&self._dir), Arc::clone(&self.source));
-        next
+        Self::start(config, shared, Arc::clone(&self._dir), Arc::clone(&self.source))
     }
 
     /// Begins a rebuild without waiting for it.

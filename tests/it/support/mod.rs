@@ -1,6 +1,10 @@
 //! What tests share: scripted parts, real servers, waiting.
 
+pub mod app;
+pub mod database;
 pub mod keyspace;
+pub mod postgres;
+pub mod process;
 pub mod redis;
 pub mod scripted;
 

@@ -129,10 +129,6 @@ impl ScriptedSource {
         *self.after_scan.lock() = Some(Arc::clone(&turnstile));
         turnstile
     }
-
-    pub fn hold_no_more(&self) {
-        *self.after_scan.lock() = None;
-    }
 }
 
 #[async_trait]

@@ -1,0 +1,244 @@
+//! The composition root: the only place that builds and connects parts.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{Backend, SqlBackend};
+use crate::cache::{MemoryCache, RedisCache, RedisLink, SharedCache};
+use crate::config::{Config, KeyspaceConfig, SecretText};
+use crate::guard::{Guard, Journal, Parts};
+use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
+use crate::key::KeySecret;
+use crate::metrics::Metrics;
+use crate::quickstart;
+use crate::rebuild::{MemoryBudget, Runner, memory_limit};
+use crate::source::SqlSource;
+
+/// How long start-up waits for Redis before it goes on without.
+const REDIS_AT_START: Duration = Duration::from_secs(1);
+/// Announces and drops whose marks the in-process shared cache holds.
+const MEMORY_MARKS: usize = 1 << 20;
+/// How often histogram samples leave their buffers.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// What the process owns while it runs.
+///
+/// Built bottom-up by [`App::build`], which binds the listeners last; torn down by [`App::run`] in the opposite order: data and admin listener
+/// drain, then the telemetry listener, then the tasks, and with the last reference to a guard its journal.
+pub struct App {
+    /// Handlers' view of everything below.
+    context: Arc<HttpContext>,
+    data: Bound,
+    telemetry: Bound,
+    admin: Bound,
+    limits: ConnectionLimits,
+    /// Rebuild runners, watches over states and marks, metrics upkeep. Ended when the process stops; none of them has anything to finish.
+    tasks: JoinSet<()>,
+    /// The connection to Redis, where one is configured; it reconnects by itself.
+    _redis: Option<Arc<RedisLink>>,
+    /// Held while the process lives: two processes must not write the same journals.
+    _data_dir: File,
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("App")
+    }
+}
+
+impl App {
+    /// Builds every part and binds the listeners. Waits neither for the database nor (for longer than a second) for Redis.
+    ///
+    /// # Errors
+    /// What keeps the process from serving: a data folder that can't be used, an address that is taken.
+    pub async fn build(config: &Config) -> anyhow::Result<Self> {
+        let data_dir = lock_data_dir(&config.server.data_dir)?;
+        let metrics = Arc::new(Metrics::new());
+        let redis = connect_redis(config, &metrics).await?;
+        let caches: u64 = config.keyspaces.values().map(|k| k.cache.hot_capacity * if redis.is_some() { 1 } else { 2 }).sum();
+        let memory = Arc::new(MemoryBudget::new(memory_limit(), caches));
+        let mut tasks = JoinSet::new();
+        let mut keyspaces = BTreeMap::new();
+        for (name, keyspace) in &config.keyspaces {
+            let parts = parts(name, keyspace, config, redis.as_ref(), &metrics).await.with_context(|| format!("keyspaces.{name}"))?;
+            let recorders = Arc::clone(&parts.metrics);
+            let guard = Guard::new(parts);
+            let source =
+                Arc::new(SqlSource::new(&keyspace.source, &keyspace.backend.url).with_context(|| format!("keyspaces.{name}.source"))?);
+            let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, Arc::clone(&recorders))
+                .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
+            tasks.spawn(runner.run());
+            tasks.spawn(Arc::clone(&guard).keep_marks());
+            tasks.spawn(Arc::clone(&guard).keep_watch());
+            keyspaces.insert(name.clone(), Keyspace { guard, rebuild, metrics: recorders });
+        }
+        tasks.spawn(upkeep(Arc::clone(&metrics)));
+        let mode = config.server.socket_mode().unwrap_or(0o660);
+        let token = |secret: &Option<SecretText>| secret.as_ref().and_then(|text| Token::new(text.expose()));
+        let mut settings = HttpSettings::new(&config.server, token(&config.server.token), token(&config.server.admin_token));
+        // A backstop behind the keyspaces' own deadlines, which alone end a lookup.
+        let longest = config.keyspaces.values().map(|k| k.deadline).max().unwrap_or_default();
+        settings.data_deadline = settings.data_deadline.max(longest * 2);
+        let context = Arc::new(HttpContext::new(keyspaces, metrics, settings));
+        Ok(Self {
+            context,
+            data: Bound::bind(&config.server.listen, mode).await.context("server.listen")?,
+            telemetry: Bound::bind(&config.server.telemetry_listen, mode).await.context("server.telemetry_listen")?,
+            admin: Bound::bind(&config.server.admin_listen, mode).await.context("server.admin_listen")?,
+            limits: ConnectionLimits::from(&config.server),
+            tasks,
+            _redis: redis,
+            _data_dir: data_dir,
+        })
+    }
+
+    /// Where the data, telemetry and admin listeners are.
+    #[must_use]
+    pub fn addresses(&self) -> [LocalAddr; 3] {
+        [&self.data, &self.telemetry, &self.admin].map(|bound| bound.local_addr().clone())
+    }
+
+    /// The guard of a keyspace.
+    #[must_use]
+    pub fn guard(&self, keyspace: &str) -> Option<Arc<Guard>> {
+        self.context.keyspaces.get(keyspace).map(|k| Arc::clone(&k.guard))
+    }
+
+    /// Serves until `shutdown`, then finishes the requests in flight. The telemetry listener answers to the end, so that probes see the drain.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        let [data, telemetry, admin] = self.addresses();
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), %data, %telemetry, %admin, keyspaces = self.context.keyspaces.len(), "serving");
+        let drained = CancellationToken::new();
+        let data = http::serve(self.data, http::data_service(Arc::clone(&self.context)), self.limits, shutdown.clone());
+        let admin = http::serve(self.admin, http::admin_router(Arc::clone(&self.context)), self.limits, shutdown.clone());
+        let telemetry = http::serve(self.telemetry, http::telemetry_router(Arc::clone(&self.context)), self.limits, drained.clone());
+        let work = async {
+            let ((data, admin), ()) = tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));
+            drained.cancel();
+            data.forced + admin.forced
+        };
+        let (forced, _) = tokio::join!(work, telemetry);
+        self.tasks.shutdown().await;
+        if forced == 0 {
+            tracing::info!("stopped: every request was answered");
+        } else {
+            tracing::warn!(forced, "stopped at server.drain_timeout: connections were cut");
+        }
+    }
+}
+
+/// `/readyz` says from the first moment of the drain that no more requests should come.
+async fn announce_drain(context: &HttpContext, shutdown: &CancellationToken) {
+    shutdown.cancelled().await;
+    context.begin_drain();
+}
+
+fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
+    fs::create_dir_all(dir).with_context(|| format!("server.data_dir: {} can't be made", dir.display()))?;
+    let lock = File::create(dir.join("lock")).with_context(|| format!("server.data_dir: {} can't be written to", dir.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(fs::TryLockError::WouldBlock) => bail!("server.data_dir: {} is in use by another bloomguard; give each its own", dir.display()),
+        Err(fs::TryLockError::Error(e)) => Err(e).with_context(|| format!("server.data_dir: {} can't be locked", dir.display())),
+    }
+}
+
+async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<RedisLink>>> {
+    let Some(redis) = &config.redis else { return Ok(None) };
+    let metrics = Arc::clone(metrics);
+    let link = RedisLink::connect(redis, move |state| metrics.set_redis_breaker(state)).context("redis.url")?;
+    if !link.wait_connected(REDIS_AT_START).await {
+        tracing::warn!(url = %redis.url, "Redis can't be reached: serving without it until it can");
+    }
+    Ok(Some(link))
+}
+
+async fn parts(
+    name: &str,
+    keyspace: &KeyspaceConfig,
+    config: &Config,
+    redis: Option<&Arc<RedisLink>>,
+    metrics: &Metrics,
+) -> anyhow::Result<Parts> {
+    let form = Arc::new(keyspace.key.map_or_else(OnceLock::new, OnceLock::from));
+    let backend = SqlBackend::new(&keyspace.backend, Arc::clone(&form)).context("backend")?;
+    let shared: Arc<dyn SharedCache> = match redis {
+        Some(link) => Arc::new(RedisCache::new(Arc::clone(link), name, backend.fingerprint())),
+        None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS)),
+    };
+    let (journal, replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline)
+        .context("the announce journal in server.data_dir")?;
+    Ok(Parts {
+        name: name.to_owned(),
+        config: keyspace.clone(),
+        secret: secret(name, redis).await,
+        form,
+        shared,
+        backend: Arc::new(backend),
+        journal,
+        replayed,
+        metrics: metrics.keyspace(name),
+    })
+}
+
+/// The fleet's secret from Redis; one of this process's own where there is no Redis, or none that answers.
+///
+/// Nothing that leaves this process is made from the hashes yet but their journal, which holds keys: an own secret is sound.
+async fn secret(keyspace: &str, redis: Option<&Arc<RedisLink>>) -> KeySecret {
+    let Some(link) = redis else { return KeySecret::random() };
+    link.secret(keyspace).await.unwrap_or_else(|error| {
+        tracing::warn!(keyspace, %error, "the keyspace secret could not be read from Redis: using one of this process's own until the next start");
+        KeySecret::random()
+    })
+}
+
+async fn upkeep(metrics: Arc<Metrics>) {
+    let mut every = tokio::time::interval(UPKEEP);
+    loop {
+        every.tick().await;
+        metrics.run_upkeep();
+    }
+}
+
+/// Builds the runtime and serves `config` until SIGTERM or SIGINT. The quickstart makes its demo database first and greets at the end of its build.
+///
+/// # Errors
+/// As [`App::build`].
+pub fn serve(config: &Config, quickstart: bool) -> anyhow::Result<()> {
+    raise_file_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers(config.server.workers)).enable_all().build()?;
+    runtime.block_on(async {
+        let shutdown = crate::shutdown::on_signal()?;
+        if quickstart {
+            quickstart::prepare(&config.server.data_dir).await?;
+        }
+        let mut app = App::build(config).await?;
+        if let (true, Some(guard)) = (quickstart, app.guard(quickstart::KEYSPACE)) {
+            let address = app.data.local_addr().to_string();
+            app.tasks.spawn(async move { quickstart::greet(guard, &address).await });
+        }
+        app.run(shutdown).await;
+        Ok(())
+    })
+}
+
+/// 0 = what the control group allows, at most 4: more threads than that only fight for the caches.
+fn workers(configured: usize) -> usize {
+    if configured > 0 { configured } else { std::thread::available_parallelism().map_or(1, usize::from).min(4) }
+}
+
+/// Each connection is a file: the soft limit is often 1024.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::warn!(%error, "the limit of open files could not be raised");
+    }
+}

@@ -1,0 +1,248 @@
+//! What a connection is doing, as its bytes and requests pass: on this its timeouts and its end are decided.
+//!
+//! hyper's own header timeout would not do: it runs while a kept-alive connection is idle, so clients' pools would lose their
+//! connections every few seconds; it does not run while the protocol's first bytes are read; and it sets a timer for each request.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use super::stream::Stream;
+
+/// No request head is being read.
+const NONE: u64 = u64::MAX;
+
+/// Times are milliseconds since the connection began.
+///
+/// All accesses are relaxed: but for the end of HTTP/2 requests and the beginning of the drain they come from the connection's own
+/// task, and they only tell when to look again; no data is published through them.
+#[derive(Debug)]
+pub(super) struct Activity {
+    started: Instant,
+    /// Set by the listener when its drain begins.
+    draining: Arc<AtomicBool>,
+    /// Requests whose head has been read.
+    begun: AtomicU64,
+    /// Requests begun and not yet answered.
+    in_flight: AtomicUsize,
+    last_read: AtomicU64,
+    /// When the head that is being read began to arrive. A fresh connection owes its first head from the start.
+    head_since: AtomicU64,
+    /// HTTP/2 frames arrive without a request (pings, window updates), so bytes don't tell that a head began.
+    http2: AtomicBool,
+    /// Asks the next read to look into the kernel's buffer.
+    look: AtomicBool,
+    unread: AtomicBool,
+}
+
+/// What the connection's timer finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Nothing before this moment.
+    At(Instant),
+    /// A request's head did not arrive in time.
+    HeadLate,
+    /// Nothing was asked for long.
+    Idle,
+}
+
+impl Activity {
+    pub(super) fn new(draining: Arc<AtomicBool>) -> Self {
+        Self {
+            started: Instant::now(),
+            draining,
+            begun: AtomicU64::new(0),
+            in_flight: AtomicUsize::new(0),
+            last_read: AtomicU64::new(0),
+            head_since: AtomicU64::new(0),
+            http2: AtomicBool::new(false),
+            look: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
+        }
+    }
+
+    fn read(&self, now: Instant) {
+        let now = u64::try_from(now.saturating_duration_since(self.started).as_millis()).unwrap_or(NONE - 1);
+        self.last_read.store(now, Relaxed);
+        let expects_head = self.in_flight.load(Relaxed) == 0 && !self.http2.load(Relaxed);
+        if expects_head && self.head_since.load(Relaxed) == NONE {
+            self.head_since.store(now, Relaxed);
+        }
+    }
+
+    /// A request's head has been read. The request is in flight until the guard is dropped.
+    pub(super) fn begin(self: &Arc<Self>, http2: bool) -> InFlight {
+        self.begun.fetch_add(1, Relaxed);
+        self.in_flight.fetch_add(1, Relaxed);
+        self.head_since.store(NONE, Relaxed);
+        if http2 {
+            self.http2.store(true, Relaxed);
+        }
+        InFlight(Arc::clone(self))
+    }
+
+    /// Requests whose head has been read so far.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun.load(Relaxed)
+    }
+
+    /// Whether a request may be on its way: a head has begun to arrive, or a fresh connection has sent nothing yet.
+    pub(super) fn awaits_head(&self) -> bool {
+        self.head_since.load(Relaxed) != NONE
+    }
+
+    /// Makes the next read ask the kernel whether bytes wait; [`Self::has_unread`] tells what it said.
+    pub(super) fn look(&self) {
+        self.look.store(true, Relaxed);
+    }
+
+    /// Whether the last look found bytes that nobody has read.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread.load(Relaxed)
+    }
+
+    /// What is due now, or when to ask again.
+    pub(super) fn due(&self, now: Instant, header_timeout: Duration, idle_timeout: Duration) -> Due {
+        let after = |since: u64, limit: Duration| self.started + Duration::from_millis(since) + limit;
+        let head_since = self.head_since.load(Relaxed);
+        if head_since != NONE {
+            let at = after(head_since, header_timeout);
+            return if at <= now { Due::HeadLate } else { Due::At(at) };
+        }
+        // A head that begins right after this look is due no earlier than `header_timeout` from now, so never look later than that.
+        let next_look = now + header_timeout;
+        if self.in_flight.load(Relaxed) > 0 {
+            return Due::At(next_look);
+        }
+        let idle_at = after(self.last_read.load(Relaxed), idle_timeout);
+        if idle_at <= now { Due::Idle } else { Due::At(idle_at.min(next_look)) }
+    }
+}
+
+/// A request in flight.
+#[derive(Debug)]
+pub(super) struct InFlight(Arc<Activity>);
+
+impl InFlight {
+    /// Whether the connection ends after this answer.
+    pub(super) fn is_last(&self) -> bool {
+        self.0.draining.load(Relaxed)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A stream that notes what is read from it.
+#[derive(Debug)]
+pub(super) struct Observed {
+    stream: Stream,
+    activity: Arc<Activity>,
+}
+
+impl Observed {
+    pub(super) const fn new(stream: Stream, activity: Arc<Activity>) -> Self {
+        Self { stream, activity }
+    }
+}
+
+impl AsyncRead for Observed {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.activity.look.swap(false, Relaxed) {
+            this.activity.unread.store(this.stream.has_unread(), Relaxed);
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            this.activity.read(Instant::now());
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Observed {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Duration = Duration::from_secs(10);
+    const IDLE: Duration = Duration::from_secs(300);
+
+    fn new() -> Activity {
+        Activity::new(Arc::new(AtomicBool::new(false)))
+    }
+
+    #[test]
+    fn a_fresh_connection_owes_its_first_head() {
+        let activity = new();
+        let start = activity.started;
+        assert_eq!(activity.due(start, HEADER, IDLE), Due::At(start + HEADER));
+        assert_eq!(activity.due(start + HEADER, HEADER, IDLE), Due::HeadLate);
+    }
+
+    #[test]
+    fn keeping_alive_is_not_a_late_head_but_half_a_head_is() {
+        let activity = Arc::new(new());
+        let start = activity.started;
+        activity.read(start);
+        drop(activity.begin(false));
+        let later = start + HEADER * 3;
+        assert_eq!(activity.due(later, HEADER, IDLE), Due::At(later + HEADER), "idle, and that is fine");
+        activity.read(later);
+        activity.read(later + HEADER / 2);
+        assert_eq!(activity.due(later + HEADER / 2, HEADER, IDLE), Due::At(later + HEADER), "more bytes buy no time");
+        assert_eq!(activity.due(later + HEADER, HEADER, IDLE), Due::HeadLate);
+    }
+
+    #[test]
+    fn a_slow_answer_is_neither_late_nor_idle() {
+        let activity = Arc::new(new());
+        let start = activity.started;
+        let request = activity.begin(false);
+        // Its body arrives.
+        activity.read(start);
+        assert!(matches!(activity.due(start + IDLE * 2, HEADER, IDLE), Due::At(_)));
+        drop(request);
+        assert_eq!(activity.due(start + IDLE * 2, HEADER, IDLE), Due::Idle);
+    }
+
+    #[test]
+    fn http2_pings_are_no_heads() {
+        let activity = Arc::new(new());
+        let start = activity.started;
+        drop(activity.begin(true));
+        activity.read(start);
+        assert!(matches!(activity.due(start + HEADER * 2, HEADER, IDLE), Due::At(_)));
+    }
+}

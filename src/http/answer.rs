@@ -1,0 +1,193 @@
+//! Outcomes of the guard as answers. On the data listener 404 means "this key is absent" and nothing else.
+
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Response, StatusCode};
+use bytes::Bytes;
+use http_body_util::Full;
+
+use super::problem::Problem;
+use crate::guard::{Answer, Lookup, Probe};
+use crate::words::{Source, Verdict};
+
+/// What data routes answer with.
+pub(super) type DataResponse = Response<Full<Bytes>>;
+
+static SOURCE: HeaderName = HeaderName::from_static("bloomguard-source");
+static VERDICT: HeaderName = HeaderName::from_static("bloomguard-verdict");
+static STATE: HeaderName = HeaderName::from_static("bloomguard-state");
+static GENERATION: HeaderName = HeaderName::from_static("bloomguard-generation");
+static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+
+/// What an answer's headers depend on besides the outcome.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct AnswerOptions {
+    /// The lookup skipped filter and caches.
+    pub(super) bypass: bool,
+    /// Whether `Cache-Status` is sent.
+    pub(super) cache_status: bool,
+}
+
+/// The answer to a guarded read.
+pub(super) fn lookup(lookup: Lookup, options: AnswerOptions) -> DataResponse {
+    let source = lookup.source();
+    let mut response = match lookup.answer {
+        Ok(Answer { value: Some(value), .. }) => {
+            let mut response = Response::new(Full::new(value.body));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(value.content_type.as_str()));
+            response
+        }
+        Ok(Answer { value: None, .. }) => absent(),
+        Err(error) => Problem::from(&error).response(),
+    };
+    describe(response.headers_mut(), lookup.probe, source, options);
+    response
+}
+
+/// The answer to a question to the filter alone. `as_maybe`: the caller has seen a version that this instance may not have.
+pub(super) fn check(probe: Probe, as_maybe: bool, options: AnswerOptions) -> DataResponse {
+    let mut response = match probe.effective() {
+        Verdict::Absent if !as_maybe => absent(),
+        Verdict::Absent | Verdict::Maybe => empty(StatusCode::NO_CONTENT),
+    };
+    describe(response.headers_mut(), probe, Source::Filter, options);
+    response
+}
+
+/// A status without a body.
+pub(super) fn empty(status: StatusCode) -> DataResponse {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    response
+}
+
+/// Private, so that no 404 leaves without [`describe`].
+fn absent() -> DataResponse {
+    let mut response = empty(StatusCode::NOT_FOUND);
+    // HTTP/2 would leave it out.
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    response
+}
+
+fn describe(headers: &mut HeaderMap, probe: Probe, source: Source, options: AnswerOptions) {
+    if source != Source::None {
+        headers.insert(&SOURCE, HeaderValue::from_static(source.as_str()));
+    }
+    headers.insert(&VERDICT, HeaderValue::from_static(probe.verdict.as_str()));
+    headers.insert(&STATE, HeaderValue::from_static(probe.state.as_str()));
+    headers.insert(&GENERATION, HeaderValue::from(probe.generation));
+    if options.cache_status {
+        headers.insert(&CACHE_STATUS, HeaderValue::from_static(cache_status(source, options.bypass)));
+    }
+}
+
+/// RFC 9211: `hit` where no backend was asked, else why the request went on.
+const fn cache_status(source: Source, bypass: bool) -> &'static str {
+    match source {
+        Source::Filter => "bloomguard; hit; detail=filter",
+        Source::Hot => "bloomguard; hit; detail=hot",
+        Source::Redis => "bloomguard; hit; detail=redis",
+        Source::Backend if bypass => "bloomguard; fwd=bypass; detail=backend",
+        Source::Backend => "bloomguard; fwd=miss; detail=backend",
+        // Whether the backend was asked before the failure is not told, so neither `hit` nor `fwd` is claimed.
+        Source::None => "bloomguard; detail=none",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::{ContentType, Value};
+    use crate::guard::LookupError;
+    use crate::words::State;
+
+    const OPTIONS: AnswerOptions = AnswerOptions { bypass: false, cache_status: true };
+
+    fn probe(verdict: Verdict, state: State) -> Probe {
+        Probe { verdict, state, generation: 7 }
+    }
+
+    fn header<'a>(response: &'a DataResponse, name: &str) -> Option<&'a str> {
+        response.headers().get(name).map(|v| v.to_str().unwrap())
+    }
+
+    async fn body(response: DataResponse) -> Bytes {
+        response.into_body().collect().await.unwrap().to_bytes()
+    }
+
+    #[tokio::test]
+    async fn an_absence_is_an_empty_404_that_names_its_source() {
+        for source in [Source::Filter, Source::Hot, Source::Redis, Source::Backend] {
+            let probe = probe(if source == Source::Filter { Verdict::Absent } else { Verdict::Maybe }, State::Enforcing);
+            let response = lookup(Lookup { probe, answer: Ok(Answer { value: None, source }) }, OPTIONS);
+            assert_eq!(response.status(), 404);
+            assert_eq!(header(&response, "bloomguard-source"), Some(source.as_str()));
+            assert_eq!(header(&response, "bloomguard-verdict"), Some(probe.verdict.as_str()));
+            assert_eq!(header(&response, "bloomguard-state"), Some("enforcing"));
+            assert_eq!(header(&response, "bloomguard-generation"), Some("7"));
+            assert_eq!(header(&response, "content-length"), Some("0"));
+            assert_eq!(header(&response, "content-type"), None);
+            assert_eq!(body(response).await, "");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_value_is_sent_as_it_is() {
+        let value = Value { body: Bytes::from_static(b"{\"name\":\"x\"}"), content_type: ContentType::Json };
+        let probe = probe(Verdict::Absent, State::Shadow);
+        let response = lookup(Lookup { probe, answer: Ok(Answer { value: Some(value), source: Source::Backend }) }, OPTIONS);
+        assert_eq!(response.status(), 200);
+        assert_eq!(header(&response, "content-type"), Some("application/json"));
+        assert_eq!(header(&response, "bloomguard-verdict"), Some("absent"), "the raw verdict, also where it decides nothing");
+        assert_eq!(header(&response, "cache-status"), Some("bloomguard; fwd=miss; detail=backend"));
+        assert_eq!(body(response).await, "{\"name\":\"x\"}");
+    }
+
+    #[test]
+    fn a_failure_is_a_503_without_source() {
+        let answer = Err(LookupError::Deadline(Duration::from_millis(1)));
+        let response = lookup(Lookup { probe: probe(Verdict::Maybe, State::Cold), answer }, OPTIONS);
+        assert_eq!(response.status(), 503);
+        assert_eq!(header(&response, "bloomguard-source"), None);
+        assert_eq!(header(&response, "bloomguard-state"), Some("cold"));
+        assert_eq!(header(&response, "retry-after"), Some("1"));
+    }
+
+    #[test]
+    fn cache_status_tells_hits_misses_and_bypasses_and_can_be_off() {
+        let answer = |source, options| {
+            let answer = Ok(Answer { value: None, source });
+            lookup(Lookup { probe: probe(Verdict::Maybe, State::Enforcing), answer }, options)
+        };
+        let bypass = AnswerOptions { bypass: true, ..OPTIONS };
+        for (source, options, expected) in [
+            (Source::Hot, OPTIONS, Some("bloomguard; hit; detail=hot")),
+            (Source::Redis, OPTIONS, Some("bloomguard; hit; detail=redis")),
+            (Source::Filter, OPTIONS, Some("bloomguard; hit; detail=filter")),
+            (Source::Backend, OPTIONS, Some("bloomguard; fwd=miss; detail=backend")),
+            (Source::Backend, bypass, Some("bloomguard; fwd=bypass; detail=backend")),
+            (Source::Hot, AnswerOptions::default(), None),
+        ] {
+            assert_eq!(header(&answer(source, options), "cache-status"), expected);
+        }
+    }
+
+    #[test]
+    fn a_check_answers_the_effective_verdict() {
+        for (verdict, state, as_maybe, status) in [
+            (Verdict::Absent, State::Enforcing, false, 404),
+            (Verdict::Absent, State::Enforcing, true, 204),
+            (Verdict::Maybe, State::Enforcing, false, 204),
+            (Verdict::Absent, State::Shadow, false, 204),
+            (Verdict::Absent, State::Degraded, false, 204),
+            (Verdict::Maybe, State::Cold, false, 204),
+        ] {
+            let response = check(probe(verdict, state), as_maybe, OPTIONS);
+            assert_eq!(response.status(), status, "{verdict} {state} {as_maybe}");
+            assert_eq!(header(&response, "bloomguard-source"), Some("filter"));
+            assert_eq!(header(&response, "bloomguard-verdict"), Some(verdict.as_str()));
+        }
+    }
+}

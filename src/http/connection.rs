@@ -1,0 +1,199 @@
+//! The life of one connection: serve, watch its timeouts, wind down.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::http::header::{CONNECTION, HeaderValue};
+use axum::http::{Request, Response, Version};
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulConnection;
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, sleep, sleep_until};
+use tower::Service;
+
+use super::activity::{Activity, Due, InFlight, Observed};
+use super::serve::Shared;
+use super::stream::Stream;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Longest head of a request. The URI itself ends at 64 KiB.
+const MAX_HEAD_BYTES: u32 = 128 << 10;
+/// HTTP/2 peers that vanished without a word are noticed by pings; HTTP/1 ones by the idle timeout.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a connection that may have a request under way is waited for once the drain has begun.
+const FIRST_BYTES_GRACE: Duration = Duration::from_millis(250);
+
+/// How hyper speaks on our connections: HTTP/1.1, and HTTP/2 with prior knowledge.
+pub(super) fn protocol() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // `Activity` times heads out.
+        .header_read_timeout(None)
+        .half_close(false)
+        .pipeline_flush(true)
+        .max_buf_size(MAX_HEAD_BYTES as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_header_list_size(MAX_HEAD_BYTES);
+    builder
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// By itself, or wound down.
+    Closed,
+    /// The drain deadline cut it.
+    Forced,
+}
+
+/// Serves one connection to its end.
+pub(super) async fn drive<S, B>(stream: Stream, service: S, shared: &Shared) -> Ended
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let activity = Arc::new(Activity::new(Arc::clone(&shared.draining)));
+    let io = TokioIo::new(Observed::new(stream, Arc::clone(&activity)));
+    let tracked = Tracked { service: RefCell::new(service), activity: Arc::clone(&activity) };
+    let mut connection = pin!(shared.protocol.serve_connection(io, tracked));
+    // A token of its own: polling the listener's would take one lock for all connections at every request.
+    let drain = shared.drain.child_token();
+    let mut drain_begun = pin!(drain.cancelled());
+    let mut timer = pin!(sleep(shared.limits.header_timeout));
+    let mut told_to_close = false;
+    loop {
+        tokio::select! {
+            biased;
+            result = connection.as_mut() => return closed(result),
+            () = timer.as_mut() => match activity.due(Instant::now(), shared.limits.header_timeout, shared.limits.idle_timeout) {
+                Due::At(at) => timer.as_mut().reset(at),
+                Due::HeadLate => return late(),
+                Due::Idle if told_to_close => return Ended::Closed,
+                Due::Idle => {
+                    connection.as_mut().graceful_shutdown();
+                    told_to_close = true;
+                    timer.as_mut().reset(Instant::now() + shared.limits.header_timeout);
+                }
+            },
+            () = drain_begun.as_mut() => return wind_down(connection, &activity, shared).await,
+        }
+    }
+}
+
+/// Lets requests in flight and those whose bytes have arrived be answered; ends at the drain deadline at the latest.
+async fn wind_down<C>(mut connection: Pin<&mut C>, activity: &Activity, shared: &Shared) -> Ended
+where
+    C: GracefulConnection<Error: Into<BoxError>>,
+{
+    let deadline = shared.drain_deadline();
+    let begun = activity.begun();
+    let mut grace = pin!(sleep_until(deadline.min(Instant::now() + FIRST_BYTES_GRACE)));
+    activity.look();
+    // hyper closes a connection at once that has not read a head, also one whose request waits in the kernel's buffer.
+    let early = poll_fn(|cx| {
+        if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+            return Poll::Ready(Some(result));
+        }
+        let expects_request = (activity.awaits_head() || activity.has_unread()) && activity.begun() == begun;
+        if expects_request && grace.as_mut().poll(cx).is_pending() { Poll::Pending } else { Poll::Ready(None) }
+    });
+    if let Some(result) = early.await {
+        return closed(result);
+    }
+    connection.as_mut().graceful_shutdown();
+    let mut timer = pin!(sleep_until(Instant::now()));
+    let mut cut = pin!(sleep_until(deadline));
+    loop {
+        tokio::select! {
+            biased;
+            result = connection.as_mut() => return closed(result),
+            () = cut.as_mut() => return Ended::Forced,
+            () = timer.as_mut() => match activity.due(Instant::now(), shared.limits.header_timeout, Duration::MAX) {
+                Due::At(at) => timer.as_mut().reset(at),
+                Due::HeadLate | Due::Idle => return late(),
+            },
+        }
+    }
+}
+
+/// Peers break connections at will: that is their business and not worth more than a debug line.
+fn closed<E: Into<BoxError>>(result: Result<(), E>) -> Ended {
+    if let Err(error) = result {
+        let error: BoxError = error.into();
+        tracing::debug!(error = %error, "a connection broke");
+    }
+    Ended::Closed
+}
+
+fn late() -> Ended {
+    tracing::debug!("closing a connection whose request head did not arrive in time");
+    Ended::Closed
+}
+
+/// Reports requests to [`Activity`], and bids HTTP/1 clients farewell while draining.
+///
+/// hyper calls by shared reference: the cell spares a clone of the service for each request. Only services that are always ready may be
+/// served, as all of ours are: each of them sheds inside `call`.
+struct Tracked<S> {
+    service: RefCell<S>,
+    activity: Arc<Activity>,
+}
+
+impl<S, B> hyper::service::Service<Request<Incoming>> for Tracked<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+{
+    type Response = Response<B>;
+    type Error = Infallible;
+    type Future = TrackedFuture<S::Future>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let http2 = request.version() == Version::HTTP_2;
+        let in_flight = self.activity.begin(http2);
+        TrackedFuture { inner: self.service.borrow_mut().call(request), in_flight, http2 }
+    }
+}
+
+pin_project! {
+    struct TrackedFuture<F> {
+        #[pin]
+        inner: F,
+        in_flight: InFlight,
+        http2: bool,
+    }
+}
+
+impl<F, B> Future for TrackedFuture<F>
+where
+    F: Future<Output = Result<Response<B>, Infallible>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let Ok(mut response) = ready!(this.inner.poll(cx));
+        // HTTP/2 says goodbye by a frame, and forbids the header.
+        if this.in_flight.is_last() && !*this.http2 {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Poll::Ready(Ok(response))
+    }
+}

@@ -1,0 +1,108 @@
+//! What the handlers of all listeners share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use super::middleware::Token;
+use crate::config::ServerConfig;
+use crate::guard::Guard;
+use crate::metrics::{KeyspaceMetrics, Metrics};
+use crate::rebuild::RebuildHandle;
+
+/// Far over any lookup's own deadline: it ends requests whose bodies trickle in and what else might never end.
+const DATA_DEADLINE: Duration = Duration::from_secs(60);
+const TELEMETRY_DEADLINE: Duration = Duration::from_secs(10);
+const ADMIN_DEADLINE: Duration = Duration::from_secs(30);
+
+/// What the handlers of all listeners share.
+#[derive(Debug)]
+pub struct HttpContext {
+    /// The guarded keyspaces, by name.
+    pub keyspaces: BTreeMap<String, Keyspace>,
+    /// The metrics of the process.
+    pub metrics: Arc<Metrics>,
+    /// Limits and switches.
+    pub settings: HttpSettings,
+    draining: AtomicBool,
+    started: Instant,
+}
+
+/// One keyspace as HTTP sees it.
+#[derive(Debug)]
+pub struct Keyspace {
+    /// Answers lookups, announces and deletes.
+    pub guard: Arc<Guard>,
+    /// Starts rebuilds.
+    pub rebuild: RebuildHandle,
+    /// Its gauges are set before each scrape.
+    pub metrics: Arc<KeyspaceMetrics>,
+}
+
+/// Limits and switches of the listeners.
+#[derive(Debug, Clone)]
+pub struct HttpSettings {
+    /// Longest key in bytes, after percent-decoding.
+    pub max_key_bytes: usize,
+    /// Longest request body in bytes.
+    pub max_body_bytes: u64,
+    /// Whether `Cache-Control: no-cache` bypasses filter and caches.
+    pub honor_no_cache: bool,
+    /// Whether answers carry `Cache-Status`.
+    pub cache_status: bool,
+    /// Whole request on the data listener; must be longer than any keyspace's deadline, which is what bounds a lookup.
+    pub data_deadline: Duration,
+    /// Whole request on the telemetry listener.
+    pub telemetry_deadline: Duration,
+    /// Whole request on the admin listener.
+    pub admin_deadline: Duration,
+    /// The token that the data listener demands.
+    pub token: Option<Token>,
+    /// The token that the admin listener demands; without one, it demands a loopback `Host`.
+    pub admin_token: Option<Token>,
+}
+
+impl HttpSettings {
+    /// Takes the limits from configuration, and the tokens from the files it names, which the caller has read.
+    #[must_use]
+    pub fn new(config: &ServerConfig, token: Option<Token>, admin_token: Option<Token>) -> Self {
+        Self {
+            max_key_bytes: config.max_key_bytes,
+            max_body_bytes: config.max_body_bytes,
+            honor_no_cache: config.honor_no_cache,
+            cache_status: config.cache_status,
+            data_deadline: DATA_DEADLINE,
+            telemetry_deadline: TELEMETRY_DEADLINE,
+            admin_deadline: ADMIN_DEADLINE,
+            token,
+            admin_token,
+        }
+    }
+}
+
+impl HttpContext {
+    /// Begins the uptime.
+    #[must_use]
+    pub fn new(keyspaces: BTreeMap<String, Keyspace>, metrics: Arc<Metrics>, settings: HttpSettings) -> Self {
+        Self { keyspaces, metrics, settings, draining: AtomicBool::new(false), started: Instant::now() }
+    }
+
+    /// From now `/readyz` answers 503.
+    pub fn begin_drain(&self) {
+        // Relaxed: nothing else is published through the flag.
+        self.draining.store(true, Relaxed);
+    }
+
+    /// Whether the process is on its way out.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// Time since the start.
+    #[must_use]
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+}

@@ -1,0 +1,103 @@
+//! The data listener: `/v1/keys` and `/v1/check`.
+//!
+//! A plain tower service rather than a router of patterns: keys are bytes that no router may take apart, and most answers come
+//! from the filter in less time than matching patterns takes.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::http::{Method, Request, StatusCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use tower::{Layer, Service, service_fn};
+
+use super::answer::{AnswerOptions, DataResponse};
+use super::context::{HttpContext, Keyspace};
+use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, RequireLayer};
+use super::path::{KeyPath, Resource};
+use super::problem::Problem;
+use super::{BoxError, check, keys};
+use crate::key::Key;
+use crate::metrics::Route;
+
+/// The service of the data listener, with its middleware.
+pub fn data_service(
+    context: Arc<HttpContext>,
+) -> impl Service<Request<Incoming>, Response = DataResponse, Error = Infallible, Future: Send + 'static> + Clone + Send + 'static {
+    let settings = &context.settings;
+    let access = settings.token.clone().map_or(Access::Open, Access::Token);
+    let (deadline, body_limit) = (DeadlineLayer::new(settings.data_deadline), BodyLimitLayer::new(settings.max_body_bytes));
+    let count = CountLayer::new(Arc::clone(&context.metrics), classify);
+    let routes = service_fn(move |request| {
+        let context = Arc::clone(&context);
+        async move { Ok(route(&context, request).await.unwrap_or_else(Problem::response::<Full<Bytes>>)) }
+    });
+    // From the inside out.
+    let limited = body_limit.layer(deadline.layer(routes));
+    count.layer(HeadLayer.layer(CatchPanicLayer.layer(RequireLayer::new(access).layer(limited))))
+}
+
+fn classify(path: &str) -> Route {
+    match Resource::split(path) {
+        Some((Resource::Keys, _)) => Route::Keys,
+        Some((Resource::Check, _)) => Route::Check,
+        None => Route::Unknown,
+    }
+}
+
+/// A request whose keyspace is configured and whose key has its canonical form.
+pub(super) struct KeyRequest<'a> {
+    pub(super) keyspace: &'a Keyspace,
+    pub(super) key: Key,
+    pub(super) honor_no_cache: bool,
+    pub(super) answer: AnswerOptions,
+}
+
+async fn route<B>(context: &HttpContext, request: Request<B>) -> Result<DataResponse, Problem>
+where
+    B: Body<Data = Bytes, Error = BoxError>,
+{
+    let (head, body) = request.into_parts();
+    let Some(path) = KeyPath::parse(head.uri.path()) else { return Err(Problem::unknown_route(StatusCode::BAD_REQUEST)) };
+    let allow = match path.resource {
+        Resource::Keys => keys::ALLOW,
+        Resource::Check => check::ALLOW,
+    };
+    if !allow.split(", ").any(|m| m == head.method.as_str()) {
+        return Err(Problem::wrong_method(allow));
+    }
+    let request = key_request(context, &path)?;
+    discard(body, context.settings.max_body_bytes).await?;
+    match (path.resource, head.method) {
+        (Resource::Check, _) => Ok(check::get(request, &head.headers)),
+        (Resource::Keys, Method::PUT) => keys::put(request).await,
+        (Resource::Keys, Method::DELETE) => keys::delete(request).await,
+        (Resource::Keys, _) => Ok(keys::get(request, &head.headers).await),
+    }
+}
+
+fn key_request<'a>(context: &'a HttpContext, path: &KeyPath<'_>) -> Result<KeyRequest<'a>, Problem> {
+    let Some(keyspace) = context.keyspaces.get(path.keyspace) else {
+        return Err(Problem::unknown_keyspace(StatusCode::BAD_REQUEST, path.keyspace));
+    };
+    let raw = path.decode(context.settings.max_key_bytes).map_err(|e| Problem::from(&e))?;
+    let key = keyspace.guard.key(&raw).map_err(|e| Problem::from(&e))?;
+    let answer = AnswerOptions { bypass: false, cache_status: context.settings.cache_status };
+    Ok(KeyRequest { keyspace, key, honor_no_cache: context.settings.honor_no_cache, answer })
+}
+
+/// Reads a body to its end, as an unread one costs the client its connection. No data route has a use for one.
+async fn discard<B>(body: B, limit: u64) -> Result<(), Problem>
+where
+    B: Body<Data = Bytes, Error = BoxError>,
+{
+    if body.is_end_stream() {
+        return Ok(());
+    }
+    let mut body = std::pin::pin!(body);
+    while let Some(frame) = body.frame().await {
+        frame.map_err(|error| Problem::of_body(&*error, limit))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! The one place that maps the guard's errors to status codes. A failure is never a 404.
+
+use axum::http::StatusCode;
+
+use super::path::KeyPathError;
+use super::problem::Problem;
+use crate::backend::BackendError;
+use crate::guard::{AnnounceError, DropError, LookupError, ParseError};
+use crate::key::KeyError;
+use crate::words::ShedReason;
+
+impl From<&LookupError> for Problem {
+    fn from(error: &LookupError) -> Self {
+        let detail = error.to_string();
+        match error {
+            LookupError::Deadline(_) => Self::unavailable("deadline", "No answer in time", detail),
+            LookupError::Shed(reason @ (ShedReason::QueueFull | ShedReason::QueueTimeout)) => {
+                Self::unavailable("shed", "Shed", detail).member("reason", reason.as_str())
+            }
+            LookupError::Backend(error) => match **error {
+                BackendError::Timeout(_) => Self::unavailable("backend-timeout", "The backend gave no answer in time", detail),
+                BackendError::Unavailable(_) => Self::unavailable("backend-unavailable", "The backend can't be reached", detail),
+                BackendError::Invalid(_) => Self::unavailable("backend-invalid", "The backend's answer can't be used", detail),
+            },
+            LookupError::Cancelled => Self::unavailable("cancelled", "Cancelled", detail),
+        }
+    }
+}
+
+impl From<&AnnounceError> for Problem {
+    fn from(error: &AnnounceError) -> Self {
+        let detail = error.to_string();
+        match error {
+            AnnounceError::Journal(_) | AnnounceError::Marker(_) | AnnounceError::Deadline(_) => {
+                Self::unavailable("not-durable", "Not durable: don't commit, or announce again", detail)
+            }
+            AnnounceError::Full(limit) => {
+                Self::unavailable("too-many-announces", "Too many announces: don't commit, or announce again", detail)
+                    .member("limit", *limit)
+            }
+        }
+    }
+}
+
+impl From<&DropError> for Problem {
+    fn from(error: &DropError) -> Self {
+        let detail = error.to_string();
+        match error {
+            DropError::Tombstone(_) => Self::unavailable("not-dropped", "The shared cache may still hold the key", detail),
+        }
+    }
+}
+
+impl From<&ParseError> for Problem {
+    fn from(error: &ParseError) -> Self {
+        let detail = error.to_string();
+        let reason = match error {
+            ParseError::UnknownForm => return Self::unavailable("key-form-unknown", "Key form not known yet", detail),
+            ParseError::Key(KeyError::Empty) => "empty",
+            ParseError::Key(KeyError::NotUtf8(_)) => "not-utf8",
+            ParseError::Key(KeyError::ZeroByte(_)) => "zero-byte",
+            ParseError::Key(KeyError::NotAnInteger) => "not-an-integer",
+            ParseError::Key(KeyError::NotAUuid) => "not-a-uuid",
+        };
+        bad_key(reason, detail)
+    }
+}
+
+impl From<&KeyPathError> for Problem {
+    fn from(error: &KeyPathError) -> Self {
+        let detail = error.to_string();
+        match error {
+            KeyPathError::Empty => bad_key("empty", detail),
+            KeyPathError::BadEscape => bad_key("bad-escape", detail),
+            KeyPathError::TooLong { limit } => {
+                Self::new(StatusCode::URI_TOO_LONG, "key-too-long", "Key too long", detail).member("limit", *limit)
+            }
+        }
+    }
+}
+
+fn bad_key(reason: &'static str, detail: String) -> Problem {
+    Problem::bad_request("bad-key", "Not a key of this keyspace", detail).member("reason", reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use axum::http::Response;
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::cache::CacheError;
+    use crate::guard::JournalError;
+    use crate::key::KeyForm;
+
+    fn document(problem: Problem) -> (Response<Bytes>, serde_json::Value) {
+        let response = problem.response::<Bytes>();
+        let document = serde_json::from_slice(response.body()).unwrap();
+        (response, document)
+    }
+
+    #[test]
+    fn a_failure_is_never_an_absence() {
+        let failed: Vec<LookupError> = vec![
+            LookupError::Deadline(Duration::from_millis(300)),
+            LookupError::Shed(ShedReason::QueueFull),
+            LookupError::Shed(ShedReason::QueueTimeout),
+            Arc::new(BackendError::Timeout(Duration::from_millis(200))).into(),
+            Arc::new(BackendError::Unavailable("connection refused".into())).into(),
+            Arc::new(BackendError::Invalid("SQLSTATE 42P01".into())).into(),
+            LookupError::Cancelled,
+        ];
+        let problems = failed.iter().map(Problem::from).chain([
+            Problem::from(&AnnounceError::Journal(JournalError::Io("disk full".into()))),
+            Problem::from(&AnnounceError::Full(7)),
+            Problem::from(&DropError::Tombstone(CacheError::Unavailable("down".into()))),
+            Problem::from(&ParseError::UnknownForm),
+        ]);
+        for problem in problems {
+            let (response, document) = document(problem);
+            assert_eq!(response.status(), 503, "{document}");
+            assert_eq!(response.headers()["retry-after"], "1");
+            assert_eq!(response.headers()["content-type"], "application/problem+json");
+            assert_eq!(document["status"], 503);
+            assert!(document["type"].as_str().unwrap().starts_with("/problems/"), "{document}");
+        }
+    }
+
+    #[test]
+    fn a_bad_key_says_why() {
+        for (error, reason) in [
+            (KeyError::Empty, "empty"),
+            (KeyError::NotUtf8(KeyForm::Text), "not-utf8"),
+            (KeyError::ZeroByte(KeyForm::Text), "zero-byte"),
+            (KeyError::NotAnInteger, "not-an-integer"),
+            (KeyError::NotAUuid, "not-a-uuid"),
+        ] {
+            let (response, document) = document(Problem::from(&ParseError::Key(error.clone())));
+            assert_eq!(response.status(), 400);
+            assert_eq!(document["type"], "/problems/bad-key");
+            assert_eq!(document["reason"], reason);
+            assert_eq!(document["detail"], error.to_string());
+        }
+        let (response, document) = document(Problem::from(&KeyPathError::TooLong { limit: 1024 }));
+        assert_eq!((response.status().as_u16(), &document["limit"]), (414, &1024.into()));
+    }
+}

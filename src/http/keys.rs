@@ -1,0 +1,29 @@
+//! `/v1/keys/{ks}/{key}`: guarded reads, announces, deletes.
+
+use axum::http::{HeaderMap, StatusCode};
+
+use super::answer::{self, AnswerOptions, DataResponse};
+use super::data::KeyRequest;
+use super::options::lookup_options;
+use super::problem::Problem;
+
+pub(super) const ALLOW: &str = "GET, HEAD, PUT, DELETE";
+
+/// Looks the key up. `HEAD` differs only in that its body is left out on the way.
+pub(super) async fn get(request: KeyRequest<'_>, headers: &HeaderMap) -> DataResponse {
+    let options = lookup_options(headers, request.honor_no_cache);
+    let lookup = request.keyspace.guard.lookup(request.key, options).await;
+    answer::lookup(lookup, AnswerOptions { bypass: options.bypass, ..request.answer })
+}
+
+/// Announces the key: 204 once it can't be lost.
+pub(super) async fn put(request: KeyRequest<'_>) -> Result<DataResponse, Problem> {
+    request.keyspace.guard.announce(request.key).await.map_err(|e| Problem::from(&e))?;
+    Ok(answer::empty(StatusCode::NO_CONTENT))
+}
+
+/// Drops the key of a removed row from every cache.
+pub(super) async fn delete(request: KeyRequest<'_>) -> Result<DataResponse, Problem> {
+    request.keyspace.guard.delete(request.key).await.map_err(|e| Problem::from(&e))?;
+    Ok(answer::empty(StatusCode::ACCEPTED))
+}

@@ -1,0 +1,82 @@
+//! Answers to `HEAD` have the headers of `GET` and no body.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::http::header::{CONTENT_LENGTH, HeaderValue};
+use axum::http::{Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use hyper::body::Body;
+use pin_project_lite::pin_project;
+use tower::{Layer, Service};
+
+/// Leaves bodies out and their length in: hyper does so for HTTP/1 alone, on HTTP/2 it would send them.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::http) struct HeadLayer;
+
+impl<S> Layer<S> for HeadLayer {
+    type Service = Head<S>;
+
+    fn layer(&self, inner: S) -> Head<S> {
+        Head { inner }
+    }
+}
+
+/// The service of [`HeadLayer`].
+#[derive(Debug, Clone, Copy)]
+pub(in crate::http) struct Head<S> {
+    inner: S,
+}
+
+impl<S, B, R> Service<Request<B>> for Head<S>
+where
+    S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
+    R: Body + From<Bytes>,
+{
+    type Response = Response<R>;
+    type Error = Infallible;
+    type Future = HeadFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let is_head = request.method() == Method::HEAD;
+        HeadFuture { inner: self.inner.call(request), is_head }
+    }
+}
+
+pin_project! {
+    /// The future of [`Head`].
+    #[derive(Debug)]
+    pub(in crate::http) struct HeadFuture<F> {
+        #[pin]
+        inner: F,
+        is_head: bool,
+    }
+}
+
+impl<F, R> Future for HeadFuture<F>
+where
+    F: Future<Output = Result<Response<R>, Infallible>>,
+    R: Body + From<Bytes>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let Ok(response) = ready!(this.inner.poll(cx));
+        Poll::Ready(Ok(if *this.is_head { without_body(response) } else { response }))
+    }
+}
+
+fn without_body<R: Body + From<Bytes>>(response: Response<R>) -> Response<R> {
+    let (mut head, body) = response.into_parts();
+    // RFC 9110: no length on a 204.
+    if let Some(length) = body.size_hint().exact().filter(|_| head.status != StatusCode::NO_CONTENT) {
+        head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    Response::from_parts(head, R::from(Bytes::new()))
+}

@@ -1,0 +1,31 @@
+//! HTTP: own accept loop, routes of the three listeners, and the one place that maps errors to status codes.
+
+mod activity;
+mod admin;
+mod answer;
+mod check;
+mod connection;
+mod context;
+mod data;
+mod failure;
+mod health;
+mod keys;
+mod listener;
+mod middleware;
+mod options;
+mod path;
+mod problem;
+mod serve;
+mod status;
+mod stream;
+mod telemetry;
+
+pub use self::admin::admin_router;
+pub use self::context::{HttpContext, HttpSettings, Keyspace};
+pub use self::data::data_service;
+pub use self::listener::{BindError, Bound, LocalAddr};
+pub use self::middleware::Token;
+pub use self::serve::{ConnectionLimits, Drained, serve};
+pub use self::telemetry::telemetry_router;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;

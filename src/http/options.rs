@@ -1,0 +1,91 @@
+//! What request headers ask of a lookup. None of them can make a request fail.
+
+use std::time::Duration;
+
+use axum::http::header::{CACHE_CONTROL, HeaderMap, HeaderName};
+
+use crate::guard::LookupOptions;
+
+static BYPASS: HeaderName = HeaderName::from_static("bloomguard-bypass");
+static MIN_VERSION: HeaderName = HeaderName::from_static("bloomguard-min-version");
+static TIMEOUT: HeaderName = HeaderName::from_static("bloomguard-timeout");
+
+/// Reads the headers of a guarded read.
+pub(super) fn lookup_options(headers: &HeaderMap, honor_no_cache: bool) -> LookupOptions {
+    LookupOptions {
+        bypass: headers.get(&BYPASS).is_some_and(|v| v == "1") || (honor_no_cache && has_no_cache(headers)),
+        unapplied_version: unapplied_version(headers),
+        timeout: timeout(headers),
+    }
+}
+
+/// Whether the caller has seen a version that this instance may not have applied.
+///
+/// This server issues no versions yet, so each one that a client brings is another's.
+pub(super) fn unapplied_version(headers: &HeaderMap) -> bool {
+    headers.contains_key(&MIN_VERSION)
+}
+
+/// A timeout that is malformed or zero is as none: the keyspace's own deadline bounds the lookup anyway.
+fn timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(&TIMEOUT)?.to_str().ok()?;
+    humantime::parse_duration(text).ok().filter(|d| !d.is_zero())
+}
+
+fn has_no_cache(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(CACHE_CONTROL).into_iter().filter_map(|v| v.to_str().ok());
+    values.flat_map(|v| v.split(',')).any(|directive| {
+        // RFC 9111: directives match in any case; `no-cache="field"` is about stored answers and means less.
+        directive.trim().eq_ignore_ascii_case("no-cache")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(headers: &[(&'static str, &'static str)], honor_no_cache: bool) -> LookupOptions {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        lookup_options(&map, honor_no_cache)
+    }
+
+    #[test]
+    fn only_a_one_bypasses() {
+        assert!(read(&[("bloomguard-bypass", "1")], false).bypass);
+        for value in ["0", "", "true", "11"] {
+            assert!(!read(&[("bloomguard-bypass", value)], true).bypass, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn no_cache_bypasses_only_where_it_is_honoured() {
+        for value in ["no-cache", "No-Cache", "max-age=0, no-cache", "max-age=0,no-cache , x"] {
+            assert!(read(&[("cache-control", value)], true).bypass, "{value:?}");
+            assert!(!read(&[("cache-control", value)], false).bypass, "{value:?}");
+        }
+        assert!(read(&[("cache-control", "max-age=0"), ("cache-control", "no-cache")], true).bypass);
+        for value in ["no-store", "max-age=0", "xno-cache", "no-cachex"] {
+            assert!(!read(&[("cache-control", value)], true).bypass, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn any_version_is_one_not_applied() {
+        assert!(!read(&[], false).unapplied_version);
+        for token in ["", "garbage", "a:b:1"] {
+            assert!(read(&[("bloomguard-min-version", token)], false).unapplied_version, "{token:?}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_that_makes_no_sense_is_ignored() {
+        assert_eq!(read(&[("bloomguard-timeout", "120ms")], false).timeout, Some(Duration::from_millis(120)));
+        assert_eq!(read(&[("bloomguard-timeout", "1s 500ms")], false).timeout, Some(Duration::from_millis(1500)));
+        for value in ["0ms", "0s", "-5ms", "120", "soon", "", "99999999999999999999s"] {
+            assert_eq!(read(&[("bloomguard-timeout", value)], false).timeout, None, "{value:?}");
+        }
+    }
+}

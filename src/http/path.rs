@@ -1,0 +1,188 @@
+//! The paths of the data listener, read by hand: a key is bytes, and routers take paths apart by rules of their own.
+
+use std::borrow::Cow;
+
+/// The target of a request for one key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct KeyPath<'a> {
+    pub(super) resource: Resource,
+    /// As written, not yet looked up.
+    pub(super) keyspace: &'a str,
+    /// All that follows the keyspace's slash, percent-encoded still. May hold further slashes; nothing is normalised.
+    pub(super) key: &'a str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resource {
+    /// `/v1/keys/{ks}/{key}`
+    Keys,
+    /// `/v1/check/{ks}/{key}`
+    Check,
+}
+
+/// What follows the keyspace is no key.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum KeyPathError {
+    #[error("the key is empty")]
+    Empty,
+    #[error("the key contains a % that two hexadecimal digits don't follow; a percent sign is written %25")]
+    BadEscape,
+    #[error("the key is longer than server.max_key_bytes = {limit}")]
+    TooLong { limit: usize },
+}
+
+impl Resource {
+    /// The resource that a path begins with, and the rest of it.
+    pub(super) fn split(path: &str) -> Option<(Self, &str)> {
+        let versioned = path.strip_prefix("/v1/")?;
+        match versioned.strip_prefix("keys/") {
+            Some(rest) => Some((Self::Keys, rest)),
+            None => Some((Self::Check, versioned.strip_prefix("check/")?)),
+        }
+    }
+}
+
+impl<'a> KeyPath<'a> {
+    /// Takes a path apart, without its query; `None`: no such route.
+    pub(super) fn parse(path: &'a str) -> Option<Self> {
+        let (resource, rest) = Resource::split(path)?;
+        let (keyspace, key) = rest.split_once('/')?;
+        Some(Self { resource, keyspace, key })
+    }
+
+    /// The key's bytes. Its length is judged before anything is allocated.
+    pub(super) fn decode(&self, max_bytes: usize) -> Result<Cow<'a, [u8]>, KeyPathError> {
+        let raw = self.key.as_bytes();
+        if raw.is_empty() {
+            return Err(KeyPathError::Empty);
+        }
+        let escapes = raw.iter().filter(|b| **b == b'%').count();
+        // Each escape stands for one byte in three; saturating, as bad escapes may have fewer.
+        let length = raw.len().saturating_sub(2 * escapes);
+        if length > max_bytes {
+            return Err(KeyPathError::TooLong { limit: max_bytes });
+        }
+        if escapes == 0 {
+            return Ok(Cow::Borrowed(raw));
+        }
+        let mut decoded = Vec::with_capacity(length);
+        let mut rest = raw;
+        while let [first, tail @ ..] = rest {
+            let (byte, tail) = match (*first, tail) {
+                (b'%', [high, low, tail @ ..]) => (hex(*high)? << 4 | hex(*low)?, tail),
+                (b'%', _) => return Err(KeyPathError::BadEscape),
+                unescaped => unescaped,
+            };
+            decoded.push(byte);
+            rest = tail;
+        }
+        Ok(Cow::Owned(decoded))
+    }
+}
+
+fn hex(digit: u8) -> Result<u8, KeyPathError> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        b'A'..=b'F' => Ok(digit - b'A' + 10),
+        _ => Err(KeyPathError::BadEscape),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Uri;
+
+    use super::*;
+
+    /// As a request arrives: the target goes through the URI type that hyper hands us.
+    fn key(target: &str) -> Result<Vec<u8>, KeyPathError> {
+        let uri: Uri = format!("/v1/keys/users/{target}").parse().unwrap();
+        let path = KeyPath::parse(uri.path()).unwrap();
+        assert_eq!((path.resource, path.keyspace), (Resource::Keys, "users"));
+        path.decode(16).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn a_key_is_the_decoded_bytes_of_all_that_follows() {
+        let table: &[(&str, &[u8])] = &[
+            ("42", b"42"),
+            ("a/b", b"a/b"),
+            ("a%2Fb", b"a/b"),
+            ("a%2fb", b"a/b"),
+            ("/", b"/"),
+            ("//a//", b"//a//"),
+            ("..", b".."),
+            ("../../admin", b"../../admin"),
+            ("%2e%2e", b".."),
+            (".", b"."),
+            ("%00", b"\0"),
+            ("%ff%FE", b"\xff\xfe"),
+            ("a+b", b"a+b"),
+            ("a%2Bb", b"a+b"),
+            ("a%20b", b"a b"),
+            ("a?b=c", b"a"),
+            ("a%3Fb", b"a?b"),
+            ("a?b/c", b"a"),
+            ("%25zz", b"%zz"),
+            ("%2525", b"%25"),
+            ("é", "é".as_bytes()),
+            ("%C3%A9", "é".as_bytes()),
+            ("1;%20DROP", b"1; DROP"),
+            ("a:b@c", b"a:b@c"),
+            ("0123456789abcdef", b"0123456789abcdef"),
+            ("%30%31%32%33%34%35%36%37%38%39%61%62%63%64%65%66", b"0123456789abcdef"),
+        ];
+        for (target, expected) in table {
+            assert_eq!(key(target).as_deref(), Ok(*expected), "{target}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_says_why() {
+        for target in ["", "?a=b"] {
+            assert_eq!(key(target), Err(KeyPathError::Empty), "{target}");
+        }
+        for target in ["%zz", "%", "a%", "a%2", "%2g", "%g2", "%%32", "%+1", "100%"] {
+            assert_eq!(key(target), Err(KeyPathError::BadEscape), "{target}");
+        }
+        for target in ["0123456789abcdefg", "%30123456789abcdefg", "%zz123456789abcdef0"] {
+            assert_eq!(key(target), Err(KeyPathError::TooLong { limit: 16 }), "{target}");
+        }
+    }
+
+    #[test]
+    fn other_paths_are_no_routes() {
+        for path in [
+            "/",
+            "*",
+            "/v1",
+            "/v1/",
+            "/v1/keys",
+            "/v1/keys/",
+            "/v1/keys/users",
+            "//v1/keys/users/1",
+            "/v2/keys/users/1",
+            "/v1/lookup/users/1",
+            "/V1/keys/users/1",
+            "/v1/keysusers/1",
+            "/livez",
+        ] {
+            assert_eq!(KeyPath::parse(path), None, "{path}");
+        }
+        let check = KeyPath::parse("/v1/check/users/1").unwrap();
+        assert_eq!(check, KeyPath { resource: Resource::Check, keyspace: "users", key: "1" });
+        // Names are as configuration writes them: an empty or encoded one is a keyspace that nobody configured.
+        assert_eq!(KeyPath::parse("/v1/keys//1").unwrap().keyspace, "");
+        assert_eq!(KeyPath::parse("/v1/keys/us%65rs/1").unwrap().keyspace, "us%65rs");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn encoding_every_byte_and_decoding_is_the_identity(bytes in proptest::collection::vec(proptest::num::u8::ANY, 1..64)) {
+            let encoded: String = bytes.iter().map(|b| format!("%{b:02x}")).collect();
+            let path = KeyPath { resource: Resource::Keys, keyspace: "users", key: &encoded };
+            assert_eq!(path.decode(64).as_deref(), Ok(&bytes[..]));
+        }
+    }
+}

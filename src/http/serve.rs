@@ -1,0 +1,263 @@
+//! The accept loop: a cap on connections, patience with accept errors, and a drain with a deadline.
+//!
+//! `axum::serve` never times out a half-sent header and knows no cap, so we accept ourselves.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::http::{Request, Response};
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper_util::rt::TokioExecutor;
+use hyper_util::server::conn::auto::Builder;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+use super::connection::{self, Ended};
+use super::listener::{Bound, LocalAddr};
+use super::stream::Stream;
+use crate::config::ServerConfig;
+
+/// Outlasts the idle timeout of common client pools (90 s at most), so that the client closes first and no request meets a closing socket.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Connections taken from the accept queue once the drain has begun: more than the queue holds means that clients keep coming.
+const BACKLOG_AT_DRAIN: usize = 2048;
+/// Connections cut at the deadline end within a poll; a task that blocks its thread is not waited for.
+const FORCED_GRACE: Duration = Duration::from_secs(1);
+
+/// What a listener grants its connections.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionLimits {
+    /// Connections open at once; further ones wait in the accept queue.
+    pub max_connections: usize,
+    /// How long a request's head may take to arrive, from its first byte, or from the connect for a connection's first.
+    pub header_timeout: Duration,
+    /// How long a connection may be kept alive without a request.
+    pub idle_timeout: Duration,
+    /// How long requests in flight may go on after the shutdown signal.
+    pub drain_timeout: Duration,
+}
+
+impl From<&ServerConfig> for ConnectionLimits {
+    fn from(config: &ServerConfig) -> Self {
+        Self {
+            max_connections: config.max_connections,
+            header_timeout: config.header_timeout,
+            idle_timeout: IDLE_TIMEOUT,
+            drain_timeout: config.drain_timeout,
+        }
+    }
+}
+
+/// How a listener ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that the drain deadline cut.
+    pub forced: usize,
+}
+
+/// What a listener and its connections share.
+pub(super) struct Shared {
+    pub(super) limits: ConnectionLimits,
+    pub(super) protocol: Builder<TokioExecutor>,
+    /// Read at each answer, so apart from the token, whose reading takes a lock.
+    pub(super) draining: Arc<AtomicBool>,
+    pub(super) drain: CancellationToken,
+    deadline: OnceLock<Instant>,
+    open: AtomicUsize,
+    forced: AtomicUsize,
+}
+
+impl Shared {
+    fn begin_drain(&self) -> Instant {
+        let deadline = *self.deadline.get_or_init(|| Instant::now() + self.limits.drain_timeout);
+        self.draining.store(true, Relaxed);
+        self.drain.cancel();
+        deadline
+    }
+
+    /// When the drain ends; set before `drain` is cancelled.
+    pub(super) fn drain_deadline(&self) -> Instant {
+        self.deadline.get().copied().unwrap_or_else(Instant::now)
+    }
+}
+
+/// Serves connections until `shutdown`, then drains: takes those that wait in the accept queue, stops accepting, lets requests in flight
+/// finish and idle connections close, and cuts what is left at the drain deadline.
+///
+/// The service must always be ready, as routers are; it is cloned once a connection.
+pub async fn serve<S, B>(bound: Bound, service: S, limits: ConnectionLimits, shutdown: CancellationToken) -> Drained
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let shared = Arc::new(Shared {
+        limits,
+        protocol: connection::protocol(),
+        draining: Arc::new(AtomicBool::new(false)),
+        drain: CancellationToken::new(),
+        deadline: OnceLock::new(),
+        open: AtomicUsize::new(0),
+        forced: AtomicUsize::new(0),
+    });
+    let permits = Arc::new(Semaphore::new(limits.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+    let connections = TaskTracker::new();
+    let spawn = |stream: Stream, permit: OwnedSemaphorePermit| {
+        let (shared, service) = (Arc::clone(&shared), service.clone());
+        connections.spawn(async move {
+            let _open = Open::new(&shared.open);
+            if connection::drive(stream, service, &shared).await == Ended::Forced {
+                shared.forced.fetch_add(1, Relaxed);
+            }
+            drop(permit);
+        });
+    };
+
+    accept_until(&bound, &permits, &shutdown, &spawn).await;
+    let deadline = shared.begin_drain();
+    accept_backlog(&bound, &permits, deadline, &spawn).await;
+    drop(bound);
+    connections.close();
+    // Connections end themselves at the deadline.
+    let stuck = timeout_at(deadline + FORCED_GRACE, connections.wait()).await.is_err();
+    let unfinished = if stuck { shared.open.load(Relaxed) } else { 0 };
+    Drained { forced: shared.forced.load(Relaxed) + unfinished }
+}
+
+/// Counts a connection as open until dropped, also by a panic.
+struct Open<'a>(&'a AtomicUsize);
+
+impl<'a> Open<'a> {
+    fn new(open: &'a AtomicUsize) -> Self {
+        open.fetch_add(1, Relaxed);
+        Self(open)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The permit comes first: a connection beyond the cap stays in the kernel's queue, and at its end with the client.
+async fn accept_until(
+    bound: &Bound,
+    permits: &Arc<Semaphore>,
+    shutdown: &CancellationToken,
+    spawn: &impl Fn(Stream, OwnedSemaphorePermit),
+) {
+    let mut trouble = AcceptTrouble::default();
+    let next = || async {
+        let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
+        bound.accept().await.map(|stream| (stream, permit))
+    };
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            accepted = next() => accepted,
+        };
+        match accepted {
+            Ok((stream, permit)) => {
+                trouble.over();
+                spawn(stream, permit);
+            }
+            Err(error) => {
+                let Some(pause) = trouble.pause(bound.local_addr(), &error) else { continue };
+                tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    () = tokio::time::sleep(pause) => {}
+                }
+            }
+        }
+    }
+}
+
+/// A client that connected before the signal gets its answer, although nobody had accepted it yet.
+async fn accept_backlog(bound: &Bound, permits: &Arc<Semaphore>, deadline: Instant, spawn: &impl Fn(Stream, OwnedSemaphorePermit)) {
+    for _ in 0..BACKLOG_AT_DRAIN {
+        let Ok(Ok(permit)) = timeout_at(deadline, Arc::clone(permits).acquire_owned()).await else { return };
+        match bound.accept_waiting() {
+            Ok(stream) => spawn(stream, permit),
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// The connection died before it was accepted; the listener is well.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Errors of the listener itself, as when file descriptors run out. They last: a loop without pauses would burn a core and flood the log.
+#[derive(Debug, Default)]
+struct AcceptTrouble {
+    pause: Option<Duration>,
+    last_logged: Option<Instant>,
+    unlogged: u64,
+}
+
+impl AcceptTrouble {
+    const FIRST_PAUSE: Duration = Duration::from_millis(10);
+    const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+    const LOG_EVERY: Duration = Duration::from_secs(10);
+
+    fn over(&mut self) {
+        self.pause = None;
+    }
+
+    /// How long to wait; `None`: go on at once.
+    fn pause(&mut self, addr: &LocalAddr, error: &io::Error) -> Option<Duration> {
+        if is_of_one_connection(error) {
+            return None;
+        }
+        let pause = self.pause.map_or(Self::FIRST_PAUSE, |p| (p * 2).min(Self::LONGEST_PAUSE));
+        self.pause = Some(pause);
+        if self.last_logged.is_none_or(|at| at.elapsed() >= Self::LOG_EVERY) {
+            tracing::error!(listener = %addr, %error, unlogged = self.unlogged, "connections can't be accepted; trying again");
+            self.last_logged = Some(Instant::now());
+            self.unlogged = 0;
+        } else {
+            self.unlogged += 1;
+        }
+        Some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lasting_accept_errors_are_waited_out_and_logged_now_and_then() {
+        let addr = LocalAddr::Unix("/run/data.sock".into());
+        let no_descriptors = io::Error::from(rustix::io::Errno::MFILE);
+        let mut trouble = AcceptTrouble::default();
+        let pauses: Vec<u128> = (0..9).map(|_| trouble.pause(&addr, &no_descriptors).unwrap().as_millis()).collect();
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+        assert_eq!(trouble.unlogged, 8, "all but the first");
+        trouble.over();
+        assert_eq!(trouble.pause(&addr, &no_descriptors), Some(AcceptTrouble::FIRST_PAUSE));
+    }
+
+    #[test]
+    fn a_connection_that_died_in_the_queue_delays_no_other() {
+        let addr = LocalAddr::Unix("/run/data.sock".into());
+        let mut trouble = AcceptTrouble::default();
+        for error in [rustix::io::Errno::CONNABORTED, rustix::io::Errno::INTR] {
+            assert_eq!(trouble.pause(&addr, &error.into()), None);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `/status` and `/metrics`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::{CONTENT_TYPE, HeaderName};
+use serde::Serialize;
+
+use super::context::HttpContext;
+use crate::guard::KeyspaceStatus;
+use crate::metrics::Gauges;
+
+/// What `/status` shows.
+#[derive(Debug, Serialize)]
+pub(super) struct Status {
+    version: &'static str,
+    uptime_seconds: u64,
+    draining: bool,
+    keyspaces: BTreeMap<String, KeyspaceStatus>,
+}
+
+pub(super) async fn status(State(context): State<Arc<HttpContext>>) -> Json<Status> {
+    Json(Status {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_seconds: context.uptime().as_secs(),
+        draining: context.is_draining(),
+        keyspaces: context.keyspaces.iter().map(|(name, keyspace)| (name.clone(), keyspace.guard.status())).collect(),
+    })
+}
+
+/// The Prometheus text format, with gauges as they are now.
+pub(super) async fn metrics(State(context): State<Arc<HttpContext>>) -> ([(HeaderName, &'static str); 1], String) {
+    for keyspace in context.keyspaces.values() {
+        keyspace.metrics.set_gauges(&gauges(&keyspace.guard.status()));
+    }
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], context.metrics.render())
+}
+
+/// What is not known yet is NaN, as Prometheus has it: an age of 0 would look fresh, a rate of 0 perfect.
+fn gauges(status: &KeyspaceStatus) -> Gauges {
+    Gauges {
+        state: status.state,
+        items: status.items,
+        capacity: status.capacity,
+        load_ratio: status.load_ratio,
+        fill_ratio: status.fill_ratio,
+        bytes: status.bytes,
+        estimated_fpr: status.estimated_fpr,
+        observed_fpr: status.observed_fpr.unwrap_or(f64::NAN),
+        generation: status.generation,
+        age_seconds: status.age_seconds.unwrap_or(f64::NAN),
+        freshness_lag_seconds: status.freshness_lag_seconds.unwrap_or(f64::NAN),
+    }
+}

@@ -1,0 +1,43 @@
+//! The telemetry listener: read-only, open to the cluster, so no database error text leaves here.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+
+use super::context::HttpContext;
+use super::middleware::{BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer};
+use super::problem::Problem;
+use super::{health, status};
+use crate::metrics::Route;
+
+/// `/livez` `/readyz` `/status` `/metrics`.
+pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
+    let count = CountLayer::new(Arc::clone(&context.metrics), classify);
+    let (deadline, body_limit) = (context.settings.telemetry_deadline, context.settings.max_body_bytes);
+    Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .route("/status", get(status::status))
+        .route("/metrics", get(status::metrics))
+        .fallback(async || Problem::unknown_route(StatusCode::NOT_FOUND))
+        .method_not_allowed_fallback(async || Problem::wrong_method("GET, HEAD"))
+        .with_state(context)
+        // Each further one is outside of those before.
+        .layer(DeadlineLayer::new(deadline))
+        .layer(BodyLimitLayer::new(body_limit))
+        .layer(CatchPanicLayer)
+        .layer(HeadLayer)
+        .layer(count)
+}
+
+fn classify(path: &str) -> Route {
+    match path {
+        "/livez" => Route::Livez,
+        "/readyz" => Route::Readyz,
+        "/status" => Route::Status,
+        "/metrics" => Route::Metrics,
+        _ => Route::Unknown,
+    }
+}

@@ -1,0 +1,161 @@
+//! Keys listed by a SQL query: [`SqlSource`].
+
+mod batch;
+mod postgres;
+mod sqlite;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{Stream, TryStreamExt as _};
+use sqlx::{ConnectOptions, Connection};
+
+use self::batch::Batcher;
+use self::postgres::PostgresKeys;
+use self::sqlite::SqliteKeys;
+use super::{KeyBatches, KeySource, SourceError};
+use crate::config::{SecretUrl, SourceConfig};
+use crate::key::KeyForm;
+use crate::sql::{Database, Purpose, SqlError};
+
+/// How long connecting may take. Nothing else is bounded but silence: a scan takes as long as it takes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A database that sends no row for so long is given up; a sort of everything before the first row fits within it.
+const LONGEST_SILENCE: Duration = Duration::from_secs(900);
+
+/// Reads keys from the first column of a query on PostgreSQL or SQLite.
+///
+/// Each call opens a connection of its own and closes it at its end: calls are minutes apart, and a scan that is given up must not
+/// leave a half-read result behind on a connection for the next one.
+#[derive(Debug)]
+pub struct SqlSource {
+    /// Where it connects, without password.
+    target: String,
+    driver: Driver,
+}
+
+#[derive(Debug)]
+enum Driver {
+    Postgres(PostgresKeys),
+    Sqlite(SqliteKeys),
+}
+
+impl SqlSource {
+    /// Reads the configuration and connects to nothing. `backend` is used where the source has no URL of its own.
+    ///
+    /// # Errors
+    /// [`SourceError::Invalid`] where URL or query can never be used.
+    pub fn new(config: &SourceConfig, backend: &SecretUrl) -> Result<Self, SourceError> {
+        let url = if config.url.is_empty() { backend } else { &config.url };
+        let driver = match Database::parse(url.expose(), Purpose::Scans)? {
+            Database::Postgres(options) => Driver::Postgres(PostgresKeys::new(options, &config.query)?),
+            Database::Sqlite(options) => Driver::Sqlite(SqliteKeys::new(options, &config.query)?),
+        };
+        Ok(Self { target: url.redacted(), driver })
+    }
+}
+
+#[async_trait]
+impl KeySource for SqlSource {
+    async fn key_form(&self) -> Result<Option<KeyForm>, SourceError> {
+        match &self.driver {
+            Driver::Postgres(keys) => {
+                let mut connection = connect(&keys.options, &self.target).await?;
+                let result = keys.key_form(&mut connection).await;
+                close(connection, result).await
+            }
+            Driver::Sqlite(keys) => {
+                let mut connection = connect(&keys.options, &self.target).await?;
+                let result = keys.key_form(&mut connection).await;
+                close(connection, result).await
+            }
+        }
+    }
+
+    async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, SourceError> {
+        match &self.driver {
+            Driver::Postgres(keys) => {
+                let mut connection = connect(&keys.options, &self.target).await?;
+                let result = keys.form_conflict(&mut connection, form).await;
+                close(connection, result).await
+            }
+            Driver::Sqlite(keys) => {
+                let mut connection = connect(&keys.options, &self.target).await?;
+                let result = keys.form_conflict(&mut connection, form).await;
+                close(connection, result).await
+            }
+        }
+    }
+
+    async fn count(&self) -> Result<u64, SourceError> {
+        match &self.driver {
+            Driver::Postgres(keys) => {
+                let mut connection = connect(&keys.options, &self.target).await?;
+                let result = keys.count(&mut connection).await;
+                close(connection, result).await
+            }
+            Driver::Sqlite(keys) => {
+                let mut connection = connect(&keys.options, &self.target).await?;
+                let result = keys.count(&mut connection).await;
+                close(connection, result).await
+            }
+        }
+    }
+
+    async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
+        let batcher = Batcher::new(form, batches);
+        match &self.driver {
+            Driver::Postgres(keys) => {
+                let mut connection = connect(&keys.options, &self.target).await?;
+                let result = keys.scan(&mut connection, batcher).await;
+                close(connection, result).await
+            }
+            Driver::Sqlite(keys) => {
+                let mut connection = connect(&keys.options, &self.target).await?;
+                let result = keys.scan(&mut connection, batcher).await;
+                close(connection, result).await
+            }
+        }
+    }
+}
+
+async fn connect<O: ConnectOptions>(options: &O, target: &str) -> Result<O::Connection, SourceError>
+where
+    O::Connection: Sized,
+{
+    match tokio::time::timeout(CONNECT_TIMEOUT, options.connect()).await {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(error)) => Err(SqlError::connecting(target, &error).into()),
+        Err(_) => Err(SourceError::Unavailable(format!("{target}: no connection within {CONNECT_TIMEOUT:?}"))),
+    }
+}
+
+/// Takes leave of the server where all went well; a connection that failed, or is in the middle of a result, is simply dropped.
+async fn close<C: Connection, T>(connection: C, result: Result<T, SourceError>) -> Result<T, SourceError> {
+    if result.is_ok()
+        && let Err(error) = connection.close().await
+    {
+        tracing::debug!(%error, "closing a key source's connection");
+    }
+    result
+}
+
+/// The next item of a stream of rows, unless the database has fallen silent.
+async fn next_row<S, T>(rows: &mut S) -> Result<Option<T>, SourceError>
+where
+    S: Stream<Item = Result<T, sqlx::Error>> + Unpin + Send,
+{
+    match tokio::time::timeout(LONGEST_SILENCE, rows.try_next()).await {
+        Ok(next) => next.map_err(|error| SqlError::from(error).into()),
+        Err(_) => Err(SourceError::Unavailable(format!("the database sent nothing for {LONGEST_SILENCE:?}"))),
+    }
+}
+
+impl From<SqlError> for SourceError {
+    fn from(error: SqlError) -> Self {
+        match error {
+            SqlError::Unavailable(reason) | SqlError::Timeout(reason) => Self::Unavailable(reason),
+            SqlError::Invalid { message, .. } => Self::Invalid(message),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Keys of PostgreSQL.
+
+use sqlx::postgres::{PgColumn, PgConnectOptions, PgConnection, PgStatement};
+use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, SqlSafeStr, Statement, Transaction, TypeInfo, ValueRef};
+
+use super::{Batcher, next_row};
+use crate::key::KeyForm;
+use crate::source::SourceError;
+use crate::sql::postgres::{KeyType, write_key};
+use crate::sql::{Dialect, SqlError, body};
+
+/// A query whose first column is a key.
+#[derive(Debug)]
+pub(super) struct PostgresKeys {
+    pub(super) options: PgConnectOptions,
+    query: String,
+}
+
+impl PostgresKeys {
+    pub(super) fn new(options: PgConnectOptions, query: &str) -> Result<Self, SqlError> {
+        let (query, _) = body(query, Dialect::Postgres).map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))?;
+        Ok(Self { options, query: query.to_owned() })
+    }
+
+    /// One transaction a call: it keeps to one server connection behind a pooler, and lifts the time limit of its role for itself.
+    async fn begin<'c>(&self, connection: &'c mut PgConnection) -> Result<Transaction<'c, sqlx::Postgres>, SqlError> {
+        let mut transaction = connection.begin_with("BEGIN READ ONLY").await?;
+        sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *transaction).await?;
+        Ok(transaction)
+    }
+
+    async fn describe(&self, connection: &mut PgConnection) -> Result<PgStatement, SqlError> {
+        let described = connection.prepare(AssertSqlSafe(self.query.as_str()).into_sql_str()).await?;
+        // Nothing prepared may outlive the transaction behind a pooler.
+        connection.clear_cached_statements().await?;
+        match described.parameters() {
+            Some(Either::Left([])) => Ok(described),
+            _ => Err(SqlError::invalid("the query can't be used: it takes parameters, and there are none to give")),
+        }
+    }
+
+    pub(super) async fn key_form(&self, connection: &mut PgConnection) -> Result<Option<KeyForm>, SourceError> {
+        let mut transaction = self.begin(connection).await?;
+        let described = self.describe(&mut transaction).await?;
+        let (_, kind) = key_column(&described)?;
+        Ok(match kind {
+            KeyType::Integer => Some(KeyForm::Integer),
+            // Whether it holds fractions its type does not tell.
+            KeyType::Numeric => None,
+            KeyType::Text | KeyType::Padded => Some(KeyForm::Text),
+            KeyType::TextCi => Some(KeyForm::TextCi),
+            KeyType::Uuid => Some(KeyForm::Uuid),
+            KeyType::Bytes => Some(KeyForm::Bytes),
+        })
+    }
+
+    pub(super) async fn form_conflict(&self, connection: &mut PgConnection, form: KeyForm) -> Result<Option<String>, SourceError> {
+        let mut transaction = self.begin(connection).await?;
+        let described = self.describe(&mut transaction).await?;
+        let (column, kind) = key_column(&described)?;
+        let (what, mend) = match kind {
+            KeyType::Padded if !matches!(form, KeyForm::Integer | KeyForm::Uuid) => {
+                ("of type CHAR(n)", "cast it to text in source and backend query")
+            }
+            KeyType::TextCi if matches!(form, KeyForm::Text | KeyForm::Bytes) => {
+                ("of type citext", "set key = \"text-ci\", or cast it to text in source and backend query")
+            }
+            KeyType::Text
+                if matches!(form, KeyForm::Text | KeyForm::Bytes) && has_nondeterministic_collation(&mut transaction, column).await? =>
+            {
+                (
+                    "under a nondeterministic collation",
+                    "compare it under a deterministic one, such as COLLATE \"C\", in source and backend query",
+                )
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(format!("the key column is {what}: it matches keys that key form \"{form}\" tells apart; {mend}")))
+    }
+
+    pub(super) async fn count(&self, connection: &mut PgConnection) -> Result<u64, SourceError> {
+        let mut transaction = self.begin(connection).await?;
+        let statement = format!("SELECT count(keys.bloomguard_key) FROM ({}\n) AS keys (bloomguard_key)", self.query);
+        let mut rows = sqlx::query_scalar::<_, i64>(AssertSqlSafe(statement)).persistent(false).fetch(&mut *transaction);
+        let counted = next_row(&mut rows).await?.unwrap_or(0);
+        Ok(u64::try_from(counted).unwrap_or(0))
+    }
+
+    /// One statement, so one snapshot.
+    pub(super) async fn scan(&self, connection: &mut PgConnection, mut batcher: Batcher) -> Result<u64, SourceError> {
+        let mut transaction = self.begin(connection).await?;
+        let described = self.describe(&mut transaction).await?;
+        let (_, kind) = key_column(&described)?;
+        // Other columns need not travel.
+        let statement = format!("SELECT keys.bloomguard_key FROM ({}\n) AS keys (bloomguard_key)", self.query);
+        let mut rows = sqlx::query(AssertSqlSafe(statement)).persistent(false).fetch(&mut *transaction);
+        let mut raw = Vec::new();
+        while let Some(row) = batcher.next_row(&mut rows).await? {
+            let value = row.try_get_raw(0).map_err(SqlError::from)?;
+            if value.is_null() {
+                continue;
+            }
+            write_key(kind, value, &mut raw).map_err(|error| batcher.unreadable(error))?;
+            batcher.push(&raw).await?;
+        }
+        batcher.finish().await
+    }
+}
+
+fn key_column(described: &PgStatement) -> Result<(&PgColumn, KeyType), SqlError> {
+    let column = described.columns().first().ok_or_else(|| SqlError::invalid("the query returns no columns: it must be a SELECT"))?;
+    let kind = KeyType::of(column.type_info()).ok_or_else(|| {
+        let (name, type_name) = (column.name(), column.type_info().name());
+        SqlError::invalid(format!("column \"{name}\" is of type {type_name}, which can't be a key: cast it to text in the source's query"))
+    })?;
+    Ok((column, kind))
+}
+
+/// Of a table's own column; an expression's collation is not told.
+async fn has_nondeterministic_collation(connection: &mut PgConnection, column: &PgColumn) -> Result<bool, SqlError> {
+    let (Some(table), Some(number)) = (column.relation_id(), column.relation_attribute_no()) else { return Ok(false) };
+    let found: Option<bool> = sqlx::query_scalar(
+        "SELECT NOT c.collisdeterministic FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation WHERE a.attrelid = $1 AND a.attnum = $2",
+    )
+    .bind(table)
+    .bind(number)
+    .persistent(false)
+    .fetch_optional(connection)
+    .await?;
+    Ok(found.unwrap_or(false))
+}

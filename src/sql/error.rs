@@ -1,0 +1,142 @@
+//! What an error of a driver means to whoever asked.
+
+use sqlx::error::DatabaseError;
+
+/// Why a statement gave no answer; variants by what the caller does about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SqlError {
+    /// The database can't be reached or takes no statements now. The connection is of no further use.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The database itself gave the statement up: its statement timeout or a lock.
+    #[error("{0}")]
+    Timeout(String),
+    /// The statement doesn't fit the database, or the key not the statement.
+    #[error("{message}")]
+    Invalid {
+        /// The database's own words, with the SQL state.
+        message: String,
+        /// It may fit once the statement has been described anew: tables change under a running process.
+        stale: bool,
+    },
+}
+
+impl SqlError {
+    /// An answer that describing the statement again would not mend.
+    #[must_use]
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::Invalid { message: message.into(), stale: false }
+    }
+
+    /// Whether the connection is lost.
+    #[must_use]
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+
+    /// Whether describing the statement again might help.
+    #[must_use]
+    pub const fn is_stale(&self) -> bool {
+        matches!(self, Self::Invalid { stale: true, .. })
+    }
+
+    /// An error while connecting: whatever it was, there is no database to ask.
+    #[must_use]
+    pub fn connecting(target: &str, error: &sqlx::Error) -> Self {
+        let reason = match error {
+            sqlx::Error::Database(error) => described(error.as_ref()),
+            other => other.to_string(),
+        };
+        Self::Unavailable(format!("{target}: {reason}"))
+    }
+}
+
+impl From<sqlx::Error> for SqlError {
+    fn from(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::Database(error) => from_database(error.as_ref()),
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed
+            | sqlx::Error::BeginFailed => Self::Unavailable(error.to_string()),
+            other => Self::invalid(other.to_string()),
+        }
+    }
+}
+
+fn from_database(error: &dyn DatabaseError) -> SqlError {
+    let message = described(error);
+    match error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+        Some(postgres) => from_sql_state(postgres.code(), message),
+        None => from_sqlite_code(error.code().and_then(|code| code.parse().ok()).unwrap_or(1), message),
+    }
+}
+
+/// The database's words with its code in front.
+fn described(error: &dyn DatabaseError) -> String {
+    let message = error.message();
+    match (error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>(), error.code()) {
+        (Some(postgres), _) => format!("SQL state {}: {message}", postgres.code()),
+        (None, Some(code)) => format!("SQLite error {code}: {message}"),
+        (None, None) => message.to_owned(),
+    }
+}
+
+fn from_sql_state(state: &str, message: String) -> SqlError {
+    match state {
+        // query_canceled (statement_timeout), lock_not_available
+        "57014" | "55P03" => SqlError::Timeout(message),
+        // A conflict with recovery or another transaction, an operator or a crash that ends sessions.
+        "40001" | "40P01" | "57P01" | "57P02" | "57P03" | "57P04" | "57P05" => SqlError::Unavailable(message),
+        // A pooler that hands each transaction another server connection loses what was prepared on the last one.
+        "26000" | "42P05" => {
+            SqlError::Invalid { message: format!("{message}; behind a transaction-mode pooler set statement_cache = 0"), stale: true }
+        }
+        // The plan or the description no longer fits: feature_not_supported stands for "cached plan must not change result type".
+        "0A000" | "42703" | "42P01" | "42P10" | "42883" | "42804" | "42725" | "42702" => SqlError::Invalid { message, stale: true },
+        // Classes: connection exception, invalid authorization, insufficient resources, system error, no such database.
+        _ if ["08", "28", "53", "58", "3D", "F0"].iter().any(|class| state.starts_with(class)) => SqlError::Unavailable(message),
+        _ => SqlError::invalid(message),
+    }
+}
+
+/// By primary result code, the low byte of an extended one.
+fn from_sqlite_code(code: i32, message: String) -> SqlError {
+    match code & 0xff {
+        // SQLITE_ERROR: no such table or column; SQLITE_SCHEMA: it changed.
+        1 | 17 => SqlError::Invalid { message, stale: true },
+        // SQLITE_BUSY, SQLITE_LOCKED and SQLITE_INTERRUPT: a lock that wasn't given up in time.
+        5 | 6 | 9 => SqlError::Timeout(message),
+        // SQLITE_PERM, NOMEM, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, AUTH, NOTADB
+        3 | 7 | 8 | 10 | 11 | 13 | 14 | 23 | 26 => SqlError::Unavailable(message),
+        _ => SqlError::invalid(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sql_states_tell_an_outage_from_a_query_that_does_not_fit() {
+        for state in ["08006", "57P01", "57P03", "53300", "28P01", "3D000"] {
+            assert!(from_sql_state(state, String::new()).is_unavailable(), "{state}");
+        }
+        for state in ["42P01", "42703", "0A000"] {
+            assert!(from_sql_state(state, String::new()).is_stale(), "{state}");
+        }
+        assert_eq!(from_sql_state("22P02", "x".into()), SqlError::invalid("x"));
+        assert_eq!(from_sql_state("57014", "x".into()), SqlError::Timeout("x".into()));
+    }
+
+    #[test]
+    fn sqlite_codes_are_read_without_their_extension() {
+        assert!(from_sqlite_code(14, String::new()).is_unavailable());
+        assert!(from_sqlite_code(10 | (8 << 8), String::new()).is_unavailable());
+        assert!(from_sqlite_code(1, String::new()).is_stale());
+        assert_eq!(from_sqlite_code(5 | (2 << 8), "x".into()), SqlError::Timeout("x".into()));
+    }
+}

@@ -1,0 +1,19 @@
+//! What backends and key sources share of SQL: connecting, pooling, what an error means, and how a key becomes a parameter.
+
+mod connect;
+mod error;
+mod pool;
+pub mod postgres;
+pub mod sqlite;
+mod text;
+
+pub use connect::{Database, Purpose};
+pub use error::SqlError;
+pub use pool::{Lease, Pool, PoolSettings};
+pub use text::{Dialect, body};
+
+/// Writes a name as a quoted identifier of either dialect.
+#[must_use]
+pub fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,226 @@
+//! PostgreSQL: keys as parameters and as column values, by the types that the server tells.
+
+use bigdecimal::BigDecimal;
+use bytes::Bytes;
+use sqlx::encode::IsNull;
+use sqlx::error::BoxDynError;
+use sqlx::postgres::{PgArgumentBuffer, PgTypeInfo, PgTypeKind, PgValueRef};
+use sqlx::{Decode, Encode, Postgres, Type, TypeInfo};
+use uuid::Uuid;
+
+use crate::key::Key;
+
+/// What a type is to a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyType {
+    /// `smallint`, `integer`, `bigint`
+    Integer,
+    /// `numeric`
+    Numeric,
+    /// `text`, `varchar`, `name`, enums
+    Text,
+    /// `char(n)`: padded, and compared without its padding.
+    Padded,
+    /// `citext`
+    TextCi,
+    /// `uuid`
+    Uuid,
+    /// `bytea`
+    Bytes,
+}
+
+impl KeyType {
+    /// `None` for a type that can't be a key's.
+    #[must_use]
+    pub fn of(info: &PgTypeInfo) -> Option<Self> {
+        let name = info.name();
+        match name.to_ascii_lowercase().as_str() {
+            "int2" | "int4" | "int8" => Some(Self::Integer),
+            "numeric" => Some(Self::Numeric),
+            "text" | "varchar" | "name" => Some(Self::Text),
+            // The driver's name of `character(n)`; the single-byte type "char" has quotes in it.
+            "char" => Some(Self::Padded),
+            "citext" => Some(Self::TextCi),
+            "uuid" => Some(Self::Uuid),
+            "bytea" => Some(Self::Bytes),
+            // A type that the driver could not look up has neither a name nor a kind.
+            "?" => None,
+            _ => match info.kind() {
+                PgTypeKind::Domain(base) => Self::of(base),
+                PgTypeKind::Enum(_) => Some(Self::Text),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// A statement's only parameter.
+#[derive(Debug, Clone)]
+pub struct Parameter {
+    info: PgTypeInfo,
+    kind: KeyType,
+}
+
+impl Parameter {
+    /// # Errors
+    /// Says which type can't take a key.
+    pub fn new(info: PgTypeInfo) -> Result<Self, String> {
+        let kind = KeyType::of(&info).ok_or_else(|| {
+            format!("its parameter is of type {}, which can't take a key: write $1::text and cast that further", info.name())
+        })?;
+        Ok(Self { info, kind })
+    }
+
+    /// The key as a value of the parameter's own type, so that an index on the column it is compared with can be used.
+    ///
+    /// `None` where no value of that type equals the key: an integer that fits no `bigint`. Widening the comparison to `numeric`
+    /// would ask the same question at the price of reading the whole table.
+    ///
+    /// # Errors
+    /// Says why the key can't be written in that type. Another spelling of a value (`042` under key form `text`) is refused
+    /// as well: the filter tells such keys apart, so the database must not make them one.
+    pub fn bind(&self, key: &Key) -> Result<Option<Argument>, String> {
+        let text = || key.as_str().filter(|text| !text.contains('\0')).ok_or_else(|| self.refused());
+        let value = match self.kind {
+            KeyType::Integer => match integer(text()?) {
+                Some(wide) => match i64::try_from(wide) {
+                    Ok(value) => {
+                        return Ok(Some(Argument { info: <i64 as Type<Postgres>>::type_info(), value: ArgumentValue::Integer(value) }));
+                    }
+                    Err(_) => return Ok(None),
+                },
+                None => return Err(self.refused()),
+            },
+            KeyType::Numeric => ArgumentValue::Numeric(numeric(text()?).ok_or_else(|| self.refused())?),
+            KeyType::Uuid => ArgumentValue::Uuid(uuid(text()?).ok_or_else(|| self.refused())?),
+            KeyType::Text | KeyType::Padded | KeyType::TextCi => ArgumentValue::Raw(Bytes::copy_from_slice(text()?.as_bytes())),
+            KeyType::Bytes => ArgumentValue::Raw(Bytes::copy_from_slice(key.as_bytes())),
+        };
+        Ok(Some(Argument { info: self.info.clone(), value }))
+    }
+
+    fn refused(&self) -> String {
+        format!("the key can't be a value of type {}, which the query's parameter has", self.info.name())
+    }
+}
+
+/// `None` where it is not a decimal integer in its canonical spelling.
+fn integer(text: &str) -> Option<i128> {
+    let value: i128 = text.parse().ok()?;
+    (value.to_string() == text).then_some(value)
+}
+
+/// `None` where it is not a plain decimal number in its shortest spelling.
+fn numeric(text: &str) -> Option<BigDecimal> {
+    if !text.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'-') {
+        return None;
+    }
+    let value: BigDecimal = text.parse().ok()?;
+    (shortest(&value) == text).then_some(value)
+}
+
+fn uuid(text: &str) -> Option<Uuid> {
+    let value = Uuid::try_parse(text).ok()?;
+    (value.hyphenated().to_string() == text).then_some(value)
+}
+
+/// Without trailing zeros or exponent, as equal numbers have one spelling.
+fn shortest(value: &BigDecimal) -> String {
+    value.normalized().to_plain_string()
+}
+
+/// A key bound to a parameter.
+#[derive(Debug)]
+pub struct Argument {
+    info: PgTypeInfo,
+    value: ArgumentValue,
+}
+
+#[derive(Debug)]
+enum ArgumentValue {
+    Integer(i64),
+    Numeric(BigDecimal),
+    Uuid(Uuid),
+    Raw(Bytes),
+}
+
+impl Type<Postgres> for Argument {
+    fn type_info() -> PgTypeInfo {
+        <str as Type<Postgres>>::type_info()
+    }
+}
+
+impl Encode<'_, Postgres> for Argument {
+    fn encode_by_ref(&self, buf: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        match &self.value {
+            ArgumentValue::Integer(value) => Encode::<Postgres>::encode_by_ref(value, buf),
+            ArgumentValue::Numeric(value) => Encode::<Postgres>::encode_by_ref(value, buf),
+            ArgumentValue::Uuid(value) => Encode::<Postgres>::encode_by_ref(value, buf),
+            ArgumentValue::Raw(bytes) => Encode::<Postgres>::encode(&bytes[..], buf),
+        }
+    }
+
+    fn produces(&self) -> Option<PgTypeInfo> {
+        Some(self.info.clone())
+    }
+}
+
+/// Writes a column's value as the bytes of a key that is still to be brought into its canonical form.
+///
+/// # Errors
+/// Where the value is not of the type that was told.
+pub fn write_key(kind: KeyType, value: PgValueRef<'_>, out: &mut Vec<u8>) -> Result<(), BoxDynError> {
+    use std::io::Write as _;
+    out.clear();
+    match kind {
+        KeyType::Integer => {
+            let bytes = value.as_bytes()?;
+            let wide = match *bytes {
+                [a, b] => i64::from(i16::from_be_bytes([a, b])),
+                [a, b, c, d] => i64::from(i32::from_be_bytes([a, b, c, d])),
+                _ => i64::from_be_bytes(bytes.try_into()?),
+            };
+            write!(out, "{wide}")?;
+        }
+        KeyType::Numeric => write!(out, "{}", shortest(&<BigDecimal as Decode<'_, Postgres>>::decode(value)?))?,
+        KeyType::Uuid => write!(out, "{}", <Uuid as Decode<'_, Postgres>>::decode(value)?.hyphenated())?,
+        KeyType::Text | KeyType::Padded | KeyType::TextCi | KeyType::Bytes => out.extend_from_slice(value.as_bytes()?),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::KeyForm;
+
+    fn bind<T: Type<Postgres> + ?Sized>(key: &str) -> Result<Option<Argument>, String> {
+        Parameter::new(T::type_info()).unwrap().bind(&KeyForm::Text.canonical(key.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn an_integer_beyond_bigint_equals_no_row() {
+        assert!(matches!(bind::<i64>("9223372036854775807"), Ok(Some(_))));
+        assert!(matches!(bind::<i32>("18446744073709551615"), Ok(None)));
+        assert!(matches!(bind::<BigDecimal>("18446744073709551615"), Ok(Some(_))));
+    }
+
+    #[test]
+    fn another_spelling_of_a_value_is_no_key() {
+        for key in ["042", "+1", "abc", "1; DROP TABLE users", "1.0"] {
+            assert!(bind::<i64>(key).is_err(), "{key}");
+        }
+        for key in ["1.50", "1e3", "NaN", ".5", "-"] {
+            assert!(bind::<BigDecimal>(key).is_err(), "{key}");
+        }
+        assert!(matches!(bind::<BigDecimal>("-1.5"), Ok(Some(_))));
+        assert!(bind::<Uuid>("67E55044-10B1-426F-9247-BB680E5FE0C8").is_err());
+        assert!(matches!(bind::<Uuid>("67e55044-10b1-426f-9247-bb680e5fe0c8"), Ok(Some(_))));
+    }
+
+    #[test]
+    fn types_that_are_no_keys_are_refused_by_name() {
+        let error = Parameter::new(<bool as Type<Postgres>>::type_info()).unwrap_err();
+        assert!(error.contains("BOOL"), "{error}");
+    }
+}

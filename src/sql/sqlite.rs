@@ -1,0 +1,231 @@
+//! SQLite: keys as parameters and as column values, by storage class and declared type.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sqlx::encode::IsNull;
+use sqlx::error::BoxDynError;
+use sqlx::sqlite::{SqliteArgumentsBuffer, SqliteColumn, SqliteConnection, SqliteTypeInfo, SqliteValueRef};
+use sqlx::{AssertSqlSafe, Column, ColumnOrigin, Decode, Encode, Row, Sqlite, Type, TypeInfo, ValueRef};
+
+use super::SqlError;
+use crate::key::{Key, KeyForm};
+
+/// A value as SQLite stores it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Stored<'r> {
+    /// NULL
+    Null,
+    /// INTEGER
+    Integer(i64),
+    /// REAL
+    Real(f64),
+    /// TEXT
+    Text(&'r str),
+    /// BLOB
+    Blob(&'r [u8]),
+}
+
+impl<'r> Stored<'r> {
+    /// # Errors
+    /// Where text is not valid UTF-8.
+    pub fn read(value: SqliteValueRef<'r>) -> Result<Self, BoxDynError> {
+        if value.is_null() {
+            return Ok(Self::Null);
+        }
+        let class = value.type_info().name().to_owned();
+        Ok(match class.as_str() {
+            "INTEGER" => Self::Integer(Decode::<Sqlite>::decode(value)?),
+            "REAL" => Self::Real(Decode::<Sqlite>::decode(value)?),
+            "TEXT" => Self::Text(Decode::<Sqlite>::decode(value)?),
+            _ => Self::Blob(Decode::<Sqlite>::decode(value)?),
+        })
+    }
+
+    /// Writes the value as the bytes of a key that is still to be brought into its canonical form; `false` where it is NULL.
+    ///
+    /// # Errors
+    /// Where it is a number with a fraction.
+    pub fn write_key(self, out: &mut Vec<u8>) -> Result<bool, String> {
+        use std::io::Write as _;
+        out.clear();
+        match self {
+            Self::Null => return Ok(false),
+            Self::Integer(value) => write!(out, "{value}").map_err(|error| error.to_string())?,
+            // Whole numbers up to 2⁵³ are stored exactly, and SQLite compares them with integers as equal.
+            Self::Real(value) if value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0 => {
+                write!(out, "{value:.0}").map_err(|error| error.to_string())?;
+            }
+            Self::Real(value) => return Err(format!("the number {value} can't be a key")),
+            Self::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Self::Blob(bytes) => out.extend_from_slice(bytes),
+        }
+        Ok(true)
+    }
+}
+
+/// A key as a parameter.
+///
+/// The other side of a comparison lends a parameter its affinity: an integer matches `'42'` in a TEXT column, and text matches 42
+/// in an INTEGER column. Neither lends it anything where the column has no type; there the key's form decides.
+#[derive(Debug)]
+pub enum Argument {
+    /// Form `integer`, as far as it fits.
+    Integer(i64),
+    /// Text forms, and integers that fit no INTEGER.
+    Text(String),
+    /// Form `bytes`.
+    Blob(Bytes),
+}
+
+impl Argument {
+    /// # Errors
+    /// Where the key is not text though its form says so.
+    pub fn new(form: KeyForm, key: &Key) -> Result<Self, String> {
+        let text = || key.as_str().ok_or_else(|| format!("the key is not UTF-8, as key form \"{form}\" demands"));
+        Ok(match form {
+            KeyForm::Bytes => Self::Blob(Bytes::copy_from_slice(key.as_bytes())),
+            KeyForm::Integer => {
+                let text = text()?;
+                text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Integer)
+            }
+            KeyForm::Text | KeyForm::TextCi | KeyForm::Uuid => Self::Text(text()?.to_owned()),
+        })
+    }
+}
+
+impl Type<Sqlite> for Argument {
+    fn type_info() -> SqliteTypeInfo {
+        <str as Type<Sqlite>>::type_info()
+    }
+}
+
+impl Encode<'_, Sqlite> for Argument {
+    fn encode_by_ref(&self, buf: &mut SqliteArgumentsBuffer) -> Result<IsNull, BoxDynError> {
+        match self {
+            Self::Integer(value) => Encode::<Sqlite>::encode_by_ref(value, buf),
+            Self::Text(text) => Encode::<Sqlite>::encode_by_ref(text, buf),
+            Self::Blob(bytes) => Encode::<Sqlite>::encode(&bytes[..], buf),
+        }
+    }
+}
+
+/// The type that a column was declared with, in capitals and without length: `DECIMAL` of `decimal(10, 2)`. Empty for expressions.
+///
+/// The driver itself knows only some types by name.
+///
+/// # Errors
+/// [`SqlError`] where the schema can't be read.
+pub async fn declared_type(connection: &mut SqliteConnection, column: &SqliteColumn) -> Result<Arc<str>, SqlError> {
+    if let ColumnOrigin::Table(origin) = column.origin() {
+        let row = sqlx::query("SELECT type FROM pragma_table_xinfo($1) WHERE name = $2")
+            .bind(origin.table.to_string())
+            .bind(origin.name.to_string())
+            .fetch_optional(connection)
+            .await?;
+        if let Some(row) = row {
+            let declared: String = row.try_get(0)?;
+            let base = declared.split('(').next().unwrap_or_default().trim().to_ascii_uppercase();
+            return Ok(base.into());
+        }
+    }
+    // The row id has a type and no entry in the schema.
+    let known = column.type_info().name();
+    Ok(if known == "NULL" { "".into() } else { known.into() })
+}
+
+/// What a declared type makes of the values compared with its column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affinity {
+    /// Text that reads as an integer is one.
+    Integer,
+    /// Numbers are text.
+    Text,
+    /// Values stay what they are.
+    Blob,
+    /// REAL and NUMERIC: text that reads as a number is one.
+    Number,
+}
+
+impl Affinity {
+    /// By SQLite's own rules, in their order; `declared` in capitals.
+    #[must_use]
+    pub fn of(declared: &str) -> Self {
+        let names = |parts: &[&str]| parts.iter().any(|part| declared.contains(part));
+        if names(&["INT"]) {
+            Self::Integer
+        } else if names(&["CHAR", "CLOB", "TEXT"]) {
+            Self::Text
+        } else if names(&["BLOB"]) || declared.is_empty() {
+            Self::Blob
+        } else {
+            Self::Number
+        }
+    }
+}
+
+/// The collation by which the column `c0` of the table expression `keys` is compared, where that is not `BINARY`.
+///
+/// Read off the byte code of a comparison, as no other interface tells it of any but a table's own column.
+///
+/// # Errors
+/// [`SqlError`].
+pub async fn first_column_collation(connection: &mut SqliteConnection, with_keys: &str) -> Result<Option<String>, SqlError> {
+    let compared = collations(connection, format!("EXPLAIN {with_keys} SELECT c0 = 'x' FROM keys")).await?;
+    // What the query compares by itself appears in both.
+    let otherwise = collations(connection, format!("EXPLAIN {with_keys} SELECT c0 FROM keys")).await?;
+    let known = |name: &str| otherwise.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
+    Ok(compared.into_iter().find(|(name, count)| *count > known(name)).map(|(name, _)| name))
+}
+
+/// How often each collation other than `BINARY` is named by the comparisons of a statement's byte code.
+async fn collations(connection: &mut SqliteConnection, explain: String) -> Result<Vec<(String, usize)>, SqlError> {
+    let mut found: Vec<(String, usize)> = Vec::new();
+    for row in sqlx::query(AssertSqlSafe(explain)).persistent(false).fetch_all(connection).await? {
+        let opcode: String = row.try_get("opcode")?;
+        let operand: Option<String> = row.try_get_unchecked("p4")?;
+        if !matches!(opcode.as_str(), "Eq" | "Ne") {
+            continue;
+        }
+        // NOCASE-8: the collation, and the encoding it is for.
+        let Some((name, _)) = operand.as_deref().and_then(|p4| p4.rsplit_once('-')) else { continue };
+        if name == "BINARY" || name.is_empty() {
+            continue;
+        }
+        match found.iter_mut().find(|(known, _)| known == name) {
+            Some((_, count)) => *count += 1,
+            None => found.push((name.to_owned(), 1)),
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn argument(form: KeyForm, key: &str) -> Argument {
+        Argument::new(form, &form.canonical(key.as_bytes()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_form_decides_how_a_key_is_bound() {
+        assert!(matches!(argument(KeyForm::Integer, "42"), Argument::Integer(42)));
+        assert!(matches!(argument(KeyForm::Integer, "18446744073709551615"), Argument::Text(_)));
+        assert!(matches!(argument(KeyForm::Text, "42"), Argument::Text(_)));
+        assert!(matches!(argument(KeyForm::Bytes, "42"), Argument::Blob(_)));
+    }
+
+    #[test]
+    fn whole_numbers_are_keys_however_they_are_stored() {
+        let key = |stored: Stored<'_>| {
+            let mut out = Vec::new();
+            stored.write_key(&mut out).map(|some| some.then(|| String::from_utf8(out).unwrap()))
+        };
+        assert_eq!(key(Stored::Real(42.0)), Ok(Some("42".into())));
+        assert_eq!(key(Stored::Integer(-7)), Ok(Some("-7".into())));
+        assert_eq!(key(Stored::Null), Ok(None));
+        assert!(key(Stored::Real(0.5)).is_err());
+        assert!(key(Stored::Real(f64::INFINITY)).is_err());
+    }
+}

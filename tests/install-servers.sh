@@ -1,0 +1,29 @@
+#!/bin/sh
+# Installs the servers that the tests start: with apt-get as root or by sudo, otherwise names the packages and stops.
+set -eu
+
+PATH="$PATH:/usr/sbin:/sbin"
+missing=""
+command -v redis-server >/dev/null || missing="$missing redis-server"
+ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$missing postgresql"
+ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1 || command -v pgbench >/dev/null || missing="$missing postgresql-contrib"
+command -v setpriv >/dev/null || missing="$missing util-linux"
+command -v curl >/dev/null || missing="$missing curl"
+command -v cc >/dev/null || missing="$missing gcc libc6-dev"
+[ -z "$missing" ] && exit 0
+
+if [ "$(id -u)" = 0 ]; then
+    run=""
+elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    run="sudo"
+else
+    run="none"
+fi
+if [ "$run" = none ] || ! command -v apt-get >/dev/null; then
+    echo "The tests need these Debian packages; install them and try again:$missing" >&2
+    exit 1
+fi
+echo "installing:$missing"
+$run env DEBIAN_FRONTEND=noninteractive apt-get update -q
+# shellcheck disable=SC2086 # a list of words
+$run env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing

@@ -1,0 +1,51 @@
+//! PUT and DELETE over HTTP.
+
+use super::users::{absent, config, site};
+use crate::support::app::TestApp;
+use crate::support::database::Site;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_announced_row_is_found_as_soon_as_it_is_committed() {
+    for redis in [None, Some(crate::support::redis::RedisServer::start())] {
+        let site = site(Site::postgres()).await;
+        let section = redis.as_ref().map_or(String::new(), |r| format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"", r.url()));
+        let app = TestApp::enforcing(&config(&site.url(), &section, "")).await;
+        let id = absent(&app);
+        let path = format!("/v1/keys/users/{id}");
+        assert_eq!(app.get(&path).await.told(), "404 filter");
+        assert_eq!(app.send("PUT", &path, &[]).await.status, 204);
+        assert_eq!(app.get(&path).await.told(), "404 backend", "the row is not there yet, and nobody caches that");
+        site.run(&format!("INSERT INTO users VALUES ({id}, 'new')")).await;
+        assert_eq!(app.get(&path).await.told(), "200 backend");
+        assert_eq!(app.metric("bloomguard_announces_total{keyspace=\"users\",outcome=\"accepted\"}").await, 1.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_row_is_gone_from_every_cache() {
+    let redis = crate::support::redis::RedisServer::start();
+    let site = site(Site::postgres()).await;
+    let app = TestApp::enforcing(&config(&site.url(), &format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"", redis.url()), "")).await;
+    assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 backend");
+    site.run("DELETE FROM users WHERE id = 42").await;
+    assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 hot", "nobody has said so yet");
+    assert_eq!(app.send("DELETE", "/v1/keys/users/42", &[]).await.status, 202);
+    assert_eq!(app.get("/v1/keys/users/42").await.told(), "404 backend");
+    assert_eq!(app.metric("bloomguard_filter_false_positives_total{keyspace=\"users\"}").await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acknowledged_announce_survives_a_restart() {
+    let site = site(Site::postgres()).await;
+    let toml = config(&site.url(), "", "");
+    let app = TestApp::enforcing(&toml).await;
+    let (id, dir) = (absent(&app), app.dir.clone());
+    let path = format!("/v1/keys/users/{id}");
+    assert_eq!(app.send("PUT", &path, &[]).await.status, 204);
+    app.stop().await;
+    // The new process scans before the row is committed; only the journal can tell it of the key.
+    let app = TestApp::start_in(dir, &toml).await;
+    app.wait_for("enforcing").await;
+    site.run(&format!("INSERT INTO users VALUES ({id}, 'new')")).await;
+    assert_eq!(app.get(&path).await.told(), "200 backend");
+}

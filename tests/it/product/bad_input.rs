@@ -1,0 +1,102 @@
+//! What a client or an operator gets wrong is told to them, and is never a 404.
+
+use super::users::{config, site};
+use crate::support::app::{Answer, TestApp};
+use crate::support::database::Site;
+use crate::support::eventually;
+
+fn problem(answer: &Answer, status: u16, says: &str) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    assert_eq!(answer.header("content-type"), "application/problem+json");
+    assert!(answer.text().contains(says), "{}", answer.text());
+    assert_eq!(answer.json()["status"], status);
+    assert!(answer.json()["type"].as_str().is_some_and(|t| !t.is_empty()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_key_is_refused_with_the_reason() {
+    let site = site(Site::sqlite()).await;
+    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    problem(&app.get("/v1/keys/orders/1").await, 400, "orders");
+    problem(&app.get("/v2/keys/users/1").await, 400, "");
+    problem(&app.get("/").await, 400, "");
+    problem(&app.get("/v1/keys/users/").await, 400, "empty");
+    problem(&app.get("/v1/keys/users/?x=1").await, 400, "empty");
+    problem(&app.get("/v1/keys/users/abc").await, 400, "integer");
+    problem(&app.get("/v1/keys/users/1;%20DROP%20TABLE%20users").await, 400, "integer");
+    problem(&app.get("/v1/keys/users/../../admin").await, 400, "integer");
+    problem(&app.get("/v1/check/users/abc").await, 400, "integer");
+    problem(&app.send("PUT", "/v1/keys/users/abc", &[]).await, 400, "integer");
+    problem(&app.get(&format!("/v1/keys/users/{}", "1".repeat(1025))).await, 414, "1024");
+    problem(&app.send("POST", "/v1/keys/users/1", &[]).await, 405, "");
+    assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 backend", "the table is still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn injections_and_traversals_are_only_ever_keys() {
+    let site = Site::postgres();
+    site.run(
+        "CREATE TABLE files (path TEXT PRIMARY KEY); INSERT INTO files VALUES ('a'), ('../../admin'), ('1; DROP TABLE files'), ('b/c')",
+    )
+    .await;
+    let toml = format!(
+        "[keyspaces.files]\nfreshness = \"static\"\n[keyspaces.files.backend]\nurl = \"{}\"\nquery = \"SELECT path FROM files WHERE path = $1\"\n[keyspaces.files.source]\nquery = \"SELECT path FROM files\"\n",
+        site.url()
+    );
+    let app = TestApp::enforcing(&toml).await;
+    for (path, key) in
+        [("../../admin", "../../admin"), ("1;%20DROP%20TABLE%20files", "1; DROP TABLE files"), ("b%2Fc", "b/c"), ("b/c", "b/c")]
+    {
+        let answer = app.get(&format!("/v1/keys/files/{path}")).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        assert_eq!(answer.json()["path"], key);
+    }
+    assert_eq!(app.get("/v1/keys/files/1%27%20OR%20%271%27%3D%271").await.status, 404);
+    assert_eq!(app.get("/v1/keys/files/a").await.status, 200, "the table is still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_does_not_fit_is_told_with_its_sql_state() {
+    let site = site(Site::postgres()).await;
+    let toml = config(&site.url(), "", "").replace("SELECT id, name FROM users", "SELECT id, nmae FROM users");
+    let app = TestApp::start(&toml).await;
+    let path = "/admin/keyspaces/users/rebuild";
+    while app.admin("GET", path, "").await.json()["last_error"].is_null() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let error = app.admin("GET", path, "").await.json()["last_error"].as_str().unwrap().to_owned();
+    assert!(error.contains("42703") && error.contains("nmae"), "{error}");
+    let answer = app.get("/v1/keys/users/42").await;
+    problem(&answer, 503, "");
+    assert_eq!(answer.header("retry-after"), "1");
+    assert_eq!(app.status("users").await["state"], "cold");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_table_is_refused_unless_allowed() {
+    let site = Site::postgres();
+    site.run("CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL)").await;
+    let app = TestApp::start(&config(&site.url(), "", "")).await;
+    eventually("the first build has failed", || app.guard("users").last_rebuild().is_some()).await;
+    let status = app.status("users").await;
+    assert_eq!((status["state"].as_str(), status["last_rebuild"]["outcome"].as_str()), (Some("cold"), Some("empty")), "{status}");
+    assert!(status["reason"].as_str().unwrap().contains("no keys"), "{status}");
+    assert_eq!(app.get("/v1/keys/users/1").await.told(), "404 backend");
+    let allowed = config(&site.url(), "", "").replace("[keyspaces.users.source]", "[keyspaces.users.source]\nallow_empty = true");
+    let app = TestApp::enforcing(&allowed).await;
+    assert_eq!(app.get("/v1/keys/users/1").await.told(), "404 filter");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_padded_or_case_insensitive_column_never_rejects_and_says_why() {
+    let site = Site::postgres();
+    site.run("CREATE TABLE codes (code CHAR(8) PRIMARY KEY); INSERT INTO codes VALUES ('a'), ('b')").await;
+    let toml = format!(
+        "[keyspaces.codes]\nkey = \"text\"\nfreshness = \"static\"\n[keyspaces.codes.backend]\nurl = \"{}\"\nquery = \"SELECT code FROM codes WHERE code = $1\"\n[keyspaces.codes.source]\nquery = \"SELECT code FROM codes\"\n",
+        site.url()
+    );
+    let app = TestApp::start(&toml).await;
+    app.wait_for("degraded").await;
+    assert!(app.status("codes").await["reason"].as_str().unwrap().contains("CHAR"), "{}", app.status("codes").await);
+    assert_eq!(app.get("/v1/keys/codes/a").await.status, 200);
+}

@@ -1,0 +1,10 @@
+//! The whole program over HTTP, on real servers.
+
+mod announces;
+mod bad_input;
+mod outages;
+mod outcomes;
+mod pgbench;
+mod process;
+mod rebuild;
+mod users;

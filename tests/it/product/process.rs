@@ -1,0 +1,128 @@
+//! The binary as a user runs it: signals, exit codes, the quickstart.
+
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::users::{config, site};
+use crate::support::app::Http;
+use crate::support::database::Site;
+use crate::support::process::Process;
+
+fn write_config(dir: &Path, toml: &str) -> String {
+    let file = dir.join("bloomguard.toml");
+    std::fs::write(&file, toml).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+async fn enforces(http: &Http, telemetry: &str) {
+    let start = std::time::Instant::now();
+    while http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] != "enforcing" {
+        assert!(start.elapsed().as_secs() < 60);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
+    let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
+    let slow =
+        config(&site.url(), "", "").replace("SELECT id, name FROM users", "SELECT id, name, pg_sleep(0.7)::text AS slept FROM users");
+    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &slow)]);
+    let (data, telemetry) = process.addresses();
+    let http = Http::default();
+    enforces(&http, &telemetry).await;
+    assert_eq!(http.get(&format!("http://{telemetry}/readyz")).await.status, 200);
+    let in_flight = tokio::spawn({
+        let (http, url) = (http.clone(), format!("http://{data}/v1/keys/users/42"));
+        async move { http.get(&url).await }
+    });
+    let inflight = "bloomguard_backend_inflight_requests{keyspace=\"users\"}";
+    while crate::support::metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), inflight) < 1.0 {
+        tokio::task::yield_now().await;
+    }
+    process.signal("TERM");
+    let start = std::time::Instant::now();
+    while http.get(&format!("http://{telemetry}/readyz")).await.status != 503 {
+        assert!(start.elapsed().as_millis() < 600, "probes see the drain while requests are finished");
+    }
+    assert_eq!(http.get(&format!("http://{telemetry}/livez")).await.status, 200);
+    let answer = in_flight.await.unwrap();
+    assert_eq!(answer.told(), "200 backend");
+    assert!(process.ended().success(), "{}", process.log());
+    assert!(process.log().contains("every request was answered"), "{}", process.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acknowledged_announce_survives_sigkill() {
+    let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
+    let file = write_config(dir.path(), &config(&site.url(), "", ""));
+    let http = Http::default();
+    for id in 5_000_000..5_000_003 {
+        let mut process = Process::start(dir.path(), &["--config", &file]);
+        let (data, telemetry) = process.addresses();
+        enforces(&http, &telemetry).await;
+        assert_eq!(http.send("PUT", &format!("http://{data}/v1/keys/users/{id}"), &[], "").await.status, 204);
+        process.signal("KILL");
+        process.ended();
+        let mut process = Process::start(dir.path(), &["--config", &file]);
+        let (data, telemetry) = process.addresses();
+        enforces(&http, &telemetry).await;
+        site.run(&format!("INSERT INTO users VALUES ({id}, 'new')")).await;
+        assert_eq!(http.get(&format!("http://{data}/v1/keys/users/{id}")).await.told(), "200 backend");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_folder_or_a_port_in_use_ends_the_start_with_the_reason() {
+    let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
+    let file = write_config(dir.path(), &config(&site.url(), "", ""));
+    let mut first = Process::start(dir.path(), &["--config", &file]);
+    let (data, _) = first.addresses();
+    let mut second = Process::start(dir.path(), &["--config", &file]);
+    assert_eq!(second.ended().code(), Some(1));
+    assert!(second.log().contains("in use by another bloomguard"), "{}", second.log());
+    let elsewhere = TempDir::new().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_bloomguard"))
+        .args(["--config", &file])
+        .current_dir(elsewhere.path())
+        .env("BLOOMGUARD__SERVER__LISTEN", &data)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(log.contains("server.listen") && log.contains(&data), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_quickstart_makes_its_database_and_its_three_curl_lines_show_the_three_outcomes() {
+    let dir = TempDir::new().unwrap();
+    std::fs::create_dir(dir.path().join("config")).unwrap();
+    std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/config/quickstart.toml"), dir.path().join("config/quickstart.toml")).unwrap();
+    let mut process = Process::start(dir.path(), &[]);
+    process.printed("found again");
+    let lines: Vec<String> = process.printed("found again").into_iter().filter(|l| l.trim_start().starts_with("curl ")).collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    for (line, status, source) in [(&lines[0], "404", "filter"), (&lines[1], "200", "backend"), (&lines[2], "200", "hot")] {
+        let output = Command::new("sh").args(["-c", line]).output().unwrap();
+        let answer = String::from_utf8_lossy(&output.stdout).to_lowercase();
+        assert!(
+            answer.starts_with(&format!("http/1.1 {status}")) && answer.contains(&format!("bloomguard-source: {source}")),
+            "{line}\n{answer}"
+        );
+    }
+    let (_, telemetry) = process.addresses();
+    let http = Http::default();
+    let metrics = http.get(&format!("http://{telemetry}/metrics")).await;
+    for (source, result) in [("filter", "absent"), ("backend", "found"), ("hot", "found")] {
+        let line = format!("bloomguard_lookups_total{{keyspace=\"users\",source=\"{source}\",result=\"{result}\"}}");
+        assert_eq!(crate::support::metric(metrics.text(), &line), 1.0);
+    }
+    process.signal("INT");
+    assert!(process.ended().success(), "{}", process.log());
+    // A second start takes the database as it is.
+    let mut process = Process::start(dir.path(), &[]);
+    process.printed("found again");
+    assert!(!process.log().contains("made the demo database"), "{}", process.log());
+}

@@ -1,0 +1,84 @@
+//! Rebuilds of the running program.
+
+use std::sync::Arc;
+
+use super::users::{USERS, absent, config, site};
+use crate::support::app::TestApp;
+use crate::support::database::Site;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuild_under_load_loses_no_request_and_no_announced_key() {
+    let site = Arc::new(site(Site::postgres()).await);
+    let app = Arc::new(TestApp::enforcing(&config(&site.url(), "", "")).await);
+    let writer = tokio::spawn({
+        let (app, site) = (Arc::clone(&app), Arc::clone(&site));
+        async move {
+            for id in 10_000_000..10_000_100 {
+                let path = format!("/v1/keys/users/{id}");
+                assert_eq!(app.send("PUT", &path, &[]).await.status, 204);
+                site.run(&format!("INSERT INTO users VALUES ({id}, 'new')")).await;
+                assert_eq!(app.get(&path).await.status, 200, "{id}");
+            }
+        }
+    });
+    let readers: Vec<_> = (0..2)
+        .map(|reader| {
+            let app = Arc::clone(&app);
+            tokio::spawn(async move {
+                for i in 0..3000 {
+                    let answer = app.get(&format!("/v1/keys/users/{}", (i * 7 + reader) % USERS + 1)).await;
+                    assert_eq!(answer.status, 200, "{answer:?}");
+                }
+            })
+        })
+        .collect();
+    let mut swaps = 0;
+    while !(writer.is_finished() && readers.iter().all(tokio::task::JoinHandle::is_finished)) {
+        assert_eq!(app.rebuild("users").await, "swapped");
+        swaps += 1;
+    }
+    writer.await.unwrap();
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert!(swaps >= 3, "{swaps} swaps");
+    assert_eq!(app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await, 0.0);
+    for id in 10_000_000..10_000_100 {
+        assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.status, 200, "{id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_admin_api_starts_a_rebuild_and_shows_it() {
+    let site = site(Site::sqlite()).await;
+    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let path = "/admin/keyspaces/users/rebuild";
+    let started = app.admin("POST", path, "{}").await;
+    assert_eq!(started.status, 202, "{started:?}");
+    assert!(started.json()["job"].as_u64().is_some_and(|job| job >= 2), "{started:?}");
+    assert_eq!(app.rebuild("users").await, "swapped");
+    site.run("DELETE FROM users WHERE id > 10").await;
+    assert_eq!(app.rebuild("users").await, "collapsed");
+    assert!(app.admin("GET", path, "").await.json()["last_error"].as_str().unwrap().contains("min_keys_ratio"));
+    loop {
+        let accepted = app.admin("POST", path, r#"{"accept_fewer": true}"#).await.status;
+        if accepted == 202 {
+            break;
+        }
+        assert_eq!(accepted, 409);
+    }
+    let start = std::time::Instant::now();
+    while app.admin("GET", path, "").await.json()["last"]["keys"] != 10 || app.status("users").await["last_rebuild"]["outcome"] != "swapped"
+    {
+        assert!(start.elapsed().as_secs() < 30);
+    }
+    let refused = app.http.send("POST", &format!("http://{}{path}", app.admin), &[], "").await;
+    assert_eq!(refused.status, 415, "a form of a web page can't start it");
+    let foreign = app
+        .http
+        .send("POST", &format!("http://{}{path}", app.admin), &[("content-type", "application/json"), ("host", "evil.example")], "")
+        .await;
+    assert_eq!(foreign.status, 403, "nor a page behind a rebound name");
+    assert_eq!(app.admin("POST", "/admin/keyspaces/orders/rebuild", "{}").await.status, 404);
+    let _ = absent(&app);
+}

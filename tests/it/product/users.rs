@@ -1,0 +1,52 @@
+//! A table of users, on either database, guarded.
+
+use crate::support::app::TestApp;
+use crate::support::database::Site;
+
+/// Users that exist: 1 to so many.
+pub const USERS: u32 = 1000;
+
+/// A database with a table `users` of [`USERS`] rows.
+pub async fn site(site: Site) -> Site {
+    let series = if site.is_postgres() {
+        format!("SELECT i, 'User ' || i FROM generate_series(1, {USERS}) AS i")
+    } else {
+        format!("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {USERS}) SELECT i, 'User ' || i FROM n")
+    };
+    site.run(&format!("CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users {series}")).await;
+    site
+}
+
+/// Guards the table; `redis` is a whole section or nothing, `more` are lines of the keyspace.
+pub fn config(url: &str, redis: &str, more: &str) -> String {
+    format!(
+        r#"
+{redis}
+[keyspaces.users]
+freshness = "announced"
+deadline = "2s"
+commit_window = "5s"
+{more}
+[keyspaces.users.backend]
+url = "{url}"
+query = "SELECT id, name FROM users WHERE id = $1"
+timeout = "1s"
+[keyspaces.users.source]
+query = "SELECT id FROM users"
+"#
+    )
+}
+
+/// An id that does not exist and does not pass the filter in force.
+pub fn absent(app: &TestApp) -> u32 {
+    use bloomguard::words::Verdict;
+    let guard = app.guard("users");
+    (1_000_000..).find(|id: &u32| guard.peek(&guard.key(id.to_string().as_bytes()).unwrap()).verdict == Verdict::Absent).unwrap()
+}
+
+/// An id that does not exist but passes the filter in force.
+pub fn false_positive(app: &TestApp) -> u32 {
+    use bloomguard::words::Verdict;
+    let guard = app.guard("users");
+    (1_000_000..).find(|id: &u32| guard.peek(&guard.key(id.to_string().as_bytes()).unwrap()).verdict == Verdict::Maybe).unwrap()
+}

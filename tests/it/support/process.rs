@@ -1,0 +1,100 @@
+//! The real binary in a process of its own.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A running `bloomguard`; killed when dropped.
+pub struct Process {
+    child: Child,
+    log: Arc<Mutex<Vec<String>>>,
+    out: Arc<Mutex<Vec<String>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    /// Starts in `dir` with these arguments and listeners on free ports.
+    pub fn start(dir: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bloomguard"));
+        command.args(arguments).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        for listener in ["LISTEN", "TELEMETRY_LISTEN", "ADMIN_LISTEN"] {
+            command.env(format!("BLOOMGUARD__SERVER__{listener}"), "127.0.0.1:0");
+        }
+        let mut child = command.spawn().unwrap();
+        let (log, log_reader) = collect(child.stderr.take().unwrap());
+        let (out, out_reader) = collect(child.stdout.take().unwrap());
+        Self { child, log, out, readers: vec![log_reader, out_reader] }
+    }
+
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().join("\n")
+    }
+
+    /// Waits for a line of standard output that contains `text`; returns all lines so far.
+    pub fn printed(&mut self, text: &str) -> Vec<String> {
+        self.wait(&format!("prints {text:?}"), |p| p.out.lock().unwrap().iter().any(|l| l.contains(text)));
+        self.out.lock().unwrap().clone()
+    }
+
+    /// The addresses of the data and the telemetry listener, once it serves.
+    pub fn addresses(&mut self) -> (String, String) {
+        self.wait("serves", |p| p.serving().is_some());
+        self.serving().unwrap()
+    }
+
+    fn serving(&self) -> Option<(String, String)> {
+        let log = self.log.lock().unwrap();
+        let line: serde_json::Value =
+            log.iter().filter_map(|l| serde_json::from_str(l).ok()).find(|l: &serde_json::Value| l["message"] == "serving")?;
+        Some((line["data"].as_str()?.to_owned(), line["telemetry"].as_str()?.to_owned()))
+    }
+
+    fn wait(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !condition(self) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none() || condition(self), "it ended ({ended:?}) before it {what}:\n{}", self.log());
+            assert!(start.elapsed() < Duration::from_secs(120), "waited in vain until it {what}:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for its end; all that it wrote is in the log then.
+    pub fn ended(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                self.readers.drain(..).for_each(|reader| reader.join().unwrap());
+                return status;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "it does not end:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn collect(from: impl std::io::Read + Send + 'static) -> (Arc<Mutex<Vec<String>>>, JoinHandle<()>) {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let into = Arc::clone(&lines);
+    let reader = std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            into.lock().unwrap().push(line);
+        }
+    });
+    (lines, reader)
+}
