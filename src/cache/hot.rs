@@ -185,6 +185,8 @@ impl Hasher for Folded {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use bytes::Bytes;
 
     use super::*;
@@ -244,15 +246,21 @@ mod tests {
     fn value_stored_while_absences_are_dropped_survives() {
         let hot = Arc::new(HotCache::new(1 << 20));
         let (hash, key) = hashed("1");
+        let done = Arc::new(AtomicBool::new(false));
         let dropper = {
-            let hot = Arc::clone(&hot);
-            std::thread::spawn(move || (0..20_000).for_each(|_| hot.drop_absence(hash)))
+            let (hot, done) = (Arc::clone(&hot), Arc::clone(&done));
+            std::thread::spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    hot.drop_absence(hash);
+                }
+            })
         };
-        for round in 0..2_000 {
+        for round in 0..20_000 {
             hot.put_absence(hash, key.clone(), LONG);
             hot.put_value(hash, key.clone(), value("a"), LONG);
             assert_eq!(hot.get(hash, &key), Some(HotEntry::Value(value("a"))), "round {round}");
         }
+        done.store(true, Ordering::Relaxed);
         dropper.join().unwrap();
     }
 

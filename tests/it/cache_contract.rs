@@ -88,9 +88,10 @@ contract! {
     absence_is_stored_only_where_nothing_is
     absence_is_never_stored_over_a_mark
     mark_overwrites_value_and_absence
+    what_a_mark_replaced_does_not_come_back_when_the_mark_expires
     late_fill_does_not_resurrect_what_a_mark_replaced
     value_read_after_a_mark_may_replace_it
-    value_is_not_stored_where_the_seen_entry_is_gone
+    nothing_is_stored_where_the_seen_entry_is_gone
     entries_expire
     shortest_lifetime_is_accepted
     marks_differ_each_time
@@ -203,6 +204,13 @@ async fn mark_overwrites_value_and_absence(cache: &dyn SharedCache) {
     }
 }
 
+async fn what_a_mark_replaced_does_not_come_back_when_the_mark_expires(cache: &dyn SharedCache) {
+    let stamp = seen(cache, &key("1")).await.stamp;
+    cache.put_value(&key("1"), &value("old"), LONG, &stamp).await.unwrap();
+    cache.put_mark(&key("1"), Mark::Dropped, Duration::from_millis(30)).await.unwrap();
+    becomes(cache, &key("1"), Entry::Nothing).await;
+}
+
 async fn late_fill_does_not_resurrect_what_a_mark_replaced(cache: &dyn SharedCache) {
     let (fresh, filled, marked) = (key("1"), key("2"), key("3"));
     let stamp = seen(cache, &filled).await.stamp;
@@ -223,7 +231,7 @@ async fn value_read_after_a_mark_may_replace_it(cache: &dyn SharedCache) {
     assert_eq!(entry(cache, &key("1")).await, Entry::Value(value("new")));
 }
 
-async fn value_is_not_stored_where_the_seen_entry_is_gone(cache: &dyn SharedCache) {
+async fn nothing_is_stored_where_the_seen_entry_is_gone(cache: &dyn SharedCache) {
     let mut life = Duration::from_millis(50);
     let seen = loop {
         cache.put_mark(&key("1"), Mark::Dropped, life).await.unwrap();
@@ -236,6 +244,7 @@ async fn value_is_not_stored_where_the_seen_entry_is_gone(cache: &dyn SharedCach
     };
     becomes(cache, &key("1"), Entry::Nothing).await;
     assert_eq!(cache.put_value(&key("1"), &value("old"), LONG, &seen.stamp).await.unwrap(), Stored::No);
+    assert_eq!(cache.put_absence(&key("1"), LONG, &seen.stamp).await.unwrap(), Stored::No);
     assert_eq!(entry(cache, &key("1")).await, Entry::Nothing);
 }
 

@@ -218,6 +218,22 @@ async fn killed_redis_fails_commands_at_once_and_is_found_again_by_itself() {
 }
 
 #[tokio::test]
+async fn connection_lost_to_a_well_redis_is_made_anew_without_delay() {
+    let linked = Linked::to(RedisServer::start()).await;
+    let cache = linked.cache();
+    let mut raw = linked.server.connection();
+    let mut lost = Duration::ZERO;
+    for _ in 0..5 {
+        let _: i64 = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes").query(&mut raw).unwrap();
+        let start = Instant::now();
+        recovered(&cache).await;
+        lost += start.elapsed();
+    }
+    // A pause of 50 to 75 ms each; waiting for the next look at the connection would be about a second each.
+    assert!(lost < Duration::from_millis(2500), "{lost:?} for five lost connections");
+}
+
+#[tokio::test]
 async fn absence_of_before_a_restart_is_not_believed_after_it() {
     let Linked { mut server, link } = Linked::to(RedisServer::start()).await;
     let cache = RedisCache::new(Arc::clone(&link), "users", 1);
