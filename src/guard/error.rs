@@ -27,7 +27,7 @@ pub enum LookupError {
 /// Why an announce was not acknowledged: don't commit, or try again.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AnnounceError {
-    /// The key's hash could not be written to the journal.
+    /// The key could not be written to the journal.
     #[error("the announce could not be written to the journal: {0}")]
     Journal(#[from] super::JournalError),
     /// The marker could not be set in the shared cache.

@@ -35,6 +35,7 @@ enum Shared {
 struct Held {
     stamp: Stamp,
     value: bool,
+    mark: bool,
 }
 
 impl Guard {
@@ -119,7 +120,7 @@ impl Guard {
                 return Shared::GoOn(None);
             }
         };
-        let held = Held { stamp: seen.stamp, value: matches!(seen.entry, Entry::Value(_)) };
+        let held = Held { stamp: seen.stamp, value: matches!(seen.entry, Entry::Value(_)), mark: matches!(seen.entry, Entry::Mark(_)) };
         let answer = match seen.entry {
             // A bypass reads the entry only to be able to replace it.
             _ if errand.options.bypass => return Shared::GoOn(Some(held)),
@@ -198,7 +199,9 @@ impl Guard {
     async fn fill_shared(&self, errand: &Errand, value: Option<&Value>, held: &Held) {
         let stored = match value {
             Some(value) if value.body.len() as u64 <= self.limits.max_value_bytes => {
-                let ttl = jittered(self.limits.ttl, self.limits.jitter);
+                // In a mark's place a value lives at least as long, else another instance could store an absence where the mark forbade it.
+                let shortest = if held.mark { self.recent.life() } else { Duration::ZERO };
+                let ttl = jittered(self.limits.ttl, self.limits.jitter).max(shortest);
                 self.shared.put_value(&errand.key, value, ttl, &held.stamp).await
             }
             // Only a bypass gets here past a value: the row is gone, though nobody said so.

@@ -1,4 +1,4 @@
-//! Building the next filter: when ([`schedule`]), how ([`build`]), what it must pass ([`checks`]), how far it is ([`progress`]).
+//! Building the next filter: when (`schedule`), how (`build`), what it must pass (`checks`), how far it is (`progress`).
 
 mod build;
 mod checks;

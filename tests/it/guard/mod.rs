@@ -2,5 +2,6 @@
 
 mod commit_window;
 mod lookup;
+mod marks;
 mod rebuild;
 mod state;
