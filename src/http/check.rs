@@ -3,7 +3,7 @@
 use axum::http::HeaderMap;
 
 use super::answer::{self, DataResponse};
-use super::data::KeyRequest;
+use super::key_request::KeyRequest;
 use super::options::unapplied_version;
 
 pub(super) const ALLOW: &str = "GET, HEAD";

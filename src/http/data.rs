@@ -12,13 +12,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use tower::{Layer, Service, service_fn};
 
-use super::answer::{AnswerOptions, DataResponse};
-use super::context::{HttpContext, Keyspace};
+use super::answer::DataResponse;
+use super::context::HttpContext;
+use super::key_request::KeyRequest;
 use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, RequireLayer};
 use super::path::{KeyPath, Resource};
 use super::problem::Problem;
 use super::{BoxError, check, keys};
-use crate::key::Key;
 use crate::metrics::Route;
 
 /// The service of the data listener, with its middleware.
@@ -46,14 +46,6 @@ fn classify(path: &str) -> Route {
     }
 }
 
-/// A request whose keyspace is configured and whose key has its canonical form.
-pub(super) struct KeyRequest<'a> {
-    pub(super) keyspace: &'a Keyspace,
-    pub(super) key: Key,
-    pub(super) honor_no_cache: bool,
-    pub(super) answer: AnswerOptions,
-}
-
 async fn route<B>(context: &HttpContext, request: Request<B>) -> Result<DataResponse, Problem>
 where
     B: Body<Data = Bytes, Error = BoxError>,
@@ -67,7 +59,7 @@ where
     if !allow.split(", ").any(|m| m == head.method.as_str()) {
         return Err(Problem::wrong_method(allow));
     }
-    let request = key_request(context, &path)?;
+    let request = KeyRequest::new(context, &path)?;
     discard(body, context.settings.max_body_bytes).await?;
     match (path.resource, head.method) {
         (Resource::Check, _) => Ok(check::get(request, &head.headers)),
@@ -75,16 +67,6 @@ where
         (Resource::Keys, Method::DELETE) => keys::delete(request).await,
         (Resource::Keys, _) => Ok(keys::get(request, &head.headers).await),
     }
-}
-
-fn key_request<'a>(context: &'a HttpContext, path: &KeyPath<'_>) -> Result<KeyRequest<'a>, Problem> {
-    let Some(keyspace) = context.keyspaces.get(path.keyspace) else {
-        return Err(Problem::unknown_keyspace(StatusCode::BAD_REQUEST, path.keyspace));
-    };
-    let raw = path.decode(context.settings.max_key_bytes).map_err(|e| Problem::from(&e))?;
-    let key = keyspace.guard.key(&raw).map_err(|e| Problem::from(&e))?;
-    let answer = AnswerOptions { bypass: false, cache_status: context.settings.cache_status };
-    Ok(KeyRequest { keyspace, key, honor_no_cache: context.settings.honor_no_cache, answer })
 }
 
 /// Reads a body to its end, as an unread one costs the client its connection. No data route has a use for one.

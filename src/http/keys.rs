@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, StatusCode};
 
 use super::answer::{self, AnswerOptions, DataResponse};
-use super::data::KeyRequest;
+use super::key_request::KeyRequest;
 use super::options::lookup_options;
 use super::problem::Problem;
 

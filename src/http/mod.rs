@@ -9,6 +9,7 @@ mod context;
 mod data;
 mod failure;
 mod health;
+mod key_request;
 mod keys;
 mod listener;
 mod middleware;

@@ -1,6 +1,6 @@
 //! What a candidate must pass before it is put in force.
 
-use super::build::BuildError;
+use super::error::BuildError;
 use crate::guard::{Build, Guard};
 use crate::key::{Key, KeyForm};
 

@@ -2,14 +2,17 @@
 
 mod build;
 mod checks;
+mod error;
 mod memory;
 mod progress;
 mod report;
+mod request;
 mod runner;
 mod schedule;
 
-pub use self::build::BuildError;
+pub use self::error::BuildError;
 pub use self::memory::{MemoryBudget, NoMemory, memory_limit};
 pub use self::progress::{Progress, Running};
-pub use self::runner::{AlreadyRunning, RebuildHandle, RebuildRequest, Runner};
+pub use self::request::{AlreadyRunning, RebuildRequest};
+pub use self::runner::{RebuildHandle, Runner};
 pub use self::schedule::Schedule;

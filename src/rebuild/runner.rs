@@ -8,10 +8,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::build::{BuildError, Built, Tools};
+use super::build::{Built, Tools};
+use super::error::BuildError;
 use super::memory::MemoryBudget;
 use super::progress::{Progress, Tracker};
 use super::report;
+use super::request::{AlreadyRunning, RebuildRequest};
 use super::schedule::Schedule;
 use crate::config::KeyspaceConfig;
 use crate::guard::{Guard, LastRebuild};
@@ -25,19 +27,6 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const BREATH: Duration = Duration::from_secs(10);
 /// Longest sleep before the wall clock is looked at again: it may have been set.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-
-/// What an operator asks of a rebuild.
-#[derive(Debug, Clone, Copy, Default, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RebuildRequest {
-    /// Overrides the collapse check (`min_keys_ratio`) once.
-    pub accept_fewer: bool,
-}
-
-/// A rebuild of this keyspace runs already.
-#[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("rebuild {0} of this keyspace is running already")]
-pub struct AlreadyRunning(pub u64);
 
 /// Asks for rebuilds of one keyspace and tells how they go.
 #[derive(Debug, Clone)]

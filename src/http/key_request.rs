@@ -1,0 +1,30 @@
+//! From a path to a keyspace and a key.
+
+use axum::http::StatusCode;
+
+use super::answer::AnswerOptions;
+use super::context::{HttpContext, Keyspace};
+use super::path::KeyPath;
+use super::problem::Problem;
+use crate::key::Key;
+
+/// A request whose keyspace is configured and whose key has its canonical form.
+pub(super) struct KeyRequest<'a> {
+    pub(super) keyspace: &'a Keyspace,
+    pub(super) key: Key,
+    pub(super) honor_no_cache: bool,
+    pub(super) answer: AnswerOptions,
+}
+
+impl<'a> KeyRequest<'a> {
+    /// Finds the keyspace and brings the key into its form.
+    pub(super) fn new(context: &'a HttpContext, path: &KeyPath<'_>) -> Result<Self, Problem> {
+        let Some(keyspace) = context.keyspaces.get(path.keyspace) else {
+            return Err(Problem::unknown_keyspace(StatusCode::BAD_REQUEST, path.keyspace));
+        };
+        let raw = path.decode(context.settings.max_key_bytes).map_err(|e| Problem::from(&e))?;
+        let key = keyspace.guard.key(&raw).map_err(|e| Problem::from(&e))?;
+        let answer = AnswerOptions { bypass: false, cache_status: context.settings.cache_status };
+        Ok(Self { keyspace, key, honor_no_cache: context.settings.honor_no_cache, answer })
+    }
+}

@@ -1,0 +1,105 @@
+//! Why a build failed.
+
+use super::memory::NoMemory;
+use crate::filter::AllocError;
+use crate::key::Key;
+use crate::source::SourceError;
+use crate::words::RebuildOutcome;
+
+/// Why a build did not end with a swap.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The source could not be read to its end.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The key form is neither configured nor told by the source.
+    #[error("the source's column type does not tell the form of the keys: set `key` in the keyspace's configuration")]
+    UnknownForm,
+    /// No filter of that size.
+    #[error(transparent)]
+    Filter(#[from] AllocError),
+    /// Filter, candidate and caches would not fit.
+    #[error(transparent)]
+    Memory(#[from] NoMemory),
+    /// No keys at all.
+    #[error("the source has no keys; if that is right, set source.allow_empty = true")]
+    Empty,
+    /// Far fewer keys than before.
+    #[error(
+        "the source has {keys} keys, fewer than min_keys_ratio = {ratio} of the {reference} {of}; if that is right, rebuild once with {{\"accept_fewer\": true}}"
+    )]
+    Collapsed {
+        /// Keys read.
+        keys: u64,
+        /// Keys to compare with.
+        reference: u64,
+        /// Where the reference is from.
+        of: &'static str,
+        /// The setting.
+        ratio: f64,
+    },
+    /// The filter is fuller than it was made for.
+    #[error("the candidate holds about {items} keys but was sized for {capacity}: the key set grew during the scan")]
+    Overfull {
+        /// Keys in it.
+        items: u64,
+        /// Keys it was made for.
+        capacity: u64,
+    },
+    /// Rows that exist are not in the candidate.
+    #[error(
+        "{count} keys that the backend holds are not among the source's, first {first:?}: does source.query list every key that backend.query finds?"
+    )]
+    MissingKeys {
+        /// How many.
+        count: usize,
+        /// One of them.
+        first: Key,
+    },
+    /// Source and backend disagree on keys.
+    #[error("{0}")]
+    Mismatch(String),
+    /// The backend did not answer a check.
+    #[error("the backend did not answer a check of the candidate: {0}")]
+    Backend(#[from] crate::backend::BackendError),
+    /// The task that filled the filter died.
+    #[error("the build was cancelled")]
+    Cancelled,
+}
+
+impl BuildError {
+    /// The word that metrics use.
+    #[must_use]
+    pub const fn outcome(&self) -> RebuildOutcome {
+        match self {
+            Self::Source(_) | Self::UnknownForm => RebuildOutcome::SourceFailed,
+            Self::Filter(_) | Self::Memory(_) => RebuildOutcome::NoMemory,
+            Self::Empty => RebuildOutcome::Empty,
+            Self::Collapsed { .. } => RebuildOutcome::Collapsed,
+            Self::Overfull { .. } => RebuildOutcome::Overfull,
+            Self::MissingKeys { .. } => RebuildOutcome::MissingKeys,
+            Self::Mismatch(_) => RebuildOutcome::Mismatch,
+            Self::Backend(_) => RebuildOutcome::BackendFailed,
+            Self::Cancelled => RebuildOutcome::Cancelled,
+        }
+    }
+
+    /// What the telemetry listener may show: no text of a database.
+    #[must_use]
+    pub const fn public_reason(&self) -> &'static str {
+        match self {
+            Self::Source(SourceError::Unavailable(_)) => "the key source can't be reached",
+            Self::Source(SourceError::Invalid(_)) => "the key source's answer can't be used; the log and the admin API tell why",
+            Self::Source(SourceError::Key { .. }) => "a key of the source has no canonical form; the log and the admin API tell which",
+            Self::Source(SourceError::Cancelled) | Self::Cancelled => "the build was cancelled",
+            Self::UnknownForm => "the key form is not known: set `key`",
+            Self::Filter(_) | Self::Memory(_) => "the filter does not fit the memory limit",
+            Self::Empty => "the source has no keys",
+            Self::Collapsed { .. } => "the source has far fewer keys than expected",
+            Self::Overfull { .. } => "the key set grew during the scan",
+            Self::MissingKeys { .. } => "the source lacks keys that the backend holds",
+            Self::Mismatch(_) => "source and backend disagree on keys",
+            Self::Backend(_) => "the backend did not answer a check",
+        }
+    }
+}
