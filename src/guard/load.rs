@@ -167,12 +167,16 @@ impl Guard {
             self.proven.found(errand.hash, &errand.key, now);
         }
         match (probe.generation, probe.verdict, found) {
-            (0, ..) | (_, Verdict::Maybe, true) | (_, Verdict::Absent, false) => {}
+            (0, ..) | (_, Verdict::Absent, false) => {}
+            (_, Verdict::Maybe, true) => self.storm.found(now),
             (_, Verdict::Maybe, false) => {
                 // A key that was deleted, or whose row is still to come, is in the filter by right.
                 if !self.recent.contains(errand.hash, now) && !self.deleted.contains(errand.hash) {
                     self.metrics.false_positive();
                     self.observed.false_positive();
+                    if let Some(believed) = self.storm.absent(errand.hash, &errand.key, now) {
+                        self.storm_began(believed);
+                    }
                 }
             }
             (_, Verdict::Absent, true) => self.false_negative(errand, now),
@@ -194,6 +198,22 @@ impl Guard {
             self.hot.drop_all_absences();
             self.rebuild_wanted.notify_one();
         }
+    }
+
+    /// Takes back the absences that were cached before the storm was seen: they may be of rows that exist.
+    fn storm_began(&self, believed: Vec<(KeyHash, Key)>) {
+        tracing::error!(keyspace = %self.name, "most keys that pass the filter are absent at the backend: no absence is cached while it looks empty, lagging or broken");
+        self.metrics.absence_storm();
+        self.hot.drop_all_absences();
+        let (shared, life) = (Arc::clone(&self.shared), self.recent.life());
+        // Beside the lookup, which is not to wait for it; at most one of it a storm.
+        tokio::spawn(async move {
+            for (_, key) in believed {
+                if let Err(error) = shared.put_mark(&key, Mark::Dropped, life).await {
+                    tracing::warn!(%error, "an absence from the beginning of an absence storm may still be cached");
+                }
+            }
+        });
     }
 
     async fn fill_shared(&self, errand: &Errand, value: Option<&Value>, held: &Held) {
@@ -250,11 +270,15 @@ impl Guard {
             && !self.recent.contains(errand.hash, now)
     }
 
-    /// An absence is stored only where a filter that could reject said maybe, then and now, and the key is not within its commit window.
+    /// An absence is stored only where a filter that could reject said maybe, then and now, the key is not within its commit window, and the
+    /// backend does not look broken.
     fn may_store_absence(&self, errand: &Errand) -> bool {
         let now = Moment::now();
         let maybe = |glance: &Glance| glance.trusted && glance.probe.verdict == Verdict::Maybe;
-        maybe(&errand.glance) && maybe(&self.glance(errand.hash, now)) && !self.recent.contains(errand.hash, now)
+        maybe(&errand.glance)
+            && maybe(&self.glance(errand.hash, now))
+            && !self.recent.contains(errand.hash, now)
+            && !self.storm.is_raging(now)
     }
 }
 

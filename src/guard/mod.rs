@@ -15,6 +15,7 @@ mod report;
 mod single_flight;
 mod standing;
 mod status;
+mod storm;
 mod trouble;
 
 use std::sync::{Arc, OnceLock};
@@ -87,6 +88,7 @@ pub struct Guard {
     proven: proven::Proven,
     deleted: deleted::Deleted,
     observed: observed::Observed,
+    storm: storm::Storm,
     trouble: trouble::Trouble,
     last_rebuild: Mutex<Option<LastRebuild>>,
     swapped_at: Mutex<Option<Moment>>,
@@ -141,6 +143,7 @@ impl Guard {
             proven: proven::Proven::new(PROVEN_LIMIT),
             deleted: deleted::Deleted::default(),
             observed: observed::Observed::default(),
+            storm: storm::Storm::default(),
             trouble: trouble::Trouble::default(),
             last_rebuild: Mutex::default(),
             swapped_at: Mutex::default(),

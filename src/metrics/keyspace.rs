@@ -24,6 +24,7 @@ pub struct KeyspaceMetrics {
     coalesced: Counter,
     bypasses: Counter,
     shed: Vec<Counter>,
+    absence_storms: Counter,
     announces: Vec<Counter>,
     deletes: Counter,
     rebuilds: Vec<Counter>,
@@ -141,6 +142,11 @@ impl KeyspaceMetrics {
             coalesced: counter("coalesced_lookups_total", "Lookups that joined another's load of the same key", &[]),
             bypasses: counter("bypasses_total", "Lookups that asked to skip filter and caches", &[]),
             shed: ShedReason::ALL.iter().map(|r| counter("shed_total", "Lookups shed, by reason", &[("reason", r.as_str())])).collect(),
+            absence_storms: counter(
+                "backend_absence_storms_total",
+                "Times that most keys which pass the filter became absent at the backend",
+                &[],
+            ),
             announces: AnnounceOutcome::ALL
                 .iter()
                 .map(|o| counter("announces_total", "Announces by outcome", &[("outcome", o.as_str())]))
@@ -240,6 +246,11 @@ impl KeyspaceMetrics {
     /// A lookup was shed.
     pub fn shed(&self, reason: ShedReason) {
         self.shed[reason as usize].increment(1);
+    }
+
+    /// Most keys that pass the filter became absent at the backend.
+    pub fn absence_storm(&self) {
+        self.absence_storms.increment(1);
     }
 
     /// An announce ended.
