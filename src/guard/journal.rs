@@ -46,7 +46,7 @@ pub enum JournalError {
 }
 
 struct Append {
-    record: Vec<u8>,
+    records: Vec<u8>,
     done: oneshot::Sender<Result<(), JournalError>>,
 }
 
@@ -66,13 +66,13 @@ impl Journal {
         Ok((Self { appends }, replayed))
     }
 
-    /// Returns once the key is on disk.
+    /// Returns once the keys are on disk.
     ///
     /// # Errors
-    /// [`JournalError`]: it may or may not be there.
-    pub async fn append(&self, key: &Key) -> Result<(), JournalError> {
+    /// [`JournalError`]: they may or may not be there.
+    pub async fn append(&self, keys: &[Key]) -> Result<(), JournalError> {
         let (done, written) = oneshot::channel();
-        let append = Append { record: encode(key), done };
+        let append = Append { records: keys.iter().flat_map(encode).collect(), done };
         self.appends.try_send(append).map_err(|e| match e {
             TrySendError::Full(_) => JournalError::Full,
             TrySendError::Disconnected(_) => JournalError::Io("the journal's writer has stopped".into()),
@@ -170,7 +170,7 @@ impl Writer {
         if self.since.elapsed() >= self.life {
             self.rotate()?;
         }
-        let bytes: Vec<u8> = batch.iter().flat_map(|a| a.record.iter().copied()).collect();
+        let bytes: Vec<u8> = batch.iter().flat_map(|a| a.records.iter().copied()).collect();
         // After a failed write the file is cut back, so that no torn record stands before later ones.
         self.file.set_len(self.length)?;
         io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.length))?;
@@ -211,8 +211,8 @@ mod tests {
         let life = Duration::from_secs(60);
         let (journal, replayed) = open(dir.path(), life);
         assert!(replayed.is_empty());
-        journal.append(&key("a")).await.unwrap();
-        journal.append(&key("b")).await.unwrap();
+        journal.append(&[key("a")]).await.unwrap();
+        journal.append(&[key("b")]).await.unwrap();
         drop(journal);
         assert_eq!(open(dir.path(), life).1, [key("a"), key("b")]);
         assert_eq!(open(dir.path(), life).1, [key("a"), key("b")]);
@@ -223,7 +223,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (journal, _) = open(dir.path(), Duration::ZERO);
         for text in ["a", "b", "c"] {
-            journal.append(&key(text)).await.unwrap();
+            journal.append(&[key(text)]).await.unwrap();
         }
         drop(journal);
         assert_eq!(open(dir.path(), Duration::ZERO).1, [key("b"), key("c")]);
@@ -235,7 +235,7 @@ mod tests {
         let life = Duration::from_secs(60);
         let (journal, _) = open(dir.path(), life);
         for text in ["first", "second"] {
-            journal.append(&key(text)).await.unwrap();
+            journal.append(&[key(text)]).await.unwrap();
         }
         drop(journal);
         let file = dir.path().join("users.journal");

@@ -10,7 +10,7 @@ use super::outcome::{Answer, LookupOptions, Probe};
 use super::single_flight::{Flight, Loaded, Part};
 use super::{Glance, Guard};
 use crate::backend::Value;
-use crate::cache::{Entry, HotEntry, Mark, Stamp, Stored, jittered};
+use crate::cache::{CacheError, Entry, HotEntry, Mark, Seen, Stamp, Stored, jittered};
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
 use crate::words::{BackendOutcome, CacheResult, CacheTier, Source, State, Verdict};
@@ -25,14 +25,14 @@ pub(super) struct Errand {
 }
 
 /// What the shared cache told.
-enum Shared {
+pub(super) enum Shared {
     Answer(Answer),
     /// Go on to the backend; what a fill needs to know of the entry, `None` where the cache did not answer.
     GoOn(Option<Held>),
 }
 
 /// The entry that a fill may replace.
-struct Held {
+pub(super) struct Held {
     stamp: Stamp,
     value: bool,
     mark: bool,
@@ -47,7 +47,7 @@ impl Guard {
                 match self.flights.join(&errand.key, errand.options.bypass, errand.options.unapplied_version) {
                     Part::Lead(flight, ticket) => {
                         // A task of its own: whoever hangs up stops nobody. It ends by the keyspace's deadline, and so is bounded.
-                        tokio::spawn(Arc::clone(self).fly(flight, errand.clone()));
+                        tokio::spawn(Arc::clone(self).fly(flight, errand.clone(), false));
                         return ticket.result().await.unwrap_or(Err(LookupError::Cancelled));
                     }
                     Part::Join(ticket) => {
@@ -65,10 +65,9 @@ impl Guard {
         tokio::time::timeout(budget, answered).await.unwrap_or(Err(LookupError::Deadline(budget)))
     }
 
-    /// Leads a load, round by round, until everybody who waits has been served.
-    async fn fly(self: Arc<Self>, flight: Flight, errand: Errand) {
+    /// Leads a load, round by round, until everybody who waits has been served. `again`: a round has been before.
+    pub(super) async fn fly(self: Arc<Self>, flight: Flight, errand: Errand, mut again: bool) {
         let mut round = Some(flight);
-        let mut again = false;
         while let Some(flight) = round {
             flight.begin_read();
             let remembered = if again { self.ask_hot(&errand) } else { None };
@@ -112,7 +111,11 @@ impl Guard {
 
     /// Step 6: Redis, or the cache in this process that stands in for it.
     async fn ask_shared(&self, errand: &Errand) -> Shared {
-        let seen = match self.shared.get(&errand.key).await {
+        self.judge_shared(errand, self.shared.get(&errand.key).await)
+    }
+
+    pub(super) fn judge_shared(&self, errand: &Errand, seen: Result<Seen, CacheError>) -> Shared {
+        let seen = match seen {
             Ok(seen) => seen,
             Err(error) => {
                 tracing::debug!(%error, "the shared cache did not answer");
@@ -160,7 +163,7 @@ impl Guard {
     }
 
     /// What the backend's answer says of the filter.
-    fn learn(&self, errand: &Errand, found: bool) {
+    pub(super) fn learn(&self, errand: &Errand, found: bool) {
         let now = Moment::now();
         let probe = errand.glance.probe;
         if found {
@@ -216,7 +219,7 @@ impl Guard {
         });
     }
 
-    async fn fill_shared(&self, errand: &Errand, value: Option<&Value>, held: &Held) {
+    pub(super) async fn fill_shared(&self, errand: &Errand, value: Option<&Value>, held: &Held) {
         let stored = match value {
             Some(value) if value.body.len() as u64 <= self.limits.max_value_bytes => {
                 // In a mark's place a value lives at least as long, else another instance could store an absence where the mark forbade it.
@@ -240,7 +243,7 @@ impl Guard {
     /// Runs under the flight's lock, so that no announce or drop can come between the check of the flight and the store.
     /// For an absence: store, then look at the memory again, in one stretch that nothing can cut; an announce remembers first and drops second,
     /// so one of the two sees the other.
-    fn fill_hot(&self, errand: &Errand, loaded: &Loaded) {
+    pub(super) fn fill_hot(&self, errand: &Errand, loaded: &Loaded) {
         if errand.options.bypass && loaded.is_ok() {
             self.hot.drop_entry(errand.hash);
         }

@@ -1,6 +1,7 @@
 //! The guard of one keyspace: [`Guard::lookup`], announces, drops, and what builds need of it.
 
 mod announce;
+mod batch;
 mod build;
 mod deleted;
 mod error;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+pub use self::batch::Checked;
 pub use self::build::Build;
 pub use self::error::{AnnounceError, DropError, LookupError};
 pub use self::journal::{Journal, JournalError, Replayed};
@@ -82,6 +84,8 @@ pub struct Guard {
     shared: Arc<dyn SharedCache>,
     backend: Arc<dyn Backend>,
     gate: gate::Gate,
+    /// Backend calls that one batch may have under way.
+    batch_share: usize,
     flights: Arc<single_flight::Flights>,
     recent: recent::Recent,
     journal: Journal,
@@ -137,6 +141,7 @@ impl Guard {
             shared: parts.shared,
             backend: parts.backend,
             gate: gate::Gate::new(config.backend.max_concurrency, config.backend.max_queue),
+            batch_share: (config.backend.max_concurrency / 4).max(1),
             flights: single_flight::Flights::new(),
             recent: recent::Recent::new(life, RECENT),
             journal: parts.journal,
@@ -167,22 +172,29 @@ impl Guard {
     /// wait, not a load that others share.
     pub async fn lookup(self: &Arc<Self>, key: Key, options: LookupOptions) -> Lookup {
         let started = Instant::now();
-        let hash = self.secret.hash(&key);
-        let errand = Errand { glance: self.probe(hash), key, hash, options };
+        let errand = self.errand(key, options);
         let probe = errand.glance.probe;
-        if options.bypass {
-            self.metrics.bypass();
-        }
-        let answer = if errand.rejected() {
-            Ok(Answer { value: None, source: Source::Filter })
-        } else if let Some(answer) = self.ask_hot(&errand) {
-            Ok(answer)
-        } else {
-            self.load_together(errand).await
+        let answer = match self.answer_at_once(&errand) {
+            Some(answer) => Ok(answer),
+            None => self.load_together(errand).await,
         };
         let lookup = Lookup { probe, answer };
         self.metrics.lookup(lookup.source(), lookup.result(), started.elapsed());
         lookup
+    }
+
+    /// Steps 2 and 3: hashes once and asks the filter.
+    fn errand(&self, key: Key, options: LookupOptions) -> Errand {
+        if options.bypass {
+            self.metrics.bypass();
+        }
+        let hash = self.secret.hash(&key);
+        Errand { glance: self.probe(hash), key, hash, options }
+    }
+
+    /// What needs no waiting: the filter's absence, or the hot tier's answer.
+    fn answer_at_once(&self, errand: &Errand) -> Option<Answer> {
+        if errand.rejected() { Some(Answer { value: None, source: Source::Filter }) } else { self.ask_hot(errand) }
     }
 
     /// Asks the filter only.
@@ -224,6 +236,12 @@ impl Guard {
     #[must_use]
     pub fn state(&self) -> State {
         self.standing.explain(Moment::now()).0
+    }
+
+    /// Number of the filter in force; 0 while there is none.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.active.current().map_or(0, |generation| generation.number)
     }
 
     /// Name of the keyspace.

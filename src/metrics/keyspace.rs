@@ -27,6 +27,7 @@ pub struct KeyspaceMetrics {
     absence_storms: Counter,
     announces: Vec<Counter>,
     deletes: Counter,
+    invalidated: Counter,
     rebuilds: Vec<Counter>,
     rebuild_duration: Histogram,
     rebuild_keys: Gauge,
@@ -151,6 +152,7 @@ impl KeyspaceMetrics {
                 .iter()
                 .map(|o| counter("announces_total", "Announces by outcome", &[("outcome", o.as_str())]))
                 .collect(),
+            invalidated: counter("invalidated_keys_total", "Keys whose cached answers were dropped because their rows changed", &[]),
             deletes: counter("deletes_total", "Deletes acknowledged", &[]),
             rebuilds: RebuildOutcome::ALL
                 .iter()
@@ -253,9 +255,14 @@ impl KeyspaceMetrics {
         self.absence_storms.increment(1);
     }
 
-    /// An announce ended.
-    pub fn announce(&self, outcome: AnnounceOutcome) {
-        self.announces[outcome as usize].increment(1);
+    /// So many announces ended, together.
+    pub fn announces(&self, outcome: AnnounceOutcome, keys: u64) {
+        self.announces[outcome as usize].increment(keys);
+    }
+
+    /// So many keys were invalidated.
+    pub fn invalidated(&self, keys: u64) {
+        self.invalidated.increment(keys);
     }
 
     /// A delete was acknowledged.

@@ -36,7 +36,7 @@ async fn no_present_or_announced_key_is_missed_while_filters_are_swapped() {
                     assert!(ks.get(&present).await.starts_with("200"), "{present}");
                     if i % 10 == reader {
                         let new = format!("new:{reader}:{i}");
-                        ks.guard.announce(key(&new)).await.unwrap();
+                        ks.guard.announce(&[key(&new)]).await.unwrap();
                         ks.backend.commit(&new);
                         assert!(ks.get(&new).await.starts_with("200"), "{new}");
                     }
