@@ -13,6 +13,8 @@ use crate::words::AnnounceOutcome;
 
 /// Marks that are set at a time after a reconnect.
 const REMARK_CONCURRENCY: usize = 64;
+/// Pause before marks that could not be set are tried again.
+const REMARK_PAUSE: Duration = Duration::from_millis(200);
 
 impl Guard {
     /// Takes note of keys before their rows are committed, of all or of none; returns once they can't be lost. Lasts no longer than the
@@ -37,8 +39,9 @@ impl Guard {
         // Remembered first, before the filter pair is loaded: a build that begins now finds the keys here or gets their bits below.
         self.recent.remember_all(&hashes, keys, Moment::now()).map_err(|full| AnnounceError::Full(full.0))?;
         for (hash, key) in hashes.iter().zip(keys) {
-            self.hot.drop_absence(*hash);
+            // Detached first: a flight that is still attached would store an absence behind the drop.
             self.flights.detach(key);
+            self.hot.drop_absence(*hash);
             self.active.insert(hash.get());
         }
         let (journalled, marked) =
@@ -56,7 +59,9 @@ impl Guard {
         self.drop_cached(std::slice::from_ref(key)).await?;
         let hash = self.secret.hash(key);
         self.proven.gone(hash);
-        self.deleted.insert(hash);
+        if self.active.probe(hash.get()).is_some_and(|(maybe, _)| maybe) {
+            self.deleted.insert(hash);
+        }
         self.metrics.delete();
         let many = |items: u64| self.deleted.count() as f64 > self.max_deleted_ratio * items as f64;
         if self.active.current().is_some_and(|generation| many(generation.filter.items())) {
@@ -79,8 +84,9 @@ impl Guard {
         // The tombstones first: a fill that comes after the local drop must find them.
         let marked = tokio::time::timeout(self.deadline, self.shared.put_marks(keys, Mark::Dropped, self.recent.life())).await;
         for key in keys {
-            self.hot.drop_entry(self.secret.hash(key));
+            // Detached first: a flight that is still attached would store the old value behind the drop.
             self.flights.detach(key);
+            self.hot.drop_entry(self.secret.hash(key));
         }
         Ok(marked.unwrap_or(Err(CacheError::Timeout(self.deadline)))?)
     }
@@ -106,21 +112,34 @@ impl Guard {
     /// them. Runs until dropped.
     pub async fn keep_marks(self: Arc<Self>) {
         let mut epochs = self.shared.epochs();
-        while epochs.changed().await.is_ok() {
-            let recent = self.recent.snapshot(Moment::now());
-            let count = recent.len();
-            let failed = stream::iter(recent)
-                .map(|(_, key, rest)| {
-                    let shared = &self.shared;
-                    async move { shared.put_mark(&key, Mark::Announced, rest).await.is_ok() }
-                })
-                .buffer_unordered(REMARK_CONCURRENCY)
-                .filter(|ok| std::future::ready(!ok))
-                .count()
-                .await;
-            if count > 0 {
-                tracing::info!(keyspace = %self.name, count, failed, "set the marks of recent announces again");
+        // Once at the start too, for what the journal held: the connection may be older than this task.
+        loop {
+            epochs.mark_unchanged();
+            while !self.set_marks_again().await {
+                tokio::time::sleep(REMARK_PAUSE).await;
+            }
+            if epochs.changed().await.is_err() {
+                return;
             }
         }
+    }
+
+    /// Whether every mark is set.
+    async fn set_marks_again(&self) -> bool {
+        let recent = self.recent.snapshot(Moment::now());
+        let count = recent.len();
+        let failed = stream::iter(recent)
+            .map(|(_, key, rest)| {
+                let shared = &self.shared;
+                async move { shared.put_mark(&key, Mark::Announced, rest).await.is_ok() }
+            })
+            .buffer_unordered(REMARK_CONCURRENCY)
+            .filter(|ok| std::future::ready(!ok))
+            .count()
+            .await;
+        if count > 0 {
+            tracing::info!(keyspace = %self.name, count, failed, "set the marks of recent announces again");
+        }
+        failed == 0
     }
 }

@@ -71,7 +71,7 @@ impl Guard {
 
         let (mut led, mut waiting) = (Vec::new(), Vec::new());
         for (index, errand) in errands.iter().enumerate().filter(|(index, _)| answers[*index].is_none()) {
-            match self.flights.join(&errand.key, options.bypass, options.unapplied_version) {
+            match self.flights.join(&errand.key, errand.kind()) {
                 Part::Lead(flight, ticket) => {
                     led.push((flight, errand.clone()));
                     waiting.push((index, ticket));
@@ -139,7 +139,7 @@ impl Guard {
                 Ok(value) => {
                     self.learn(&pending.errand, value.is_some());
                     if let Some(held) = &pending.held {
-                        let _ = timeout_at(deadline, self.fill_shared(&pending.errand, value.as_ref(), held)).await;
+                        self.fill_shared_by(deadline, &pending.errand, value.as_ref(), held).await;
                     }
                     Ok(Answer { value, source: Source::Backend })
                 }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::error::LookupError;
 use super::outcome::{Answer, LookupOptions, Probe};
-use super::single_flight::{Flight, Loaded, Part};
+use super::single_flight::{Flight, Kind, Loaded, Part};
 use super::{Glance, Guard};
 use crate::backend::Value;
 use crate::cache::{CacheError, Entry, HotEntry, Mark, Seen, Stamp, Stored, jittered};
@@ -44,7 +44,7 @@ impl Guard {
         let budget = errand.options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
         let answered = async {
             loop {
-                match self.flights.join(&errand.key, errand.options.bypass, errand.options.unapplied_version) {
+                match self.flights.join(&errand.key, errand.kind()) {
                     Part::Lead(flight, ticket) => {
                         // A task of its own: whoever hangs up stops nobody. It ends by the keyspace's deadline, and so is bounded.
                         tokio::spawn(Arc::clone(self).fly(flight, errand.clone(), false));
@@ -89,8 +89,7 @@ impl Guard {
         let value = self.ask_backend(&errand.key, deadline).await?;
         self.learn(errand, value.is_some());
         if let Some(held) = held {
-            // What is not stored by the deadline is dropped: the answer is known and goes out.
-            let _ = timeout_at(deadline, self.fill_shared(errand, value.as_ref(), &held)).await;
+            self.fill_shared_by(deadline, errand, value.as_ref(), &held).await;
         }
         Ok(Answer { value, source: Source::Backend })
     }
@@ -219,7 +218,16 @@ impl Guard {
         });
     }
 
-    pub(super) async fn fill_shared(&self, errand: &Errand, value: Option<&Value>, held: &Held) {
+    /// What is not stored by the deadline is dropped: the answer is known and goes out.
+    ///
+    /// Nothing is sent once it has passed, as after a pause of the whole process: marks outlive a window by one deadline and no more.
+    pub(super) async fn fill_shared_by(&self, deadline: Instant, errand: &Errand, value: Option<&Value>, held: &Held) {
+        if Instant::now() < deadline {
+            let _ = timeout_at(deadline, self.fill_shared(errand, value, held)).await;
+        }
+    }
+
+    async fn fill_shared(&self, errand: &Errand, value: Option<&Value>, held: &Held) {
         let stored = match value {
             Some(value) if value.body.len() as u64 <= self.limits.max_value_bytes => {
                 // In a mark's place a value lives at least as long, else another instance could store an absence where the mark forbade it.
@@ -294,6 +302,14 @@ fn cache_result(answer: Option<&Answer>) -> CacheResult {
 }
 
 impl Errand {
+    pub(super) fn kind(&self) -> Kind {
+        match self.options {
+            LookupOptions { bypass: true, .. } => Kind::Bypass,
+            LookupOptions { unapplied_version: true, .. } => Kind::Fresh,
+            _ => Kind::Plain,
+        }
+    }
+
     /// Whether the filter answers this lookup.
     pub(super) fn rejected(&self) -> bool {
         let Probe { state, .. } = self.glance.probe;

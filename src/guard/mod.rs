@@ -106,9 +106,9 @@ pub enum ParseError {
     /// Without canonical form.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The form is not known yet: the database that would tell it has not been reached.
+    /// The form is not known yet: the key source, which would tell it, has not been read.
     #[error(
-        "the key form of this keyspace is not known yet: its database has not been reached; set `key` in the configuration to know it from the start"
+        "the key form of this keyspace is not known yet: its key source could not be asked; set `key` in the configuration to know it from the start"
     )]
     UnknownForm,
 }

@@ -80,6 +80,15 @@ impl Recent {
         self.inner.lock().until.get(&hash).is_some_and(|(until, _)| *until > now)
     }
 
+    /// Gives the memory of closed windows back.
+    pub(super) fn purge(&self, now: Moment) {
+        let mut inner = self.inner.lock();
+        inner.forget_expired(now);
+        if inner.order.is_empty() {
+            *inner = Inner::default();
+        }
+    }
+
     /// Every key within its window, with the rest of it.
     pub(super) fn snapshot(&self, now: Moment) -> Vec<(KeyHash, Key, Duration)> {
         let inner = self.inner.lock();

@@ -45,7 +45,7 @@ impl Batcher {
 
     /// Adds the key of the row read last.
     pub(super) async fn push(&mut self, raw: &[u8]) -> Result<(), SourceError> {
-        let key = self.form.canonical(raw).map_err(|error| SourceError::Key { row: self.row, error })?;
+        let key = self.form.scanned(raw).map_err(|error| SourceError::Key { row: self.row, error })?;
         self.batch.push(key);
         if self.batch.len() == BATCH_KEYS { self.flush().await } else { Ok(()) }
     }

@@ -29,6 +29,27 @@ async fn absence_read_inside_the_commit_window_is_never_cached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_absence_of_the_window_is_left_when_it_closes() {
+    let mut short = config();
+    short.commit_window = Duration::from_millis(500);
+    short.deadline = Duration::from_millis(500);
+    short.cache.hot_ttl = Duration::from_secs(60);
+    let ks = Keyspace::enforcing(short).await;
+    // Cached before the announce, and read within the window: neither may come back once the memory has forgotten the key.
+    let stranger = ks.false_positive();
+    assert_eq!(ks.get(&stranger).await, "404 backend");
+    for announced in [stranger.as_str(), "new"] {
+        ks.guard.announce(&[key(announced)]).await.unwrap();
+        assert_eq!(ks.get(announced).await, "404 backend");
+        ks.backend.commit(announced);
+    }
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    for announced in [stranger.as_str(), "new"] {
+        assert_eq!(ks.get(announced).await, "200 backend", "{announced}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn absence_read_before_the_announce_is_not_cached_after_it() {
     let ks = Arc::new(Keyspace::enforcing(config()).await);
     let stranger = ks.false_positive();
@@ -114,6 +135,28 @@ async fn an_acknowledged_announce_survives_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_journal_keeps_the_keyspace_from_rejecting_until_a_scan_after_the_window() {
+    let mut short = config();
+    short.commit_window = Duration::from_secs(2);
+    let ks = Keyspace::enforcing(short.clone()).await;
+    ks.guard.announce(&[key("lost")]).await.unwrap();
+    std::fs::write(ks.dir().join("users.journal"), [0xa5; 100]).unwrap();
+    let next = ks.restarted(short);
+    next.rebuild().await;
+    assert_eq!(next.guard.state().as_str(), "degraded");
+    // A fault that is seen meanwhile must not shorten the quarantine.
+    let absent = next.absent();
+    next.backend.commit(&absent);
+    assert_eq!(next.get(&absent).await, "200 backend");
+    next.source.keys.lock().push(absent);
+    next.source.keys.lock().push("lost".into());
+    next.backend.commit("lost");
+    assert_eq!(next.get("lost").await, "200 backend");
+    crate::support::eventually("a later scan mends it by itself", || next.guard.state().as_str() == "enforcing").await;
+    assert_eq!(next.get("lost").await.split(' ').next(), Some("200"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_announce_without_a_marker_is_not_acknowledged() {
     let ks = Keyspace::with_cache(config(), Arc::new(crate::support::scripted::DeadCache::default())).built().await;
     let error = ks.guard.announce(&[key("new")]).await.unwrap_err();
@@ -169,5 +212,4 @@ async fn a_window_that_has_closed_lets_absences_be_cached_again() {
         assert!(start.elapsed() < Duration::from_secs(30), "the absence of an aborted announce is never cached");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(start.elapsed() > Duration::from_millis(300), "cached within the window: {:?}", start.elapsed());
 }

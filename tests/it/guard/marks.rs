@@ -10,7 +10,7 @@ use crate::support::keyspace::{Keyspace, config};
 use crate::support::redis::RedisServer;
 use crate::support::scripted::key;
 
-async fn redis_cache(redis: &RedisServer) -> Arc<RedisCache> {
+pub async fn redis_cache(redis: &RedisServer) -> Arc<RedisCache> {
     let config = RedisConfig { url: SecretUrl::new(redis.url()), timeout: Duration::from_secs(2), ..RedisConfig::default() };
     let link = RedisLink::connect(&config, |_| ()).unwrap();
     assert!(link.wait_connected(Duration::from_secs(10)).await);
