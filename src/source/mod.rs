@@ -55,11 +55,12 @@ pub trait KeySource: Send + Sync {
         Ok(None)
     }
 
-    /// How many keys a scan would bring now; may be a little off.
+    /// How many keys a scan would bring now; may be a little off. `None` where only a scan can tell: the filter is then sized by
+    /// `filter.expected_keys` and the last scan.
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn count(&self) -> Result<u64, SourceError>;
+    async fn count(&self) -> Result<Option<u64>, SourceError>;
 
     /// Streams every key in canonical form; duplicates are allowed, rows whose key is NULL are left out. Returns how many it sent.
     ///

@@ -77,7 +77,7 @@ async fn every_key_arrives_once_in_bounded_batches(site: Site) {
     let series = format!("WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < {count})");
     site.run(&format!("CREATE TABLE t (id BIGINT PRIMARY KEY); {series} INSERT INTO t SELECT i FROM s")).await;
     let source = source(&site, "SELECT id FROM t");
-    assert_eq!(source.count().await.unwrap(), count as u64);
+    assert_eq!(source.count().await.unwrap(), Some(count as u64));
     let mut keys: Vec<u64> =
         scan(&source, KeyForm::Integer).await.unwrap().iter().map(|key| key.as_str().unwrap().parse().unwrap()).collect();
     keys.sort_unstable();
@@ -88,7 +88,7 @@ async fn null_keys_are_left_out_and_not_counted(site: Site) {
     site.run("CREATE TABLE t (id INTEGER, name TEXT); INSERT INTO t VALUES (1, 'a'), (NULL, 'b'), (3, NULL), (NULL, NULL)").await;
     let source = source(&site, "SELECT id, name FROM t");
     assert_eq!(sorted(&source, KeyForm::Integer).await, ["1", "3"]);
-    assert_eq!(source.count().await.unwrap(), 2);
+    assert_eq!(source.count().await.unwrap(), Some(2));
 }
 
 async fn text_and_uuid_and_bytes_keys_are_canonical(site: Site) {
@@ -110,7 +110,7 @@ async fn text_and_uuid_and_bytes_keys_are_canonical(site: Site) {
 async fn empty_table_has_no_keys(site: Site) {
     site.run("CREATE TABLE t (id INTEGER)").await;
     let source = source(&site, "SELECT id FROM t");
-    assert_eq!(source.count().await.unwrap(), 0);
+    assert_eq!(source.count().await.unwrap(), Some(0));
     assert!(scan(&source, KeyForm::Integer).await.unwrap().is_empty());
 }
 
@@ -195,7 +195,7 @@ async fn unreachable_database_is_unavailable(site: Site) {
 async fn trailing_semicolon_and_comments_do_no_harm(site: Site) {
     site.run("CREATE TABLE t (id INTEGER); INSERT INTO t VALUES (1)").await;
     let source = source(&site, "SELECT id FROM t; -- every user");
-    assert_eq!((sorted(&source, KeyForm::Integer).await, source.count().await.unwrap()), (vec!["1".to_owned()], 1));
+    assert_eq!((sorted(&source, KeyForm::Integer).await, source.count().await.unwrap()), (vec!["1".to_owned()], Some(1)));
 }
 
 async fn plain_columns_have_no_conflict(site: Site) {

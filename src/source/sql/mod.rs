@@ -87,16 +87,16 @@ impl KeySource for SqlSource {
         }
     }
 
-    async fn count(&self) -> Result<u64, SourceError> {
+    async fn count(&self) -> Result<Option<u64>, SourceError> {
         match &self.driver {
             Driver::Postgres(keys) => {
                 let mut connection = connect(&keys.options, &self.target).await?;
-                let result = keys.count(&mut connection).await;
+                let result = keys.count(&mut connection).await.map(Some);
                 close(connection, result).await
             }
             Driver::Sqlite(keys) => {
                 let mut connection = connect(&keys.options, &self.target).await?;
-                let result = keys.count(&mut connection).await;
+                let result = keys.count(&mut connection).await.map(Some);
                 close(connection, result).await
             }
         }
