@@ -89,6 +89,8 @@ pub struct Guard {
     observed: observed::Observed,
     trouble: trouble::Trouble,
     last_rebuild: Mutex<Option<LastRebuild>>,
+    /// What the last scan found that endangers the key set.
+    source_warning: Mutex<Option<String>>,
     swapped_at: Mutex<Option<Moment>>,
     rebuild_wanted: Notify,
     metrics: Arc<KeyspaceMetrics>,
@@ -143,6 +145,7 @@ impl Guard {
             observed: observed::Observed::default(),
             trouble: trouble::Trouble::default(),
             last_rebuild: Mutex::default(),
+            source_warning: Mutex::default(),
             swapped_at: Mutex::default(),
             rebuild_wanted: Notify::new(),
             metrics: parts.metrics,

@@ -63,6 +63,7 @@ impl Tools {
         let conflict = checks::agreement(&self.guard, &build, form, &samples).await?;
         let declared = self.source.form_conflict(form).await?;
         self.guard.form_conflict(declared.or(conflict));
+        self.guard.source_warning(self.source.warning());
 
         let build = Arc::into_inner(build).ok_or(BuildError::Cancelled)?;
         let generation = build.swap();
