@@ -52,6 +52,8 @@ impl Tools {
 
         let samples = self.fill(&build, form, tracker).await?;
         let keys = tracker.keys_read();
+        // Whatever becomes of the candidate: it may be what explains a refusal.
+        self.guard.source_warning(self.source.warning());
         // Announces since `begin` are in already; once more costs little and does not depend on that.
         build.replay_recent();
 
@@ -63,7 +65,6 @@ impl Tools {
         let conflict = checks::agreement(&self.guard, &build, form, &samples).await?;
         let declared = self.source.form_conflict(form).await?;
         self.guard.form_conflict(declared.or(conflict));
-        self.guard.source_warning(self.source.warning());
 
         let build = Arc::into_inner(build).ok_or(BuildError::Cancelled)?;
         let generation = build.swap();

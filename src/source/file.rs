@@ -114,9 +114,6 @@ impl Target {
     fn scan(&self, batcher: Batcher, abandoned: &CancellationToken) -> Result<u64, SourceError> {
         let file = self.open()?;
         let before = self.metadata(&file)?;
-        if self.packing != Packing::Plain && before.len() == 0 {
-            return Err(self.invalid("is empty, which no compressed file is"));
-        }
         let batcher = self.read_lines(self.unpacked(&file)?, batcher, abandoned)?;
         let after = self.metadata(&file)?;
         let position = (&file).stream_position().map_err(|error| self.failed(&error))?;

@@ -15,6 +15,7 @@ mod product;
 mod readme;
 mod source_contract;
 mod source_file;
+mod source_kinds;
 mod source_redis;
 mod source_union;
 mod support;
