@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::mistake::Mistakes;
-use super::{Config, ConfigErrors, environment, files, typed, unsupported, validate};
+use super::{Config, ConfigErrors, SourceKind, environment, files, typed, unsupported, validate};
 
 /// Reads TOML files, later ones overriding earlier ones key by key, then the `BLOOMGUARD__SECTION__KEY` variables of `environment`.
 ///
@@ -37,8 +37,12 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
         return Err(errors);
     }
     for keyspace in config.keyspaces.values_mut() {
-        if keyspace.source.url.is_empty() {
-            keyspace.source.url = keyspace.backend.url.clone();
+        for source in keyspace.source.iter_mut().filter(|source| source.url.is_empty()) {
+            source.url = match (source.kind, &config.redis) {
+                (SourceKind::Sql, _) => keyspace.backend.url.clone(),
+                (SourceKind::Redis, Some(redis)) => redis.url.clone(),
+                (SourceKind::Redis, None) | (SourceKind::File, _) => continue,
+            };
         }
     }
     Ok(config)

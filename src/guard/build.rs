@@ -34,6 +34,11 @@ impl Guard {
         self.standing.conflict(conflict);
     }
 
+    /// What of the key source an operator should mend (or nothing any more).
+    pub(crate) fn source_warning(&self, warning: Option<String>) {
+        *self.source_warning.lock() = warning;
+    }
+
     /// There is still no filter, because …
     pub(crate) fn still_cold(&self, reason: String) {
         self.standing.still_cold(reason);

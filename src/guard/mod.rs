@@ -95,6 +95,8 @@ pub struct Guard {
     storm: storm::Storm,
     trouble: trouble::Trouble,
     last_rebuild: Mutex<Option<LastRebuild>>,
+    /// What the last scan found that endangers the key set.
+    source_warning: Mutex<Option<String>>,
     swapped_at: Mutex<Option<Moment>>,
     rebuild_wanted: Notify,
     metrics: Arc<KeyspaceMetrics>,
@@ -151,6 +153,7 @@ impl Guard {
             storm: storm::Storm::default(),
             trouble: trouble::Trouble::default(),
             last_rebuild: Mutex::default(),
+            source_warning: Mutex::default(),
             swapped_at: Mutex::default(),
             rebuild_wanted: Notify::new(),
             metrics: parts.metrics,

@@ -36,7 +36,7 @@ impl Guard {
             freshness: self.standing.basis(),
             key_form: self.form.get().map(|form| form.as_str()),
             last_rebuild: self.last_rebuild.lock().clone(),
-            warnings: cache.warning.iter().cloned().collect(),
+            warnings: cache.warning.iter().cloned().chain(self.source_warning.lock().clone()).collect(),
             cache,
         }
     }

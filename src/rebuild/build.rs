@@ -43,8 +43,10 @@ impl Tools {
     pub(super) async fn build(&self, request: RebuildRequest, last_keys: Option<u64>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
         let form = self.key_form().await?;
         let counted = self.source.count().await?;
-        tracker.expect(counted);
-        let (rate, capacity) = (self.filter.false_positive_rate, self.capacity(counted));
+        if let Some(counted) = counted {
+            tracker.expect(counted);
+        }
+        let (rate, capacity) = (self.filter.false_positive_rate, self.capacity(counted.or(last_keys))?);
         let bytes = SplitBlock::bytes_needed(capacity, rate).map_err(AllocError::from)?;
         let reservation = self.memory.reserve(self.guard.name(), bytes)?;
         let filter = tokio::task::spawn_blocking(move || SplitBlock::new(capacity, rate)).await.map_err(|_| BuildError::Cancelled)??;
@@ -52,6 +54,8 @@ impl Tools {
 
         let samples = self.fill(&build, form, tracker).await?;
         let keys = tracker.keys_read();
+        // Whatever becomes of the candidate: it may be what explains a refusal.
+        self.guard.source_warning(self.source.warning());
         // Announces since `begin` are in already; once more costs little and does not depend on that.
         build.replay_recent();
 
@@ -84,8 +88,10 @@ impl Tools {
         Ok(self.guard.learn_form(form))
     }
 
-    fn capacity(&self, counted: u64) -> u64 {
-        (self.filter.expected_keys.unwrap_or(0).max(counted) as f64 * self.filter.headroom).ceil() as u64
+    /// Room for the keys that were counted (or, where the source can't count, those of the last scan), and for those that are expected.
+    fn capacity(&self, known: Option<u64>) -> Result<u64, BuildError> {
+        let keys = known.max(self.filter.expected_keys).ok_or(BuildError::UnknownSize)?;
+        Ok((keys as f64 * self.filter.headroom).ceil() as u64)
     }
 
     /// Streams the source into the candidate: the scan stays on the async threads, hashing and inserting on one of its own. Returns a few of the keys.

@@ -15,6 +15,9 @@ pub enum BuildError {
     /// The key form is neither configured nor told by the source.
     #[error("the source's column type does not tell the form of the keys: set `key` in the keyspace's configuration")]
     UnknownForm,
+    /// How many keys there are is neither configured nor told by the source.
+    #[error("the source can't tell how many keys it has before it is read: set filter.expected_keys")]
+    UnknownSize,
     /// No filter of that size.
     #[error(transparent)]
     Filter(#[from] AllocError),
@@ -72,7 +75,7 @@ impl BuildError {
     #[must_use]
     pub const fn outcome(&self) -> RebuildOutcome {
         match self {
-            Self::Source(_) | Self::UnknownForm => RebuildOutcome::SourceFailed,
+            Self::Source(_) | Self::UnknownForm | Self::UnknownSize => RebuildOutcome::SourceFailed,
             Self::Filter(_) | Self::Memory(_) => RebuildOutcome::NoMemory,
             Self::Empty => RebuildOutcome::Empty,
             Self::Collapsed { .. } => RebuildOutcome::Collapsed,
@@ -86,12 +89,11 @@ impl BuildError {
 
     /// What the telemetry listener may show: no text of a database.
     #[must_use]
-    pub const fn public_reason(&self) -> &'static str {
+    pub fn public_reason(&self) -> &'static str {
         match self {
-            Self::Source(SourceError::Unavailable(_)) => "the key source can't be reached",
-            Self::Source(SourceError::Invalid(_)) => "the key source's answer can't be used; the log and the admin API tell why",
-            Self::Source(SourceError::Key { .. }) => "a key of the source has no canonical form; the log and the admin API tell which",
-            Self::Source(SourceError::Cancelled) | Self::Cancelled => "the build was cancelled",
+            Self::Source(error) => of_source(error),
+            Self::Cancelled => CANCELLED,
+            Self::UnknownSize => "the number of keys is not known: set filter.expected_keys",
             Self::UnknownForm => "the key form is not known: set `key`",
             Self::Filter(_) | Self::Memory(_) => "the filter does not fit the memory limit",
             Self::Empty => "the source has no keys",
@@ -101,5 +103,17 @@ impl BuildError {
             Self::Mismatch(_) => "source and backend disagree on keys",
             Self::Backend(_) => "the backend did not answer a check",
         }
+    }
+}
+
+const CANCELLED: &str = "the build was cancelled";
+
+fn of_source(error: &SourceError) -> &'static str {
+    match error {
+        SourceError::Unavailable(_) => "the key source can't be reached",
+        SourceError::Invalid(_) => "the key source's answer can't be used; the log and the admin API tell why",
+        SourceError::Key { .. } => "a key of the source has no canonical form; the log and the admin API tell which",
+        SourceError::Member { error, .. } => of_source(error),
+        SourceError::Cancelled => CANCELLED,
     }
 }

@@ -124,7 +124,7 @@ impl Runner {
             memory,
             filter: config.filter.clone(),
             rebuild: config.rebuild.clone(),
-            allow_empty: config.source.allow_empty,
+            allow_empty: config.source.iter().all(|source| source.allow_empty),
         };
         let handle = RebuildHandle(Arc::clone(&desk));
         Ok((Self { desk, tools, schedule, on_start: config.rebuild.on_start, metrics }, handle))

@@ -5,9 +5,16 @@ use tokio::sync::mpsc;
 
 use crate::key::{Key, KeyForm};
 
+mod batch;
+mod file;
+mod redis;
 mod sql;
+mod union;
 
+pub use file::FileSource;
+pub use redis::RedisSource;
 pub use sql::SqlSource;
+pub use union::{Member, Union};
 
 /// Keys of one scan, in batches of at most [`BATCH_KEYS`], bounded so that a slow reader slows the source.
 pub type KeyBatches = mpsc::Sender<Vec<Key>>;
@@ -32,6 +39,14 @@ pub enum SourceError {
         /// What is wrong with it.
         error: crate::key::KeyError,
     },
+    /// One of several sources failed.
+    #[error("source[{index}]: {error}")]
+    Member {
+        /// Its place among them, counted from 0.
+        index: usize,
+        /// Why it failed.
+        error: Box<SourceError>,
+    },
     /// The reader of the batches went away.
     #[error("the scan was cancelled")]
     Cancelled,
@@ -55,11 +70,12 @@ pub trait KeySource: Send + Sync {
         Ok(None)
     }
 
-    /// How many keys a scan would bring now; may be a little off.
+    /// How many keys a scan would bring now; may be a little off. `None` where only a scan can tell: the filter is then sized by
+    /// `filter.expected_keys` and the last scan.
     ///
     /// # Errors
     /// [`SourceError`].
-    async fn count(&self) -> Result<u64, SourceError>;
+    async fn count(&self) -> Result<Option<u64>, SourceError>;
 
     /// Streams every key in canonical form; duplicates are allowed, rows whose key is NULL are left out. Returns how many it sent.
     ///
@@ -68,4 +84,9 @@ pub trait KeySource: Send + Sync {
     /// # Errors
     /// [`SourceError`]; what was sent before it is no key set.
     async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError>;
+
+    /// What the last scan found that an operator should mend; `None` where all is well.
+    fn warning(&self) -> Option<String> {
+        None
+    }
 }

@@ -26,8 +26,16 @@ const SIBLINGS: &[(&str, &str)] = &[
 ];
 
 /// Types that only `app` and their own module name; everyone else holds the trait.
-const CONCRETE: &[(&str, &str)] =
-    &[("SqlBackend", "backend"), ("SqlSource", "source"), ("RedisCache", "cache"), ("RedisLink", "cache"), ("MemoryCache", "cache")];
+const CONCRETE: &[(&str, &str)] = &[
+    ("SqlBackend", "backend"),
+    ("SqlSource", "source"),
+    ("FileSource", "source"),
+    ("RedisSource", "source"),
+    ("Union", "source"),
+    ("RedisCache", "cache"),
+    ("RedisLink", "cache"),
+    ("MemoryCache", "cache"),
+];
 
 /// How the `metrics` crate is used.
 const METRICS_CRATE: &[&str] =

@@ -81,6 +81,11 @@ fn example_file_is_valid() {
     assert_eq!(text(&output.stdout), "the configuration is valid: 1 keyspace (users)\n");
 }
 
+fn only_source(keyspace: &config::KeyspaceConfig) -> &config::SourceConfig {
+    assert!(!keyspace.source.is_list());
+    keyspace.source.iter().next().unwrap()
+}
+
 /// The keys of a section, as its type tells them when it meets one that it does not know.
 fn keys_of<T: for<'de> Deserialize<'de>>() -> Vec<String> {
     let Err(error) = toml::from_str::<T>("\"no such key\" = 0") else { panic!("an unknown key was accepted") };
@@ -129,8 +134,9 @@ fn example_file_shows_the_defaults() {
     assert_eq!(format!("{:?}", shown.redis.as_ref().unwrap()), format!("{given:?}"));
     let given = config::BackendConfig { url: users.backend.url.clone(), query: users.backend.query.clone(), ..Default::default() };
     assert_eq!(format!("{:?}", users.backend), format!("{given:?}"));
-    let given = config::SourceConfig { url: users.backend.url.clone(), query: users.source.query.clone(), ..Default::default() };
-    assert_eq!(format!("{:?}", users.source), format!("{given:?}"));
+    let source = only_source(users);
+    let given = config::SourceConfig { url: users.backend.url.clone(), query: source.query.clone(), ..Default::default() };
+    assert_eq!(format!("{source:?}"), format!("{given:?}"));
     let given = config::RebuildConfig { schedule: users.rebuild.schedule.clone(), ..Default::default() };
     assert_eq!(format!("{:?}", users.rebuild), format!("{given:?}"));
 }
@@ -210,11 +216,7 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
         ("keyspaces.users.backend.url", "\"mysql://db/app\""),
         ("keyspaces.users.backend.url", "\"mariadb://db/app\""),
         ("keyspaces.users.backend.url", "\"https://api/users/{key}\""),
-        ("keyspaces.users.source", "[{ query = \"SELECT id FROM a\" }]"),
-        ("keyspaces.users.source.url", "[\"postgres://a/b\"]"),
         ("keyspaces.users.source.kind", "\"http\""),
-        ("keyspaces.users.source.kind", "\"file\""),
-        ("keyspaces.users.source.kind", "\"redis\""),
         ("keyspaces.users.source.incremental", "{ interval = \"1s\" }"),
     ] {
         let redis = if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
@@ -279,6 +281,104 @@ fn statements_take_the_key_and_nothing_else() {
     load_set("keyspaces.users.backend = { url = \"sqlite:users.db\", query = \"SELECT a FROM t WHERE a = ?\" }").unwrap();
     let mistakes = mistakes_of("keyspaces.users.source.query = \"SELECT a FROM t WHERE a > $1\"");
     assert!(mistakes[0].starts_with("keyspaces.users.source.query: must take no parameters"), "{mistakes:?}");
+}
+
+/// The mistakes of the valid configuration with this in place of its source.
+fn mistakes_with_sources(sources: &str) -> Vec<String> {
+    let (text, _) = VALID.split_once("[keyspaces.users.source]").unwrap();
+    load(&format!("{text}{sources}")).map_or_else(|errors| lines(&errors), |_| vec![])
+}
+
+#[test]
+fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
+    let source = |settings: &str| mistakes_with_sources(&format!("[keyspaces.users.source]\n{settings}"));
+    let no_form = |kind: &str| {
+        format!("keyspaces.users.key: is required, because a source of kind \"{kind}\" (source) does not tell the form of its keys")
+    };
+    let uncounted =
+        "keyspaces.users.filter.expected_keys: is required, because source can't tell how many keys it has before they are read";
+    for (settings, expected) in [
+        ("kind = \"file\"\npath = \"ids\"", vec![no_form("file")]),
+        ("kind = \"file\"\npath = \"ids.gz\"", vec![uncounted.into(), no_form("file")]),
+        ("kind = \"file\"", vec![no_form("file"), "keyspaces.users.source.path: is required".into()]),
+        (
+            "kind = \"redis\"\nset = \"users\"",
+            vec![no_form("redis"), "keyspaces.users.source.url: is required where there is no [redis]".into()],
+        ),
+        ("kind = \"redis\"\nurl = \"redis://cache\"\npattern = \"user:*\"", vec![uncounted.into(), no_form("redis")]),
+    ] {
+        assert_eq!(source(settings), expected, "{settings}");
+    }
+    for (settings, mistake) in [
+        ("kind = \"file\"\npath = \"ids\"\nquery = \"SELECT 1\"", "source.query: means nothing to a source of kind \"file\""),
+        ("kind = \"file\"\npath = \"ids\"\nurl = \"redis://x\"", "source.url: means nothing to a source of kind \"file\""),
+        ("query = \"SELECT 1\"\npath = \"ids\"", "source.path: means nothing to a source of kind \"sql\""),
+        ("query = \"SELECT 1\"\nset = \"users\"", "source.set: means nothing to a source of kind \"sql\""),
+        ("kind = \"redis\"\nurl = \"redis://x\"", "source.pattern: is required, or set"),
+        ("kind = \"redis\"\nurl = \"postgres://x\"\nset = \"u\"", "source.url: must be a redis:// or unix:// URL, is \"postgres://x\""),
+        ("kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\npattern = \"u:*\"", "source.set: can't be set together with pattern"),
+        ("kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\nstrip_prefix = \"u\"", "source.strip_prefix: means nothing beside set"),
+        (
+            "kind = \"redis\"\nurl = \"redis://x\"\npattern = \"us?r:*\"\nstrip_prefix = \"user:\"",
+            "source.strip_prefix: must be what pattern begins with, at most \"us\", is \"user:\"",
+        ),
+        ("kind = \"folder\"", "source.kind: must be one of \"sql\", \"file\", \"redis\", is \"folder\""),
+    ] {
+        let mistakes = source(settings);
+        assert!(mistakes.contains(&format!("keyspaces.users.{mistake}")), "{settings}: {mistakes:?}");
+    }
+}
+
+#[test]
+fn a_pattern_must_leave_out_our_own_entries() {
+    let with = |pattern: &str, more: &str| {
+        let text = format!(
+            "redis.url = \"redis://cache\"\nkeyspaces.users.key = \"text\"\nkeyspaces.users.filter.expected_keys = 10\n\
+             keyspaces.users.source = {{ kind = \"redis\", query = \"\", pattern = \"{pattern}\"{more} }}"
+        );
+        load_set(&text).map_or_else(|errors| lines(&errors), |_| vec![])
+    };
+    for pattern in ["*", "b*", "bloomguard:entry:users:*"] {
+        let mistakes = with(pattern, "");
+        assert!(mistakes.len() == 1 && mistakes[0].contains("leaves out bloomguard's own entries"), "{pattern}: {mistakes:?}");
+    }
+    for (pattern, more) in [("user:*", ""), ("bloom:*", ", strip_prefix = \"bloom:\""), ("*", ", url = \"redis://other\"")] {
+        assert_eq!(with(pattern, more), [""; 0], "{pattern}");
+    }
+    let config = load_set(
+        "redis.url = \"redis://cache\"\nkeyspaces.users.key = \"text\"\n\
+         keyspaces.users.source = { kind = \"redis\", query = \"\", set = \"users\" }",
+    );
+    assert_eq!(only_source(&config.unwrap().keyspaces["users"]).url.expose(), "redis://cache", "the URL defaults to that of [redis]");
+}
+
+#[test]
+fn several_sources_are_judged_each_by_its_number() {
+    let head = "[[keyspaces.users.source]]\n";
+    let good = "query = \"SELECT id FROM a\"\n";
+    assert_eq!(mistakes_with_sources(&format!("{head}{good}{head}url = \"sqlite:b.db\"\n{good}")), [""; 0]);
+    for (second, mistake) in [
+        ("", "source[1].query: is required"),
+        ("qurey = 1\nquery = \"SELECT 1\"", "source[1].qurey: unknown key; did you mean query?"),
+        ("query = 5", "source[1].query: must be a string, is 5"),
+        ("query = \"SELECT $1\"", "source[1].query: must take no parameters, is \"SELECT $1\""),
+        ("kind = \"http\"", "source[1].kind: \"http\" is not supported yet"),
+        ("incremental = { interval = \"1s\" }\nquery = \"SELECT 1\"", "source[1].incremental: not supported yet"),
+        (
+            "query = \"SELECT 1\"\nurl_file = \"/nonexistent\"",
+            "source[1].url_file: must be a readable file, is \"/nonexistent\": No such file or directory (os error 2)",
+        ),
+        (
+            "kind = \"file\"\npath = \"x\"",
+            "key: is required, because a source of kind \"file\" (source[1]) does not tell the form of its keys",
+        ),
+    ] {
+        assert_eq!(mistakes_with_sources(&format!("{head}{good}{head}{second}")), [format!("keyspaces.users.{mistake}")], "{second}");
+    }
+    assert_eq!(mistakes_of("keyspaces.users.source = []"), ["keyspaces.users.source: must hold at least one source"]);
+    assert_eq!(mistakes_of("keyspaces.users.source = [{ query = \"SELECT 1\" }, 5]"), ["keyspaces.users.source[1]: must be a table, is 5"]);
+    assert_eq!(mistakes_of("keyspaces.users.source = [[\"sql\"]]"), ["keyspaces.users.source[0]: must be a table, is an array"]);
+    assert_eq!(mistakes_of("keyspaces.users.source = 5"), ["keyspaces.users.source: must be a table or an array of tables, is 5"]);
 }
 
 #[test]
@@ -389,7 +489,7 @@ fn urls_come_from_files_where_files_are_named() {
     let config = load(&text).unwrap();
     let users = &config.keyspaces["users"];
     assert_eq!(users.backend.url.expose(), "postgres://app:hunter2@primary/app");
-    assert_eq!(users.source.url.expose(), users.backend.url.expose(), "the source's URL defaults to the backend's");
+    assert_eq!(only_source(users).url.expose(), users.backend.url.expose(), "the source's URL defaults to the backend's");
 
     let both = mistakes_of(&format!("keyspaces.users.backend.url_file = \"{}\"", url.display()));
     assert_eq!(both, ["keyspaces.users.backend.url_file: can't be set together with url"]);

@@ -14,4 +14,8 @@ mod http_server;
 mod product;
 mod readme;
 mod source_contract;
+mod source_file;
+mod source_kinds;
+mod source_redis;
+mod source_union;
 mod support;

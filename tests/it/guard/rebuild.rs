@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bloomguard::config::SourceConfig;
 use bloomguard::filter::{Active, SplitBlock};
 use bloomguard::key::KeySecret;
 use bloomguard::rebuild::RebuildRequest;
@@ -87,7 +88,7 @@ async fn a_collapsed_key_set_is_refused_unless_an_operator_accepts_it() {
 async fn an_empty_source_is_refused_unless_allowed() {
     for (allowed, outcome) in [(false, RebuildOutcome::Empty), (true, RebuildOutcome::Swapped)] {
         let mut config = config();
-        config.source.allow_empty = allowed;
+        config.source = SourceConfig { allow_empty: allowed, ..SourceConfig::default() }.into();
         let ks = Keyspace::cold(config);
         ks.source.keys.lock().clear();
         assert_eq!(ks.rebuild().await, outcome);
@@ -182,7 +183,7 @@ async fn every_key_that_the_backend_answered_is_looked_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_may_be_empty_may_not_lose_its_keys() {
     let mut config = config();
-    config.source.allow_empty = true;
+    config.source = SourceConfig { allow_empty: true, ..SourceConfig::default() }.into();
     let ks = Keyspace::enforcing(config).await;
     ks.source.keys.lock().clear();
     assert_eq!(ks.rebuild().await, RebuildOutcome::Collapsed);

@@ -157,8 +157,8 @@ impl KeySource for ScriptedSource {
         Ok(None)
     }
 
-    async fn count(&self) -> Result<u64, SourceError> {
-        Ok(self.keys.lock().len() as u64)
+    async fn count(&self) -> Result<Option<u64>, SourceError> {
+        Ok(Some(self.keys.lock().len() as u64))
     }
 
     async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
