@@ -42,7 +42,6 @@ const REFUSALS: &[Refusal] = &[
     section(&["keyspaces", "*", "cache"]),
     section(&["keyspaces", "*", "backend"]),
     section(&["keyspaces", "*", "rebuild"]),
-    not_yet(&["server", "max_batch_keys"], When::Set),
     not_yet(&["redis", "log"], When::Set),
     not_yet(&["redis", "max_lag"], When::Set),
     not_yet(&["redis", "min_replicas_acked"], When::Set),

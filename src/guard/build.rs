@@ -1,6 +1,7 @@
 //! What a build needs of the guard: the candidate from begin to swap, and the checks that only the guard can make.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Guard;
 use crate::backend::{BackendError, Value};
@@ -43,10 +44,10 @@ impl Guard {
         self.standing.still_cold(reason);
     }
 
-    /// Whether something happened that only a scan begun later mends.
+    /// How long to wait for the scan that mends what is broken; `None`: nothing is.
     #[must_use]
-    pub fn wants_rescan(&self) -> bool {
-        self.standing.is_broken()
+    pub fn rescan_in(&self) -> Option<Duration> {
+        self.standing.broken_until().map(|at| at.since(Moment::now()))
     }
 
     /// Bytes of the filter in force.

@@ -88,7 +88,7 @@ impl Batcher {
 
     /// Adds a key; hands out the batch that it filled.
     fn gather(&mut self, raw: &[u8]) -> Result<Option<Vec<Key>>, KeyError> {
-        self.batch.push(self.form.canonical(raw)?);
+        self.batch.push(self.form.scanned(raw)?);
         let full = self.batch.len() == BATCH_KEYS;
         Ok(full.then(|| std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_KEYS))))
     }

@@ -151,7 +151,7 @@ fn every_mistake_is_reported_at_once() {
 workrs = 3
 drain_timeout = 25
 listen = "0.0.0.0:4040"
-max_batch_keys = 10
+max_batch_keys = 0
 [log]
 format = "yaml"
 [redis]
@@ -183,7 +183,7 @@ query = "SELECT 1"
         "redis.url: rediss URLs are not supported yet, is \"rediss://:redacted@cache\"",
         "server.drain_timeout: must be a duration such as \"250ms\", \"10s\" or \"1h 30m\", is 25",
         "server.listen: off loopback it needs token_file, or allow_unauthenticated = true, is \"0.0.0.0:4040\"",
-        "server.max_batch_keys: not supported yet",
+        "server.max_batch_keys: must be from 1 to 1000000, is 0",
         "server.workrs: unknown key; did you mean workers?",
     ];
     assert_eq!(stderr.lines().collect::<Vec<_>>(), expected);
@@ -193,7 +193,6 @@ query = "SELECT 1"
 #[test]
 fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
     for (path, value) in [
-        ("server.max_batch_keys", "100"),
         ("redis.log", "{ retention = \"1h\" }"),
         ("redis.max_lag", "\"2s\""),
         ("redis.min_replicas_acked", "1"),

@@ -37,7 +37,7 @@ async fn no_present_or_announced_key_is_missed_while_filters_are_swapped() {
                     assert!(ks.get(&present).await.starts_with("200"), "{present}");
                     if i % 10 == reader {
                         let new = format!("new:{reader}:{i}");
-                        ks.guard.announce(key(&new)).await.unwrap();
+                        ks.guard.announce(&[key(&new)]).await.unwrap();
                         ks.backend.commit(&new);
                         assert!(ks.get(&new).await.starts_with("200"), "{new}");
                     }
@@ -190,4 +190,37 @@ async fn a_source_that_can_not_count_is_sized_by_what_is_expected_and_by_the_las
     let ks = uncounted(None);
     assert_eq!(ks.rebuild().await, RebuildOutcome::SourceFailed);
     assert!(ks.rebuild.progress().last_error.unwrap().contains("set filter.expected_keys"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_key_that_the_backend_answered_is_looked_for() {
+    let mut config = config();
+    config.rebuild.min_keys_ratio = 0.0;
+    let ks = Keyspace::enforcing(config).await;
+    for i in 0..800 {
+        assert_eq!(ks.get(&format!("user:{i}")).await, "200 backend");
+    }
+    // Most have vanished, one has not.
+    ks.source.keys.lock().retain(|k| k.ends_with('9') && k.len() == 8);
+    (0..800).filter(|i| *i != 400).for_each(|i| ks.backend.remove(&format!("user:{i}")));
+    assert_eq!(ks.rebuild().await, RebuildOutcome::MissingKeys);
+    assert!(ks.rebuild.progress().last_error.unwrap().contains("user:400"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_may_be_empty_may_not_lose_its_keys() {
+    let mut config = config();
+    config.source = SourceConfig { allow_empty: true, ..SourceConfig::default() }.into();
+    let ks = Keyspace::enforcing(config).await;
+    ks.source.keys.lock().clear();
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Collapsed);
+    assert_eq!(ks.guard.status().generation, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_in_a_build_is_a_failed_build() {
+    let ks = Keyspace::enforcing(config()).await;
+    ks.source.panic_once();
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Cancelled);
+    eventually("the next build goes through", || ks.guard.status().generation == 2).await;
 }

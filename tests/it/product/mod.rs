@@ -2,6 +2,7 @@
 
 mod announces;
 mod bad_input;
+mod batches;
 mod outages;
 mod outcomes;
 mod pgbench;
