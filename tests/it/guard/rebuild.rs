@@ -166,6 +166,33 @@ async fn the_pace_of_a_scan_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_can_not_count_is_sized_by_what_is_expected_and_by_the_last_scan() {
+    let uncounted = |expected_keys| {
+        let mut config = config();
+        config.filter.expected_keys = expected_keys;
+        let ks = Keyspace::cold(config);
+        ks.source.uncounted.store(true, std::sync::atomic::Ordering::SeqCst);
+        ks
+    };
+    let grow = |ks: &Keyspace, count: u32| {
+        let keys: Vec<String> = (0..count).map(|i| format!("user:{i}")).collect();
+        keys.iter().for_each(|key| ks.backend.commit(key));
+        *ks.source.keys.lock() = keys;
+    };
+    let ks = uncounted(Some(1000));
+    grow(&ks, 1250);
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Swapped);
+    assert_eq!(ks.guard.status().capacity, 1300);
+    grow(&ks, 1550);
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Swapped);
+    assert_eq!(ks.guard.status().capacity, 1625);
+
+    let ks = uncounted(None);
+    assert_eq!(ks.rebuild().await, RebuildOutcome::SourceFailed);
+    assert!(ks.rebuild.progress().last_error.unwrap().contains("set filter.expected_keys"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_key_that_the_backend_answered_is_looked_for() {
     let mut config = config();
     config.rebuild.min_keys_ratio = 0.0;

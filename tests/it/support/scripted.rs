@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use std::time::Duration;
 
@@ -125,6 +125,8 @@ impl Backend for ScriptedBackend {
 pub struct ScriptedSource {
     pub keys: Mutex<Vec<String>>,
     pub failure: Mutex<Option<SourceError>>,
+    /// Only a scan can tell how many keys there are.
+    pub uncounted: AtomicBool,
     panic: std::sync::atomic::AtomicBool,
     /// Passed after the last key was sent and before the scan ends.
     after_scan: Mutex<Option<Arc<Turnstile>>>,
@@ -158,7 +160,7 @@ impl KeySource for ScriptedSource {
     }
 
     async fn count(&self) -> Result<Option<u64>, SourceError> {
-        Ok(Some(self.keys.lock().len() as u64))
+        Ok((!self.uncounted.load(Ordering::SeqCst)).then_some(self.keys.lock().len() as u64))
     }
 
     async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
