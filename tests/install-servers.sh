@@ -8,6 +8,7 @@ command -v redis-server >/dev/null || missing="$missing redis-server"
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$missing postgresql"
 ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1 || command -v pgbench >/dev/null || missing="$missing postgresql-contrib"
 command -v setpriv >/dev/null || missing="$missing util-linux"
+command -v python3 >/dev/null || missing="$missing python3"
 command -v curl >/dev/null || missing="$missing curl"
 command -v cc >/dev/null || missing="$missing gcc libc6-dev"
 [ -z "$missing" ] && exit 0

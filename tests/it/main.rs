@@ -6,6 +6,7 @@ mod backend_contract;
 mod backend_postgres;
 mod cache_contract;
 mod cache_redis;
+mod clients;
 mod config;
 mod dashboards;
 mod guard;

@@ -8,4 +8,4 @@ mod outcomes;
 mod pgbench;
 mod process;
 mod rebuild;
-mod users;
+pub mod users;
