@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::key::Key;
+use crate::key::{Key, KeyForm};
 use crate::words::BackendOutcome;
 
 mod sql;
@@ -75,6 +75,15 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// [`BackendError`]; a failure is never an absence.
     async fn fetch(&self, key: &Key) -> Result<Option<Value>, BackendError>;
+
+    /// Why what the key is compared with takes keys for equal that `form` tells apart; `None` where it doesn't, or where the driver
+    /// does not tell. Then the filter would call keys absent that `fetch` finds.
+    ///
+    /// # Errors
+    /// [`BackendError`] where it can't be asked.
+    async fn form_conflict(&self, _form: KeyForm) -> Result<Option<String>, BackendError> {
+        Ok(None)
+    }
 
     /// Identifies what `fetch` reads and how, so that values cached under another query are not taken for this one's.
     fn fingerprint(&self) -> u64;
