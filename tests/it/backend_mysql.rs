@@ -237,6 +237,15 @@ async fn columns_that_take_other_spellings_conflict_with_text() {
         }
     }
     for (query, lax) in [
+        ("SELECT 1 AS one FROM v WHERE k = ?", true),
+        ("SELECT 1 AS one FROM (SELECT general COLLATE utf8mb4_nopad_bin AS k FROM t) AS q WHERE q.k = ?", false),
+        ("WITH q AS (SELECT CONCAT(general, '') AS k FROM t) SELECT 1 AS one FROM q WHERE (q.k = ?)", true),
+        ("SELECT 1 AS one FROM t WHERE exact = ?", false),
+    ] {
+        let backend = open(&config(&url, query), KeyForm::Text);
+        assert_eq!(backend.form_conflict(KeyForm::Text).await.unwrap().is_some(), lax, "{query}");
+    }
+    for (query, lax) in [
         ("SELECT k FROM v", true),
         ("SELECT exact COLLATE utf8mb4_unicode_ci FROM t", true),
         ("SELECT general COLLATE utf8mb4_nopad_bin FROM t", false),

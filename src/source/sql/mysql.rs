@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Column, Either, Executor, Row, SqlSafeStr, Statement, 
 use super::{Batcher, next_row};
 use crate::key::KeyForm;
 use crate::source::SourceError;
-use crate::sql::mysql::{Facts, KeyType, MySqlSession, conflict, facts, write_key};
+use crate::sql::mysql::{Facts, KeyType, MySqlSession, collation, conflict, facts, write_key};
 use crate::sql::{Dialect, SqlError, body};
 
 /// A query whose first column is a key.
@@ -58,10 +58,8 @@ impl MySqlKeys {
         let (column, kind) = key_column(&described)?;
         let mut facts = facts(connection, column).await?;
         if kind == KeyType::Text {
-            // Asked of the query itself, which may give the column another collation, or be no column at all. It needs no row for that.
-            let collation = "SELECT COLLATION(bloomguard_key) FROM (SELECT 1 AS one) AS o LEFT JOIN bloomguard_keys ON FALSE";
-            let statement = self.statement(described.columns().len(), collation);
-            let collation = sqlx::query_scalar(statement).persistent(false).fetch_one(&mut *connection).await.map_err(SqlError::from)?;
+            // Of the query and not of its column, which it may give another one.
+            let collation = collation(connection, &self.query, described.columns().len(), 0).await?;
             facts = Facts { collation, ..facts };
         }
         Ok(conflict(kind, &facts, form))

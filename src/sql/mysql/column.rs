@@ -1,7 +1,7 @@
 //! What the protocol does not tell of a column, from the server's catalogue.
 
 use sqlx::mysql::{MySqlColumn, MySqlConnection};
-use sqlx::{Column, ColumnOrigin, Row};
+use sqlx::{AssertSqlSafe, Column, ColumnOrigin, Row};
 
 use crate::sql::SqlError;
 
@@ -57,6 +57,29 @@ pub async fn facts(connection: &mut MySqlConnection, column: &MySqlColumn) -> Re
         length: length.and_then(|length| u64::try_from(length).ok()),
         collation: row.try_get(2)?,
     })
+}
+
+/// The collation of the first of a query's `columns`, be it an expression.
+///
+/// Asked of the query itself, its parameters, if any, NULL. It takes no row for that, and none is read: the join has none.
+///
+/// # Errors
+/// [`SqlError`].
+pub async fn collation(
+    connection: &mut MySqlConnection,
+    query: &str,
+    columns: usize,
+    parameters: usize,
+) -> Result<Option<String>, SqlError> {
+    let others: String = (1..columns).map(|i| format!(", c{i}")).collect();
+    let statement = format!(
+        "WITH bloomguard_query (c0{others}) AS ({query}\n) SELECT COLLATION(c0) FROM (SELECT 1 AS one) AS o LEFT JOIN bloomguard_query ON FALSE"
+    );
+    let mut asked = sqlx::query_scalar(AssertSqlSafe(statement)).persistent(false);
+    for _ in 0..parameters {
+        asked = asked.bind(None::<&str>);
+    }
+    Ok(asked.fetch_one(connection).await?)
 }
 
 /// # Errors

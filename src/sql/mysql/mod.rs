@@ -8,7 +8,7 @@ mod key;
 mod session;
 
 pub use collation::conflict;
-pub use column::{Facts, Origin, facts, is_json_text, is_mariadb};
+pub use column::{Facts, Origin, collation, facts, is_json_text, is_mariadb};
 pub use compared::comparison;
 pub(super) use error::from_number as error;
 pub use key::{Argument, KeyType, Parameter, write_key};

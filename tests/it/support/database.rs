@@ -70,10 +70,10 @@ impl Site {
         if matches!(self, Self::Mariadb(_)) { sql.replace("$1", "?") } else { sql.to_owned() }
     }
 
-    /// Lists the numbers from 1.
+    /// Lists the numbers from 1, in a column `i`.
     pub fn series(&self, count: usize) -> String {
         match self {
-            Self::Mariadb(_) => format!("SELECT seq FROM seq_1_to_{count}"),
+            Self::Mariadb(_) => format!("SELECT seq AS i FROM seq_1_to_{count}"),
             _ => format!("WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < {count}) SELECT i FROM s"),
         }
     }
@@ -102,10 +102,10 @@ impl Site {
             Self::Mariadb(database) => {
                 let options: MySqlConnectOptions = database.url().parse().unwrap();
                 let mut connection = options.connect().await.unwrap();
-                // Strings and names as the standard writes them; an index takes no text without a length.
+                // Strings, names and `||` as the standard has them; an index takes no text without a length.
                 let sql =
                     sql.replace("TEXT PRIMARY KEY", "VARCHAR(255) PRIMARY KEY").replace("BLOB PRIMARY KEY", "VARBINARY(255) PRIMARY KEY");
-                let sql = format!("SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES,NO_BACKSLASH_ESCAPES'); {sql}");
+                let sql = format!("SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES'); {sql}");
                 sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
                 connection.close().await.unwrap();
             }

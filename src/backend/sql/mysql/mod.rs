@@ -13,7 +13,7 @@ use self::render::{object, raw};
 use super::{RAW_COLUMN, Rows, unique_names};
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};
-use crate::sql::mysql::{Origin, Parameter, comparison, facts, is_json_text, is_mariadb};
+use crate::sql::mysql::{KeyType, Origin, Parameter, collation, comparison, facts, is_json_text, is_mariadb};
 use crate::sql::{Dialect, SqlError, body};
 
 /// No error tells that the column which the key is compared with has another type now, so the query is described anew this often.
@@ -61,14 +61,17 @@ impl MySqlRows {
     /// What the key is compared with, as far as the query's text shows it.
     async fn parameter(&self, connection: &mut MySqlConnection) -> Result<Parameter, SqlError> {
         let Some(comparison) = comparison(self.query.as_str()) else { return Ok(Parameter::default()) };
-        let described = match (&mut *connection).prepare(AssertSqlSafe(comparison).into_sql_str()).await.map_err(SqlError::from) {
-            Ok(described) => described,
-            // Not every part of a query stands on its own.
-            Err(SqlError::Invalid { .. }) => return Ok(Parameter::default()),
-            Err(error) => return Err(error),
-        };
+        let described = (&mut *connection).prepare(AssertSqlSafe(comparison.as_str()).into_sql_str()).await.map_err(SqlError::from);
+        // Not every part of a query stands on its own.
+        let Some(described) = unless_invalid(described)? else { return Ok(Parameter::default()) };
         let Some(column) = described.columns().first() else { return Ok(Parameter::default()) };
-        let facts = facts(connection, column).await?;
+        let mut facts = facts(connection, column).await?;
+        // Of a view or another expression the catalogue tells nothing, and the query may give the column another collation.
+        if KeyType::of(column.type_info()) == Some(KeyType::Text)
+            && let Some(told) = unless_invalid(collation(connection, &comparison, 1, 1).await)?
+        {
+            facts.collation = told;
+        }
         Parameter::compared_with(column.type_info(), facts).map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))
     }
 
@@ -146,6 +149,15 @@ impl Plan {
     fn is_json(&self, column: &MySqlColumn) -> Option<bool> {
         let Some(origin) = json_candidate(column) else { return Some(false) };
         self.texts.iter().find(|(known, _)| *known == origin).map(|(_, json)| *json)
+    }
+}
+
+/// `None` where the statement did not fit; other errors stay errors.
+fn unless_invalid<T>(result: Result<T, SqlError>) -> Result<Option<T>, SqlError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(SqlError::Invalid { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
