@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::key::Key;
+use crate::key::{Key, KeyForm};
 use crate::words::BackendOutcome;
 
 mod sql;
@@ -90,6 +90,15 @@ pub trait Backend: Send + Sync {
     /// Keys that one call of the system behind can answer for; 1 where it has no such call.
     fn batch_limit(&self) -> usize {
         1
+    }
+
+    /// Why what the key is compared with takes keys for equal that `form` tells apart; `None` where it doesn't, or where the driver
+    /// does not tell. Then the filter would call keys absent that `fetch` finds.
+    ///
+    /// # Errors
+    /// [`BackendError`] where it can't be asked.
+    async fn form_conflict(&self, _form: KeyForm) -> Result<Option<String>, BackendError> {
+        Ok(None)
     }
 
     /// Identifies what `fetch` reads and how, so that values cached under another query are not taken for this one's.

@@ -13,11 +13,11 @@ use super::{SecretUrl, units};
 pub struct BackendConfig {
     /// Default `sql`.
     pub kind: BackendKind,
-    /// `postgres://…` or `sqlite:…`. Required, here or by `url_file`.
+    /// `postgres://…`, `mysql://…` (also `mariadb://…`) or `sqlite:…`. Required, here or by `url_file`.
     pub url: SecretUrl,
     /// A file that holds the URL.
     pub url_file: Option<PathBuf>,
-    /// The statement that reads one row; the key is its only parameter, `$1` (SQLite also `?`). Required.
+    /// The statement that reads one row; the key is its only parameter, `$1` (MySQL `?`, SQLite either). Required.
     pub query: String,
     /// How long one call may take, waiting for a connection included. Default 200 ms.
     #[serde(deserialize_with = "units::duration")]

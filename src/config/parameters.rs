@@ -9,6 +9,18 @@ pub(super) enum Dialect {
     Postgres,
     /// `?`, `?1` or `$1`; `[quoted]` and `` `quoted` ``.
     Sqlite,
+    /// `?`; `` `quoted` `` and `'escap\'d'`.
+    MySql,
+}
+
+impl Dialect {
+    /// How the key is written.
+    pub(super) const fn key(self) -> &'static str {
+        match self {
+            Self::Postgres | Self::Sqlite => "$1",
+            Self::MySql => "?",
+        }
+    }
 }
 
 /// The numbers of the parameters that a statement takes. What stands in quotes and comments is none.
@@ -17,11 +29,16 @@ pub(super) fn parameters(sql: &str, dialect: Dialect) -> BTreeSet<u32> {
     let mut rest = sql;
     while let Some(first) = rest.chars().next() {
         let length = match first {
+            '\'' | '"' if dialect == Dialect::MySql => escaped(rest, first),
             '\'' | '"' => quoted(rest, first),
-            '`' if dialect == Dialect::Sqlite => quoted(rest, '`'),
+            '`' if dialect != Dialect::Postgres => quoted(rest, '`'),
             '[' if dialect == Dialect::Sqlite => through(rest, "]"),
-            'e' | 'E' if dialect == Dialect::Postgres && rest[1..].starts_with('\'') => 1 + escaped(&rest[1..]),
-            '-' if rest.starts_with("--") => through(rest, "\n"),
+            'e' | 'E' if dialect == Dialect::Postgres && rest[1..].starts_with('\'') => 1 + escaped(&rest[1..], '\''),
+            '#' if dialect == Dialect::MySql => through(rest, "\n"),
+            // To MySQL `5--3` is a sum.
+            '-' if rest.starts_with("--") && (dialect != Dialect::MySql || !rest[2..].starts_with(|c: char| c > ' ')) => {
+                through(rest, "\n")
+            }
             '/' if rest.starts_with("/*") => through(rest, "*/"),
             '?' if dialect == Dialect::Sqlite => {
                 let digits = digits(&rest[1..]);
@@ -29,6 +46,11 @@ pub(super) fn parameters(sql: &str, dialect: Dialect) -> BTreeSet<u32> {
                 found.insert(digits.parse().unwrap_or(next));
                 1 + digits.len()
             }
+            '?' if dialect == Dialect::MySql => {
+                found.insert(found.len() as u32 + 1);
+                1
+            }
+            '$' if dialect == Dialect::MySql => word(rest),
             '$' => {
                 let digits = digits(&rest[1..]);
                 if let Ok(number) = digits.parse() {
@@ -62,12 +84,12 @@ fn quoted(text: &str, quote: char) -> usize {
     1 + through(&text[1..], quote.encode_utf8(&mut [0; 4]))
 }
 
-/// Through the closing quote of `E'…'`, in which a backslash escapes.
-fn escaped(text: &str) -> usize {
+/// Through the closing quote of a string in which a backslash escapes.
+fn escaped(text: &str, quote: char) -> usize {
     let mut after_backslash = false;
     for (at, c) in text.char_indices().skip(1) {
         match c {
-            '\'' if !after_backslash => return at + 1,
+            c if c == quote && !after_backslash => return at + 1,
             _ => after_backslash = c == '\\' && !after_backslash,
         }
     }
@@ -102,6 +124,17 @@ mod tests {
         parameters(sql, Dialect::Sqlite).into_iter().collect()
     }
 
+    fn mysql(sql: &str) -> Vec<u32> {
+        parameters(sql, Dialect::MySql).into_iter().collect()
+    }
+
+    #[test]
+    fn parameters_of_mysql_are_question_marks() {
+        assert_eq!(mysql("SELECT a FROM t WHERE id = ?"), [1]);
+        assert_eq!(mysql("SELECT a FROM t WHERE id=? AND 5--3=?"), [1, 2]);
+        assert_eq!(mysql("SELECT 'it\\'s ?', \"?\", `?`, a$1, $2 # ?\n-- ?\n/* ? */ FROM t"), Vec::<u32>::new());
+    }
+
     #[test]
     fn parameters_are_found() {
         assert_eq!(postgres("SELECT a FROM t WHERE id = $1"), [1]);
@@ -122,7 +155,7 @@ mod tests {
     #[test]
     fn unfinished_statements_end() {
         for sql in ["'", "E'\\", "$", "$x", "$x$", "/*", "--", "[", "`", "é$", "?"] {
-            let _ = (postgres(sql), sqlite(sql));
+            let _ = (postgres(sql), sqlite(sql), mysql(sql));
         }
     }
 }

@@ -66,6 +66,11 @@ impl Guard {
         self.backend.fetch(key).await
     }
 
+    /// Why the backend finds a row under keys that `form` tells apart, where it can tell.
+    pub(crate) async fn backend_conflict(&self, form: KeyForm) -> Result<Option<String>, BackendError> {
+        self.backend.form_conflict(form).await
+    }
+
     /// Begins a build: from now on every insert reaches `filter` too, and the announces within their window are in it already.
     ///
     /// # Errors

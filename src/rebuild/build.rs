@@ -71,7 +71,8 @@ impl Tools {
         checks::proven_keys(&self.guard, &build).await?;
         let conflict = checks::agreement(&self.guard, &build, form, &samples).await?;
         let declared = self.source.form_conflict(form).await?;
-        self.guard.form_conflict(declared.or(conflict));
+        let compared = self.guard.backend_conflict(form).await?;
+        self.guard.form_conflict(declared.or(compared).or(conflict));
 
         let build = Arc::into_inner(build).ok_or(BuildError::Cancelled)?;
         let generation = build.swap();

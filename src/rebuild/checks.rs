@@ -85,8 +85,7 @@ pub(super) async fn agreement(guard: &Guard, build: &Build, form: KeyForm, sampl
         for variant in variants(form, key) {
             if !build.filter().contains(build.hash(&variant).get()) && finds(guard, &variant).await? {
                 return Ok(Some(format!(
-                    "the backend finds the row of one key under another spelling, which key = \"{form}\" tells apart (a case-insensitive \
-                     collation or a padded CHAR column): use key = \"text-ci\", or compare exactly in backend.query"
+                    "the backend finds the row of one key under another spelling, which key = \"{form}\" tells apart (a collation that ignores case, accents or trailing spaces, or a padded CHAR column): compare exactly in backend.query, or use key = \"text-ci\" where nothing but case is ignored"
                 )));
             }
         }
@@ -112,16 +111,38 @@ async fn finds(guard: &Guard, key: &Key) -> Result<bool, BuildError> {
     }
 }
 
+/// Letters and what collations that ignore accents take them for.
+const ACCENTED: [(char, char); 7] = [('a', 'á'), ('e', 'é'), ('i', 'í'), ('o', 'ó'), ('u', 'ú'), ('n', 'ñ'), ('c', 'ç')];
+
 /// Other spellings that a lax comparison would take for the same key.
 fn variants(form: KeyForm, key: &Key) -> Vec<Key> {
-    let (KeyForm::Text, Some(text)) = (form, key.as_str()) else { return vec![] };
-    let swapped: String =
-        text.chars().map(|c| if c.is_ascii_lowercase() { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() }).collect();
-    [swapped, format!("{text} "), text.trim_end().to_owned()]
-        .into_iter()
-        .filter(|variant| variant != text)
-        .filter_map(|variant| form.canonical(variant.as_bytes()).ok())
-        .collect()
+    let mut spellings: Vec<Vec<u8>> = Vec::new();
+    if let (KeyForm::Text | KeyForm::TextCi | KeyForm::Bytes, Some(text)) = (form, key.as_str()) {
+        let swap = |c: char| if c.is_ascii_lowercase() { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() };
+        let swapped: String = text.chars().map(swap).collect();
+        // A zero-width space has no weight in most collations of Unicode.
+        let spaces = [format!("{text} "), text.trim_end().to_owned(), format!("{text}\u{200b}")];
+        spellings.extend([swapped].into_iter().chain(spaces).chain(with_other_accent(text)).map(String::into_bytes));
+    }
+    if form == KeyForm::Bytes {
+        // BINARY(n) is padded with zeros.
+        let bytes = key.as_bytes();
+        let unpadded = bytes.len() - bytes.iter().rev().take_while(|b| **b == 0).count();
+        spellings.extend([[bytes, &[0]].concat(), bytes[..unpadded].to_vec()]);
+    }
+    spellings.iter().filter_map(|spelling| form.canonical(spelling).ok()).filter(|variant| variant != key).collect()
+}
+
+/// The text with an accent more or less.
+fn with_other_accent(text: &str) -> Option<String> {
+    text.char_indices().find_map(|(at, c)| {
+        let other = ACCENTED.iter().find_map(|(plain, accented)| match c {
+            _ if c == *plain => Some(*accented),
+            _ if c == *accented => Some(*plain),
+            _ => None,
+        })?;
+        Some(format!("{}{other}{}", &text[..at], &text[at + c.len_utf8()..]))
+    })
 }
 
 #[cfg(test)]
@@ -148,11 +169,23 @@ mod tests {
         assert!(matches!(count(0, CountRule { allow_empty: false, accept_fewer: true, ..rule }), Err(BuildError::Empty)));
     }
 
+    fn spellings(form: KeyForm, key: &[u8]) -> Vec<String> {
+        let key = form.canonical(key).unwrap();
+        variants(form, &key).iter().map(|k| k.as_bytes().escape_ascii().to_string()).collect()
+    }
+
     #[test]
-    fn spellings_are_tried_for_text_only() {
-        let key = KeyForm::Text.canonical(b"Foo").unwrap();
-        let spellings: Vec<_> = variants(KeyForm::Text, &key).iter().map(|k| k.as_str().unwrap().to_owned()).collect();
-        assert_eq!(spellings, ["fOO", "Foo "]);
-        assert!(variants(KeyForm::Uuid, &key).is_empty());
+    fn spellings_that_lax_comparisons_take_for_equal_are_tried() {
+        assert_eq!(spellings(KeyForm::Text, b"Foo"), ["fOO", "Foo ", r"Foo\xe2\x80\x8b", r"F\xc3\xb3o"]);
+        assert_eq!(spellings(KeyForm::Text, "ré ".as_bytes()).last().unwrap(), "re ");
+        // Its case is gone before it is looked up.
+        assert_eq!(spellings(KeyForm::TextCi, b"FX "), ["fx  ", "fx", r"fx \xe2\x80\x8b"]);
+        assert_eq!(spellings(KeyForm::Bytes, b"\xff\0\0"), [r"\xff\x00\x00\x00", r"\xff"]);
+    }
+
+    #[test]
+    fn integers_and_uuids_have_one_spelling() {
+        assert!(spellings(KeyForm::Integer, b"42").is_empty());
+        assert!(spellings(KeyForm::Uuid, b"67e55044-10b1-426f-9247-bb680e5fe0c8").is_empty());
     }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::SqlError;
+use super::mysql::MySqlSession;
 
 /// Rows that SQLite's thread may be ahead of a scan; a lookup reads one.
 const SQLITE_SCAN_ROWS: usize = 1024;
@@ -22,8 +24,28 @@ const POSTGRES_LONGEST_TIMEOUT: u128 = 0x7fff_ffff;
 pub enum Database {
     /// `postgres://` or `postgresql://`
     Postgres(PgConnectOptions),
+    /// `mysql://` or `mariadb://`
+    MySql(MySqlSession),
     /// `sqlite:`
     Sqlite(SqliteConnectOptions),
+}
+
+/// Opens connections on which statements may be run at once.
+#[async_trait]
+pub trait Connector<C>: std::fmt::Debug + Send + Sync {
+    /// # Errors
+    /// The driver's own.
+    async fn connect(&self) -> Result<C, sqlx::Error>;
+}
+
+#[async_trait]
+impl<O: ConnectOptions> Connector<O::Connection> for O
+where
+    O::Connection: Sized,
+{
+    async fn connect(&self) -> Result<O::Connection, sqlx::Error> {
+        ConnectOptions::connect(self).await
+    }
 }
 
 /// What connections are opened for.
@@ -50,9 +72,10 @@ impl Database {
         let unreadable = |error: sqlx::Error| SqlError::invalid(format!("the url can't be read: {error}"));
         match url.split_once(':').map_or("", |(scheme, _)| scheme) {
             "postgres" | "postgresql" => Ok(Self::Postgres(postgres(url.parse().map_err(unreadable)?, purpose))),
+            "mysql" | "mariadb" => Ok(Self::MySql(MySqlSession::new(url.parse().map_err(unreadable)?, purpose))),
             "sqlite" => Ok(Self::Sqlite(sqlite(url.parse().map_err(unreadable)?, purpose))),
-            "" => Err(SqlError::invalid("the url names no database: use postgres://… or sqlite:…")),
-            other => Err(SqlError::invalid(format!("\"{other}\" is no supported database: use postgres://… or sqlite:…"))),
+            "" => Err(SqlError::invalid("the url names no database: use postgres://…, mysql://… or sqlite:…")),
+            other => Err(SqlError::invalid(format!("\"{other}\" is no supported database: use postgres://…, mysql://… or sqlite:…"))),
         }
     }
 }
@@ -105,7 +128,10 @@ mod tests {
         assert!(matches!(parse("postgres://u@h/d"), Ok(Database::Postgres(_))));
         assert!(matches!(parse("postgresql://u@h/d"), Ok(Database::Postgres(_))));
         assert!(matches!(parse("sqlite:data/x.db?mode=rwc"), Ok(Database::Sqlite(_))));
-        assert!(parse("mysql://u@h/d").is_err());
+        assert!(matches!(parse("mysql://u@h/d"), Ok(Database::MySql(_))));
+        assert!(matches!(parse("mariadb://u@h/d?ssl-mode=REQUIRED"), Ok(Database::MySql(_))));
+        assert!(parse("mysql://u@h/d?ssl-mode=SOMETIMES").is_err());
+        assert!(parse("oracle://u@h/d").is_err());
         assert!(parse("users.db").is_err());
     }
 

@@ -1,6 +1,8 @@
 //! What an error of a driver means to whoever asked.
 
 use sqlx::error::DatabaseError;
+use sqlx::mysql::MySqlDatabaseError;
+use sqlx::postgres::PgDatabaseError;
 
 /// Why a statement gave no answer; variants by what the caller does about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -69,20 +71,25 @@ impl From<sqlx::Error> for SqlError {
 
 fn from_database(error: &dyn DatabaseError) -> SqlError {
     let message = described(error);
-    match error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
-        Some(postgres) => from_sql_state(postgres.code(), message),
-        None => from_sqlite_code(error.code().and_then(|code| code.parse().ok()).unwrap_or(1), message),
+    if let Some(postgres) = error.try_downcast_ref::<PgDatabaseError>() {
+        from_sql_state(postgres.code(), message)
+    } else if let Some(mysql) = error.try_downcast_ref::<MySqlDatabaseError>() {
+        super::mysql::error(mysql.number(), mysql.code().unwrap_or_default(), message)
+    } else {
+        from_sqlite_code(error.code().and_then(|code| code.parse().ok()).unwrap_or(1), message)
     }
 }
 
 /// The database's words with its code in front.
 fn described(error: &dyn DatabaseError) -> String {
     let message = error.message();
-    match (error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>(), error.code()) {
-        (Some(postgres), _) => format!("SQL state {}: {message}", postgres.code()),
-        (None, Some(code)) => format!("SQLite error {code}: {message}"),
-        (None, None) => message.to_owned(),
+    if let Some(postgres) = error.try_downcast_ref::<PgDatabaseError>() {
+        return format!("SQL state {}: {message}", postgres.code());
     }
+    if let Some(mysql) = error.try_downcast_ref::<MySqlDatabaseError>() {
+        return format!("SQL state {}, error {}: {message}", mysql.code().unwrap_or("HY000"), mysql.number());
+    }
+    error.code().map_or_else(|| message.to_owned(), |code| format!("SQLite error {code}: {message}"))
 }
 
 fn from_sql_state(state: &str, message: String) -> SqlError {

@@ -2,12 +2,14 @@
 
 mod connect;
 mod error;
+pub mod mysql;
 mod pool;
 pub mod postgres;
+mod spelling;
 pub mod sqlite;
 mod text;
 
-pub use connect::{Database, Purpose};
+pub use connect::{Connector, Database, Purpose};
 pub use error::SqlError;
 pub use pool::{Lease, Pool, PoolSettings};
 pub use text::{Dialect, body};

@@ -8,10 +8,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sqlx::{ConnectOptions, Connection};
+use sqlx::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::SqlError;
+use super::{Connector, SqlError};
 
 /// How long connecting may take, name resolution and handshakes included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub struct Pool<C: Connection + 'static>(Arc<Inner<C>>);
 
 #[derive(Debug)]
 struct Inner<C: Connection> {
-    options: C::Options,
+    connector: Box<dyn Connector<C>>,
     /// Where it connects, without password.
     target: String,
     settings: PoolSettings,
@@ -60,10 +60,10 @@ struct Idle<C> {
 impl<C: Connection + 'static> Pool<C> {
     /// Connects to nothing yet. Must be called within a Tokio runtime, where it keeps up the minimum for as long as the pool lives.
     #[must_use]
-    pub fn new(options: C::Options, target: String, settings: PoolSettings) -> Self {
+    pub fn new(connector: impl Connector<C> + 'static, target: String, settings: PoolSettings) -> Self {
         let settings = PoolSettings { max: settings.max.max(1), min: settings.min.min(settings.max), ..settings };
         let slots = Arc::new(Semaphore::new(settings.max));
-        let inner = Arc::new(Inner { options, target, settings, slots, idle: Mutex::new(Vec::new()) });
+        let inner = Arc::new(Inner { connector: Box::new(connector), target, settings, slots, idle: Mutex::new(Vec::new()) });
         tokio::spawn(maintain(Arc::downgrade(&inner)));
         Self(inner)
     }
@@ -109,7 +109,7 @@ impl<C: Connection + 'static> Inner<C> {
     }
 
     async fn open(self: &Arc<Self>, slot: OwnedSemaphorePermit) -> Result<Lease<C>, SqlError> {
-        let connection = tokio::time::timeout(CONNECT_TIMEOUT, self.options.connect())
+        let connection = tokio::time::timeout(CONNECT_TIMEOUT, self.connector.connect())
             .await
             .map_err(|_| SqlError::Unavailable(format!("{}: no connection within {CONNECT_TIMEOUT:?}", self.target)))?
             .map_err(|error| SqlError::connecting(&self.target, &error))?;

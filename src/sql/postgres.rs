@@ -8,6 +8,7 @@ use sqlx::postgres::{PgArgumentBuffer, PgTypeInfo, PgTypeKind, PgValueRef};
 use sqlx::{Decode, Encode, Postgres, Type, TypeInfo};
 use uuid::Uuid;
 
+use super::spelling::{integer, numeric, shortest, uuid};
 use crate::key::Key;
 
 /// What a type is to a key.
@@ -102,31 +103,6 @@ impl Parameter {
     fn refused(&self) -> String {
         format!("the key can't be a value of type {}, which the query's parameter has", self.info.name())
     }
-}
-
-/// `None` where it is not a decimal integer in its canonical spelling.
-fn integer(text: &str) -> Option<i128> {
-    let value: i128 = text.parse().ok()?;
-    (value.to_string() == text).then_some(value)
-}
-
-/// `None` where it is not a plain decimal number in its shortest spelling.
-fn numeric(text: &str) -> Option<BigDecimal> {
-    if !text.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'-') {
-        return None;
-    }
-    let value: BigDecimal = text.parse().ok()?;
-    (shortest(&value) == text).then_some(value)
-}
-
-fn uuid(text: &str) -> Option<Uuid> {
-    let value = Uuid::try_parse(text).ok()?;
-    (value.hyphenated().to_string() == text).then_some(value)
-}
-
-/// Without trailing zeros or exponent, as equal numbers have one spelling.
-fn shortest(value: &BigDecimal) -> String {
-    value.normalized().to_plain_string()
 }
 
 /// A key bound to a parameter.

@@ -3,6 +3,8 @@
 //! Configured queries are wrapped in others, `SELECT … FROM (query) AS q`, where a trailing semicolon would be an error and a
 //! trailing comment would swallow the closing parenthesis.
 
+use std::ops::Range;
+
 /// Whose lexical rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -10,6 +12,9 @@ pub enum Dialect {
     Postgres,
     /// Backticks, brackets, four kinds of parameter.
     Sqlite,
+    /// Backticks, backslashes in strings, comments from `#`. The server's default rules: under ANSI_QUOTES or NO_BACKSLASH_ESCAPES
+    /// it is the server that refuses what was misread here.
+    MySql,
 }
 
 /// The single statement of `sql` without what may trail it, and the parameters that it names, in order.
@@ -34,6 +39,20 @@ pub fn body(sql: &str, dialect: Dialect) -> Result<(&str, Vec<&str>), String> {
     if end == 0 { Err("it is empty".to_owned()) } else { Ok((sql[..end].trim_start(), parameters)) }
 }
 
+/// Where the tokens of `sql` are, comments and blanks left out.
+pub(super) fn tokens(sql: &str, dialect: Dialect) -> Vec<Range<usize>> {
+    let mut scanner = Scanner { sql, bytes: sql.as_bytes(), at: 0, dialect };
+    let mut found = Vec::new();
+    loop {
+        scanner.skip_blanks_and_comments();
+        let start = scanner.at;
+        match scanner.next_token() {
+            Some(_) => found.push(start..scanner.at),
+            None => return found,
+        }
+    }
+}
+
 enum Token<'a> {
     Semicolon,
     Parameter(&'a str),
@@ -55,9 +74,13 @@ impl<'a> Scanner<'a> {
         self.at += 1;
         match (first, self.dialect) {
             (b';', _) => return Some(Token::Semicolon),
-            (b'\'' | b'"', _) | (b'`', Dialect::Sqlite) => self.skip_quoted(first, false),
+            (b'\'' | b'"', Dialect::MySql) => self.skip_quoted(first, true),
+            (b'\'' | b'"', _) | (b'`', Dialect::Sqlite | Dialect::MySql) => self.skip_quoted(first, false),
             (b'[', Dialect::Sqlite) => self.skip_past(b"]"),
             (b'$', Dialect::Postgres) if !self.peek().is_some_and(|b| b.is_ascii_digit()) => self.skip_dollar_quoted(start),
+            (b'?', Dialect::MySql) => return Some(Token::Parameter(&self.sql[start..self.at])),
+            // Not a parameter to the server, but meant as one; `$a` is a name.
+            (b'$', Dialect::MySql) if !self.peek().is_some_and(|b| b.is_ascii_digit()) => self.skip_identifier(),
             (b'?', Dialect::Sqlite) | (b'$', _) => {
                 self.skip_word();
                 return Some(Token::Parameter(&self.sql[start..self.at]));
@@ -85,13 +108,21 @@ impl<'a> Scanner<'a> {
             let rest = &self.bytes[self.at..];
             if rest.first().is_some_and(|b| b.is_ascii_whitespace() || *b == 0x0b) {
                 self.at += 1;
-            } else if rest.starts_with(b"--") {
+            } else if self.begins_line_comment(rest) {
                 self.skip_past(b"\n");
             } else if rest.starts_with(b"/*") {
                 self.skip_block_comment();
             } else {
                 return;
             }
+        }
+    }
+
+    /// MySQL reads `5--3` as a sum.
+    fn begins_line_comment(&self, rest: &[u8]) -> bool {
+        match self.dialect {
+            Dialect::MySql => rest.starts_with(b"#") || (rest.starts_with(b"--") && rest.get(2).is_none_or(|b| *b <= b' ')),
+            Dialect::Postgres | Dialect::Sqlite => rest.starts_with(b"--"),
         }
     }
 
@@ -146,9 +177,9 @@ impl<'a> Scanner<'a> {
         self.at = found.map_or(self.bytes.len(), |offset| self.at + offset + end.len());
     }
 
-    /// PostgreSQL allows dollar signs within names: `a$b$` opens no quote.
+    /// PostgreSQL and MySQL allow dollar signs within names: `a$b$` opens no quote.
     fn skip_identifier(&mut self) {
-        while self.peek().is_some_and(|b| is_word(b) || (b == b'$' && self.dialect == Dialect::Postgres)) {
+        while self.peek().is_some_and(|b| is_word(b) || (b == b'$' && self.dialect != Dialect::Sqlite)) {
             self.at += 1;
         }
     }
@@ -212,9 +243,27 @@ mod tests {
     }
 
     #[test]
+    fn parameters_of_mysql_are_found() {
+        let found = |sql| body(sql, Dialect::MySql).map(|(body, parameters)| (body, parameters.len())).unwrap();
+        for (sql, trimmed, parameters) in [
+            ("SELECT a FROM t WHERE id = ? -- by id", "SELECT a FROM t WHERE id = ?", 1),
+            (
+                "SELECT '?', \"it\\\"s ?\", `?`, 'it\\'s; ?' /* ? */ FROM t # ?\n;",
+                "SELECT '?', \"it\\\"s ?\", `?`, 'it\\'s; ?' /* ? */ FROM t",
+                0,
+            ),
+            ("SELECT 5--3, a$1, $b FROM t", "SELECT 5--3, a$1, $b FROM t", 0),
+            ("SELECT a FROM t WHERE id = $1", "SELECT a FROM t WHERE id = $1", 1),
+            ("SELECT ??", "SELECT ??", 2),
+        ] {
+            assert_eq!(found(sql), (trimmed, parameters), "{sql}");
+        }
+    }
+
+    #[test]
     fn unfinished_quotes_do_not_loop_or_panic() {
         for sql in ["SELECT 'a", "SELECT \"", "SELECT E'\\", "SELECT $x$ y", "SELECT /* x", "SELECT $", "SELECT é$"] {
-            let _ = (body(sql, Dialect::Postgres), body(sql, Dialect::Sqlite));
+            let _ = (body(sql, Dialect::Postgres), body(sql, Dialect::Sqlite), body(sql, Dialect::MySql));
         }
     }
 }

@@ -162,7 +162,7 @@ max_staleness = "0s"
 [keyspaces.Users.filter]
 false_positive_rate = 1.5
 [keyspaces.Users.backend]
-url = "mysql://app:hunter2@db/app"
+url = "https://app:hunter2@api/users"
 max_queue = -1
 query = "SELECT 1"
 "#,
@@ -174,7 +174,7 @@ query = "SELECT 1"
     let expected = [
         "keyspaces.Users: the name of a keyspace must match [a-z][a-z0-9_-]{0,62}",
         "keyspaces.Users.backend.max_queue: must be a whole number, 0 or more, is -1",
-        "keyspaces.Users.backend.url: mysql URLs are not supported yet, is \"mysql://app:redacted@db/app\"",
+        "keyspaces.Users.backend.url: https URLs are not supported yet, is \"https://app:redacted@api/users\"",
         "keyspaces.Users.enforcement: must be one of \"enforce\", \"shadow\", is \"off\"",
         "keyspaces.Users.filter.false_positive_rate: must be greater than 0 and less than 1, is 1.5",
         "keyspaces.Users.max_staleness: must be at least 1ms, is 0s",
@@ -213,8 +213,6 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
         ("keyspaces.users.backend.headers", "{ a = \"b\" }"),
         ("keyspaces.users.backend.headers_file", "\"x\""),
         ("keyspaces.users.backend.ca_file", "\"x\""),
-        ("keyspaces.users.backend.url", "\"mysql://db/app\""),
-        ("keyspaces.users.backend.url", "\"mariadb://db/app\""),
         ("keyspaces.users.backend.url", "\"https://api/users/{key}\""),
         ("keyspaces.users.source.kind", "\"http\""),
         ("keyspaces.users.source.incremental", "{ interval = \"1s\" }"),
@@ -231,7 +229,7 @@ fn nonsense_is_no_feature_to_come() {
     for (setting, rule) in [
         ("keyspaces.users.freshness = \"fresh\"", "must be one of \"announced\", \"rebuilt\", \"static\", is \"fresh\""),
         ("keyspaces.users.filter.kind = \"cuckoo\"", "must be \"bloom\", is \"cuckoo\""),
-        ("keyspaces.users.backend.url = \"oracle://db\"", "must be a postgres:// or sqlite: URL, is \"oracle://db\""),
+        ("keyspaces.users.backend.url = \"oracle://db\"", "must be a postgres://, mysql:// or sqlite: URL, is \"oracle://db\""),
         ("keyspaces.users.filter.kind = \"windowed\"", "forgets keys by design"),
         ("redis.url = \"memcached://cache\"", "must be a redis:// or unix:// URL, is \"memcached://cache\""),
         ("keyspaces.users.colour = 1", "unknown key"),
@@ -279,6 +277,12 @@ fn statements_take_the_key_and_nothing_else() {
         assert!(mistakes.len() == 1 && mistakes[0].starts_with("keyspaces.users.backend.query: "), "{mistakes:?}");
     }
     load_set("keyspaces.users.backend = { url = \"sqlite:users.db\", query = \"SELECT a FROM t WHERE a = ?\" }").unwrap();
+    let mysql = |query: &str| load_set(&format!("keyspaces.users.backend = {{ url = \"mariadb://db/app\", query = \"{query}\" }}"));
+    mysql("SELECT a FROM t WHERE a = ?").unwrap();
+    for query in ["SELECT a FROM t WHERE a = $1", "SELECT a FROM t WHERE a = ? AND b = ?"] {
+        let refused = mysql(query).unwrap_err().to_string();
+        assert!(refused.contains("keyspaces.users.backend.query: must take the key as its only parameter, ?, is"), "{refused}");
+    }
     let mistakes = mistakes_of("keyspaces.users.source.query = \"SELECT a FROM t WHERE a > $1\"");
     assert!(mistakes[0].starts_with("keyspaces.users.source.query: must take no parameters"), "{mistakes:?}");
 }
@@ -498,9 +502,9 @@ fn urls_come_from_files_where_files_are_named() {
         let mistakes = mistakes_of(&format!("keyspaces.users.source.url_file = \"{}\"", path.display()));
         assert!(mistakes.len() == 1 && mistakes[0].contains(why), "{mistakes:?}");
     }
-    let wrong = files.write("wrong", "mysql://app:hunter2@db/app");
+    let wrong = files.write("wrong", "https://app:hunter2@api/users");
     let mistakes = mistakes_of(&format!("keyspaces.users.source.url_file = \"{}\"", wrong.display()));
-    assert!(mistakes[0].starts_with("keyspaces.users.source.url_file: mysql URLs are not supported yet"), "{mistakes:?}");
+    assert!(mistakes[0].starts_with("keyspaces.users.source.url_file: https URLs are not supported yet"), "{mistakes:?}");
 }
 
 #[test]

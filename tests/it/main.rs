@@ -3,6 +3,7 @@
 
 mod architecture;
 mod backend_contract;
+mod backend_mysql;
 mod backend_postgres;
 mod cache_contract;
 mod cache_redis;

@@ -1,5 +1,6 @@
 //! Rows of a SQL database: [`SqlBackend`].
 
+mod mysql;
 mod postgres;
 mod sqlite;
 
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use sqlx::Connection;
 use xxhash_rust::xxh3::Xxh3Default;
 
+use self::mysql::MySqlRows;
 use self::postgres::PostgresRows;
 use self::sqlite::SqliteRows;
 use super::{Backend, BackendError, Value};
@@ -25,7 +27,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// SQLite can't be told to stop by closing a connection, so its slot waits longer.
 const SQLITE_SETTLE: Duration = Duration::from_secs(60);
 
-/// Reads rows of PostgreSQL or SQLite as JSON objects, or as raw bytes where the only column is named `value`.
+/// Reads rows of PostgreSQL, MySQL or SQLite as JSON objects, or as raw bytes where the only column is named `value`.
 #[derive(Debug)]
 pub struct SqlBackend {
     timeout: Duration,
@@ -36,13 +38,14 @@ pub struct SqlBackend {
 #[derive(Debug)]
 enum Driver {
     Postgres(Reader<PostgresRows>),
+    MySql(Reader<MySqlRows>),
     Sqlite(Reader<SqliteRows>),
 }
 
 impl SqlBackend {
     /// Reads the configuration and connects to nothing: the database may be down. Must be called within a Tokio runtime.
     ///
-    /// `form` is set before the first key is looked up; SQLite, whose parameters have no type, binds by it.
+    /// `form` is set before the first key is looked up; SQLite and MySQL, which tell no type of a parameter, bind by it.
     ///
     /// # Errors
     /// [`BackendError::Invalid`] where URL or query can never be used.
@@ -60,6 +63,10 @@ impl SqlBackend {
                 let rows = PostgresRows::new(&config.query, config.statement_cache > 0).map_err(refused)?;
                 Driver::Postgres(Reader::new(rows, Pool::new(options, target, settings(SETTLE))))
             }
+            Database::MySql(session) => {
+                let rows = MySqlRows::new(&config.query, form, config.statement_cache > 0).map_err(refused)?;
+                Driver::MySql(Reader::new(rows, Pool::new(session, target, settings(SETTLE))))
+            }
             Database::Sqlite(options) => {
                 let rows = SqliteRows::new(&config.query, form).map_err(refused)?;
                 Driver::Sqlite(Reader::new(rows, Pool::new(options, target, settings(SQLITE_SETTLE))))
@@ -67,23 +74,38 @@ impl SqlBackend {
         };
         Ok(Self { timeout: config.timeout, fingerprint: fingerprint(&config.url, &config.query), driver })
     }
-}
 
-#[async_trait]
-impl Backend for SqlBackend {
-    async fn fetch(&self, key: &Key) -> Result<Option<Value>, BackendError> {
-        let read = async {
-            match &self.driver {
-                Driver::Postgres(reader) => reader.fetch(key).await,
-                Driver::Sqlite(reader) => reader.fetch(key).await,
-            }
-        };
+    async fn within_timeout<T>(&self, read: impl Future<Output = Result<T, SqlError>>) -> Result<T, BackendError> {
         match tokio::time::timeout(self.timeout, read).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(SqlError::Unavailable(reason))) => Err(BackendError::Unavailable(reason)),
             Ok(Err(SqlError::Invalid { message, .. })) => Err(BackendError::Invalid(message)),
             Ok(Err(SqlError::Timeout(_))) | Err(_) => Err(BackendError::Timeout(self.timeout)),
         }
+    }
+}
+
+#[async_trait]
+impl Backend for SqlBackend {
+    async fn fetch(&self, key: &Key) -> Result<Option<Value>, BackendError> {
+        self.within_timeout(async {
+            match &self.driver {
+                Driver::Postgres(reader) => reader.fetch(key).await,
+                Driver::MySql(reader) => reader.fetch(key).await,
+                Driver::Sqlite(reader) => reader.fetch(key).await,
+            }
+        })
+        .await
+    }
+
+    async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, BackendError> {
+        self.within_timeout(async {
+            match &self.driver {
+                Driver::MySql(reader) => reader.conflict(form).await,
+                Driver::Postgres(_) | Driver::Sqlite(_) => Ok(None),
+            }
+        })
+        .await
     }
 
     fn fingerprint(&self) -> u64 {
@@ -116,6 +138,11 @@ trait Rows: Send + Sync + 'static {
         plan: &Self::Plan,
         key: &Key,
     ) -> impl Future<Output = Result<Option<Value>, SqlError>> + Send;
+
+    /// Why what the query compares the key with takes keys for equal that `form` tells apart, as far as the plan shows it.
+    fn conflict(&self, _plan: &Self::Plan, _form: KeyForm) -> Option<String> {
+        None
+    }
 }
 
 /// Runs one query over a pool of connections.
@@ -159,6 +186,19 @@ impl<R: Rows> Reader<R> {
             }
             last_try = true;
         }
+    }
+
+    async fn conflict(&self, form: KeyForm) -> Result<Option<String>, SqlError> {
+        let mut lease = self.pool.acquire().await?;
+        let described = self.rows.describe(lease.connection()).await;
+        if described.as_ref().is_err_and(SqlError::is_unavailable) {
+            lease.discard();
+        } else {
+            lease.finish();
+        }
+        let plan = Arc::new(described?);
+        *self.plan.lock() = Some(Arc::clone(&plan));
+        Ok(self.rows.conflict(&plan, form))
     }
 
     async fn read(&self, connection: &mut R::Connection, known: Option<Arc<R::Plan>>, key: &Key) -> Result<Option<Value>, SqlError> {

@@ -59,8 +59,8 @@ fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect
         && let Some(dialect) = dialect
     {
         let taken = parameters(&backend.query, dialect);
-        let rule = "take the key as its only parameter, $1";
-        section.must(taken.len() == 1 && taken.contains(&1), "query", rule, shown_text(&backend.query));
+        let rule = format!("take the key as its only parameter, {}", dialect.key());
+        section.must(taken.len() == 1 && taken.contains(&1), "query", &rule, shown_text(&backend.query));
     }
     dialect
 }

@@ -1,6 +1,7 @@
 //! URLs of databases and caches: present, of a scheme that is built, and such that the driver takes them.
 
 use redis::IntoConnectionInfo;
+use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
@@ -8,7 +9,7 @@ use super::{Section, shown_text};
 use crate::config::SecretUrl;
 use crate::config::parameters::Dialect;
 
-const DATABASES_TO_COME: [&str; 4] = ["mysql", "mariadb", "http", "https"];
+const DATABASES_TO_COME: [&str; 2] = ["http", "https"];
 
 /// The key that a URL's mistakes are reported at.
 fn key(from_file: bool) -> &'static str {
@@ -23,13 +24,14 @@ pub(super) fn database(url: &SecretUrl, from_file: bool, section: &mut Section<'
     }
     let (dialect, taken) = match url.scheme() {
         "postgres" | "postgresql" => (Dialect::Postgres, url.expose().parse::<PgConnectOptions>().map(drop)),
+        "mysql" | "mariadb" => (Dialect::MySql, url.expose().parse::<MySqlConnectOptions>().map(drop)),
         "sqlite" => (Dialect::Sqlite, url.expose().parse::<SqliteConnectOptions>().map(drop)),
         scheme if DATABASES_TO_COME.contains(&scheme) => {
             section.add(key, format!("{scheme} URLs are not supported yet, is {}", shown_text(&url.redacted())));
             return None;
         }
         _ => {
-            section.add(key, format!("must be a postgres:// or sqlite: URL, is {}", shown_text(&url.redacted())));
+            section.add(key, format!("must be a postgres://, mysql:// or sqlite: URL, is {}", shown_text(&url.redacted())));
             return None;
         }
     };

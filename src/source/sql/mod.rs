@@ -1,5 +1,6 @@
 //! Keys listed by a SQL query: [`SqlSource`].
 
+mod mysql;
 mod postgres;
 mod sqlite;
 
@@ -7,22 +8,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::{Stream, TryStreamExt as _};
-use sqlx::{ConnectOptions, Connection};
+use sqlx::Connection;
 
+use self::mysql::MySqlKeys;
 use self::postgres::PostgresKeys;
 use self::sqlite::SqliteKeys;
 use super::batch::Batcher;
 use super::{KeyBatches, KeySource, SourceError};
 use crate::config::{SecretUrl, SourceConfig};
 use crate::key::KeyForm;
-use crate::sql::{Database, Purpose, SqlError};
+use crate::sql::{Connector, Database, Purpose, SqlError};
 
 /// How long connecting may take. Nothing else is bounded but silence: a scan takes as long as it takes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A database that sends no row for so long is given up; a sort of everything before the first row fits within it.
 const LONGEST_SILENCE: Duration = Duration::from_secs(900);
 
-/// Reads keys from the first column of a query on PostgreSQL or SQLite.
+/// Reads keys from the first column of a query on PostgreSQL, MySQL or SQLite.
 ///
 /// Each call opens a connection of its own and closes it at its end: calls are minutes apart, and a scan that is given up must not
 /// leave a half-read result behind on a connection for the next one.
@@ -36,6 +38,7 @@ pub struct SqlSource {
 #[derive(Debug)]
 enum Driver {
     Postgres(PostgresKeys),
+    MySql(MySqlKeys),
     Sqlite(SqliteKeys),
 }
 
@@ -48,6 +51,7 @@ impl SqlSource {
         let url = if config.url.is_empty() { backend } else { &config.url };
         let driver = match Database::parse(url.expose(), Purpose::Scans)? {
             Database::Postgres(options) => Driver::Postgres(PostgresKeys::new(options, &config.query)?),
+            Database::MySql(session) => Driver::MySql(MySqlKeys::new(session, &config.query)?),
             Database::Sqlite(options) => Driver::Sqlite(SqliteKeys::new(options, &config.query)?),
         };
         Ok(Self { target: url.redacted(), driver })
@@ -60,6 +64,11 @@ impl KeySource for SqlSource {
         match &self.driver {
             Driver::Postgres(keys) => {
                 let mut connection = connect(&keys.options, &self.target).await?;
+                let result = keys.key_form(&mut connection).await;
+                close(connection, result).await
+            }
+            Driver::MySql(keys) => {
+                let mut connection = connect(&keys.session, &self.target).await?;
                 let result = keys.key_form(&mut connection).await;
                 close(connection, result).await
             }
@@ -78,6 +87,11 @@ impl KeySource for SqlSource {
                 let result = keys.form_conflict(&mut connection, form).await;
                 close(connection, result).await
             }
+            Driver::MySql(keys) => {
+                let mut connection = connect(&keys.session, &self.target).await?;
+                let result = keys.form_conflict(&mut connection, form).await;
+                close(connection, result).await
+            }
             Driver::Sqlite(keys) => {
                 let mut connection = connect(&keys.options, &self.target).await?;
                 let result = keys.form_conflict(&mut connection, form).await;
@@ -90,6 +104,11 @@ impl KeySource for SqlSource {
         match &self.driver {
             Driver::Postgres(keys) => {
                 let mut connection = connect(&keys.options, &self.target).await?;
+                let result = keys.count(&mut connection).await.map(Some);
+                close(connection, result).await
+            }
+            Driver::MySql(keys) => {
+                let mut connection = connect(&keys.session, &self.target).await?;
                 let result = keys.count(&mut connection).await.map(Some);
                 close(connection, result).await
             }
@@ -109,6 +128,11 @@ impl KeySource for SqlSource {
                 let result = keys.scan(&mut connection, batcher).await;
                 close(connection, result).await
             }
+            Driver::MySql(keys) => {
+                let mut connection = connect(&keys.session, &self.target).await?;
+                let result = keys.scan(&mut connection, form, batcher).await;
+                close(connection, result).await
+            }
             Driver::Sqlite(keys) => {
                 let mut connection = connect(&keys.options, &self.target).await?;
                 let result = keys.scan(&mut connection, batcher).await;
@@ -118,11 +142,8 @@ impl KeySource for SqlSource {
     }
 }
 
-async fn connect<O: ConnectOptions>(options: &O, target: &str) -> Result<O::Connection, SourceError>
-where
-    O::Connection: Sized,
-{
-    match tokio::time::timeout(CONNECT_TIMEOUT, options.connect()).await {
+async fn connect<C>(connector: &impl Connector<C>, target: &str) -> Result<C, SourceError> {
+    match tokio::time::timeout(CONNECT_TIMEOUT, connector.connect()).await {
         Ok(Ok(connection)) => Ok(connection),
         Ok(Err(error)) => Err(SqlError::connecting(target, &error).into()),
         Err(_) => Err(SourceError::Unavailable(format!("{target}: no connection within {CONNECT_TIMEOUT:?}"))),

@@ -62,6 +62,11 @@ async fn each_outcome_on_sqlite_with_the_cache_in_this_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn each_outcome_on_mariadb_with_the_cache_in_this_process() {
+    each_outcome(site(Site::mariadb()).await, "").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn each_outcome_on_postgres_with_redis() {
     let redis = crate::support::redis::RedisServer::start();
     each_outcome(site(Site::postgres()).await, &format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"", redis.url())).await;

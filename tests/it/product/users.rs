@@ -1,4 +1,4 @@
-//! A table of users, on either database, guarded.
+//! A table of users, on any database, guarded.
 
 use crate::support::app::TestApp;
 use crate::support::database::Site;
@@ -8,17 +8,15 @@ pub const USERS: u32 = 1000;
 
 /// A database with a table `users` of [`USERS`] rows.
 pub async fn site(site: Site) -> Site {
-    let series = if site.is_postgres() {
-        format!("SELECT i, 'User ' || i FROM generate_series(1, {USERS}) AS i")
-    } else {
-        format!("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {USERS}) SELECT i, 'User ' || i FROM n")
-    };
-    site.run(&format!("CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users {series}")).await;
+    let series = site.series(USERS as usize);
+    let users = format!("SELECT i, 'User ' || i FROM ({series}) AS n");
+    site.run(&format!("CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users {users}")).await;
     site
 }
 
 /// Guards the table; `redis` is a whole section or nothing, `more` are lines of the keyspace.
 pub fn config(url: &str, redis: &str, more: &str) -> String {
+    let key = if url.starts_with("mysql:") { "?" } else { "$1" };
     format!(
         r#"
 {redis}
@@ -29,7 +27,7 @@ commit_window = "5s"
 {more}
 [keyspaces.users.backend]
 url = "{url}"
-query = "SELECT id, name FROM users WHERE id = $1"
+query = "SELECT id, name FROM users WHERE id = {key}"
 timeout = "1s"
 [keyspaces.users.source]
 query = "SELECT id FROM users"

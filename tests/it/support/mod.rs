@@ -3,6 +3,7 @@
 pub mod app;
 pub mod database;
 pub mod keyspace;
+pub mod mariadb;
 pub mod postgres;
 pub mod process;
 pub mod promql;

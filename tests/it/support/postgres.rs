@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// A word on standard input stops the server and leaves its files; the end of input removes them as well.
-const GUARDIAN: &str = r#"
+pub(super) const GUARDIAN: &str = r#"
 directory=$1; shift
 "$@" >>"$directory/log" 2>&1 </dev/null &
 server=$!
@@ -44,7 +44,7 @@ impl Postgres {
         let directory = tempfile::Builder::new().prefix("bloomguard-pg-").tempdir().unwrap().keep();
         let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
         let mut server = Self { directory, port: 0, settings, guardian: None };
-        if let Some((user, group)) = unprivileged() {
+        if let Some((user, group)) = unprivileged("postgres") {
             std::os::unix::fs::chown(&server.directory, Some(user), Some(group)).unwrap();
         }
         let output = server_command("initdb")
@@ -211,7 +211,7 @@ pub fn binary(name: &str) -> PathBuf {
 
 /// PostgreSQL refuses to run as root.
 fn server_command(name: &str) -> Command {
-    let Some((user, group)) = unprivileged() else { return Command::new(binary(name)) };
+    let Some((user, group)) = unprivileged("postgres") else { return Command::new(binary(name)) };
     let mut command = Command::new("setpriv");
     command.args([format!("--reuid={user}"), format!("--regid={group}"), "--clear-groups".to_owned(), "--".to_owned()]);
     command.arg(binary(name)).current_dir("/");
@@ -219,13 +219,13 @@ fn server_command(name: &str) -> Command {
 }
 
 /// The user to run servers as, where this process is root.
-fn unprivileged() -> Option<(u32, u32)> {
+pub(super) fn unprivileged(name: &str) -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
     let id = |flag: &str| {
-        let output = Command::new("id").args([flag, "postgres"]).output().unwrap();
-        String::from_utf8(output.stdout).unwrap().trim().parse().expect("a user named postgres")
+        let output = Command::new("id").args([flag, name]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap_or_else(|_| panic!("no user named {name}"))
     };
     Some((id("-u"), id("-g")))
 }

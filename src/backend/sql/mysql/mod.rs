@@ -1,0 +1,169 @@
+//! Rows of MySQL and MariaDB, rendered by column type.
+
+mod render;
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use futures_util::TryStreamExt as _;
+use sqlx::mysql::{MySqlArguments, MySqlColumn, MySqlConnection, MySqlRow};
+use sqlx::{Arguments, AssertSqlSafe, Column, Connection, Either, Executor, MySql, Row, SqlSafeStr, SqlStr, Statement, Type, TypeInfo};
+
+use self::render::{object, raw};
+use super::{RAW_COLUMN, Rows, unique_names};
+use crate::backend::{ContentType, Value};
+use crate::key::{Key, KeyForm};
+use crate::sql::mysql::{KeyType, Origin, Parameter, collation, comparison, facts, is_json_text, is_mariadb};
+use crate::sql::{Dialect, SqlError, body};
+
+/// No error tells that the column which the key is compared with has another type now, so the query is described anew this often.
+const PLAN_LIFETIME: Duration = Duration::from_secs(60);
+/// A plan this young is not described anew for a column that it does not know.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A query of MySQL.
+#[derive(Debug)]
+pub(super) struct MySqlRows {
+    query: SqlStr,
+    form: Arc<OnceLock<KeyForm>>,
+    /// Statements are kept prepared.
+    kept: bool,
+}
+
+/// What was learnt of the query. It is run as it stands: MariaDB drops the order of a query that is wrapped in another.
+#[derive(Debug)]
+pub(super) struct Plan {
+    parameter: Parameter,
+    /// Text columns, and whether they were declared JSON.
+    texts: Vec<(Origin, bool)>,
+    described: Instant,
+}
+
+impl MySqlRows {
+    pub(super) fn new(query: &str, form: Arc<OnceLock<KeyForm>>, kept: bool) -> Result<Self, SqlError> {
+        let unusable = |why: String| SqlError::invalid(format!("the query can't be used: {why}"));
+        let (query, parameters) = body(query, Dialect::MySql).map_err(unusable)?;
+        match parameters.as_slice() {
+            ["?"] => {}
+            [] => return Err(unusable("it takes no parameter: write the key as ?".to_owned())),
+            others if others.iter().any(|other| other.starts_with('$')) => {
+                return Err(unusable(format!("MySQL writes a parameter as ?, not {}", others.join(", "))));
+            }
+            others => return Err(unusable(format!("it takes {} parameters instead of one, the key as ?", others.len()))),
+        }
+        Ok(Self { query: AssertSqlSafe(query).into_sql_str(), form, kept })
+    }
+
+    fn form(&self) -> Result<KeyForm, SqlError> {
+        self.form.get().copied().ok_or_else(|| SqlError::Unavailable("the form of the keys is not known yet".to_owned()))
+    }
+
+    /// What the key is compared with, as far as the query's text shows it.
+    async fn parameter(&self, connection: &mut MySqlConnection) -> Result<Parameter, SqlError> {
+        let Some(comparison) = comparison(self.query.as_str()) else { return Ok(Parameter::default()) };
+        let described = (&mut *connection).prepare(AssertSqlSafe(comparison.as_str()).into_sql_str()).await.map_err(SqlError::from);
+        // Not every part of a query stands on its own.
+        let Some(described) = unless_invalid(described)? else { return Ok(Parameter::default()) };
+        let Some(column) = described.columns().first() else { return Ok(Parameter::default()) };
+        let mut facts = facts(connection, column).await?;
+        // Of a view or another expression the catalogue tells nothing, and the query may give the column another collation.
+        if KeyType::of(column.type_info()) == Some(KeyType::Text)
+            && let Some(told) = unless_invalid(collation(connection, &comparison, 1, 1).await)?
+        {
+            facts.collation = told;
+        }
+        Parameter::compared_with(column.type_info(), facts).map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))
+    }
+
+    /// To its end: an error behind the first row must not meet the connection's next user.
+    async fn first_row(&self, connection: &mut MySqlConnection, arguments: MySqlArguments) -> Result<Option<MySqlRow>, sqlx::Error> {
+        let mut rows = sqlx::query_with(self.query.clone(), arguments).persistent(self.kept).fetch(connection);
+        let first = rows.try_next().await?;
+        while rows.try_next().await?.is_some() {}
+        Ok(first)
+    }
+}
+
+impl Rows for MySqlRows {
+    type Connection = MySqlConnection;
+    type Plan = Plan;
+
+    async fn describe(&self, connection: &mut MySqlConnection) -> Result<Plan, SqlError> {
+        // Kept, the description would be told again when the tables have changed.
+        connection.clear_cached_statements().await?;
+        let described = (&mut *connection).prepare(self.query.clone()).await?;
+        let parameters = described.parameters().and_then(Either::right).unwrap_or_default();
+        if parameters != 1 {
+            return Err(SqlError::invalid(format!(
+                "the query can't be used: it takes {parameters} parameters instead of one, the key as ?"
+            )));
+        }
+        unique_names(described.columns().iter().map(Column::name), |a, b| a == b)?;
+        let parameter = self.parameter(connection).await?;
+        let mut texts = Vec::new();
+        let candidates: Vec<Origin> = described.columns().iter().filter_map(json_candidate).collect();
+        if !candidates.is_empty() {
+            // MySQL has a type of its own for JSON.
+            let mariadb = is_mariadb(connection).await?;
+            for column in candidates {
+                let json = mariadb && is_json_text(connection, &column).await?;
+                texts.push((column, json));
+            }
+        }
+        connection.clear_cached_statements().await?;
+        Ok(Plan { parameter, texts, described: Instant::now() })
+    }
+
+    async fn read(&self, connection: &mut MySqlConnection, plan: &Plan, key: &Key) -> Result<Option<Value>, SqlError> {
+        let outdated = || SqlError::Invalid { message: "the tables keep changing".to_owned(), stale: true };
+        if plan.described.elapsed() > PLAN_LIFETIME {
+            return Err(outdated());
+        }
+        let argument = plan.parameter.bind(self.form()?, key).map_err(SqlError::invalid)?;
+        let mut arguments = MySqlArguments::default();
+        arguments.add(argument).map_err(|error| SqlError::invalid(format!("the key can't be bound: {error}")))?;
+        let Some(row) = self.first_row(connection, arguments).await? else { return Ok(None) };
+        if let [only] = row.columns()
+            && only.name() == RAW_COLUMN
+        {
+            return Ok(Some(Value { body: raw(&row)?, content_type: ContentType::OctetStream }));
+        }
+        let mut json = Vec::with_capacity(row.columns().len());
+        for column in row.columns() {
+            json.push(match plan.is_json(column) {
+                Some(json) => json,
+                None if plan.described.elapsed() > FRESH => return Err(outdated()),
+                None => false,
+            });
+        }
+        Ok(Some(Value { body: object(&row, &json)?, content_type: ContentType::Json }))
+    }
+
+    fn conflict(&self, plan: &Plan, form: KeyForm) -> Option<String> {
+        plan.parameter.conflict(form)
+    }
+}
+
+impl Plan {
+    /// Whether a column holds JSON as text; `None` where the plan does not know the column.
+    fn is_json(&self, column: &MySqlColumn) -> Option<bool> {
+        let Some(origin) = json_candidate(column) else { return Some(false) };
+        self.texts.iter().find(|(known, _)| *known == origin).map(|(_, json)| *json)
+    }
+}
+
+/// `None` where the statement did not fit; other errors stay errors.
+fn unless_invalid<T>(result: Result<T, SqlError>) -> Result<Option<T>, SqlError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(SqlError::Invalid { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A column that MariaDB may hold JSON in: LONGTEXT with a check, which the protocol calls a BLOB of text.
+fn json_candidate(column: &MySqlColumn) -> Option<Origin> {
+    let info = column.type_info();
+    let long = matches!(info.name(), "LONGTEXT" | "LONGBLOB" | "TEXT" | "BLOB") && <str as Type<MySql>>::compatible(info);
+    if long { Origin::of(column) } else { None }
+}
