@@ -10,16 +10,16 @@ use anyhow::{Context, bail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Backend, SqlBackend};
+use crate::backend::{Backend, HttpBackend, SqlBackend};
 use crate::cache::{MemoryCache, RedisCache, RedisLink, SharedCache};
-use crate::config::{Config, KeyspaceConfig, SecretText};
+use crate::config::{BackendKind, Config, KeyspaceConfig, SecretText, SourceKind};
 use crate::guard::{Guard, Journal, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
 use crate::key::KeySecret;
 use crate::metrics::Metrics;
 use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
-use crate::source::SqlSource;
+use crate::source::{HttpSource, KeySource, SqlSource};
 
 /// How long start-up waits for Redis before it goes on without.
 const REDIS_AT_START: Duration = Duration::from_secs(1);
@@ -70,8 +70,7 @@ impl App {
             let parts = parts(name, keyspace, config, redis.as_ref(), &metrics).await.with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
             let guard = Guard::new(parts);
-            let source =
-                Arc::new(SqlSource::new(&keyspace.source, &keyspace.backend.url).with_context(|| format!("keyspaces.{name}.source"))?);
+            let source = source(keyspace, config.server.max_key_bytes).with_context(|| format!("keyspaces.{name}.source"))?;
             let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, Arc::clone(&recorders))
                 .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
             tasks.spawn(runner.run());
@@ -168,7 +167,10 @@ async fn parts(
     metrics: &Metrics,
 ) -> anyhow::Result<Parts> {
     let form = Arc::new(keyspace.key.map_or_else(OnceLock::new, OnceLock::from));
-    let backend = SqlBackend::new(&keyspace.backend, Arc::clone(&form)).context("backend")?;
+    let backend: Arc<dyn Backend> = match keyspace.backend.kind {
+        BackendKind::Sql => Arc::new(SqlBackend::new(&keyspace.backend, Arc::clone(&form)).context("backend")?),
+        BackendKind::Http => Arc::new(HttpBackend::new(&keyspace.backend).context("backend")?),
+    };
     let shared: Arc<dyn SharedCache> = match redis {
         Some(link) => Arc::new(RedisCache::new(Arc::clone(link), name, backend.fingerprint())),
         None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS)),
@@ -181,10 +183,17 @@ async fn parts(
         secret: secret(name, redis).await,
         form,
         shared,
-        backend: Arc::new(backend),
+        backend,
         journal,
         replayed,
         metrics: metrics.keyspace(name),
+    })
+}
+
+fn source(keyspace: &KeyspaceConfig, max_key_bytes: usize) -> anyhow::Result<Arc<dyn KeySource>> {
+    Ok(match keyspace.source.kind {
+        SourceKind::Sql => Arc::new(SqlSource::new(&keyspace.source, &keyspace.backend.url)?),
+        SourceKind::Http => Arc::new(HttpSource::new(&keyspace.source, max_key_bytes)?),
     })
 }
 

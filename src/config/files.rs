@@ -1,9 +1,10 @@
-//! Secrets that files hold: `url_file`, `token_file`, `admin_token_file`. Read once, when the configuration is loaded.
+//! What other files hold: `url_file`, `token_file`, `admin_token_file`, `headers_file`, `ca_file`. Read once, when the configuration is loaded.
 
 use std::path::Path;
 
 use super::mistake::{Mistakes, shown_text};
-use super::{Config, SecretText, SecretUrl};
+use super::{Config, Headers, SecretText, SecretUrl};
+use crate::client::{Trust, TrustError, header_lines};
 
 /// Reads every file that the configuration names and puts what it holds beside its path.
 pub(super) fn resolve(config: &mut Config, mistakes: &mut Mistakes) {
@@ -14,6 +15,10 @@ pub(super) fn resolve(config: &mut Config, mistakes: &mut Mistakes) {
         let (backend, source) = (&mut keyspace.backend, &mut keyspace.source);
         resolve_url(&mut backend.url, backend.url_file.as_deref(), &format!("keyspaces.{name}.backend"), mistakes);
         resolve_url(&mut source.url, source.url_file.as_deref(), &format!("keyspaces.{name}.source"), mistakes);
+        backend.secret_headers = read_headers(backend.headers_file.as_deref(), &format!("keyspaces.{name}.backend"), mistakes);
+        source.secret_headers = read_headers(source.headers_file.as_deref(), &format!("keyspaces.{name}.source"), mistakes);
+        backend.ca = read_ca(backend.ca_file.as_deref(), &format!("keyspaces.{name}.backend"), mistakes);
+        source.ca = read_ca(source.ca_file.as_deref(), &format!("keyspaces.{name}.source"), mistakes);
     }
     let server = &mut config.server;
     server.token = read_token(server.token_file.as_deref(), "server.token_file", mistakes);
@@ -43,6 +48,21 @@ fn read_token(file: Option<&Path>, path: &str, mistakes: &mut Mistakes) -> Optio
         return None;
     }
     Some(SecretText::new(text))
+}
+
+/// The mistakes of a file of secrets name its lines and show nothing of them.
+fn read_headers(file: Option<&Path>, section: &str, mistakes: &mut Mistakes) -> Headers {
+    let Some(file) = file else { return Headers::default() };
+    let headers = read(file).and_then(|text| header_lines(&text).map_err(|error| error.to_string()));
+    headers.map(Headers::new).map_err(|rule| mistakes.reject(format!("{section}.headers_file"), rule)).unwrap_or_default()
+}
+
+fn read_ca(file: Option<&Path>, section: &str, mistakes: &mut Mistakes) -> Option<Trust> {
+    let file = file?;
+    let named =
+        |error: TrustError| format!("must be a file of PEM certificates, is {}: it {error}", shown_text(&file.display().to_string()));
+    let trust = read(file).and_then(|text| Trust::from_pem(text.as_bytes()).map_err(named));
+    trust.map_err(|rule| mistakes.reject(format!("{section}.ca_file"), rule)).ok()
 }
 
 /// What a file holds, without the line end that editors append.

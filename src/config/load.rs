@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::mistake::Mistakes;
-use super::{Config, ConfigErrors, environment, files, typed, unsupported, validate};
+use super::{Config, ConfigErrors, SourceKind, environment, files, typed, unsupported, validate};
 
 /// Reads TOML files, later ones overriding earlier ones key by key, then the `BLOOMGUARD__SECTION__KEY` variables of `environment`.
 ///
-/// Reads the files that the configuration names (`url_file`, `token_file`, `admin_token_file`) too; it connects nowhere and binds nothing.
+/// Reads the files that the configuration names (`url_file`, `token_file`, `headers_file`, `ca_file` and the like) too; it connects nowhere and binds nothing.
 ///
 /// # Errors
 /// Every mistake at once. Only a file that can't be read or is no TOML ends the search early, because nobody knows what it would have said.
@@ -37,7 +37,7 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
         return Err(errors);
     }
     for keyspace in config.keyspaces.values_mut() {
-        if keyspace.source.url.is_empty() {
+        if keyspace.source.url.is_empty() && keyspace.source.kind == SourceKind::Sql {
             keyspace.source.url = keyspace.backend.url.clone();
         }
     }

@@ -31,7 +31,10 @@ pub(super) fn read(mut tree: Table, overrides: &BTreeMap<String, Override>, mist
             *slot = Value::String(set.raw.clone());
             continue;
         }
-        mistakes.reject(path, rule(error.inner().message(), slot));
+        // Whatever stands in the place of headers may hold one that is secret.
+        let hidden = Value::String("redacted".into());
+        let shown = if segments.iter().any(|segment| segment == "headers") { &hidden } else { &*slot };
+        mistakes.reject(path, rule(error.inner().message(), shown));
         take(&mut tree, &segments);
     }
 }

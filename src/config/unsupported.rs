@@ -62,18 +62,14 @@ const REFUSALS: &[Refusal] = &[
     },
     not_yet(&["keyspaces", "*", "cache", "refresh_ahead"], When::Set),
     not_yet(&["keyspaces", "*", "cache", "stale_if_error"], When::Set),
-    not_yet(&["keyspaces", "*", "backend", "kind"], When::Is(&["http", "set"])),
-    not_yet(&["keyspaces", "*", "backend", "absent_status"], When::Set),
-    not_yet(&["keyspaces", "*", "backend", "headers"], When::Set),
-    not_yet(&["keyspaces", "*", "backend", "headers_file"], When::Set),
-    not_yet(&["keyspaces", "*", "backend", "ca_file"], When::Set),
+    not_yet(&["keyspaces", "*", "backend", "kind"], When::Is(&["set"])),
     Refusal { path: &["keyspaces", "*", "source"], when: When::Array, rule: "several sources of one keyspace are not supported yet" },
     Refusal {
         path: &["keyspaces", "*", "source", "url"],
         when: When::Array,
         rule: "several sources of one keyspace are not supported yet",
     },
-    not_yet(&["keyspaces", "*", "source", "kind"], When::Is(&["http", "file", "redis"])),
+    not_yet(&["keyspaces", "*", "source", "kind"], When::Is(&["file", "redis"])),
     not_yet(&["keyspaces", "*", "source", "incremental"], When::Set),
 ];
 

@@ -157,7 +157,9 @@ impl Guard {
     /// [`ParseError`].
     pub fn key(&self, raw: &[u8]) -> Result<Key, ParseError> {
         let form = self.form.get().ok_or(ParseError::UnknownForm)?;
-        Ok(form.canonical(raw)?)
+        let key = form.canonical(raw)?;
+        self.backend.admits(&key)?;
+        Ok(key)
     }
 
     /// Looks a key up: filter, hot tier, shared cache, backend. Lasts no longer than the keyspace's deadline; dropping the future abandons the
@@ -165,11 +167,11 @@ impl Guard {
     pub async fn lookup(self: &Arc<Self>, key: Key, options: LookupOptions) -> Lookup {
         let started = Instant::now();
         let hash = self.secret.hash(&key);
-        let errand = Errand { glance: self.probe(hash), key, hash, options };
-        let probe = errand.glance.probe;
         if options.bypass {
             self.metrics.bypass();
         }
+        let errand = Errand { glance: self.probe(hash), key, hash, options };
+        let probe = errand.glance.probe;
         let answer = if errand.rejected() {
             Ok(Answer { value: None, source: Source::Filter })
         } else if let Some(answer) = self.ask_hot(&errand) {

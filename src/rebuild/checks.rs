@@ -1,6 +1,7 @@
 //! What a candidate must pass before it is put in force.
 
 use super::error::BuildError;
+use crate::backend::{BackendError, Value};
 use crate::guard::{Build, Guard};
 use crate::key::{Key, KeyForm};
 
@@ -60,7 +61,7 @@ pub(super) async fn agreement(guard: &Guard, build: &Build, form: KeyForm, sampl
     for key in samples {
         found += usize::from(guard.verify_at_backend(key).await?.is_some());
         for variant in variants(form, key) {
-            if !build.filter().contains(build.hash(&variant).get()) && guard.verify_at_backend(&variant).await?.is_some() {
+            if !build.filter().contains(build.hash(&variant).get()) && is_row(guard.verify_at_backend(&variant).await)? {
                 return Ok(Some(format!(
                     "the backend finds the row of one key under another spelling, which key = \"{form}\" tells apart (a case-insensitive collation or a padded CHAR column): use key = \"text-ci\", or compare exactly in backend.query"
                 )));
@@ -69,11 +70,20 @@ pub(super) async fn agreement(guard: &Guard, build: &Build, form: KeyForm, sampl
     }
     if samples.len() >= SAMPLES / 2 && found == 0 {
         return Err(BuildError::Mismatch(format!(
-            "backend.query finds none of {} keys that source.query lists: do both mean the same column?",
+            "the backend finds none of {} keys that the source lists: do both mean the same column?",
             samples.len()
         )));
     }
     Ok(None)
+}
+
+/// A spelling that nobody has may be one that the backend does not take for a key at all.
+fn is_row(fetched: Result<Option<Value>, BackendError>) -> Result<bool, BackendError> {
+    match fetched {
+        Ok(row) => Ok(row.is_some()),
+        Err(BackendError::Invalid(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Other spellings that a lax comparison would take for the same key.

@@ -5,8 +5,11 @@ use tokio::sync::mpsc;
 
 use crate::key::{Key, KeyForm};
 
+mod batch;
+mod http;
 mod sql;
 
+pub use http::HttpSource;
 pub use sql::SqlSource;
 
 /// Keys of one scan, in batches of at most [`BATCH_KEYS`], bounded so that a slow reader slows the source.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by level: each imports lower levels only.
 const LEVELS: &[&[&str]] = &[
-    &["words", "key", "metrics", "filter", "breaker", "clock"],
+    &["words", "key", "metrics", "filter", "breaker", "clock", "client"],
     &["config", "sql"],
     &["cache", "backend", "source"],
     &["guard"],
@@ -26,8 +26,15 @@ const SIBLINGS: &[(&str, &str)] = &[
 ];
 
 /// Types that only `app` and their own module name; everyone else holds the trait.
-const CONCRETE: &[(&str, &str)] =
-    &[("SqlBackend", "backend"), ("SqlSource", "source"), ("RedisCache", "cache"), ("RedisLink", "cache"), ("MemoryCache", "cache")];
+const CONCRETE: &[(&str, &str)] = &[
+    ("SqlBackend", "backend"),
+    ("HttpBackend", "backend"),
+    ("SqlSource", "source"),
+    ("HttpSource", "source"),
+    ("RedisCache", "cache"),
+    ("RedisLink", "cache"),
+    ("MemoryCache", "cache"),
+];
 
 /// How the `metrics` crate is used.
 const METRICS_CRATE: &[&str] =

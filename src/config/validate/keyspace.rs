@@ -1,8 +1,10 @@
 //! `[keyspaces.NAME]` and its sections.
 
-use super::{Mistakes, Section, keyspace_path, promise, shown_text, url};
+use super::{Mistakes, Section, http, keyspace_path, promise, shown_text, url};
 use crate::config::parameters::{Dialect, parameters};
-use crate::config::{BackendConfig, CacheConfig, FilterConfig, KeyspaceConfig, RebuildConfig, SourceConfig, parse_schedule};
+use crate::config::{
+    BackendConfig, BackendKind, CacheConfig, FilterConfig, KeyspaceConfig, RebuildConfig, SourceConfig, SourceKind, parse_schedule,
+};
 
 /// Redis holds no larger value.
 const MAX_VALUE_BYTES: u64 = 512 << 20;
@@ -19,7 +21,8 @@ pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, mistakes: &mut Mistak
     filter(&keyspace.filter, &mut section.inner("filter"));
     cache(&keyspace.cache, &mut section.inner("cache"));
     let dialect = backend(&keyspace.backend, &mut section.inner("backend"));
-    source(&keyspace.source, dialect, &mut section.inner("source"));
+    source(&keyspace.source, (keyspace.backend.kind, dialect), &mut section.inner("source"));
+    http::told_of_keys(keyspace, section);
     rebuild(&keyspace.rebuild, &mut section.inner("rebuild"));
     promise::check(keyspace, section);
 }
@@ -54,6 +57,11 @@ fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect
     let fits = backend.min_connections as usize <= backend.max_concurrency || section.was_rejected("max_concurrency");
     section.must(fits, "min_connections", &format!("be at most max_concurrency ({})", backend.max_concurrency), backend.min_connections);
     section.must(backend.statement_cache <= 100_000, "statement_cache", "be at most 100000", backend.statement_cache);
+    if backend.kind == BackendKind::Http {
+        http::backend(backend, section);
+        return None;
+    }
+    http::none_in_backend(backend, section);
     let dialect = url::database(&backend.url, backend.url_file.is_some(), section);
     if query_given(&backend.query, section)
         && let Some(dialect) = dialect
@@ -65,9 +73,15 @@ fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect
     dialect
 }
 
-fn source(source: &SourceConfig, backend: Option<Dialect>, section: &mut Section<'_>) {
-    let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url");
-    let dialect = if own { url::database(&source.url, source.url_file.is_some(), section) } else { backend };
+fn source(source: &SourceConfig, backend: (BackendKind, Option<Dialect>), section: &mut Section<'_>) {
+    if source.kind == SourceKind::Http {
+        http::source(source, section);
+        return;
+    }
+    http::none_in_source(source, section);
+    let (backend, dialect) = backend;
+    let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url") || backend != BackendKind::Sql;
+    let dialect = if own { url::database(&source.url, source.url_file.is_some(), section) } else { dialect };
     if query_given(&source.query, section)
         && let Some(dialect) = dialect
     {

@@ -1,6 +1,5 @@
 //! Keys listed by a SQL query: [`SqlSource`].
 
-mod batch;
 mod postgres;
 mod sqlite;
 
@@ -10,9 +9,9 @@ use async_trait::async_trait;
 use futures_util::{Stream, TryStreamExt as _};
 use sqlx::{ConnectOptions, Connection};
 
-use self::batch::Batcher;
 use self::postgres::PostgresKeys;
 use self::sqlite::SqliteKeys;
+use super::batch::Batcher;
 use super::{KeyBatches, KeySource, SourceError};
 use crate::config::{SecretUrl, SourceConfig};
 use crate::key::KeyForm;
@@ -138,6 +137,20 @@ async fn close<C: Connection, T>(connection: C, result: Result<T, SourceError>) 
         tracing::debug!(%error, "closing a key source's connection");
     }
     result
+}
+
+/// The next row of a scan, or its end: that of the rows, or that of anybody's interest in them, however slow the database is.
+async fn next_scanned<S, T>(rows: &mut S, batcher: &mut Batcher) -> Result<Option<T>, SourceError>
+where
+    S: Stream<Item = Result<T, sqlx::Error>> + Unpin + Send,
+{
+    batcher.begin_row();
+    tokio::select! {
+        // In this order, a row that is there costs no look at the other end.
+        biased;
+        next = next_row(rows) => next,
+        () = batcher.closed() => Err(SourceError::Cancelled),
+    }
 }
 
 /// The next item of a stream of rows, unless the database has fallen silent.

@@ -3,7 +3,7 @@
 use sqlx::postgres::{PgColumn, PgConnectOptions, PgConnection, PgStatement};
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, SqlSafeStr, Statement, Transaction, TypeInfo, ValueRef};
 
-use super::{Batcher, next_row};
+use super::{Batcher, next_row, next_scanned};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::postgres::{KeyType, write_key};
@@ -95,7 +95,7 @@ impl PostgresKeys {
         let statement = format!("SELECT keys.bloomguard_key FROM ({}\n) AS keys (bloomguard_key)", self.query);
         let mut rows = sqlx::query(AssertSqlSafe(statement)).persistent(false).fetch(&mut *transaction);
         let mut raw = Vec::new();
-        while let Some(row) = batcher.next_row(&mut rows).await? {
+        while let Some(row) = next_scanned(&mut rows, &mut batcher).await? {
             let value = row.try_get_raw(0).map_err(SqlError::from)?;
             if value.is_null() {
                 continue;

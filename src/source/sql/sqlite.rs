@@ -3,7 +3,7 @@
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteStatement};
 use sqlx::{AssertSqlSafe, Executor, Row, SqlSafeStr, Statement};
 
-use super::{Batcher, next_row};
+use super::{Batcher, next_row, next_scanned};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::sqlite::{Affinity, Stored, declared_type, first_column_collation};
@@ -87,7 +87,7 @@ impl SqliteKeys {
         let statement = format!("{} SELECT c0 FROM keys", self.keys(described.columns().len()));
         let mut rows = sqlx::query(AssertSqlSafe(statement)).persistent(false).fetch(connection);
         let mut raw = Vec::new();
-        while let Some(row) = batcher.next_row(&mut rows).await? {
+        while let Some(row) = next_scanned(&mut rows, &mut batcher).await? {
             let present = {
                 let value = row.try_get_raw(0).map_err(SqlError::from)?;
                 let stored = Stored::read(value).map_err(|error| batcher.unreadable(error))?;

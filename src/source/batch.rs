@@ -1,0 +1,87 @@
+//! From raw keys to batches of canonical ones.
+
+use std::fmt::Display;
+
+use super::{BATCH_KEYS, KeyBatches, SourceError};
+use crate::key::{Key, KeyError, KeyForm};
+
+/// Gathers keys and sends them when a batch is full; waits where the reader is slow.
+#[derive(Debug)]
+pub(super) struct Batcher {
+    form: KeyForm,
+    batches: KeyBatches,
+    batch: Vec<Key>,
+    /// Number of the row read last, from 1, those without a key included.
+    row: u64,
+    sent: u64,
+}
+
+impl Batcher {
+    pub(super) fn new(form: KeyForm, batches: KeyBatches) -> Self {
+        Self { form, batches, batch: Vec::with_capacity(BATCH_KEYS), row: 0, sent: 0 }
+    }
+
+    pub(super) const fn form(&self) -> KeyForm {
+        self.form
+    }
+
+    /// Number of the row read last.
+    pub(super) const fn row(&self) -> u64 {
+        self.row
+    }
+
+    /// The next row begins here.
+    pub(super) const fn begin_row(&mut self) {
+        self.row += 1;
+    }
+
+    /// Nobody wants the keys any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.batches.is_closed()
+    }
+
+    /// Returns once nobody wants the keys any more.
+    pub(super) async fn closed(&self) {
+        self.batches.closed().await;
+    }
+
+    /// Why the row read last is of no use.
+    pub(super) fn unreadable(&self, why: impl Display) -> SourceError {
+        SourceError::Invalid(format!("row {}: {why}", self.row))
+    }
+
+    /// Adds the key of the row read last.
+    pub(super) async fn push(&mut self, raw: &[u8]) -> Result<(), SourceError> {
+        match self.gather(raw) {
+            Ok(Some(batch)) => self.send(batch).await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(SourceError::Key { row: self.row, error }),
+        }
+    }
+
+    /// Sends the rest. How many keys were sent in all.
+    pub(super) async fn finish(mut self) -> Result<u64, SourceError> {
+        let rest = std::mem::take(&mut self.batch);
+        if !rest.is_empty() {
+            self.send(rest).await?;
+        }
+        self.ended()
+    }
+
+    /// Adds a key; hands out the batch that it filled.
+    fn gather(&mut self, raw: &[u8]) -> Result<Option<Vec<Key>>, KeyError> {
+        self.batch.push(self.form.canonical(raw)?);
+        let full = self.batch.len() == BATCH_KEYS;
+        Ok(full.then(|| std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_KEYS))))
+    }
+
+    async fn send(&mut self, batch: Vec<Key>) -> Result<(), SourceError> {
+        self.sent += batch.len() as u64;
+        self.batches.send(batch).await.map_err(|_| SourceError::Cancelled)
+    }
+
+    /// The last batch may have been the last that anybody wanted; then there is no key set either.
+    fn ended(&self) -> Result<u64, SourceError> {
+        if self.is_closed() { Err(SourceError::Cancelled) } else { Ok(self.sent) }
+    }
+}
