@@ -54,7 +54,7 @@ pub(super) struct Lease {
     opened: Instant,
     reused: bool,
     client: Client,
-    _slot: OwnedSemaphorePermit,
+    slot: OwnedSemaphorePermit,
 }
 
 impl Client {
@@ -87,11 +87,10 @@ impl Client {
             match lease.ask(request.clone()).await {
                 Ok(response) => return Ok(Answer::new(response, self.0.origin.clone(), lease)),
                 Err(error) if lease.reused && !error.is_parse() => {
-                    tracing::debug!(origin = self.0.origin, %error, "a connection broke that had been idle: asking again");
+                    tracing::debug!(origin = self.0.origin, %error, "a connection broke that had been idle: asking again on a new one");
                     // The others are as old as what broke this one.
                     self.0.idle.lock().clear();
-                    drop(lease);
-                    lease = self.acquire().await?;
+                    lease = self.open(lease.slot).await?;
                 }
                 Err(error) => return Err(ClientError::of(&self.0.origin, &error)),
             }
@@ -99,22 +98,29 @@ impl Client {
     }
 
     async fn acquire(&self) -> Result<Lease, ClientError> {
-        let given_up = || ClientError::Unavailable(format!("{}: connecting was given up", self.0.origin));
-        let slot = Arc::clone(&self.0.slots).acquire_owned().await.map_err(|_| given_up())?;
-        if let Some(Idle { sender, opened, .. }) = self.0.pop_idle() {
-            return Ok(Lease { sender, opened, reused: true, client: self.clone(), _slot: slot });
+        let slot = Arc::clone(&self.0.slots).acquire_owned().await.map_err(|_| self.given_up())?;
+        match self.0.pop_idle() {
+            Some(Idle { sender, opened, .. }) => Ok(Lease { sender, opened, reused: true, client: self.clone(), slot }),
+            None => self.open(slot).await,
         }
-        // In a task of its own: a handshake slower than one caller's deadline still ends as an idle connection for the next caller.
+    }
+
+    /// Opens a connection, in a task of its own: a handshake slower than one caller's deadline still ends as an idle connection for the next.
+    async fn open(&self, slot: OwnedSemaphorePermit) -> Result<Lease, ClientError> {
         let (answer, opened) = oneshot::channel();
         let client = self.clone();
         tokio::spawn(async move {
             let opened = client.0.connector.connect().await;
-            let lease = opened.map(|sender| Lease { sender, opened: Instant::now(), reused: false, client, _slot: slot });
+            let lease = opened.map(|sender| Lease { sender, opened: Instant::now(), reused: false, client, slot });
             if let Err(Ok(unwanted)) = answer.send(lease) {
                 unwanted.finish();
             }
         });
-        opened.await.map_err(|_| given_up())?
+        opened.await.map_err(|_| self.given_up())?
+    }
+
+    fn given_up(&self) -> ClientError {
+        ClientError::Unavailable(format!("{}: connecting was given up", self.0.origin))
     }
 }
 
@@ -151,8 +157,10 @@ impl Lease {
 
     /// Gives the connection back, between two answers.
     pub(super) fn finish(self) {
-        let Self { sender, opened, client, .. } = self;
+        let Self { sender, opened, client, slot, .. } = self;
         client.0.put_idle(sender, opened);
+        // Only now, so that whoever gets the slot finds the connection and opens no other.
+        drop(slot);
     }
 }
 

@@ -42,7 +42,9 @@ pub enum BuildError {
         ratio: f64,
     },
     /// The filter is fuller than it was made for.
-    #[error("the candidate holds about {items} keys but was sized for {capacity}: the key set grew during the scan")]
+    #[error(
+        "the candidate holds about {items} keys but was sized for {capacity}: the key set grew during the scan, or filter.expected_keys is too low"
+    )]
     Overfull {
         /// Keys in it.
         items: u64,

@@ -238,6 +238,134 @@ fn nonsense_is_no_feature_to_come() {
     }
 }
 
+/// A valid keyspace before an API.
+const HTTP: &str = r#"
+[keyspaces.users]
+key = "integer"
+freshness = "announced"
+[keyspaces.users.filter]
+expected_keys = 1000
+[keyspaces.users.backend]
+kind = "http"
+url = "https://app:hunter2@api/users/{key}"
+[keyspaces.users.source]
+kind = "http"
+url = "https://api/keys"
+"#;
+
+/// The mistakes of the keyspace before an API with one override.
+fn http_mistakes_of(setting: &str) -> Vec<String> {
+    let files = Files::new();
+    let (base, change) = (files.write("base.toml", HTTP), files.write("change.toml", setting));
+    config::load(&[base, change], std::iter::empty()).map_or_else(|errors| lines(&errors), |_| vec![])
+}
+
+#[test]
+fn an_api_can_be_backend_and_source() {
+    assert_eq!(http_mistakes_of(""), [""; 0]);
+    for setting in [
+        "keyspaces.users.backend.url = \"http://api?id={key}\"",
+        "keyspaces.users.backend.absent_status = [404, 410, 204, 403]",
+        "keyspaces.users.backend.absent_header = \"X-Row: absent\"",
+        "keyspaces.users.backend.headers = { Accept = \"application/json\", Host = \"users\" }",
+        "keyspaces.users.source = { format = \"ndjson\", headers = { Authorization = \"Bearer hunter2\" } }",
+        "keyspaces.users.source = { kind = \"sql\", url = \"postgres://db/app\", query = \"SELECT id FROM users\" }",
+    ] {
+        assert_eq!(http_mistakes_of(setting), [""; 0], "{setting}");
+    }
+}
+
+#[test]
+fn what_an_api_can_not_do_is_refused() {
+    for (setting, mistake) in [
+        ("backend.url = \"http://{key}/users\"", "backend.url: must not hold {key} before its path, is"),
+        ("backend.url = \"http://api/users\"", "backend.url: must hold {key} exactly once, in its path or query, is"),
+        ("backend.url = \"http://api/{key}/{key}\"", "backend.url: must hold {key} exactly once, in its path or query, is"),
+        ("backend.url = \"http://app:hunter2@api/../{key}\"", "backend.url: must hold no segment . or .., is"),
+        ("backend.url = \"postgres://app:hunter2@db/app\"", "backend.url: must be an http:// or https:// URL, is"),
+        ("source.url = \"http://api/keys/{key}\"", "source.url: must hold no {key}, is"),
+        ("source.url = \"\"", "source.url: is required"),
+        ("backend.absent_status = []", "backend.absent_status: must name at least one status"),
+        ("backend.absent_status = [200]", "backend.absent_status: must be 204 or a 4xx that is no failure"),
+        ("backend.absent_status = [404, 500]", "backend.absent_status: must be 204 or a 4xx"),
+        ("backend.absent_status = [429]", "backend.absent_status: must be 204 or a 4xx"),
+        ("backend.absent_status = [302]", "backend.absent_status: must be 204 or a 4xx"),
+        ("backend.absent_status = 404", "backend.absent_status: must be a sequence"),
+        ("backend.absent_header = \"X-Row:\"", "backend.absent_header: must be the name of a header, or \"Name: value\", is"),
+        ("backend.headers = { \"Bad Name\" = \"hunter2\" }", "backend.headers: \"Bad Name\" is no name of a header"),
+        ("backend.headers = { X = \"hunter2\\n\" }", "backend.headers: the value of x must be printable ASCII"),
+        ("backend.headers = { Content-Length = \"1\" }", "backend.headers: content-length can't be set"),
+        ("backend.headers = \"Authorization: hunter2\"", "backend.headers: must be a table"),
+        ("backend.headers = { Authorization = 42 }", "backend.headers.Authorization: must be a string, is \"redacted\""),
+        ("backend.query = \"SELECT 1\"", "backend.query: is for kind = \"sql\""),
+        ("backend.statement_cache = 7", "backend.statement_cache: is for kind = \"sql\""),
+        ("backend.min_connections = 2", "backend.min_connections: is for kind = \"sql\""),
+        ("source.query = \"SELECT id FROM users\"", "source.query: is for kind = \"sql\""),
+        ("source.format = \"csv\"", "source.format: must be one of \"lines\", \"ndjson\", is \"csv\""),
+        ("source.kind = \"sql\"\nkeyspaces.users.source.query = \"SELECT id FROM users\"", "source.url: is of scheme https"),
+    ] {
+        let mistakes = http_mistakes_of(&format!("keyspaces.users.{setting}"));
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with(&format!("keyspaces.users.{mistake}")), "{setting}: {mistakes:?}");
+        assert!(!mistakes[0].contains("hunter2"), "{mistakes:?}");
+    }
+    for (setting, mistake) in [
+        ("backend.headers = { A = \"b\" }", "backend.headers: is for kind = \"http\""),
+        ("backend.absent_status = [410]", "backend.absent_status: is for kind = \"http\""),
+        ("backend.absent_header = \"A\"", "backend.absent_header: is for kind = \"http\""),
+        ("backend.url = \"https://api/{key}\"", "backend.url: is of scheme https, which needs kind = \"http\""),
+        ("source.format = \"lines\"", "source.format: is for kind = \"http\""),
+    ] {
+        let mistakes = mistakes_of(&format!("keyspaces.users.{setting}"));
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with(&format!("keyspaces.users.{mistake}")), "{setting}: {mistakes:?}");
+    }
+}
+
+#[test]
+fn a_list_of_keys_needs_to_be_told_of_them() {
+    let mistakes = lines(&load(&HTTP.replace("key = \"integer\"\n", "").replace("expected_keys = 1000", "")).unwrap_err());
+    assert!(mistakes[0].starts_with("keyspaces.users.filter.expected_keys: is required where source.kind is \"http\""), "{mistakes:?}");
+    assert!(mistakes[1].starts_with("keyspaces.users.key: is required where source.kind is \"http\""), "{mistakes:?}");
+    assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+    let unsaid = HTTP.replace("kind = \"http\"\nurl = \"https://api/keys\"", "query = \"SELECT id FROM users\"");
+    let mistakes = lines(&load(&unsaid).unwrap_err());
+    assert_eq!(
+        mistakes,
+        ["keyspaces.users.source.url: is required, here or in a file that url_file names"],
+        "an API's URL is none of a database"
+    );
+}
+
+#[test]
+fn secret_headers_and_authorities_come_from_files() {
+    let files = Files::new();
+    let headers = files.write("headers", "Authorization: Bearer hunter2\r\n\nX-Tenant: 7\n");
+    let set = |path: &Path| format!("keyspaces.users.backend = {{ headers = {{ X-Shop = \"1\" }}, headers_file = {path:?} }}");
+    let (base, change) = (files.write("base.toml", HTTP), files.write("change.toml", &set(&headers)));
+    let config = config::load(&[base, change], std::iter::empty()).unwrap();
+    let backend = &config.keyspaces["users"].backend;
+    let pairs: Vec<_> = backend.secret_headers.iter().collect();
+    assert_eq!(pairs, [("Authorization", "Bearer hunter2"), ("X-Tenant", "7")]);
+    assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+    for (content, rule) in [
+        ("Authorization hunter2", "line 1 must be `Name: value`"),
+        ("X-Shop: hunter2", "x-shop is set twice"),
+        ("Range: hunter2", "range can't be set"),
+    ] {
+        let mistakes = http_mistakes_of(&set(&files.write("bad", content)));
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with("keyspaces.users.backend.headers_file: "), "{mistakes:?}");
+        assert!(mistakes[0].contains(rule) && !mistakes[0].contains("hunter2"), "{mistakes:?}");
+    }
+    let no_ca = files.write("ca", "-----BEGIN CERTIFICATE-----\nhunter2\n-----END CERTIFICATE-----\n");
+    for path in [headers, no_ca] {
+        let mistakes = http_mistakes_of(&format!("keyspaces.users.source.ca_file = {path:?}"));
+        assert!(
+            mistakes.len() == 1 && mistakes[0].starts_with("keyspaces.users.source.ca_file: must be a file of PEM certificates"),
+            "{mistakes:?}"
+        );
+        assert!(!mistakes[0].contains("hunter2"), "{mistakes:?}");
+    }
+}
+
 #[test]
 fn numbers_out_of_range_are_refused_by_name() {
     for (key, values) in [

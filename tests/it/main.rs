@@ -3,6 +3,7 @@
 
 mod architecture;
 mod backend_contract;
+mod backend_http;
 mod backend_postgres;
 mod cache_contract;
 mod cache_redis;
@@ -14,4 +15,5 @@ mod http_server;
 mod product;
 mod readme;
 mod source_contract;
+mod source_http;
 mod support;

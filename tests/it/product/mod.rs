@@ -2,6 +2,8 @@
 
 mod announces;
 mod bad_input;
+mod http_api;
+mod nginx;
 mod outages;
 mod outcomes;
 mod pgbench;

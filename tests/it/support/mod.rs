@@ -2,7 +2,9 @@
 
 pub mod app;
 pub mod database;
+pub mod http_server;
 pub mod keyspace;
+pub mod nginx;
 pub mod postgres;
 pub mod process;
 pub mod promql;
