@@ -49,6 +49,14 @@ impl ContentType {
         }
     }
 
+    /// Memory that it takes beside its own size.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Json | Self::OctetStream => 0,
+            Self::Other(MediaType(value)) => value.len(),
+        }
+    }
+
     /// Whether the body is JSON, whatever else the type says.
     #[must_use]
     pub fn is_json(&self) -> bool {

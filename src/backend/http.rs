@@ -16,8 +16,8 @@ use crate::key::{Key, KeyError};
 
 /// Longer bodies are no values.
 const LONGEST_BODY: u64 = 16 << 20;
-/// What is read of an absence's body, for the sake of its connection.
-const LONGEST_ABSENCE: u64 = 64 << 10;
+/// What is read of a body that is no value, for the sake of its connection.
+const LONGEST_SKIPPED: u64 = 64 << 10;
 
 /// Asks an API by `GET`: a status of `absent_status` is an absence, 200 and 203 are a value, all else is a failure.
 #[derive(Debug)]
@@ -62,7 +62,12 @@ impl HttpBackend {
         }
         match status {
             StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION => value(answer).await.map(Some),
-            _ => Err(answer.refusal().into()),
+            _ => {
+                let refusal = answer.refusal();
+                // Whoever is overloaded is not to be troubled with new connections as well.
+                answer.skip(LONGEST_SKIPPED).await?;
+                Err(refusal.into())
+            }
         }
     }
 
@@ -83,16 +88,16 @@ impl HttpBackend {
         if let Some(demanded) = &self.absent_header
             && !demanded.is_in(answer.headers())
         {
-            let (origin, status) = (answer.origin(), answer.status());
-            return Err(BackendError::Invalid(format!(
-                "{origin} answered {status} without the header that backend.absent_header demands of an absence ({demanded}): did a proxy answer in its place?"
-            )));
+            let said = format!(
+                "{} answered {} without the header that backend.absent_header demands of an absence ({demanded}): did a proxy answer in its place?",
+                answer.origin(),
+                answer.status()
+            );
+            answer.skip(LONGEST_SKIPPED).await?;
+            return Err(BackendError::Invalid(said));
         }
-        // A page that is longer than this costs its connection and changes nothing; one that breaks off is a failure like any other.
-        match answer.body(LONGEST_ABSENCE).await {
-            Ok(_) | Err(ClientError::Invalid(_)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        answer.skip(LONGEST_SKIPPED).await?;
+        Ok(None)
     }
 }
 

@@ -25,6 +25,14 @@ pub struct Value {
     pub content_type: ContentType,
 }
 
+impl Value {
+    /// Memory that it takes beside its own size: what caches count.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.body.len() + self.content_type.bytes()
+    }
+}
+
 /// Why a backend gave no answer. None of these is ever an absence.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BackendError {

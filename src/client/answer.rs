@@ -91,6 +91,21 @@ impl Answer {
         Ok(None)
     }
 
+    /// Reads a body that nobody wants, so that its connection can be used again. One of more than `limit` bytes is not worth that.
+    ///
+    /// # Errors
+    /// As for [`Answer::chunk`].
+    pub async fn skip(mut self, limit: u64) -> Result<(), ClientError> {
+        let mut read = 0;
+        while let Some(data) = self.chunk().await? {
+            read += data.len() as u64;
+            if read > limit {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// The whole body, in memory of its own: what is kept for long must not hold on to a connection's buffer.
     ///
     /// # Errors

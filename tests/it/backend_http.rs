@@ -8,6 +8,7 @@ use bloomguard::backend::{Backend, BackendError, ContentType, FetchContext, Http
 use bloomguard::client::Trust;
 use bloomguard::config::{BackendConfig, BackendKind, Headers, SecretUrl};
 use bloomguard::key::{Key, KeyForm};
+use bloomguard::words::BackendOutcome;
 
 use crate::support::http_server::{HttpServer, Reply, ok, status};
 use crate::support::nginx::{Certificates, Nginx};
@@ -293,6 +294,7 @@ async fn a_host_that_does_not_exist_is_unavailable() {
 async fn connections_are_few_and_used_again() {
     let server = HttpServer::start(|request| match request.target() {
         target if target.ends_with('7') => status("404 Not Found", "", "no such user"),
+        target if target.ends_with('8') => status("503 Service Unavailable", "", "try again"),
         _ => ok("application/json", "{}"),
     })
     .await;
@@ -300,12 +302,14 @@ async fn connections_are_few_and_used_again() {
     let lookups: Vec<_> = (0..200)
         .map(|i| {
             let backend = Arc::clone(&backend);
-            tokio::spawn(async move { backend.fetch(&key(i.to_string().as_bytes()), &FetchContext::default()).await.unwrap().is_some() })
+            tokio::spawn(async move { backend.fetch(&key(i.to_string().as_bytes()), &FetchContext::default()).await })
         })
         .collect();
     for (i, lookup) in lookups.into_iter().enumerate() {
-        assert_eq!(lookup.await.unwrap(), i % 10 != 7);
+        let told = lookup.await.unwrap().map(|value| value.is_some()).map_err(|error| error.outcome());
+        assert_eq!(told, if i % 10 == 8 { Err(BackendOutcome::Unavailable) } else { Ok(i % 10 != 7) }, "{i}");
     }
+    // A failure costs no connection either.
     assert!((1..=2).contains(&server.most_open()), "{} connections at a time", server.most_open());
     assert!(server.connections() <= 3, "{} connections for 200 lookups", server.connections());
 }
