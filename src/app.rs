@@ -12,14 +12,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, HttpBackend, SqlBackend};
 use crate::cache::{MemoryCache, RedisCache, RedisLink, SharedCache};
-use crate::config::{BackendKind, Config, KeyspaceConfig, SecretText, SourceKind};
+use crate::config::{BackendKind, Config, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
 use crate::guard::{Guard, Journal, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
 use crate::key::KeySecret;
 use crate::metrics::Metrics;
 use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
-use crate::source::{HttpSource, KeySource, SqlSource};
+use crate::source::{FileSource, HttpSource, KeySource, Member, RedisSource, SourceError, SqlSource, Union};
 
 /// How long start-up waits for Redis before it goes on without.
 const REDIS_AT_START: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ impl App {
             let parts = parts(name, keyspace, config, redis.as_ref(), &metrics).await.with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
             let guard = Guard::new(parts);
-            let source = source(keyspace, config.server.max_key_bytes).with_context(|| format!("keyspaces.{name}.source"))?;
+            let source = source(keyspace, config).with_context(|| format!("keyspaces.{name}"))?;
             let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, Arc::clone(&recorders))
                 .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
             tasks.spawn(runner.run());
@@ -190,11 +190,26 @@ async fn parts(
     })
 }
 
-fn source(keyspace: &KeyspaceConfig, max_key_bytes: usize) -> anyhow::Result<Arc<dyn KeySource>> {
-    Ok(match keyspace.source.kind {
-        SourceKind::Sql => Arc::new(SqlSource::new(&keyspace.source, &keyspace.backend.url)?),
-        SourceKind::Http => Arc::new(HttpSource::new(&keyspace.source, max_key_bytes)?),
-    })
+/// The keyspace's one source, or the union of several.
+fn source(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Result<Arc<dyn KeySource>> {
+    let build = |source: &SourceConfig| -> Result<Arc<dyn KeySource>, SourceError> {
+        Ok(match source.kind {
+            SourceKind::Sql => Arc::new(SqlSource::new(source, &keyspace.backend.url)?),
+            SourceKind::Http => Arc::new(HttpSource::new(source, config.server.max_key_bytes)?),
+            SourceKind::File => Arc::new(FileSource::new(source, config.server.max_key_bytes)),
+            SourceKind::Redis => Arc::new(RedisSource::new(source, config.redis.as_ref().map(|redis| &redis.url))?),
+        })
+    };
+    let mut members = Vec::new();
+    for (index, table) in keyspace.source.iter().enumerate() {
+        let source = build(table).with_context(|| keyspace.source.key(index))?;
+        members.push(Member { source, allow_empty: table.allow_empty });
+    }
+    // One that was not written as a list has no number to be called by.
+    match members.pop_if(|_| !keyspace.source.is_list()) {
+        Some(only) => Ok(only.source),
+        None => Ok(Arc::new(Union::new(members))),
+    }
 }
 
 /// The fleet's secret from Redis; one of this process's own where there is no Redis, or none that answers.

@@ -10,32 +10,56 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128_with_secret;
 
 /// A key in canonical form: never empty.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Bytes);
+#[derive(Clone)]
+pub struct Key {
+    bytes: Bytes,
+    /// How the key source spells it, where it does so otherwise. Says nothing of the key itself: two spellings are one key.
+    original: Option<Box<Bytes>>,
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for Key {}
+
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.bytes.hash(state);
+    }
+}
 
 impl Key {
     /// The canonical bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// The key as text, where it is valid UTF-8. Always `Some` for every form but `bytes`.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
-        std::str::from_utf8(&self.0).ok()
+        std::str::from_utf8(&self.bytes).ok()
     }
 
     /// Takes bytes that have passed [`KeyForm::canonical`] before, as read back from a journal.
     #[must_use]
     pub fn from_canonical(bytes: Bytes) -> Self {
-        Self(bytes)
+        Self { bytes, original: None }
+    }
+
+    /// The key as its source spells it, where that is not the canonical form: to be tried at the backend, never to be cached under.
+    #[must_use]
+    pub fn original(&self) -> Option<Self> {
+        self.original.as_deref().cloned().map(Self::from_canonical)
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({})", self.0.escape_ascii())
+        write!(f, "Key({})", self.bytes.escape_ascii())
     }
 }
 
@@ -148,7 +172,19 @@ impl KeyForm {
                 Bytes::from(uuid.hyphenated().to_string())
             }
         };
-        Ok(Key(bytes))
+        Ok(Key::from_canonical(bytes))
+    }
+
+    /// As [`KeyForm::canonical`], for a key of the source: remembers its spelling where that is another.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn scanned(self, raw: &[u8]) -> Result<Key, KeyError> {
+        let mut key = self.canonical(raw)?;
+        if key.as_bytes() != raw {
+            key.original = Some(Box::new(Bytes::copy_from_slice(raw)));
+        }
+        Ok(key)
     }
 
     fn text(self, raw: &[u8]) -> Result<&str, KeyError> {

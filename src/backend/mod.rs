@@ -79,6 +79,22 @@ pub trait Backend: Send + Sync {
     /// [`BackendError`]; a failure is never an absence.
     async fn fetch(&self, key: &Key, context: &FetchContext) -> Result<Option<Value>, BackendError>;
 
+    /// Reads the rows of several keys, each for itself: one answer a key, in their order. At most [`Backend::batch_limit`] keys.
+    ///
+    /// Ends within the backend's own timeout, as `fetch` does.
+    async fn fetch_many(&self, keys: &[Key], context: &FetchContext) -> Vec<Result<Option<Value>, BackendError>> {
+        let mut rows = Vec::with_capacity(keys.len());
+        for key in keys {
+            rows.push(self.fetch(key, context).await);
+        }
+        rows
+    }
+
+    /// Keys that one call of the system behind can answer for; 1 where it has no such call.
+    fn batch_limit(&self) -> usize {
+        1
+    }
+
     /// Identifies what `fetch` reads and how, so that values cached under another query are not taken for this one's.
     fn fingerprint(&self) -> u64;
 }

@@ -78,23 +78,24 @@ impl MemoryCache {
 
     /// What is under `key`. The stripe's lock makes the two reads one.
     fn look(&self, marks: &Marks, key: &Key) -> (Entry, Option<u64>) {
-        if let Some(marked) = marks.live(key, Instant::now()) {
-            return (Entry::Mark(marked.mark), Some(marked.token));
-        }
-        match self.slots.get(key) {
-            Some(slot) => (slot.value.clone().map_or(Entry::Absence, Entry::Value), Some(slot.token)),
-            None => (Entry::Nothing, None),
+        let marked = marks.live(key, Instant::now());
+        match (self.slots.get(key), marked) {
+            // What was stored over a mark; should it be evicted, the mark is still there to turn older fills away.
+            (slot, Some(marked)) if slot.as_ref().is_none_or(|slot| slot.token < marked.token) => {
+                (Entry::Mark(marked.mark), Some(marked.token))
+            }
+            (Some(slot), _) => (slot.value.clone().map_or(Entry::Absence, Entry::Value), Some(slot.token)),
+            (None, _) => (Entry::Nothing, None),
         }
     }
 
     /// Stores if the entry is still what `seen` was.
     fn put(&self, key: &Key, value: Option<Value>, ttl: Duration, seen: &Stamp) -> Stored {
-        let mut marks = self.stripe(key);
+        let marks = self.stripe(key);
         let (_, token) = self.look(&marks, key);
         if head(token) != seen.head {
             return Stored::No;
         }
-        self.release(marks.remove(key));
         self.slots.insert(key.clone(), Arc::new(Slot { token: self.token(), value, ttl }));
         Stored::Yes
     }
@@ -129,7 +130,7 @@ impl MemoryCache {
     }
 
     fn token(&self) -> u64 {
-        // Relaxed: only uniqueness matters; the stripe's lock orders what is done with it.
+        // Relaxed: tokens of one key are compared under its stripe's lock, which orders them.
         self.next_token.fetch_add(1, Ordering::Relaxed)
     }
 }
@@ -247,12 +248,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn value_stored_over_a_mark_gives_its_place_back() {
-        let cache = MemoryCache::new(1 << 20, 1);
-        cache.put_mark(&key(1), Mark::Announced, LONG).await.unwrap();
-        let seen = cache.get(&key(1)).await.unwrap();
-        assert_eq!(cache.put_value(&key(1), &value(1), LONG, &seen.stamp).await.unwrap(), Stored::Yes);
-        cache.put_mark(&key(2), Mark::Announced, LONG).await.unwrap();
+    async fn an_evicted_value_leaves_the_mark_that_it_was_stored_over() {
+        let cache = MemoryCache::new(1 << 20, 10);
+        let before = cache.get(&key(1)).await.unwrap().stamp;
+        cache.put_mark(&key(1), Mark::Dropped, LONG).await.unwrap();
+        let marked = cache.get(&key(1)).await.unwrap().stamp;
+        assert_eq!(cache.put_value(&key(1), &value(1), LONG, &marked).await.unwrap(), Stored::Yes);
+        assert!(matches!(cache.get(&key(1)).await.unwrap().entry, Entry::Value(_)));
+        cache.slots.invalidate(&key(1));
+        assert_eq!(cache.get(&key(1)).await.unwrap().entry, Entry::Mark(Mark::Dropped));
+        assert_eq!(cache.put_value(&key(1), &value(1), LONG, &before).await.unwrap(), Stored::No, "an older fill is still turned away");
     }
 
     #[tokio::test]

@@ -104,6 +104,18 @@ pub trait SharedCache: Send + Sync {
     /// [`CacheError`]: the caller goes on to the backend and stores nothing here.
     async fn get(&self, key: &Key) -> Result<Seen, CacheError>;
 
+    /// Reads the entries of several keys, in their order.
+    ///
+    /// # Errors
+    /// [`CacheError`]: as for [`SharedCache::get`], for all of them.
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Seen>, CacheError> {
+        let mut seen = Vec::with_capacity(keys.len());
+        for key in keys {
+            seen.push(self.get(key).await?);
+        }
+        Ok(seen)
+    }
+
     /// Stores `value` for `ttl` if the entry is still what `seen` was (compare-and-set).
     ///
     /// # Errors
@@ -121,6 +133,17 @@ pub trait SharedCache: Send + Sync {
     /// # Errors
     /// [`CacheError`]: the mark may or may not be there.
     async fn put_mark(&self, key: &Key, mark: Mark, life: Duration) -> Result<(), CacheError>;
+
+    /// Overwrites whatever is there under several keys.
+    ///
+    /// # Errors
+    /// [`CacheError`]: some of the marks may be there and others not.
+    async fn put_marks(&self, keys: &[Key], mark: Mark, life: Duration) -> Result<(), CacheError> {
+        for key in keys {
+            self.put_mark(key, mark, life).await?;
+        }
+        Ok(())
+    }
 
     /// Changes each time the connection was made anew: marks that must still live have to be set again then.
     fn epochs(&self) -> watch::Receiver<u64>;

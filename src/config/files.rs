@@ -12,13 +12,17 @@ pub(super) fn resolve(config: &mut Config, mistakes: &mut Mistakes) {
         resolve_url(&mut redis.url, redis.url_file.as_deref(), "redis", mistakes);
     }
     for (name, keyspace) in &mut config.keyspaces {
-        let (backend, source) = (&mut keyspace.backend, &mut keyspace.source);
+        let backend = &mut keyspace.backend;
         resolve_url(&mut backend.url, backend.url_file.as_deref(), &format!("keyspaces.{name}.backend"), mistakes);
-        resolve_url(&mut source.url, source.url_file.as_deref(), &format!("keyspaces.{name}.source"), mistakes);
         backend.secret_headers = read_headers(backend.headers_file.as_deref(), &format!("keyspaces.{name}.backend"), mistakes);
-        source.secret_headers = read_headers(source.headers_file.as_deref(), &format!("keyspaces.{name}.source"), mistakes);
         backend.ca = read_ca(backend.ca_file.as_deref(), &format!("keyspaces.{name}.backend"), mistakes);
-        source.ca = read_ca(source.ca_file.as_deref(), &format!("keyspaces.{name}.source"), mistakes);
+        let keys: Vec<String> = (0..keyspace.source.iter().len()).map(|index| keyspace.source.key(index)).collect();
+        for (source, key) in keyspace.source.iter_mut().zip(keys) {
+            let section = format!("keyspaces.{name}.{key}");
+            resolve_url(&mut source.url, source.url_file.as_deref(), &section, mistakes);
+            source.secret_headers = read_headers(source.headers_file.as_deref(), &section, mistakes);
+            source.ca = read_ca(source.ca_file.as_deref(), &section, mistakes);
+        }
     }
     let server = &mut config.server;
     server.token = read_token(server.token_file.as_deref(), "server.token_file", mistakes);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BackendConfig, CacheConfig, FilterConfig, RebuildConfig, SourceConfig, units};
+use super::{BackendConfig, CacheConfig, FilterConfig, RebuildConfig, Sources, units};
 use crate::key::KeyForm;
 
 /// A named set of keys guarded together.
@@ -32,8 +32,8 @@ pub struct KeyspaceConfig {
     pub cache: CacheConfig,
     /// Where a row is read.
     pub backend: BackendConfig,
-    /// Where the keys come from.
-    pub source: SourceConfig,
+    /// Where the keys come from: one source, or several whose union is the key set.
+    pub source: Sources,
     /// When the filter is built anew, and what a build must pass.
     pub rebuild: RebuildConfig,
 }
@@ -50,7 +50,7 @@ impl Default for KeyspaceConfig {
             filter: FilterConfig::default(),
             cache: CacheConfig::default(),
             backend: BackendConfig::default(),
-            source: SourceConfig::default(),
+            source: Sources::default(),
             rebuild: RebuildConfig::default(),
         }
     }

@@ -37,8 +37,12 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
         return Err(errors);
     }
     for keyspace in config.keyspaces.values_mut() {
-        if keyspace.source.url.is_empty() && keyspace.source.kind == SourceKind::Sql {
-            keyspace.source.url = keyspace.backend.url.clone();
+        for source in keyspace.source.iter_mut().filter(|source| source.url.is_empty()) {
+            source.url = match (source.kind, &config.redis) {
+                (SourceKind::Sql, _) => keyspace.backend.url.clone(),
+                (SourceKind::Redis, Some(redis)) => redis.url.clone(),
+                (SourceKind::Redis, None) | (SourceKind::Http | SourceKind::File, _) => continue,
+            };
         }
     }
     Ok(config)

@@ -81,7 +81,7 @@ impl Mistakes {
 
     /// The value at `path`, or a table around it, was rejected.
     pub(super) fn was_rejected(&self, path: &str) -> bool {
-        let parents = path.match_indices('.').map(|(end, _)| &path[..end]);
+        let parents = path.match_indices(['.', '[']).map(|(end, _)| &path[..end]);
         self.rejected.contains(path) || parents.into_iter().any(|parent| self.rejected.contains(parent))
     }
 
@@ -99,19 +99,23 @@ impl Mistakes {
 pub(super) fn key_path<S: AsRef<str>>(segments: impl IntoIterator<Item = S>) -> String {
     let mut path = String::new();
     for segment in segments {
-        let segment = segment.as_ref();
-        let bare = !segment.is_empty() && segment.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-        if !path.is_empty() {
-            path.push('.');
-        }
-        if bare {
-            path.push_str(segment);
-        } else {
-            // Writing to a String can't fail.
-            let _ = write!(path, "{segment:?}");
-        }
+        push_key(&mut path, segment.as_ref());
     }
     path
+}
+
+/// Adds a key to a path.
+pub(super) fn push_key(path: &mut String, key: &str) {
+    let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if !path.is_empty() {
+        path.push('.');
+    }
+    if bare {
+        path.push_str(key);
+    } else {
+        // Writing to a String can't fail.
+        let _ = write!(path, "{key:?}");
+    }
 }
 
 /// A value as a mistake may show it: short, and without passwords wherever they were written.

@@ -46,7 +46,7 @@ pub use self::redis::RedisConfig;
 pub use self::schedule::parse_schedule;
 pub use self::secret::{SecretText, SecretUrl};
 pub use self::server::ServerConfig;
-pub use self::source::{KeyListFormat, SourceConfig, SourceKind};
+pub use self::source::{KeyListFormat, SourceConfig, SourceKind, Sources};
 
 /// Everything that a process is told.
 #[derive(Debug, Clone, Default, Deserialize)]

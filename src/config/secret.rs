@@ -39,6 +39,10 @@ impl SecretUrl {
     /// The URL without its password, and without query values that could be one.
     #[must_use]
     pub fn redacted(&self) -> String {
+        if self.scheme() == "sqlite" {
+            // A path, which may hold anything but a password.
+            return self.0.clone();
+        }
         let Ok(mut url) = url::Url::parse(&self.0) else {
             let harmless = !self.0.contains('@') && !is_secret(&self.0);
             return if harmless { self.0.clone() } else { format!("<{REDACTED}>") };

@@ -25,6 +25,8 @@ pub struct ServerConfig {
     pub max_connections: usize,
     /// Longest key in bytes, after percent-decoding. Default 1024.
     pub max_key_bytes: usize,
+    /// Most keys of one batch. Default 10,000.
+    pub max_batch_keys: usize,
     /// Longest request body in bytes. Default 16 MiB.
     #[serde(deserialize_with = "units::size")]
     pub max_body_bytes: u64,
@@ -74,6 +76,7 @@ impl Default for ServerConfig {
             workers: 0,
             max_connections: 10_000,
             max_key_bytes: 1024,
+            max_batch_keys: 10_000,
             max_body_bytes: 16 << 20,
             drain_timeout: Duration::from_secs(25),
             header_timeout: Duration::from_secs(10),

@@ -1,23 +1,25 @@
-//! `[keyspaces.NAME.source]`
+//! `[keyspaces.NAME.source]`, one or several.
 
+use std::fmt;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{Headers, SecretUrl};
 use crate::client::Trust;
 
 /// Where the keys come from.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourceConfig {
     /// Default `sql`.
     pub kind: SourceKind,
-    /// Default for `sql`: the backend's. Required for `http`, here or by `url_file`.
+    /// `sql`: the database, default the backend's. `redis`: the server, default that of `[redis]`. `http`: the list, required.
     pub url: SecretUrl,
     /// A file that holds the URL.
     pub url_file: Option<PathBuf>,
-    /// The statement that lists every key in its first column. Required for `sql`.
+    /// `sql`: the statement that lists every key in its first column. Required.
     pub query: String,
     /// `http`: how the answer lists keys. Default: by its content type.
     pub format: Option<KeyListFormat>,
@@ -27,6 +29,14 @@ pub struct SourceConfig {
     pub headers_file: Option<PathBuf>,
     /// `http`: a PEM file of the certificate authorities that are believed instead of the system's.
     pub ca_file: Option<PathBuf>,
+    /// `file`: one key a line; compressed where its name ends in `.gz` or `.zst`. Required.
+    pub path: PathBuf,
+    /// `redis`: the names of keys that match are the keys. Required, or `set`.
+    pub pattern: Option<String>,
+    /// `redis`: what the pattern begins with and the key does not, such as `user:`. Default nothing.
+    pub strip_prefix: String,
+    /// `redis`: the members of the set of this name are the keys. Required, or `pattern`.
+    pub set: Option<String>,
     /// Whether a source without keys is believed. Default off.
     pub allow_empty: bool,
     /// What `headers_file` holds.
@@ -48,6 +58,10 @@ impl Default for SourceConfig {
             headers: Headers::default(),
             headers_file: None,
             ca_file: None,
+            path: PathBuf::new(),
+            pattern: None,
+            strip_prefix: String::new(),
+            set: None,
             allow_empty: false,
             secret_headers: Headers::default(),
             ca: None,
@@ -55,22 +69,145 @@ impl Default for SourceConfig {
     }
 }
 
+impl SourceConfig {
+    /// Whether only a scan can tell how many keys there are; `filter.expected_keys` must size the filter then.
+    #[must_use]
+    pub fn is_uncounted(&self) -> bool {
+        match self.kind {
+            SourceKind::Sql => false,
+            SourceKind::Http => true,
+            SourceKind::File => self.path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz") || e.eq_ignore_ascii_case("zst")),
+            SourceKind::Redis => self.pattern.is_some(),
+        }
+    }
+}
+
 /// Kind of source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceKind {
     /// A database.
     Sql,
     /// An HTTP server.
     Http,
+    /// Lines of a file.
+    File,
+    /// Names of keys in Redis, or members of a set there.
+    Redis,
+}
+
+impl SourceKind {
+    /// The spelling used in configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sql => "sql",
+            Self::Http => "http",
+            Self::File => "file",
+            Self::Redis => "redis",
+        }
+    }
 }
 
 /// How a list of keys is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyListFormat {
     /// One key a line.
     Lines,
     /// A JSON string, integer or object with a member `key` a line.
     Ndjson,
+}
+
+/// The sources of one keyspace: `[keyspaces.NAME.source]`, or several `[[keyspaces.NAME.source]]` whose union is the key set.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    tables: Vec<SourceConfig>,
+    is_list: bool,
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        SourceConfig::default().into()
+    }
+}
+
+impl From<SourceConfig> for Sources {
+    fn from(only: SourceConfig) -> Self {
+        Self { tables: vec![only], is_list: false }
+    }
+}
+
+impl Sources {
+    /// Each of them, in the order of the configuration.
+    pub fn iter(&self) -> std::slice::Iter<'_, SourceConfig> {
+        self.tables.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, SourceConfig> {
+        self.tables.iter_mut()
+    }
+
+    /// Whether they were written as a list, and have numbers.
+    #[must_use]
+    pub const fn is_list(&self) -> bool {
+        self.is_list
+    }
+
+    /// The key of the source with this number: `source`, or `source[1]` of a list.
+    #[must_use]
+    pub fn key(&self, index: usize) -> String {
+        if self.is_list { format!("source[{index}]") } else { "source".to_owned() }
+    }
+}
+
+impl<'de> Deserialize<'de> for Sources {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OneOrMore)
+    }
+}
+
+struct OneOrMore;
+
+impl<'de> Visitor<'de> for OneOrMore {
+    type Value = Sources;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table or an array of tables")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Sources, A::Error> {
+        SourceConfig::deserialize(MapAccessDeserializer::new(table)).map(Sources::from)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Sources, A::Error> {
+        let mut tables = Vec::new();
+        while let Some(Table(table)) = items.next_element()? {
+            tables.push(table);
+        }
+        Ok(Sources { tables, is_list: true })
+    }
+}
+
+/// A table and nothing else: a derived `Deserialize` would take an array for a struct, field by field.
+struct Table(SourceConfig);
+
+impl<'de> Deserialize<'de> for Table {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OneTable)
+    }
+}
+
+struct OneTable;
+
+impl<'de> Visitor<'de> for OneTable {
+    type Value = Table;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Table, A::Error> {
+        SourceConfig::deserialize(MapAccessDeserializer::new(table)).map(Table)
+    }
 }

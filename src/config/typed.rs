@@ -7,23 +7,24 @@ use toml::{Table, Value};
 
 use super::Config;
 use super::environment::Override;
-use super::mistake::{Mistakes, key_path, shown};
+use super::mistake::{Mistakes, push_key, shown};
 
-/// Deserializes the tree. What does not fit is reported, taken out, and the rest tried again: each round takes one key out or turns one
+/// Deserializes the tree. What does not fit is reported, taken out, and the rest tried again: each round takes one value out or turns one
 /// override into text, so it ends.
-pub(super) fn read(mut tree: Table, overrides: &BTreeMap<String, Override>, mistakes: &mut Mistakes) -> Config {
+pub(super) fn read(tree: Table, overrides: &BTreeMap<String, Override>, mistakes: &mut Mistakes) -> Config {
+    let mut tree = Value::Table(tree);
     let mut as_text = BTreeSet::new();
     loop {
-        let error = match serde_path_to_error::deserialize(Value::Table(tree.clone())) {
+        let error = match serde_path_to_error::deserialize(tree.clone()) {
             Ok(config) => return config,
             Err(error) => error,
         };
-        let segments = existing(&tree, error.path());
-        let path = key_path(&segments);
-        let Some(slot) = slot(&mut tree, &segments) else {
+        let steps = existing(&tree, error.path());
+        let Some(slot) = slot(&mut tree, &steps).filter(|_| !steps.is_empty()) else {
             mistakes.reject("configuration", error.inner().message());
             return Config::default();
         };
+        let path = written(&steps);
         if let Some(set) = overrides.get(&path)
             && !slot.is_str()
             && as_text.insert(path.clone())
@@ -33,35 +34,64 @@ pub(super) fn read(mut tree: Table, overrides: &BTreeMap<String, Override>, mist
         }
         // Whatever stands in the place of headers may hold one that is secret.
         let hidden = Value::String("redacted".into());
-        let shown = if segments.iter().any(|segment| segment == "headers") { &hidden } else { &*slot };
-        mistakes.reject(path, rule(error.inner().message(), shown));
-        take(&mut tree, &segments);
+        let is_header = steps.iter().any(|step| matches!(step, Step::Key(key) if key == "headers"));
+        mistakes.reject(path, rule(error.inner().message(), if is_header { &hidden } else { slot }));
+        take(&mut tree, &steps);
     }
 }
 
-/// The part of an error's path that leads to something in the tree; the rest are array indices and enum variants.
-fn existing(tree: &Table, path: &Path) -> Vec<String> {
-    let mut table = Some(tree);
-    let mut segments = Vec::new();
+/// One step down the tree.
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+/// The part of an error's path that leads to something in the tree; the rest are indices of plain values and enum variants.
+fn existing(tree: &Value, path: &Path) -> Vec<Step> {
+    let mut value = tree;
+    let mut steps = Vec::new();
     for segment in path {
-        let (Segment::Map { key } | Segment::Enum { variant: key }) = segment else { break };
-        let Some(value) = table.and_then(|table| table.get(key)) else { break };
-        segments.push(key.clone());
-        table = value.as_table();
+        let (step, next) = match (segment, value) {
+            (Segment::Map { key } | Segment::Enum { variant: key }, Value::Table(table)) => (Step::Key(key.clone()), table.get(key)),
+            (Segment::Seq { index }, Value::Array(items)) => (Step::Index(*index), items.get(*index)),
+            _ => break,
+        };
+        let Some(next) = next else { break };
+        steps.push(step);
+        value = next;
     }
-    segments
+    steps
 }
 
-fn slot<'t>(tree: &'t mut Table, segments: &[String]) -> Option<&'t mut Value> {
-    let (key, tables) = segments.split_last()?;
-    tables.iter().try_fold(tree, |table, name| table.get_mut(name)?.as_table_mut())?.get_mut(key)
+fn slot<'t>(tree: &'t mut Value, steps: &[Step]) -> Option<&'t mut Value> {
+    steps.iter().try_fold(tree, |value, step| match step {
+        Step::Key(key) => value.get_mut(key),
+        Step::Index(index) => value.get_mut(*index),
+    })
 }
 
-fn take(tree: &mut Table, segments: &[String]) {
-    let Some((key, tables)) = segments.split_last() else { return };
-    if let Some(table) = tables.iter().try_fold(tree, |table, name| table.get_mut(name)?.as_table_mut()) {
-        table.remove(key);
+fn take(tree: &mut Value, steps: &[Step]) {
+    let Some((last, parents)) = steps.split_last() else { return };
+    match (last, slot(tree, parents)) {
+        (Step::Key(key), Some(Value::Table(table))) => {
+            table.remove(key);
+        }
+        // The numbers of those behind it stay what they are.
+        (Step::Index(index), Some(Value::Array(items))) => items[*index] = Value::Table(Table::new()),
+        _ => {}
     }
+}
+
+/// `keyspaces.users.source[1].query`
+fn written(steps: &[Step]) -> String {
+    let mut path = String::new();
+    for step in steps {
+        match step {
+            Step::Key(key) => push_key(&mut path, key),
+            Step::Index(index) => path.push_str(&format!("[{index}]")),
+        }
+    }
+    path
 }
 
 /// Says in the words of a configuration what serde says in those of Rust. The value is taken from the tree, where it can be redacted.

@@ -4,7 +4,7 @@
 
 use toml::{Table, Value};
 
-use super::mistake::{Mistakes, key_path, shown};
+use super::mistake::{Mistakes, push_key, shown};
 
 /// When a key is refused.
 enum When {
@@ -42,7 +42,6 @@ const REFUSALS: &[Refusal] = &[
     section(&["keyspaces", "*", "cache"]),
     section(&["keyspaces", "*", "backend"]),
     section(&["keyspaces", "*", "rebuild"]),
-    not_yet(&["server", "max_batch_keys"], When::Set),
     not_yet(&["redis", "log"], When::Set),
     not_yet(&["redis", "max_lag"], When::Set),
     not_yet(&["redis", "min_replicas_acked"], When::Set),
@@ -63,41 +62,41 @@ const REFUSALS: &[Refusal] = &[
     not_yet(&["keyspaces", "*", "cache", "refresh_ahead"], When::Set),
     not_yet(&["keyspaces", "*", "cache", "stale_if_error"], When::Set),
     not_yet(&["keyspaces", "*", "backend", "kind"], When::Is(&["set"])),
-    Refusal { path: &["keyspaces", "*", "source"], when: When::Array, rule: "several sources of one keyspace are not supported yet" },
-    Refusal {
-        path: &["keyspaces", "*", "source", "url"],
-        when: When::Array,
-        rule: "several sources of one keyspace are not supported yet",
-    },
-    not_yet(&["keyspaces", "*", "source", "kind"], When::Is(&["file", "redis"])),
     not_yet(&["keyspaces", "*", "source", "incremental"], When::Set),
 ];
 
 /// Reports what is refused and takes it out of the tree, so that it is not reported as unknown as well.
 pub(super) fn refuse(tree: &mut Table, mistakes: &mut Mistakes) {
     for refusal in REFUSALS {
-        descend(tree, refusal.path, refusal, &mut Vec::new(), mistakes);
+        descend(tree, refusal.path, refusal, "", mistakes);
     }
 }
 
-fn descend(table: &mut Table, path: &[&str], refusal: &Refusal, at: &mut Vec<String>, mistakes: &mut Mistakes) {
+fn descend(table: &mut Table, path: &[&str], refusal: &Refusal, at: &str, mistakes: &mut Mistakes) {
     let [segment, rest @ ..] = path else { return };
     let names: Vec<String> = if *segment == "*" { table.keys().cloned().collect() } else { vec![(*segment).to_owned()] };
     for name in names {
-        at.push(name.clone());
+        let mut at = at.to_owned();
+        push_key(&mut at, &name);
         match table.get_mut(&name) {
-            Some(Value::Table(inner)) if !rest.is_empty() => descend(inner, rest, refusal, at, mistakes),
+            Some(Value::Table(inner)) if !rest.is_empty() => descend(inner, rest, refusal, &at, mistakes),
+            Some(Value::Array(items)) if !rest.is_empty() => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    if let Value::Table(inner) = item {
+                        descend(inner, rest, refusal, &format!("{at}[{index}]"), mistakes);
+                    }
+                }
+            }
             Some(value) if rest.is_empty() && refusal.when.holds(value) => {
                 let rule = match refusal.when {
                     When::Is(_) => format!("{} is {}", shown(value), refusal.rule),
                     When::Set | When::Array => refusal.rule.to_owned(),
                 };
-                mistakes.reject(key_path(&*at), rule);
+                mistakes.reject(at, rule);
                 table.remove(&name);
             }
             _ => {}
         }
-        at.pop();
     }
 }
 

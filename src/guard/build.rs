@@ -1,6 +1,7 @@
 //! What a build needs of the guard: the candidate from begin to swap, and the checks that only the guard can make.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Guard;
 use crate::backend::{BackendError, FetchContext, Value};
@@ -33,15 +34,20 @@ impl Guard {
         self.standing.conflict(conflict);
     }
 
+    /// What of the key source an operator should mend (or nothing any more).
+    pub(crate) fn source_warning(&self, warning: Option<String>) {
+        *self.source_warning.lock() = warning;
+    }
+
     /// There is still no filter, because …
     pub(crate) fn still_cold(&self, reason: String) {
         self.standing.still_cold(reason);
     }
 
-    /// Whether something happened that only a scan begun later mends.
+    /// How long to wait for the scan that mends what is broken; `None`: nothing is.
     #[must_use]
-    pub fn wants_rescan(&self) -> bool {
-        self.standing.is_broken()
+    pub fn rescan_in(&self) -> Option<Duration> {
+        self.standing.broken_until().map(|at| at.since(Moment::now()))
     }
 
     /// Bytes of the filter in force.

@@ -1,6 +1,6 @@
 //! The announce journal: keys within their commit window survive a crash of the process.
 //!
-//! A file of records `length: u16 LE · canonical key · XXH3-64 of both: u64 LE`. A thread of its own writes what has come in together and syncs
+//! A file of records `length: u32 LE · canonical key · XXH3-64 of both: u64 LE`. A thread of its own writes what has come in together and syncs
 //! it once (group commit) before it acknowledges. A record matters for one window only, so two files are enough: when the younger is older
 //! than a window, the elder is overwritten.
 
@@ -18,6 +18,10 @@ use crate::key::Key;
 
 /// Announces that may wait for the next sync; further ones are refused, not queued.
 const QUEUE: usize = 8192;
+/// Bytes of a record's length.
+const LENGTH: usize = size_of::<u32>();
+/// Bytes of its checksum.
+const SUM: usize = size_of::<u64>();
 
 /// The writing end of a keyspace's journal.
 #[derive(Debug)]
@@ -30,7 +34,7 @@ pub struct Journal {
 pub struct Replayed {
     /// Keys whose window may still be open.
     pub keys: Vec<Key>,
-    /// Records that were acknowledged can't be read any more: the files were damaged.
+    /// A file does not end with a whole record: acknowledged ones may be lost.
     pub damaged: bool,
 }
 
@@ -46,7 +50,7 @@ pub enum JournalError {
 }
 
 struct Append {
-    record: Vec<u8>,
+    records: Vec<u8>,
     done: oneshot::Sender<Result<(), JournalError>>,
 }
 
@@ -66,13 +70,13 @@ impl Journal {
         Ok((Self { appends }, replayed))
     }
 
-    /// Returns once the key is on disk.
+    /// Returns once the keys are on disk.
     ///
     /// # Errors
-    /// [`JournalError`]: it may or may not be there.
-    pub async fn append(&self, key: &Key) -> Result<(), JournalError> {
+    /// [`JournalError`]: they may or may not be there.
+    pub async fn append(&self, keys: &[Key]) -> Result<(), JournalError> {
         let (done, written) = oneshot::channel();
-        let append = Append { record: encode(key), done };
+        let append = Append { records: keys.iter().flat_map(encode).collect(), done };
         self.appends.try_send(append).map_err(|e| match e {
             TrySendError::Full(_) => JournalError::Full,
             TrySendError::Disconnected(_) => JournalError::Io("the journal's writer has stopped".into()),
@@ -83,15 +87,16 @@ impl Journal {
 
 fn encode(key: &Key) -> Vec<u8> {
     let bytes = key.as_bytes();
-    // Keys are at most 65,535 bytes: the configuration allows no longer ones.
-    let mut record = Vec::with_capacity(bytes.len() + 10);
-    record.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+    // The configuration allows keys of at most 65,536 bytes, and no key form makes them four times as long.
+    let mut record = Vec::with_capacity(bytes.len() + LENGTH + SUM);
+    record.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     record.extend_from_slice(bytes);
     record.extend_from_slice(&xxh3_64(&record).to_le_bytes());
     record
 }
 
-/// Reads a file to its end. A record cut off at the very end was never acknowledged; anything else that does not add up is damage.
+/// Reads a file to its end, or to the first record that does not add up. What follows that can't be told from a record that was torn by the
+/// crash and never acknowledged, so it counts as damage: one window without rejecting costs less than one false 404.
 fn read_records(path: &Path, into: &mut Replayed) -> io::Result<()> {
     let mut bytes = Vec::new();
     match File::open(path) {
@@ -100,19 +105,23 @@ fn read_records(path: &Path, into: &mut Replayed) -> io::Result<()> {
         Err(e) => return Err(e),
     };
     let mut rest = bytes.as_slice();
-    while let [a, b, ..] = *rest {
-        let length = usize::from(u16::from_le_bytes([a, b]));
-        let Some((record, after)) = rest.split_at_checked(length + 10) else { return Ok(()) };
-        let (body, sum) = record.split_at(length + 2);
-        if xxh3_64(body).to_le_bytes() != *sum || length == 0 {
-            // The last record of the file may have been torn by the crash; one with others behind it was whole once.
-            into.damaged |= !after.is_empty();
+    while !rest.is_empty() {
+        let Some((key, after)) = first_record(rest) else {
+            into.damaged = true;
             return Ok(());
-        }
-        into.keys.push(Key::from_canonical(Bytes::copy_from_slice(&body[2..])));
+        };
+        into.keys.push(Key::from_canonical(Bytes::copy_from_slice(key)));
         rest = after;
     }
     Ok(())
+}
+
+/// The key of the first record, and what follows it.
+fn first_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = u32::from_le_bytes(*bytes.first_chunk::<LENGTH>()?) as usize;
+    let (record, after) = bytes.split_at_checked(length.checked_add(LENGTH + SUM)?)?;
+    let (body, sum) = record.split_at(LENGTH + length);
+    (length > 0 && xxh3_64(body).to_le_bytes() == *sum).then_some((&body[LENGTH..], after))
 }
 
 #[derive(Debug)]
@@ -170,7 +179,7 @@ impl Writer {
         if self.since.elapsed() >= self.life {
             self.rotate()?;
         }
-        let bytes: Vec<u8> = batch.iter().flat_map(|a| a.record.iter().copied()).collect();
+        let bytes: Vec<u8> = batch.iter().flat_map(|a| a.records.iter().copied()).collect();
         // After a failed write the file is cut back, so that no torn record stands before later ones.
         self.file.set_len(self.length)?;
         io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.length))?;
@@ -181,12 +190,18 @@ impl Writer {
     }
 
     /// The young file becomes the old one; what the old one held is past its window.
+    ///
+    /// The next file is made before the names change, so that a failure leaves a young file behind at every step.
     fn rotate(&mut self) -> io::Result<()> {
-        fs::rename(&self.files.young, &self.files.old)?;
-        self.file = File::create(&self.files.young)?;
-        self.files.sync_dir()?;
-        (self.length, self.since) = (0, Instant::now());
-        Ok(())
+        let fresh = self.files.young.with_extension("journal.new");
+        let file = File::create(&fresh)?;
+        match fs::rename(&self.files.young, &self.files.old) {
+            // A rotation that failed below has renamed it already.
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => fs::rename(&fresh, &self.files.young)?,
+        }
+        (self.file, self.length, self.since) = (file, 0, Instant::now());
+        self.files.sync_dir()
     }
 }
 
@@ -211,8 +226,8 @@ mod tests {
         let life = Duration::from_secs(60);
         let (journal, replayed) = open(dir.path(), life);
         assert!(replayed.is_empty());
-        journal.append(&key("a")).await.unwrap();
-        journal.append(&key("b")).await.unwrap();
+        journal.append(&[key("a")]).await.unwrap();
+        journal.append(&[key("b")]).await.unwrap();
         drop(journal);
         assert_eq!(open(dir.path(), life).1, [key("a"), key("b")]);
         assert_eq!(open(dir.path(), life).1, [key("a"), key("b")]);
@@ -223,28 +238,49 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (journal, _) = open(dir.path(), Duration::ZERO);
         for text in ["a", "b", "c"] {
-            journal.append(&key(text)).await.unwrap();
+            journal.append(&[key(text)]).await.unwrap();
         }
         drop(journal);
         assert_eq!(open(dir.path(), Duration::ZERO).1, [key("b"), key("c")]);
     }
 
     #[tokio::test]
-    async fn a_torn_tail_is_no_damage_but_a_flipped_bit_before_others_is() {
+    async fn what_is_not_on_disk_is_not_acknowledged() {
+        let dir = tempfile::tempdir().unwrap();
+        // A journal that rotates with every write, in a folder that is gone.
+        let (journal, _) = open(dir.path(), Duration::ZERO);
+        journal.append(&[key("a")]).await.unwrap();
+        fs::remove_dir_all(dir.path()).unwrap();
+        assert!(matches!(journal.append(&[key("b")]).await, Err(JournalError::Io(_))));
+        fs::create_dir(dir.path()).unwrap();
+        journal.append(&[key("c")]).await.unwrap();
+        drop(journal);
+        assert_eq!(open(dir.path(), Duration::ZERO).1, [key("c")]);
+    }
+
+    #[tokio::test]
+    async fn what_can_not_be_read_to_its_end_is_damage() {
         let dir = tempfile::tempdir().unwrap();
         let life = Duration::from_secs(60);
         let (journal, _) = open(dir.path(), life);
         for text in ["first", "second"] {
-            journal.append(&key(text)).await.unwrap();
+            journal.append(&[key(text)]).await.unwrap();
         }
         drop(journal);
         let file = dir.path().join("users.journal");
         let whole = fs::read(&file).unwrap();
-        fs::write(&file, &whole[..whole.len() - 3]).unwrap();
-        assert_eq!(open(dir.path(), life).1, [key("first")]);
-        let mut flipped = whole;
-        flipped[4] ^= 1;
-        fs::write(&file, &flipped).unwrap();
-        assert!(Journal::open(dir.path(), "users", life).unwrap().1.damaged);
+        let damaged = |bytes: &[u8]| {
+            fs::write(&file, bytes).unwrap();
+            let (_, replayed) = Journal::open(dir.path(), "users", life).unwrap();
+            (replayed.damaged, replayed.keys.len())
+        };
+        assert_eq!(damaged(&whole), (false, 2));
+        assert_eq!(damaged(&whole[..whole.len() - 3]), (true, 1), "cut off");
+        for (position, left) in [(0, 0), (3, 0), (6, 0), (whole.len() - 1, 1)] {
+            let mut flipped = whole.clone();
+            flipped[position] ^= 0x80;
+            assert_eq!(damaged(&flipped), (true, left), "flipped at {position}");
+        }
+        assert_eq!(damaged(&[0xa5; 500]), (true, 0), "overwritten");
     }
 }

@@ -7,10 +7,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::error::LookupError;
 use super::outcome::{Answer, LookupOptions, Probe};
-use super::single_flight::{Flight, Loaded, Part};
+use super::single_flight::{Flight, Kind, Loaded, Part};
 use super::{Glance, Guard};
 use crate::backend::{FetchContext, Value};
-use crate::cache::{Entry, HotEntry, Mark, Stamp, Stored, jittered};
+use crate::cache::{CacheError, Entry, HotEntry, Mark, Seen, Stamp, Stored, jittered};
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
 use crate::words::{BackendOutcome, CacheResult, CacheTier, Source, State, Verdict};
@@ -25,14 +25,14 @@ pub(super) struct Errand {
 }
 
 /// What the shared cache told.
-enum Shared {
+pub(super) enum Shared {
     Answer(Answer),
     /// Go on to the backend; what a fill needs to know of the entry, `None` where the cache did not answer.
     GoOn(Option<Held>),
 }
 
 /// The entry that a fill may replace.
-struct Held {
+pub(super) struct Held {
     stamp: Stamp,
     value: bool,
     mark: bool,
@@ -44,10 +44,10 @@ impl Guard {
         let budget = errand.options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
         let answered = async {
             loop {
-                match self.flights.join(&errand.key, errand.options.bypass, errand.options.unapplied_version) {
+                match self.flights.join(&errand.key, errand.kind()) {
                     Part::Lead(flight, ticket) => {
                         // A task of its own: whoever hangs up stops nobody. It ends by the keyspace's deadline, and so is bounded.
-                        tokio::spawn(Arc::clone(self).fly(flight, errand.clone()));
+                        tokio::spawn(Arc::clone(self).fly(flight, errand.clone(), false));
                         return ticket.result().await.unwrap_or(Err(LookupError::Cancelled));
                     }
                     Part::Join(ticket) => {
@@ -65,10 +65,9 @@ impl Guard {
         tokio::time::timeout(budget, answered).await.unwrap_or(Err(LookupError::Deadline(budget)))
     }
 
-    /// Leads a load, round by round, until everybody who waits has been served.
-    async fn fly(self: Arc<Self>, flight: Flight, errand: Errand) {
+    /// Leads a load, round by round, until everybody who waits has been served. `again`: a round has been before.
+    pub(super) async fn fly(self: Arc<Self>, flight: Flight, errand: Errand, mut again: bool) {
         let mut round = Some(flight);
-        let mut again = false;
         while let Some(flight) = round {
             flight.begin_read();
             let remembered = if again { self.ask_hot(&errand) } else { None };
@@ -90,8 +89,7 @@ impl Guard {
         let value = self.ask_backend(errand, deadline).await?;
         self.learn(errand, value.is_some());
         if let Some(held) = held {
-            // What is not stored by the deadline is dropped: the answer is known and goes out.
-            let _ = timeout_at(deadline, self.fill_shared(errand, value.as_ref(), &held)).await;
+            self.fill_shared_by(deadline, errand, value.as_ref(), &held).await;
         }
         Ok(Answer { value, source: Source::Backend })
     }
@@ -112,7 +110,11 @@ impl Guard {
 
     /// Step 6: Redis, or the cache in this process that stands in for it.
     async fn ask_shared(&self, errand: &Errand) -> Shared {
-        let seen = match self.shared.get(&errand.key).await {
+        self.judge_shared(errand, self.shared.get(&errand.key).await)
+    }
+
+    pub(super) fn judge_shared(&self, errand: &Errand, seen: Result<Seen, CacheError>) -> Shared {
+        let seen = match seen {
             Ok(seen) => seen,
             Err(error) => {
                 tracing::debug!(%error, "the shared cache did not answer");
@@ -161,19 +163,23 @@ impl Guard {
     }
 
     /// What the backend's answer says of the filter.
-    fn learn(&self, errand: &Errand, found: bool) {
+    pub(super) fn learn(&self, errand: &Errand, found: bool) {
         let now = Moment::now();
         let probe = errand.glance.probe;
         if found {
             self.proven.found(errand.hash, &errand.key, now);
         }
         match (probe.generation, probe.verdict, found) {
-            (0, ..) | (_, Verdict::Maybe, true) | (_, Verdict::Absent, false) => {}
+            (0, ..) | (_, Verdict::Absent, false) => {}
+            (_, Verdict::Maybe, true) => self.storm.found(now),
             (_, Verdict::Maybe, false) => {
                 // A key that was deleted, or whose row is still to come, is in the filter by right.
                 if !self.recent.contains(errand.hash, now) && !self.deleted.contains(errand.hash) {
                     self.metrics.false_positive();
                     self.observed.false_positive();
+                    if let Some(believed) = self.storm.absent(errand.hash, &errand.key, now) {
+                        self.storm_began(believed);
+                    }
                 }
             }
             (_, Verdict::Absent, true) => self.false_negative(errand, now),
@@ -194,6 +200,31 @@ impl Guard {
             self.standing.broken(now, "a row was found that the filter had called absent; a rebuild mends it".into());
             self.hot.drop_all_absences();
             self.rebuild_wanted.notify_one();
+        }
+    }
+
+    /// Takes back the absences that were cached before the storm was seen: they may be of rows that exist.
+    fn storm_began(&self, believed: Vec<(KeyHash, Key)>) {
+        tracing::error!(keyspace = %self.name, "most keys that pass the filter are absent at the backend: no absence is cached while it looks empty, lagging or broken");
+        self.metrics.absence_storm();
+        self.hot.drop_all_absences();
+        let (shared, life) = (Arc::clone(&self.shared), self.recent.life());
+        // Beside the lookup, which is not to wait for it; at most one of it a storm.
+        tokio::spawn(async move {
+            for (_, key) in believed {
+                if let Err(error) = shared.put_mark(&key, Mark::Dropped, life).await {
+                    tracing::warn!(%error, "an absence from the beginning of an absence storm may still be cached");
+                }
+            }
+        });
+    }
+
+    /// What is not stored by the deadline is dropped: the answer is known and goes out.
+    ///
+    /// Nothing is sent once it has passed, as after a pause of the whole process: marks outlive a window by one deadline and no more.
+    pub(super) async fn fill_shared_by(&self, deadline: Instant, errand: &Errand, value: Option<&Value>, held: &Held) {
+        if Instant::now() < deadline {
+            let _ = timeout_at(deadline, self.fill_shared(errand, value, held)).await;
         }
     }
 
@@ -221,7 +252,7 @@ impl Guard {
     /// Runs under the flight's lock, so that no announce or drop can come between the check of the flight and the store.
     /// For an absence: store, then look at the memory again, in one stretch that nothing can cut; an announce remembers first and drops second,
     /// so one of the two sees the other.
-    fn fill_hot(&self, errand: &Errand, loaded: &Loaded) {
+    pub(super) fn fill_hot(&self, errand: &Errand, loaded: &Loaded) {
         if errand.options.bypass && loaded.is_ok() {
             self.hot.drop_entry(errand.hash);
         }
@@ -251,11 +282,15 @@ impl Guard {
             && !self.recent.contains(errand.hash, now)
     }
 
-    /// An absence is stored only where a filter that could reject said maybe, then and now, and the key is not within its commit window.
+    /// An absence is stored only where a filter that could reject said maybe, then and now, the key is not within its commit window, and the
+    /// backend does not look broken.
     fn may_store_absence(&self, errand: &Errand) -> bool {
         let now = Moment::now();
         let maybe = |glance: &Glance| glance.trusted && glance.probe.verdict == Verdict::Maybe;
-        maybe(&errand.glance) && maybe(&self.glance(errand.hash, now)) && !self.recent.contains(errand.hash, now)
+        maybe(&errand.glance)
+            && maybe(&self.glance(errand.hash, now))
+            && !self.recent.contains(errand.hash, now)
+            && !self.storm.is_raging(now)
     }
 }
 
@@ -268,6 +303,14 @@ fn cache_result(answer: Option<&Answer>) -> CacheResult {
 }
 
 impl Errand {
+    pub(super) fn kind(&self) -> Kind {
+        match self.options {
+            LookupOptions { bypass: true, .. } => Kind::Bypass,
+            LookupOptions { unapplied_version: true, .. } => Kind::Fresh,
+            _ => Kind::Plain,
+        }
+    }
+
     /// Whether the filter answers this lookup.
     pub(super) fn rejected(&self) -> bool {
         let Probe { state, .. } = self.glance.probe;

@@ -1,6 +1,7 @@
 //! The guard of one keyspace: [`Guard::lookup`], announces, drops, and what builds need of it.
 
 mod announce;
+mod batch;
 mod build;
 mod deleted;
 mod error;
@@ -15,6 +16,7 @@ mod report;
 mod single_flight;
 mod standing;
 mod status;
+mod storm;
 mod trouble;
 
 use std::sync::{Arc, OnceLock};
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+pub use self::batch::Checked;
 pub use self::build::Build;
 pub use self::error::{AnnounceError, DropError, LookupError};
 pub use self::journal::{Journal, JournalError, Replayed};
@@ -81,14 +84,19 @@ pub struct Guard {
     shared: Arc<dyn SharedCache>,
     backend: Arc<dyn Backend>,
     gate: gate::Gate,
+    /// Backend calls that one batch may have under way.
+    batch_share: usize,
     flights: Arc<single_flight::Flights>,
     recent: recent::Recent,
     journal: Journal,
     proven: proven::Proven,
     deleted: deleted::Deleted,
     observed: observed::Observed,
+    storm: storm::Storm,
     trouble: trouble::Trouble,
     last_rebuild: Mutex<Option<LastRebuild>>,
+    /// What the last scan found that endangers the key set.
+    source_warning: Mutex<Option<String>>,
     swapped_at: Mutex<Option<Moment>>,
     rebuild_wanted: Notify,
     metrics: Arc<KeyspaceMetrics>,
@@ -100,9 +108,9 @@ pub enum ParseError {
     /// Without canonical form.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The form is not known yet: the database that would tell it has not been reached.
+    /// The form is not known yet: the key source, which would tell it, has not been read.
     #[error(
-        "the key form of this keyspace is not known yet: its database has not been reached; set `key` in the configuration to know it from the start"
+        "the key form of this keyspace is not known yet: its key source could not be asked; set `key` in the configuration to know it from the start"
     )]
     UnknownForm,
 }
@@ -135,14 +143,17 @@ impl Guard {
             shared: parts.shared,
             backend: parts.backend,
             gate: gate::Gate::new(config.backend.max_concurrency, config.backend.max_queue),
+            batch_share: (config.backend.max_concurrency / 4).max(1),
             flights: single_flight::Flights::new(),
             recent: recent::Recent::new(life, RECENT),
             journal: parts.journal,
             proven: proven::Proven::new(PROVEN_LIMIT),
             deleted: deleted::Deleted::default(),
             observed: observed::Observed::default(),
+            storm: storm::Storm::default(),
             trouble: trouble::Trouble::default(),
             last_rebuild: Mutex::default(),
+            source_warning: Mutex::default(),
             swapped_at: Mutex::default(),
             rebuild_wanted: Notify::new(),
             metrics: parts.metrics,
@@ -166,22 +177,29 @@ impl Guard {
     /// wait, not a load that others share.
     pub async fn lookup(self: &Arc<Self>, key: Key, options: LookupOptions) -> Lookup {
         let started = Instant::now();
-        let hash = self.secret.hash(&key);
-        if options.bypass {
-            self.metrics.bypass();
-        }
-        let errand = Errand { glance: self.probe(hash), key, hash, options };
+        let errand = self.errand(key, options);
         let probe = errand.glance.probe;
-        let answer = if errand.rejected() {
-            Ok(Answer { value: None, source: Source::Filter })
-        } else if let Some(answer) = self.ask_hot(&errand) {
-            Ok(answer)
-        } else {
-            self.load_together(errand).await
+        let answer = match self.answer_at_once(&errand) {
+            Some(answer) => Ok(answer),
+            None => self.load_together(errand).await,
         };
         let lookup = Lookup { probe, answer };
         self.metrics.lookup(lookup.source(), lookup.result(), started.elapsed());
         lookup
+    }
+
+    /// Steps 2 and 3: hashes once and asks the filter.
+    fn errand(&self, key: Key, options: LookupOptions) -> Errand {
+        if options.bypass {
+            self.metrics.bypass();
+        }
+        let hash = self.secret.hash(&key);
+        Errand { glance: self.probe(hash), key, hash, options }
+    }
+
+    /// What needs no waiting: the filter's absence, or the hot tier's answer.
+    fn answer_at_once(&self, errand: &Errand) -> Option<Answer> {
+        if errand.rejected() { Some(Answer { value: None, source: Source::Filter }) } else { self.ask_hot(errand) }
     }
 
     /// Asks the filter only.
@@ -223,6 +241,12 @@ impl Guard {
     #[must_use]
     pub fn state(&self) -> State {
         self.standing.explain(Moment::now()).0
+    }
+
+    /// Number of the filter in force; 0 while there is none.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.active.current().map_or(0, |generation| generation.number)
     }
 
     /// Name of the keyspace.

@@ -54,22 +54,39 @@ impl Recent {
 
     /// Remembers a key from now on.
     pub(super) fn remember(&self, hash: KeyHash, key: &Key, now: Moment) -> Result<(), Full> {
+        self.remember_all(&[hash], std::slice::from_ref(key), now)
+    }
+
+    /// Remembers all of these keys from now on, or none.
+    pub(super) fn remember_all(&self, hashes: &[KeyHash], keys: &[Key], now: Moment) -> Result<(), Full> {
         let until = now.plus(self.life);
+        let bytes: usize = keys.iter().map(|key| key.as_bytes().len()).sum();
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
-        if inner.order.len() >= self.limits.count || inner.bytes + key.as_bytes().len() > self.limits.bytes {
+        if inner.order.len() + keys.len() > self.limits.count || inner.bytes + bytes > self.limits.bytes {
             return Err(Full(inner.order.len()));
         }
-        if inner.until.insert(hash, (until, key.clone())).is_none() {
-            inner.bytes += key.as_bytes().len();
+        for (hash, key) in hashes.iter().zip(keys) {
+            if inner.until.insert(*hash, (until, key.clone())).is_none() {
+                inner.bytes += key.as_bytes().len();
+            }
+            inner.order.push_back((until, *hash));
         }
-        inner.order.push_back((until, hash));
         Ok(())
     }
 
     /// Whether the key is within its window.
     pub(super) fn contains(&self, hash: KeyHash, now: Moment) -> bool {
         self.inner.lock().until.get(&hash).is_some_and(|(until, _)| *until > now)
+    }
+
+    /// Gives the memory of closed windows back.
+    pub(super) fn purge(&self, now: Moment) {
+        let mut inner = self.inner.lock();
+        inner.forget_expired(now);
+        if inner.order.is_empty() {
+            *inner = Inner::default();
+        }
     }
 
     /// Every key within its window, with the rest of it.

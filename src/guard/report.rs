@@ -36,7 +36,7 @@ impl Guard {
             freshness: self.standing.basis(),
             key_form: self.form.get().map(|form| form.as_str()),
             last_rebuild: self.last_rebuild.lock().clone(),
-            warnings: cache.warning.iter().cloned().collect(),
+            warnings: cache.warning.iter().cloned().chain(self.source_warning.lock().clone()).collect(),
             cache,
         }
     }
@@ -48,7 +48,8 @@ impl Guard {
         }
         self.metrics.state_entered(state);
         if state == State::Degraded {
-            // No absence that was cached before may be served once the keyspace enforces again.
+            // No absence that this instance holds from before may be served once the keyspace enforces again. Those in the shared cache may:
+            // each was true when it was stored, and none outlives `max_staleness`.
             self.hot.drop_all_absences();
             tracing::warn!(keyspace = %self.name, %state, reason, "the keyspace does not reject any more");
         } else {
@@ -61,8 +62,10 @@ impl Guard {
         let mut every = tokio::time::interval(std::time::Duration::from_secs(1));
         loop {
             every.tick().await;
-            let (state, reason) = self.standing.explain(Moment::now());
+            let now = Moment::now();
+            let (state, reason) = self.standing.explain(now);
             self.note_state(state, &reason);
+            self.recent.purge(now);
         }
     }
 

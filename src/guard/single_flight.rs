@@ -26,11 +26,26 @@ type Round = Arc<watch::Sender<Option<Loaded>>>;
 
 const SHARDS: usize = 16;
 
-/// What tells loads apart: one that bypasses the caches can't be shared with one that may read them.
+/// What a load may do; loads of different kinds are not shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    /// Anything.
+    Plain,
+    /// It skips the caches.
+    Bypass,
+    /// It uses no cached absence, and nothing that was read before its askers came.
+    Fresh,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Plain, Self::Bypass, Self::Fresh];
+}
+
+/// What tells loads apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Id {
     key: Key,
-    bypass: bool,
+    kind: Kind,
 }
 
 /// Loads under way.
@@ -90,21 +105,21 @@ impl Flights {
         &self.shards[self.hasher.hash_one(&id.key) as usize % SHARDS]
     }
 
-    /// Joins the load of `key` or begins one. `afresh`: joins no load whose read has begun, but takes its place.
-    pub(super) fn join(self: &Arc<Self>, key: &Key, bypass: bool, afresh: bool) -> Part {
-        let id = Id { key: key.clone(), bypass };
+    /// Joins the load of `key` or begins one.
+    pub(super) fn join(self: &Arc<Self>, key: &Key, kind: Kind) -> Part {
+        let id = Id { key: key.clone(), kind };
         let mut shard = self.shard(&id).lock();
         match shard.entry(id.clone()) {
-            Entry::Occupied(mut entry) if !(afresh && entry.get().read_began) => {
+            Entry::Occupied(mut entry) => {
                 let state = entry.get_mut();
                 let round = if state.read_began { state.next.get_or_insert_with(new_round) } else { &state.round };
                 Part::Join(Ticket(round.subscribe()))
             }
-            entry => {
+            Entry::Vacant(entry) => {
                 let round = new_round();
                 let ticket = Ticket(round.subscribe());
                 let number = rand::random();
-                entry.insert_entry(State { number, round: Arc::clone(&round), read_began: false, next: None });
+                entry.insert(State { number, round: Arc::clone(&round), read_began: false, next: None });
                 Part::Lead(Flight { flights: Arc::clone(self), id, number, round, settled: false }, ticket)
             }
         }
@@ -112,8 +127,8 @@ impl Flights {
 
     /// Nobody joins a load of `key` any more, and those under way store nothing hot. Who had joined after a read began is told to look again.
     pub(super) fn detach(&self, key: &Key) {
-        for bypass in [false, true] {
-            let id = Id { key: key.clone(), bypass };
+        for kind in Kind::ALL {
+            let id = Id { key: key.clone(), kind };
             drop(self.shard(&id).lock().remove(&id));
         }
     }
@@ -129,10 +144,10 @@ impl Flight {
     }
 
     /// Ends the round: runs `store_hot` if the flight is still attached, then tells everyone who may know.
-    /// Returns the next round, where the result was an absence and somebody joined too late to be told.
+    /// Returns the next round, where somebody joined too late to be told: of an absence, or of anything where they want what is fresh.
     pub(super) fn settle(mut self, loaded: &Loaded, store_hot: impl FnOnce()) -> Option<Self> {
         self.settled = true;
-        let absent = matches!(loaded, Ok(Answer { value: None, .. }));
+        let early_only = self.id.kind == Kind::Fresh || matches!(loaded, Ok(Answer { value: None, .. }));
         let mut shard = self.flights.shard(&self.id).lock();
         let mut following = None;
         if let Entry::Occupied(mut entry) = shard.entry(self.id.clone())
@@ -140,7 +155,7 @@ impl Flight {
         {
             store_hot();
             match entry.get_mut().next.take() {
-                Some(next) if absent => {
+                Some(next) if early_only => {
                     let number = rand::random();
                     *entry.get_mut() = State { number, round: Arc::clone(&next), read_began: false, next: None };
                     following = Some(Self { flights: Arc::clone(&self.flights), id: self.id.clone(), number, round: next, settled: false });
@@ -194,14 +209,14 @@ mod tests {
     }
 
     fn lead(flights: &Arc<Flights>) -> (Flight, Ticket) {
-        match flights.join(&key(), false, false) {
+        match flights.join(&key(), Kind::Plain) {
             Part::Lead(flight, ticket) => (flight, ticket),
             Part::Join(_) => panic!("somebody leads already"),
         }
     }
 
     fn join(flights: &Arc<Flights>) -> Ticket {
-        match flights.join(&key(), false, false) {
+        match flights.join(&key(), Kind::Plain) {
             Part::Join(ticket) => ticket,
             Part::Lead(..) => panic!("nobody leads"),
         }
@@ -260,13 +275,20 @@ mod tests {
         let _ = lead(&flights);
     }
 
-    #[test]
-    fn who_asks_afresh_joins_no_read_that_has_begun() {
+    #[tokio::test]
+    async fn who_asks_afresh_is_told_nothing_that_was_read_before() {
         let flights = Flights::new();
-        let (flight, _ticket) = lead(&flights);
-        assert!(matches!(flights.join(&key(), false, true), Part::Join(_)));
+        let (plain, _ticket) = lead(&flights);
+        let join = || flights.join(&key(), Kind::Fresh);
+        let Part::Lead(flight, first) = join() else { panic!("a load that may use a cached absence was joined") };
         flight.begin_read();
-        assert!(matches!(flights.join(&key(), false, true), Part::Lead(..)));
-        assert!(matches!(flights.join(&key(), true, false), Part::Lead(..)), "a bypass shares no load that may read a cache");
+        let Part::Join(late) = join() else { panic!("a second load beside the first") };
+        let second = flight.settle(&found(), || ()).expect("a value of the older read is not for the late one");
+        assert!(first.result().await.is_some());
+        second.begin_read();
+        assert!(second.settle(&found(), || ()).is_none());
+        assert!(late.result().await.is_some());
+        assert!(matches!(flights.join(&key(), Kind::Bypass), Part::Lead(..)), "a bypass shares no load that may read a cache");
+        drop(plain);
     }
 }

@@ -76,12 +76,17 @@ impl Standing {
 
     /// The promise was broken at `at`; only a filter whose scan began later mends it.
     pub(super) fn broken(&self, at: Moment, reason: String) {
-        self.change(|facts| facts.broken = Some((at, reason)));
+        self.change(|facts| {
+            // The later moment stays: a scan must have begun after both.
+            if facts.broken.as_ref().is_none_or(|(earlier, _)| *earlier < at) {
+                facts.broken = Some((at, reason));
+            }
+        });
     }
 
-    /// Whether a scan begun later is wanted.
-    pub(super) fn is_broken(&self) -> bool {
-        self.facts.lock().broken.is_some()
+    /// The moment after which a scan must begin to mend what is broken.
+    pub(super) fn broken_until(&self) -> Option<Moment> {
+        self.facts.lock().broken.as_ref().map(|(at, _)| *at)
     }
 
     /// The key form does not fit the database's comparison (or does, now).
@@ -199,6 +204,16 @@ mod tests {
         assert_eq!(standing.explain(Moment::from_nanos(300)), (State::Degraded, "a row was found".into()));
         standing.swapped(Moment::from_nanos(250));
         assert_eq!(standing.explain(Moment::from_nanos(300)).0, State::Enforcing);
+    }
+
+    #[test]
+    fn a_later_fault_does_not_shorten_an_earlier_quarantine() {
+        let standing = standing(Freshness::Announced);
+        standing.broken(Moment::from_nanos(500), "the journal was damaged".into());
+        standing.broken(Moment::from_nanos(200), "a row was found".into());
+        standing.swapped(Moment::from_nanos(300));
+        assert!(!trusted(&standing, Moment::from_nanos(301)));
+        assert_eq!(standing.explain(Moment::from_nanos(301)), (State::Degraded, "the journal was damaged".into()));
     }
 
     #[test]

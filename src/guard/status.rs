@@ -53,6 +53,8 @@ pub struct KeyspaceStatus {
 /// How the last rebuild went.
 #[derive(Debug, Clone, Serialize)]
 pub struct LastRebuild {
+    /// Its number, as the admin API told it.
+    pub job: u64,
     /// How it ended.
     pub outcome: RebuildOutcome,
     /// Unix time of its end, seconds.

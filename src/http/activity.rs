@@ -36,9 +36,6 @@ pub(super) struct Activity {
     head_since: AtomicU64,
     /// HTTP/2 frames arrive without a request (pings, window updates), so bytes don't tell that a head began.
     http2: AtomicBool,
-    /// Asks the next read to look into the kernel's buffer.
-    look: AtomicBool,
-    unread: AtomicBool,
 }
 
 /// What the connection's timer finds.
@@ -62,8 +59,6 @@ impl Activity {
             last_read: AtomicU64::new(0),
             head_since: AtomicU64::new(0),
             http2: AtomicBool::new(false),
-            look: AtomicBool::new(false),
-            unread: AtomicBool::new(false),
         }
     }
 
@@ -90,21 +85,6 @@ impl Activity {
     /// Requests whose head has been read so far.
     pub(super) fn begun(&self) -> u64 {
         self.begun.load(Relaxed)
-    }
-
-    /// Whether a request may be on its way: a head has begun to arrive, or a fresh connection has sent nothing yet.
-    pub(super) fn awaits_head(&self) -> bool {
-        self.head_since.load(Relaxed) != NONE
-    }
-
-    /// Makes the next read ask the kernel whether bytes wait; [`Self::has_unread`] tells what it said.
-    pub(super) fn look(&self) {
-        self.look.store(true, Relaxed);
-    }
-
-    /// Whether the last look found bytes that nobody has read.
-    pub(super) fn has_unread(&self) -> bool {
-        self.unread.load(Relaxed)
     }
 
     /// What is due now, or when to ask again.
@@ -158,9 +138,6 @@ impl Observed {
 impl AsyncRead for Observed {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.activity.look.swap(false, Relaxed) {
-            this.activity.unread.store(this.stream.has_unread(), Relaxed);
-        }
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         if buf.filled().len() > before {

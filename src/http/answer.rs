@@ -7,7 +7,7 @@ use http_body_util::Full;
 
 use super::problem::Problem;
 use crate::guard::{Answer, Lookup, Probe};
-use crate::words::{Source, Verdict};
+use crate::words::{Source, State, Verdict};
 
 /// What data routes answer with.
 pub(super) type DataResponse = Response<Full<Bytes>>;
@@ -69,6 +69,12 @@ fn absent() -> DataResponse {
     response
 }
 
+/// The headers that an answer for many keys has.
+pub(super) fn describe_batch(headers: &mut HeaderMap, state: State, generation: u64) {
+    headers.insert(&STATE, HeaderValue::from_static(state.as_str()));
+    headers.insert(&GENERATION, HeaderValue::from(generation));
+}
+
 fn describe(headers: &mut HeaderMap, probe: Probe, source: Source, options: AnswerOptions) {
     if source != Source::None {
         headers.insert(&SOURCE, HeaderValue::from_static(source.as_str()));
@@ -102,7 +108,6 @@ mod tests {
     use super::*;
     use crate::backend::{ContentType, Value};
     use crate::guard::LookupError;
-    use crate::words::State;
 
     const OPTIONS: AnswerOptions = AnswerOptions { bypass: false, cache_status: true };
 

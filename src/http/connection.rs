@@ -30,8 +30,9 @@ const MAX_HEAD_BYTES: u32 = 128 << 10;
 /// HTTP/2 peers that vanished without a word are noticed by pings; HTTP/1 ones by the idle timeout.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a connection that may have a request under way is waited for once the drain has begun.
-const FIRST_BYTES_GRACE: Duration = Duration::from_millis(250);
+/// How long a connection without a request in flight is waited for once the drain has begun: a client that is about to send its next one on
+/// it is answered, and told to close, instead of finding the connection gone.
+const LAST_REQUEST_GRACE: Duration = Duration::from_millis(500);
 
 /// How hyper speaks on our connections: HTTP/1.1, and HTTP/2 with prior knowledge.
 pub(super) fn protocol() -> Builder<TokioExecutor> {
@@ -105,15 +106,13 @@ where
 {
     let deadline = shared.drain_deadline();
     let begun = activity.begun();
-    let mut grace = pin!(sleep_until(deadline.min(Instant::now() + FIRST_BYTES_GRACE)));
-    activity.look();
-    // hyper closes a connection at once that has not read a head, also one whose request waits in the kernel's buffer.
+    let mut grace = pin!(sleep_until(deadline.min(Instant::now() + LAST_REQUEST_GRACE)));
+    // hyper closes a connection at once that has not read a head, also one whose request waits in the kernel's buffer or on the wire.
     let early = poll_fn(|cx| {
         if let Poll::Ready(result) = connection.as_mut().poll(cx) {
             return Poll::Ready(Some(result));
         }
-        let expects_request = (activity.awaits_head() || activity.has_unread()) && activity.begun() == begun;
-        if expects_request && grace.as_mut().poll(cx).is_pending() { Poll::Pending } else { Poll::Ready(None) }
+        if activity.begun() == begun && grace.as_mut().poll(cx).is_pending() { Poll::Pending } else { Poll::Ready(None) }
     });
     if let Some(result) = early.await {
         return closed(result);

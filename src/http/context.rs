@@ -47,6 +47,8 @@ pub struct HttpSettings {
     pub max_key_bytes: usize,
     /// Longest request body in bytes.
     pub max_body_bytes: u64,
+    /// Keys of one batch.
+    pub max_batch_keys: usize,
     /// Whether `Cache-Control: no-cache` bypasses filter and caches.
     pub honor_no_cache: bool,
     /// Whether answers carry `Cache-Status`.
@@ -70,6 +72,7 @@ impl HttpSettings {
         Self {
             max_key_bytes: config.max_key_bytes,
             max_body_bytes: config.max_body_bytes,
+            max_batch_keys: config.max_batch_keys,
             honor_no_cache: config.honor_no_cache,
             cache_status: config.cache_status,
             data_deadline: DATA_DEADLINE,

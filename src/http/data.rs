@@ -1,4 +1,4 @@
-//! The data listener: `/v1/keys` and `/v1/check`.
+//! The data listener: `/v1/keys`, `/v1/check`, `/v1/lookup` and `/v1/invalidate`.
 //!
 //! A plain tower service rather than a router of patterns: keys are bytes that no router may take apart, and most answers come
 //! from the filter in less time than matching patterns takes.
@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::http::request::Parts;
 use axum::http::{Method, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -13,6 +14,7 @@ use hyper::body::{Body, Incoming};
 use tower::{Layer, Service, service_fn};
 
 use super::answer::DataResponse;
+use super::batch::{self, BatchRequest};
 use super::context::HttpContext;
 use super::key_request::KeyRequest;
 use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, RequireLayer};
@@ -42,6 +44,8 @@ fn classify(path: &str) -> Route {
     match Resource::split(path) {
         Some((Resource::Keys, _)) => Route::Keys,
         Some((Resource::Check, _)) => Route::Check,
+        Some((Resource::Lookup, _)) => Route::Lookup,
+        Some((Resource::Invalidate, _)) => Route::Invalidate,
         None => Route::Unknown,
     }
 }
@@ -51,22 +55,53 @@ where
     B: Body<Data = Bytes, Error = BoxError>,
 {
     let (head, body) = request.into_parts();
-    let Some(path) = KeyPath::parse(head.uri.path()) else { return Err(Problem::unknown_route(StatusCode::BAD_REQUEST)) };
-    let allow = match path.resource {
+    match Resource::split(head.uri.path()) {
+        None | Some((_, "")) => Err(Problem::unknown_route(StatusCode::BAD_REQUEST)),
+        // Without a slash after the keyspace there is no key: the keys are in the body.
+        Some((resource, keyspace)) if !keyspace.contains('/') => batch_route(context, resource, keyspace, &head, body).await,
+        Some((resource, _)) => key_route(context, resource, &head, body).await,
+    }
+}
+
+async fn key_route<B>(context: &HttpContext, resource: Resource, head: &Parts, body: B) -> Result<DataResponse, Problem>
+where
+    B: Body<Data = Bytes, Error = BoxError>,
+{
+    let allow = match resource {
         Resource::Keys => keys::ALLOW,
         Resource::Check => check::ALLOW,
+        Resource::Lookup | Resource::Invalidate => return Err(Problem::unknown_route(StatusCode::BAD_REQUEST)),
     };
-    if !allow.split(", ").any(|m| m == head.method.as_str()) {
-        return Err(Problem::wrong_method(allow));
-    }
+    require_method(head, allow)?;
+    let Some(path) = KeyPath::parse(head.uri.path()) else { return Err(Problem::unknown_route(StatusCode::BAD_REQUEST)) };
     let request = KeyRequest::new(context, &path)?;
     discard(body, context.settings.max_body_bytes).await?;
-    match (path.resource, head.method) {
+    match (resource, &head.method) {
         (Resource::Check, _) => Ok(check::get(request, &head.headers)),
-        (Resource::Keys, Method::PUT) => keys::put(request).await,
-        (Resource::Keys, Method::DELETE) => keys::delete(request).await,
-        (Resource::Keys, _) => Ok(keys::get(request, &head.headers).await),
+        (_, &Method::PUT) => keys::put(request).await,
+        (_, &Method::DELETE) => keys::delete(request).await,
+        _ => Ok(keys::get(request, &head.headers).await),
     }
+}
+
+async fn batch_route<B>(context: &HttpContext, resource: Resource, keyspace: &str, head: &Parts, body: B) -> Result<DataResponse, Problem>
+where
+    B: Body<Data = Bytes, Error = BoxError>,
+{
+    require_method(head, batch::ALLOW)?;
+    let limit = context.settings.max_body_bytes;
+    let body = body.collect().await.map_err(|error| Problem::of_body(&*error, limit))?.to_bytes();
+    let request = BatchRequest::new(context, keyspace, &head.headers, &body)?;
+    match resource {
+        Resource::Keys => batch::announce(request).await,
+        Resource::Check => batch::check(&request, &head.headers),
+        Resource::Lookup => batch::lookup(request, &head.headers).await,
+        Resource::Invalidate => batch::invalidate(request).await,
+    }
+}
+
+fn require_method(head: &Parts, allow: &'static str) -> Result<(), Problem> {
+    if allow.split(", ").any(|m| m == head.method.as_str()) { Ok(()) } else { Err(Problem::wrong_method(allow)) }
 }
 
 /// Reads a body to its end, as an unread one costs the client its connection. No data route has a use for one.

@@ -1,7 +1,5 @@
 //! The one place that maps the guard's errors to status codes. A failure is never a 404.
 
-use axum::http::StatusCode;
-
 use super::path::KeyPathError;
 use super::problem::Problem;
 use crate::backend::BackendError;
@@ -73,9 +71,7 @@ impl From<&KeyPathError> for Problem {
         match error {
             KeyPathError::Empty => bad_key("empty", detail),
             KeyPathError::BadEscape => bad_key("bad-escape", detail),
-            KeyPathError::TooLong { limit } => {
-                Self::new(StatusCode::URI_TOO_LONG, "key-too-long", "Key too long", detail).member("limit", *limit)
-            }
+            KeyPathError::TooLong { limit } => Self::key_too_long(*limit),
         }
     }
 }

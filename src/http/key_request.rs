@@ -8,6 +8,11 @@ use super::path::KeyPath;
 use super::problem::Problem;
 use crate::key::Key;
 
+/// The keyspace of that name; on the data listener an unknown one is a 400.
+pub(super) fn find_keyspace<'a>(context: &'a HttpContext, name: &str) -> Result<&'a Keyspace, Problem> {
+    context.keyspaces.get(name).ok_or_else(|| Problem::unknown_keyspace(StatusCode::BAD_REQUEST, name))
+}
+
 /// A request whose keyspace is configured and whose key has its canonical form.
 pub(super) struct KeyRequest<'a> {
     pub(super) keyspace: &'a Keyspace,
@@ -19,9 +24,7 @@ pub(super) struct KeyRequest<'a> {
 impl<'a> KeyRequest<'a> {
     /// Finds the keyspace and brings the key into its form.
     pub(super) fn new(context: &'a HttpContext, path: &KeyPath<'_>) -> Result<Self, Problem> {
-        let Some(keyspace) = context.keyspaces.get(path.keyspace) else {
-            return Err(Problem::unknown_keyspace(StatusCode::BAD_REQUEST, path.keyspace));
-        };
+        let keyspace = find_keyspace(context, path.keyspace)?;
         let raw = path.decode(context.settings.max_key_bytes).map_err(|e| Problem::from(&e))?;
         let key = keyspace.guard.key(&raw).map_err(|e| Problem::from(&e))?;
         let answer = AnswerOptions { bypass: false, cache_status: context.settings.cache_status };

@@ -18,12 +18,12 @@ pub(super) async fn get(request: KeyRequest<'_>, headers: &HeaderMap) -> DataRes
 
 /// Announces the key: 204 once it can't be lost.
 pub(super) async fn put(request: KeyRequest<'_>) -> Result<DataResponse, Problem> {
-    request.keyspace.guard.announce(request.key).await.map_err(|e| Problem::from(&e))?;
+    request.keyspace.guard.announce(&[request.key]).await.map_err(|e| Problem::from(&e))?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
 /// Drops the key of a removed row from every cache.
 pub(super) async fn delete(request: KeyRequest<'_>) -> Result<DataResponse, Problem> {
-    request.keyspace.guard.delete(request.key).await.map_err(|e| Problem::from(&e))?;
+    request.keyspace.guard.delete(&request.key).await.map_err(|e| Problem::from(&e))?;
     Ok(answer::empty(StatusCode::ACCEPTED))
 }

@@ -3,6 +3,7 @@
 mod activity;
 mod admin;
 mod answer;
+mod batch;
 mod check;
 mod connection;
 mod context;

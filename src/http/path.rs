@@ -18,6 +18,10 @@ pub(super) enum Resource {
     Keys,
     /// `/v1/check/{ks}/{key}`
     Check,
+    /// `/v1/lookup/{ks}`
+    Lookup,
+    /// `/v1/invalidate/{ks}`
+    Invalidate,
 }
 
 /// What follows the keyspace is no key.
@@ -34,11 +38,15 @@ pub(super) enum KeyPathError {
 impl Resource {
     /// The resource that a path begins with, and the rest of it.
     pub(super) fn split(path: &str) -> Option<(Self, &str)> {
-        let versioned = path.strip_prefix("/v1/")?;
-        match versioned.strip_prefix("keys/") {
-            Some(rest) => Some((Self::Keys, rest)),
-            None => Some((Self::Check, versioned.strip_prefix("check/")?)),
-        }
+        let (name, rest) = path.strip_prefix("/v1/")?.split_once('/')?;
+        let resource = match name {
+            "keys" => Self::Keys,
+            "check" => Self::Check,
+            "lookup" => Self::Lookup,
+            "invalidate" => Self::Invalidate,
+            _ => return None,
+        };
+        Some((resource, rest))
     }
 }
 
@@ -163,7 +171,6 @@ mod tests {
             "/v1/keys/users",
             "//v1/keys/users/1",
             "/v2/keys/users/1",
-            "/v1/lookup/users/1",
             "/V1/keys/users/1",
             "/v1/keysusers/1",
             "/livez",

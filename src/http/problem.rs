@@ -87,6 +87,23 @@ impl Problem {
         self
     }
 
+    /// What went wrong inside, where no request is to blame.
+    pub(super) fn internal(error: &dyn Error) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error", error.to_string())
+    }
+
+    /// Longer than `server.max_key_bytes`.
+    pub(super) fn key_too_long(limit: usize) -> Self {
+        let detail = format!("the key is longer than server.max_key_bytes = {limit}");
+        Self::new(StatusCode::URI_TOO_LONG, "key-too-long", "Key too long", detail).member("limit", limit as u64)
+    }
+
+    /// Status, type and detail, for a document that holds several problems.
+    pub(super) fn told(&self) -> (u16, String, String) {
+        let member = |name: &str| self.members.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        (self.status.as_u16(), member("type"), member("detail"))
+    }
+
     pub(super) fn response<B: From<Bytes>>(self) -> Response<B> {
         let mut response = Response::new(B::from(Bytes::from(Value::Object(self.members).to_string())));
         *response.status_mut() = self.status;

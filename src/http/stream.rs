@@ -1,11 +1,9 @@
 //! A connection's byte stream: TCP or Unix.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -24,16 +22,6 @@ impl Stream {
             tracing::debug!(%error, "TCP_NODELAY can't be set");
         }
         Self::Tcp(stream)
-    }
-
-    /// Whether bytes have arrived that nobody has read, by the kernel's own word; the runtime may not have heard of them yet.
-    pub(super) fn has_unread(&self) -> bool {
-        let mut byte = [MaybeUninit::uninit()];
-        let peeked = match self {
-            Self::Tcp(stream) => SockRef::from(stream).peek(&mut byte),
-            Self::Unix(stream) => SockRef::from(stream).peek(&mut byte),
-        };
-        matches!(peeked, Ok(n) if n > 0)
     }
 }
 

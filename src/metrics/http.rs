@@ -12,6 +12,10 @@ pub enum Route {
     Keys,
     /// `/v1/check/{ks}/{key}`
     Check,
+    /// `/v1/lookup/{ks}`
+    Lookup,
+    /// `/v1/invalidate/{ks}`
+    Invalidate,
     /// `/livez`
     Livez,
     /// `/readyz`
@@ -44,7 +48,7 @@ pub enum Method {
     Other,
 }
 
-const ROUTES: &[&str] = &["keys", "check", "livez", "readyz", "status", "metrics", "admin", "unknown"];
+const ROUTES: &[&str] = &["keys", "check", "lookup", "invalidate", "livez", "readyz", "status", "metrics", "admin", "unknown"];
 const METHODS: &[&str] = &["GET", "HEAD", "PUT", "POST", "DELETE", "other"];
 /// Codes that we answer with; the last stands for any other.
 const CODES: &[&str] = &["200", "202", "204", "400", "401", "403", "404", "405", "409", "413", "414", "415", "500", "503", "other"];
@@ -59,6 +63,12 @@ const SERIES: &[(Route, &[Method], &[u16])] = &[
     (Route::Keys, &[Method::Delete], &[202, 400, 401, 413, 414, 500, 503]),
     (Route::Check, &[Method::Other], &[401, 405]),
     (Route::Check, &[Method::Get, Method::Head], &[204, 400, 401, 404, 413, 414, 500, 503]),
+    (Route::Keys, &[Method::Post], &[204, 400, 401, 405, 413, 414, 415, 500, 503]),
+    (Route::Check, &[Method::Post], &[200, 400, 401, 405, 413, 414, 415, 500, 503]),
+    (Route::Lookup, &[Method::Other], &[400, 401, 405]),
+    (Route::Lookup, &[Method::Post], &[200, 400, 401, 413, 415, 500, 503]),
+    (Route::Invalidate, &[Method::Other], &[400, 401, 405]),
+    (Route::Invalidate, &[Method::Post], &[204, 400, 401, 413, 414, 415, 500, 503]),
     (Route::Livez, &[Method::Other], &[405]),
     (Route::Livez, &[Method::Get, Method::Head], &[200]),
     (Route::Readyz, &[Method::Other], &[405]),
@@ -159,7 +169,7 @@ mod tests {
         let all = series(&Metrics::new());
         let declared: usize = SERIES.iter().map(|(_, methods, codes)| methods.len() * (codes.len() + 1)).sum();
         assert_eq!(all.len(), declared, "each is registered once");
-        assert!(all.len() < 150, "{}", all.len());
+        assert!(all.len() < 200, "{}", all.len());
         assert!(all.iter().all(|l| l.ends_with(" 0")));
         assert!(all.iter().any(|l| l.contains(r#"route="keys",method="GET",code="404""#)), "{all:?}");
     }
@@ -170,7 +180,7 @@ mod tests {
         for (route, method, code, expected) in [
             (Route::Keys, Method::Get, 404, r#"route="keys",method="GET",code="404""#),
             (Route::Keys, Method::Get, 418, r#"route="keys",method="GET",code="other""#),
-            (Route::Keys, Method::Post, 405, r#"route="keys",method="other",code="405""#),
+            (Route::Keys, Method::Post, 405, r#"route="keys",method="POST",code="405""#),
             (Route::Check, Method::Put, 405, r#"route="check",method="other",code="405""#),
             (Route::Unknown, Method::Get, 400, r#"route="unknown",method="other",code="400""#),
             (Route::Admin, Method::Post, 409, r#"route="admin",method="POST",code="409""#),

@@ -24,8 +24,10 @@ pub struct KeyspaceMetrics {
     coalesced: Counter,
     bypasses: Counter,
     shed: Vec<Counter>,
+    absence_storms: Counter,
     announces: Vec<Counter>,
     deletes: Counter,
+    invalidated: Counter,
     rebuilds: Vec<Counter>,
     rebuild_duration: Histogram,
     rebuild_keys: Gauge,
@@ -141,10 +143,16 @@ impl KeyspaceMetrics {
             coalesced: counter("coalesced_lookups_total", "Lookups that joined another's load of the same key", &[]),
             bypasses: counter("bypasses_total", "Lookups that asked to skip filter and caches", &[]),
             shed: ShedReason::ALL.iter().map(|r| counter("shed_total", "Lookups shed, by reason", &[("reason", r.as_str())])).collect(),
+            absence_storms: counter(
+                "backend_absence_storms_total",
+                "Times that most keys which pass the filter became absent at the backend",
+                &[],
+            ),
             announces: AnnounceOutcome::ALL
                 .iter()
                 .map(|o| counter("announces_total", "Announces by outcome", &[("outcome", o.as_str())]))
                 .collect(),
+            invalidated: counter("invalidated_keys_total", "Keys whose cached answers were dropped because their rows changed", &[]),
             deletes: counter("deletes_total", "Deletes acknowledged", &[]),
             rebuilds: RebuildOutcome::ALL
                 .iter()
@@ -242,9 +250,19 @@ impl KeyspaceMetrics {
         self.shed[reason as usize].increment(1);
     }
 
-    /// An announce ended.
-    pub fn announce(&self, outcome: AnnounceOutcome) {
-        self.announces[outcome as usize].increment(1);
+    /// Most keys that pass the filter became absent at the backend.
+    pub fn absence_storm(&self) {
+        self.absence_storms.increment(1);
+    }
+
+    /// So many announces ended, together.
+    pub fn announces(&self, outcome: AnnounceOutcome, keys: u64) {
+        self.announces[outcome as usize].increment(keys);
+    }
+
+    /// So many keys were invalidated.
+    pub fn invalidated(&self, keys: u64) {
+        self.invalidated.increment(keys);
     }
 
     /// A delete was acknowledged.

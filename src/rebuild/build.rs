@@ -1,15 +1,17 @@
 //! One build, from counting to swap. Whatever fails, the filter in force stays.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::checks;
+use super::checks::{self, CountRule};
 use super::error::BuildError;
 use super::memory::MemoryBudget;
 use super::progress::Tracker;
 use super::request::RebuildRequest;
+use super::samples::Samples;
 use crate::config::{FilterConfig, RebuildConfig};
 use crate::filter::{AllocError, SplitBlock};
 use crate::guard::{Build, Guard};
@@ -52,12 +54,19 @@ impl Tools {
 
         let samples = self.fill(&build, form, tracker).await?;
         let keys = tracker.keys_read();
+        // Whatever becomes of the candidate: it may be what explains a refusal.
+        self.guard.source_warning(self.source.warning());
         // Announces since `begin` are in already; once more costs little and does not depend on that.
         build.replay_recent();
 
-        let expected = self.filter.expected_keys.map(|keys| (keys, "expected (filter.expected_keys)"));
-        let reference = last_keys.map(|keys| (keys, "of the last scan")).or(expected);
-        checks::count(keys, reference, self.rebuild.min_keys_ratio, self.allow_empty, request.accept_fewer)?;
+        let rule = CountRule {
+            last: last_keys,
+            expected: self.filter.expected_keys,
+            ratio: self.rebuild.min_keys_ratio,
+            allow_empty: self.allow_empty,
+            accept_fewer: request.accept_fewer,
+        };
+        checks::count(keys, rule)?;
         checks::fill(&build, keys)?;
         checks::proven_keys(&self.guard, &build).await?;
         let conflict = checks::agreement(&self.guard, &build, form, &samples).await?;
@@ -71,7 +80,7 @@ impl Tools {
     }
 
     /// The configured form, else the one that the source's column suggests.
-    async fn key_form(&self) -> Result<KeyForm, BuildError> {
+    pub(super) async fn key_form(&self) -> Result<KeyForm, BuildError> {
         if let Some(form) = self.guard.form() {
             return Ok(form);
         }
@@ -86,33 +95,46 @@ impl Tools {
     }
 
     /// Streams the source into the candidate: the scan stays on the async threads, hashing and inserting on one of its own. Returns a few of the keys.
-    async fn fill(&self, build: &Arc<Build>, form: KeyForm, tracker: &Arc<Tracker>) -> Result<Vec<Key>, BuildError> {
+    async fn fill(&self, build: &Arc<Build>, form: KeyForm, tracker: &Arc<Tracker>) -> Result<Samples, BuildError> {
         let (batches, incoming) = mpsc::channel(BATCHES_AHEAD);
+        let leash = Leash(Arc::default());
         let inserter = {
             let (build, tracker, pace) = (Arc::clone(build), Arc::clone(tracker), Pace::new(self.rebuild.max_keys_per_second));
-            tokio::task::spawn_blocking(move || insert_all(&build, incoming, &tracker, pace))
+            let abandoned = Arc::clone(&leash.0);
+            tokio::task::spawn_blocking(move || insert_all(&build, incoming, &tracker, pace, &abandoned))
         };
         let scanned = self.source.scan(form, batches).await;
         let samples = inserter.await.map_err(|_| BuildError::Cancelled)?;
+        drop(leash);
         scanned?;
         Ok(samples)
     }
 }
 
-fn insert_all(build: &Build, mut incoming: mpsc::Receiver<Vec<Key>>, tracker: &Tracker, mut pace: Pace) -> Vec<Key> {
-    let mut samples = Vec::new();
+fn insert_all(build: &Build, mut incoming: mpsc::Receiver<Vec<Key>>, tracker: &Tracker, mut pace: Pace, abandoned: &AtomicBool) -> Samples {
+    let mut samples = Samples::default();
     while let Some(batch) = incoming.blocking_recv() {
         for key in &batch {
             build.filter().insert(build.hash(key).get());
         }
-        if samples.is_empty() {
-            let stride = batch.len().div_ceil(checks::SAMPLES).max(1);
-            samples.extend(batch.iter().step_by(stride).cloned());
-        }
+        samples.draw(&batch);
         tracker.read(batch.len() as u64);
-        pace.keep(batch.len() as u64);
+        pace.keep(batch.len() as u64, abandoned);
+        if abandoned.load(Ordering::Relaxed) {
+            break;
+        }
     }
     samples
+}
+
+/// Tells the thread that fills a filter when nobody wants it any more: a process that stops waits for that thread.
+struct Leash(Arc<AtomicBool>);
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        // Relaxed, here and where it is read: it only ends a loop.
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Keeps a scan at `max_keys_per_second` by letting its reader sleep; the bounded channel then slows the source.
@@ -123,16 +145,21 @@ struct Pace {
 }
 
 impl Pace {
+    /// Longest time that passes before the end of a build is noticed.
+    const NAP: Duration = Duration::from_millis(20);
+
     fn new(per_second: u64) -> Self {
         Self { per_second, began: Instant::now(), keys: 0 }
     }
 
-    fn keep(&mut self, keys: u64) {
+    fn keep(&mut self, keys: u64, abandoned: &AtomicBool) {
         if self.per_second == 0 {
             return;
         }
         self.keys += keys;
         let due = Duration::from_secs_f64(self.keys as f64 / self.per_second as f64);
-        std::thread::sleep(due.saturating_sub(self.began.elapsed()));
+        while let Some(left) = due.checked_sub(self.began.elapsed()).filter(|left| !left.is_zero() && !abandoned.load(Ordering::Relaxed)) {
+            std::thread::sleep(left.min(Self::NAP));
+        }
     }
 }

@@ -1,29 +1,41 @@
 //! What a candidate must pass before it is put in force.
 
+use futures_util::{StreamExt, stream};
+
 use super::error::BuildError;
-use crate::backend::{BackendError, Value};
+use super::samples::Samples;
+use crate::backend::BackendError;
 use crate::guard::{Build, Guard};
 use crate::key::{Key, KeyForm};
 
-/// Keys of the source that are tried at the backend.
-pub(super) const SAMPLES: usize = 16;
-/// Missing keys that are asked for again; more than that are not all deleted.
-const MISSING_TRIED: usize = 100;
+/// Keys that are asked of the backend at a time: a check must not crowd out lookups.
+const ASKED_AT_A_TIME: usize = 4;
+
+/// What the number of keys is compared with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CountRule {
+    /// Keys of the last scan.
+    pub(super) last: Option<u64>,
+    /// `filter.expected_keys`.
+    pub(super) expected: Option<u64>,
+    /// `rebuild.min_keys_ratio`.
+    pub(super) ratio: f64,
+    /// `source.allow_empty`.
+    pub(super) allow_empty: bool,
+    /// An operator has said that fewer keys are right.
+    pub(super) accept_fewer: bool,
+}
 
 /// The count has not collapsed, and is not zero unless that is allowed.
-pub(super) fn count(
-    keys: u64,
-    reference: Option<(u64, &'static str)>,
-    ratio: f64,
-    allow_empty: bool,
-    accept_fewer: bool,
-) -> Result<(), BuildError> {
-    if keys == 0 {
-        return if allow_empty { Ok(()) } else { Err(BuildError::Empty) };
+pub(super) fn count(keys: u64, rule: CountRule) -> Result<(), BuildError> {
+    if keys == 0 && !rule.allow_empty {
+        return Err(BuildError::Empty);
     }
-    match reference {
-        Some((reference, of)) if !accept_fewer && (keys as f64) < reference as f64 * ratio => {
-            Err(BuildError::Collapsed { keys, reference, of, ratio })
+    // `allow_empty` says that the source may have no keys yet, not that it may lose those it had.
+    let expected = rule.expected.filter(|_| keys > 0).map(|keys| (keys, "expected (filter.expected_keys)"));
+    match rule.last.map(|keys| (keys, "of the last scan")).or(expected) {
+        Some((reference, of)) if !rule.accept_fewer && (keys as f64) < reference as f64 * rule.ratio => {
+            Err(BuildError::Collapsed { keys, reference, of, ratio: rule.ratio })
         }
         _ => Ok(()),
     }
@@ -42,47 +54,61 @@ pub(super) fn fill(build: &Build, keys: u64) -> Result<(), BuildError> {
 pub(super) async fn proven_keys(guard: &Guard, build: &Build) -> Result<(), BuildError> {
     let missing = build.missing();
     let count = missing.len();
-    for key in missing.into_iter().take(MISSING_TRIED) {
-        if guard.verify_at_backend(&key).await?.is_some() {
+    let mut asked = stream::iter(missing)
+        .map(|key| async { guard.verify_at_backend(&key).await.map(|row| (key, row.is_some())) })
+        .buffer_unordered(ASKED_AT_A_TIME);
+    while let Some(answer) = asked.next().await {
+        let (key, exists) = answer?;
+        if exists {
             return Err(BuildError::MissingKeys { count, first: key });
         }
         build.gone(&key);
     }
-    if count > MISSING_TRIED {
-        // None of those tried exists any more; the others are tried by the next builds.
-        tracing::warn!(keyspace = guard.name(), count, tried = MISSING_TRIED, "many keys have vanished without a DELETE");
-    }
     Ok(())
 }
 
-/// Source and backend mean the same keys. Returns why the key form can't be trusted, where the backend matches more than it does.
-pub(super) async fn agreement(guard: &Guard, build: &Build, form: KeyForm, samples: &[Key]) -> Result<Option<String>, BuildError> {
+/// Source and backend mean the same keys. Returns why the key form can't be trusted, where they spell them differently.
+pub(super) async fn agreement(guard: &Guard, build: &Build, form: KeyForm, samples: &Samples) -> Result<Option<String>, BuildError> {
+    for key in samples.respelled() {
+        let Some(original) = key.original() else { continue };
+        if guard.verify_at_backend(key).await?.is_none() && finds(guard, &original).await? {
+            return Ok(Some(format!(
+                "the backend finds the row of one key only as the source spells it, and not in the form that key = \"{form}\" gives it: \
+                 use key = \"text\", or make backend.query compare that form, as by lower(column)"
+            )));
+        }
+    }
     let mut found = 0;
-    for key in samples {
+    for key in samples.plain() {
+        // A plain key has to fit: where it doesn't, the query doesn't.
         found += usize::from(guard.verify_at_backend(key).await?.is_some());
         for variant in variants(form, key) {
-            if !build.filter().contains(build.hash(&variant).get()) && is_row(guard.verify_at_backend(&variant).await)? {
+            if !build.filter().contains(build.hash(&variant).get()) && finds(guard, &variant).await? {
                 return Ok(Some(format!(
-                    "the backend finds the row of one key under another spelling, which key = \"{form}\" tells apart (a case-insensitive collation or a padded CHAR column): use key = \"text-ci\", or compare exactly in backend.query"
+                    "the backend finds the row of one key under another spelling, which key = \"{form}\" tells apart (a case-insensitive \
+                     collation or a padded CHAR column): use key = \"text-ci\", or compare exactly in backend.query"
                 )));
             }
         }
     }
-    if samples.len() >= SAMPLES / 2 && found == 0 {
+    let asked = samples.plain().len();
+    if asked >= Samples::PLAIN / 2 && found == 0 {
         return Err(BuildError::Mismatch(format!(
-            "the backend finds none of {} keys that the source lists: do both mean the same column?",
-            samples.len()
+            "the backend finds none of {asked} keys that the source lists: do both mean the same column?"
         )));
     }
     Ok(None)
 }
 
-/// A spelling that nobody has may be one that the backend does not take for a key at all.
-fn is_row(fetched: Result<Option<Value>, BackendError>) -> Result<bool, BackendError> {
-    match fetched {
+/// Whether the backend has the row. Another spelling that its column can't hold has none.
+async fn finds(guard: &Guard, key: &Key) -> Result<bool, BuildError> {
+    match guard.verify_at_backend(key).await {
         Ok(row) => Ok(row.is_some()),
-        Err(BackendError::Invalid(_)) => Ok(false),
-        Err(error) => Err(error),
+        Err(BackendError::Invalid(reason)) => {
+            tracing::debug!(reason, "the backend can't be asked for a sampled key");
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -104,14 +130,22 @@ mod tests {
 
     #[test]
     fn a_collapsed_count_is_refused_with_its_figures() {
-        let check = |keys, accept| count(keys, Some((1_000, "of the last scan")), 0.9, false, accept);
-        assert!(check(900, false).is_ok());
-        let error = check(899, false).unwrap_err().to_string();
+        let rule = CountRule { last: Some(1_000), expected: Some(5_000), ratio: 0.9, allow_empty: false, accept_fewer: false };
+        assert!(count(900, rule).is_ok());
+        let error = count(899, rule).unwrap_err().to_string();
         assert!(error.contains("899") && error.contains("1000") && error.contains("0.9"), "{error}");
-        assert!(check(1, true).is_ok());
-        assert!(matches!(check(0, true), Err(BuildError::Empty)));
-        assert!(count(0, Some((1_000, "of the last scan")), 0.9, true, false).is_ok());
-        assert!(count(1, None, 0.9, false, false).is_ok());
+        assert!(count(1, CountRule { accept_fewer: true, ..rule }).is_ok());
+        assert!(count(1, CountRule { last: None, expected: None, ..rule }).is_ok());
+        assert!(matches!(count(899, CountRule { last: None, ..rule }), Err(BuildError::Collapsed { reference: 5_000, .. })));
+    }
+
+    #[test]
+    fn an_empty_source_may_begin_empty_but_not_become_it() {
+        let rule = CountRule { last: None, expected: Some(1_000), ratio: 0.9, allow_empty: true, accept_fewer: false };
+        assert!(count(0, rule).is_ok());
+        assert!(matches!(count(0, CountRule { last: Some(1_000), ..rule }), Err(BuildError::Collapsed { .. })));
+        assert!(count(0, CountRule { last: Some(1_000), accept_fewer: true, ..rule }).is_ok());
+        assert!(matches!(count(0, CountRule { allow_empty: false, accept_fewer: true, ..rule }), Err(BuildError::Empty)));
     }
 
     #[test]

@@ -91,12 +91,10 @@ impl BuildError {
 
     /// What the telemetry listener may show: no text of a database.
     #[must_use]
-    pub const fn public_reason(&self) -> &'static str {
+    pub fn public_reason(&self) -> &'static str {
         match self {
-            Self::Source(SourceError::Unavailable(_)) => "the key source can't be reached",
-            Self::Source(SourceError::Invalid(_)) => "the key source's answer can't be used; the log and the admin API tell why",
-            Self::Source(SourceError::Key { .. }) => "a key of the source has no canonical form; the log and the admin API tell which",
-            Self::Source(SourceError::Cancelled) | Self::Cancelled => "the build was cancelled",
+            Self::Source(error) => of_source(error),
+            Self::Cancelled => CANCELLED,
             Self::UnknownSize => "the number of keys is not known: set filter.expected_keys",
             Self::UnknownForm => "the key form is not known: set `key`",
             Self::Filter(_) | Self::Memory(_) => "the filter does not fit the memory limit",
@@ -107,5 +105,17 @@ impl BuildError {
             Self::Mismatch(_) => "source and backend disagree on keys",
             Self::Backend(_) => "the backend did not answer a check",
         }
+    }
+}
+
+const CANCELLED: &str = "the build was cancelled";
+
+fn of_source(error: &SourceError) -> &'static str {
+    match error {
+        SourceError::Unavailable(_) => "the key source can't be reached",
+        SourceError::Invalid(_) => "the key source's answer can't be used; the log and the admin API tell why",
+        SourceError::Key { .. } => "a key of the source has no canonical form; the log and the admin API tell which",
+        SourceError::Member { error, .. } => of_source(error),
+        SourceError::Cancelled => CANCELLED,
     }
 }

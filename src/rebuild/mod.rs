@@ -8,6 +8,7 @@ mod progress;
 mod report;
 mod request;
 mod runner;
+mod samples;
 mod schedule;
 
 pub use self::error::BuildError;

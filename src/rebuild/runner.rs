@@ -1,9 +1,11 @@
 //! One task a keyspace that builds when the schedule, an operator or the guard asks for it: one build at a time.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use chrono::Utc;
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -122,7 +124,7 @@ impl Runner {
             memory,
             filter: config.filter.clone(),
             rebuild: config.rebuild.clone(),
-            allow_empty: config.source.allow_empty,
+            allow_empty: config.source.iter().all(|source| source.allow_empty),
         };
         let handle = RebuildHandle(Arc::clone(&desk));
         Ok((Self { desk, tools, schedule, on_start: config.rebuild.on_start, metrics }, handle))
@@ -130,6 +132,20 @@ impl Runner {
 
     /// Builds whenever there is a reason, until dropped; a build under way is then abandoned and changes nothing.
     pub async fn run(self) {
+        tokio::join!(self.learn_form(), self.build_again_and_again());
+    }
+
+    /// Lookups need the key form, also where no build is due for long.
+    async fn learn_form(&self) {
+        let mut pause = RETRY.0;
+        while let Err(error) = self.tools.key_form().await {
+            tracing::debug!(keyspace = self.tools.guard.name(), %error, "the key form is not known yet");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY.1);
+        }
+    }
+
+    async fn build_again_and_again(&self) {
         let mut due = if self.on_start { Some(Instant::now()) } else { None };
         let mut pause = RETRY.0;
         let mut rested = Instant::now();
@@ -138,9 +154,10 @@ impl Runner {
             let began = Instant::now();
             let built = self.build(&tracker, request).await;
             rested = Instant::now() + BREATH;
-            // A failure is tried again before the next schedule, for the filter in force ages meanwhile.
-            let again = built.is_err() || self.tools.guard.wants_rescan();
-            due = again.then(|| Instant::now() + pause);
+            // A failure is tried again before the next schedule, for the filter in force ages meanwhile; what only a later scan mends, later.
+            let rescan = self.tools.guard.rescan_in();
+            let again = built.is_err() || rescan.is_some();
+            due = again.then(|| Instant::now() + pause.max(rescan.unwrap_or_default()));
             // A source that is large or slow is not scanned over and over because a check fails.
             let longest = RETRY.1.max(began.elapsed() * 10);
             pause = if again { (pause * 2).min(longest) } else { RETRY.0 };
@@ -184,7 +201,8 @@ impl Runner {
     async fn build(&self, tracker: &Arc<Tracker>, request: RebuildRequest) -> Result<Built, BuildError> {
         let last_keys = self.desk.state.lock().last_keys;
         let built = tokio::select! {
-            built = self.tools.build(request, last_keys, tracker) => built,
+            // A panic is a failed build, not the end of all builds.
+            built = AssertUnwindSafe(self.tools.build(request, last_keys, tracker)).catch_unwind() => built.unwrap_or(Err(BuildError::Cancelled)),
             () = report::show(self.tools.guard.name(), Arc::clone(tracker)) => Err(BuildError::Cancelled),
         };
         self.ended(tracker, &built);
@@ -196,7 +214,13 @@ impl Runner {
         let outcome = built.as_ref().map_or_else(BuildError::outcome, |_| RebuildOutcome::Swapped);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.metrics.rebuild(outcome, took, keys, unix.as_secs_f64());
-        guard.rebuild_ended(LastRebuild { outcome, finished_unix: unix.as_secs(), duration_seconds: took.as_secs_f64(), keys });
+        guard.rebuild_ended(LastRebuild {
+            job: tracker.job(),
+            outcome,
+            finished_unix: unix.as_secs(),
+            duration_seconds: took.as_secs_f64(),
+            keys,
+        });
         match built {
             Ok(built) => tracing::info!(
                 keyspace = guard.name(),

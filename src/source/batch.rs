@@ -59,6 +59,15 @@ impl Batcher {
         }
     }
 
+    /// As [`Batcher::push`], on a thread that may block.
+    pub(super) fn push_blocking(&mut self, raw: &[u8]) -> Result<(), SourceError> {
+        match self.gather(raw) {
+            Ok(Some(batch)) => self.send_blocking(batch),
+            Ok(None) => Ok(()),
+            Err(error) => Err(SourceError::Key { row: self.row, error }),
+        }
+    }
+
     /// Sends the rest. How many keys were sent in all.
     pub(super) async fn finish(mut self) -> Result<u64, SourceError> {
         let rest = std::mem::take(&mut self.batch);
@@ -68,9 +77,18 @@ impl Batcher {
         self.ended()
     }
 
+    /// As [`Batcher::finish`], on a thread that may block.
+    pub(super) fn finish_blocking(mut self) -> Result<u64, SourceError> {
+        let rest = std::mem::take(&mut self.batch);
+        if !rest.is_empty() {
+            self.send_blocking(rest)?;
+        }
+        self.ended()
+    }
+
     /// Adds a key; hands out the batch that it filled.
     fn gather(&mut self, raw: &[u8]) -> Result<Option<Vec<Key>>, KeyError> {
-        self.batch.push(self.form.canonical(raw)?);
+        self.batch.push(self.form.scanned(raw)?);
         let full = self.batch.len() == BATCH_KEYS;
         Ok(full.then(|| std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_KEYS))))
     }
@@ -78,6 +96,11 @@ impl Batcher {
     async fn send(&mut self, batch: Vec<Key>) -> Result<(), SourceError> {
         self.sent += batch.len() as u64;
         self.batches.send(batch).await.map_err(|_| SourceError::Cancelled)
+    }
+
+    fn send_blocking(&mut self, batch: Vec<Key>) -> Result<(), SourceError> {
+        self.sent += batch.len() as u64;
+        self.batches.blocking_send(batch).map_err(|_| SourceError::Cancelled)
     }
 
     /// The last batch may have been the last that anybody wanted; then there is no key set either.

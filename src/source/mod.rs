@@ -6,11 +6,17 @@ use tokio::sync::mpsc;
 use crate::key::{Key, KeyForm};
 
 mod batch;
+mod file;
 mod http;
+mod redis;
 mod sql;
+mod union;
 
+pub use file::FileSource;
 pub use http::HttpSource;
+pub use redis::RedisSource;
 pub use sql::SqlSource;
+pub use union::{Member, Union};
 
 /// Keys of one scan, in batches of at most [`BATCH_KEYS`], bounded so that a slow reader slows the source.
 pub type KeyBatches = mpsc::Sender<Vec<Key>>;
@@ -34,6 +40,14 @@ pub enum SourceError {
         row: u64,
         /// What is wrong with it.
         error: crate::key::KeyError,
+    },
+    /// One of several sources failed.
+    #[error("source[{index}]: {error}")]
+    Member {
+        /// Its place among them, counted from 0.
+        index: usize,
+        /// Why it failed.
+        error: Box<SourceError>,
     },
     /// The reader of the batches went away.
     #[error("the scan was cancelled")]
@@ -72,4 +86,9 @@ pub trait KeySource: Send + Sync {
     /// # Errors
     /// [`SourceError`]; what was sent before it is no key set.
     async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError>;
+
+    /// What the last scan found that an operator should mend; `None` where all is well.
+    fn warning(&self) -> Option<String> {
+        None
+    }
 }

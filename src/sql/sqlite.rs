@@ -72,7 +72,7 @@ impl<'r> Stored<'r> {
 pub enum Argument {
     /// Form `integer`, as far as it fits.
     Integer(i64),
-    /// Text forms, and integers that fit no INTEGER.
+    /// Text forms, integers that fit no INTEGER, and those that the source spells otherwise.
     Text(String),
     /// Form `bytes`.
     Blob(Bytes),
@@ -87,7 +87,9 @@ impl Argument {
             KeyForm::Bytes => Self::Blob(Bytes::copy_from_slice(key.as_bytes())),
             KeyForm::Integer => {
                 let text = text()?;
-                text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Integer)
+                // A spelling that is not the canonical one is text: as a number it would be another key's.
+                let number = text.parse().ok().filter(|number: &i64| number.to_string() == text);
+                number.map_or_else(|| Self::Text(text.to_owned()), Self::Integer)
             }
             KeyForm::Text | KeyForm::TextCi | KeyForm::Uuid => Self::Text(text()?.to_owned()),
         })

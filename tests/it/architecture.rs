@@ -31,6 +31,9 @@ const CONCRETE: &[(&str, &str)] = &[
     ("HttpBackend", "backend"),
     ("SqlSource", "source"),
     ("HttpSource", "source"),
+    ("FileSource", "source"),
+    ("RedisSource", "source"),
+    ("Union", "source"),
     ("RedisCache", "cache"),
     ("RedisLink", "cache"),
     ("MemoryCache", "cache"),
@@ -164,7 +167,7 @@ fn names_type(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| !code[..at].ends_with(inside) && !code[at + name.len()..].starts_with(inside))
 }
 
-fn rust_files(dir: &Path, into: &mut Vec<PathBuf>) {
+pub(crate) fn rust_files(dir: &Path, into: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

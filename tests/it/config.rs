@@ -81,6 +81,11 @@ fn example_file_is_valid() {
     assert_eq!(text(&output.stdout), "the configuration is valid: 1 keyspace (users)\n");
 }
 
+fn only_source(keyspace: &config::KeyspaceConfig) -> &config::SourceConfig {
+    assert!(!keyspace.source.is_list());
+    keyspace.source.iter().next().unwrap()
+}
+
 /// The keys of a section, as its type tells them when it meets one that it does not know.
 fn keys_of<T: for<'de> Deserialize<'de>>() -> Vec<String> {
     let Err(error) = toml::from_str::<T>("\"no such key\" = 0") else { panic!("an unknown key was accepted") };
@@ -129,8 +134,9 @@ fn example_file_shows_the_defaults() {
     assert_eq!(format!("{:?}", shown.redis.as_ref().unwrap()), format!("{given:?}"));
     let given = config::BackendConfig { url: users.backend.url.clone(), query: users.backend.query.clone(), ..Default::default() };
     assert_eq!(format!("{:?}", users.backend), format!("{given:?}"));
-    let given = config::SourceConfig { url: users.backend.url.clone(), query: users.source.query.clone(), ..Default::default() };
-    assert_eq!(format!("{:?}", users.source), format!("{given:?}"));
+    let source = only_source(users);
+    let given = config::SourceConfig { url: users.backend.url.clone(), query: source.query.clone(), ..Default::default() };
+    assert_eq!(format!("{source:?}"), format!("{given:?}"));
     let given = config::RebuildConfig { schedule: users.rebuild.schedule.clone(), ..Default::default() };
     assert_eq!(format!("{:?}", users.rebuild), format!("{given:?}"));
 }
@@ -145,7 +151,7 @@ fn every_mistake_is_reported_at_once() {
 workrs = 3
 drain_timeout = 25
 listen = "0.0.0.0:4040"
-max_batch_keys = 10
+max_batch_keys = 0
 [log]
 format = "yaml"
 [redis]
@@ -177,7 +183,7 @@ query = "SELECT 1"
         "redis.url: rediss URLs are not supported yet, is \"rediss://:redacted@cache\"",
         "server.drain_timeout: must be a duration such as \"250ms\", \"10s\" or \"1h 30m\", is 25",
         "server.listen: off loopback it needs token_file, or allow_unauthenticated = true, is \"0.0.0.0:4040\"",
-        "server.max_batch_keys: not supported yet",
+        "server.max_batch_keys: must be from 1 to 1000000, is 0",
         "server.workrs: unknown key; did you mean workers?",
     ];
     assert_eq!(stderr.lines().collect::<Vec<_>>(), expected);
@@ -187,7 +193,6 @@ query = "SELECT 1"
 #[test]
 fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
     for (path, value) in [
-        ("server.max_batch_keys", "100"),
         ("redis.log", "{ retention = \"1h\" }"),
         ("redis.max_lag", "\"2s\""),
         ("redis.min_replicas_acked", "1"),
@@ -205,10 +210,6 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
         ("keyspaces.users.backend.kind", "\"set\""),
         ("keyspaces.users.backend.url", "\"mysql://db/app\""),
         ("keyspaces.users.backend.url", "\"mariadb://db/app\""),
-        ("keyspaces.users.source", "[{ query = \"SELECT id FROM a\" }]"),
-        ("keyspaces.users.source.url", "[\"postgres://a/b\"]"),
-        ("keyspaces.users.source.kind", "\"file\""),
-        ("keyspaces.users.source.kind", "\"redis\""),
         ("keyspaces.users.source.incremental", "{ interval = \"1s\" }"),
     ] {
         let redis = if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
@@ -297,10 +298,10 @@ fn what_an_api_can_not_do_is_refused() {
         ("backend.headers = { Content-Length = \"1\" }", "backend.headers: content-length can't be set"),
         ("backend.headers = \"Authorization: hunter2\"", "backend.headers: must be a table"),
         ("backend.headers = { Authorization = 42 }", "backend.headers.Authorization: must be a string, is \"redacted\""),
-        ("backend.query = \"SELECT 1\"", "backend.query: is for kind = \"sql\""),
-        ("backend.statement_cache = 7", "backend.statement_cache: is for kind = \"sql\""),
-        ("backend.min_connections = 2", "backend.min_connections: is for kind = \"sql\""),
-        ("source.query = \"SELECT id FROM users\"", "source.query: is for kind = \"sql\""),
+        ("backend.query = \"SELECT 1\"", "backend.query: means nothing to a backend of kind \"http\""),
+        ("backend.statement_cache = 7", "backend.statement_cache: means nothing to a backend of kind \"http\""),
+        ("backend.min_connections = 2", "backend.min_connections: means nothing to a backend of kind \"http\""),
+        ("source.query = \"SELECT id FROM users\"", "source.query: means nothing to a source of kind \"http\""),
         ("source.format = \"csv\"", "source.format: must be one of \"lines\", \"ndjson\", is \"csv\""),
         ("source.kind = \"sql\"\nkeyspaces.users.source.query = \"SELECT id FROM users\"", "source.url: is of scheme https"),
     ] {
@@ -309,11 +310,11 @@ fn what_an_api_can_not_do_is_refused() {
         assert!(!mistakes[0].contains("hunter2"), "{mistakes:?}");
     }
     for (setting, mistake) in [
-        ("backend.headers = { A = \"b\" }", "backend.headers: is for kind = \"http\""),
-        ("backend.absent_status = [410]", "backend.absent_status: is for kind = \"http\""),
-        ("backend.absent_header = \"A\"", "backend.absent_header: is for kind = \"http\""),
+        ("backend.headers = { A = \"b\" }", "backend.headers: means nothing to a backend of kind \"sql\""),
+        ("backend.absent_status = [410]", "backend.absent_status: means nothing to a backend of kind \"sql\""),
+        ("backend.absent_header = \"A\"", "backend.absent_header: means nothing to a backend of kind \"sql\""),
         ("backend.url = \"https://api/{key}\"", "backend.url: is of scheme https, which needs kind = \"http\""),
-        ("source.format = \"lines\"", "source.format: is for kind = \"http\""),
+        ("source.format = \"lines\"", "source.format: means nothing to a source of kind \"sql\""),
     ] {
         let mistakes = mistakes_of(&format!("keyspaces.users.{setting}"));
         assert!(mistakes.len() == 1 && mistakes[0].starts_with(&format!("keyspaces.users.{mistake}")), "{setting}: {mistakes:?}");
@@ -323,8 +324,8 @@ fn what_an_api_can_not_do_is_refused() {
 #[test]
 fn a_list_of_keys_needs_to_be_told_of_them() {
     let mistakes = lines(&load(&HTTP.replace("key = \"integer\"\n", "").replace("expected_keys = 1000", "")).unwrap_err());
-    assert!(mistakes[0].starts_with("keyspaces.users.filter.expected_keys: is required where source.kind is \"http\""), "{mistakes:?}");
-    assert!(mistakes[1].starts_with("keyspaces.users.key: is required where source.kind is \"http\""), "{mistakes:?}");
+    assert!(mistakes[0].starts_with("keyspaces.users.filter.expected_keys: is required, because source"), "{mistakes:?}");
+    assert!(mistakes[1].starts_with("keyspaces.users.key: is required, because a source of kind \"http\""), "{mistakes:?}");
     assert_eq!(mistakes.len(), 2, "{mistakes:?}");
     let unsaid = HTTP.replace("kind = \"http\"\nurl = \"https://api/keys\"", "query = \"SELECT id FROM users\"");
     let mistakes = lines(&load(&unsaid).unwrap_err());
@@ -401,6 +402,104 @@ fn statements_take_the_key_and_nothing_else() {
     load_set("keyspaces.users.backend = { url = \"sqlite:users.db\", query = \"SELECT a FROM t WHERE a = ?\" }").unwrap();
     let mistakes = mistakes_of("keyspaces.users.source.query = \"SELECT a FROM t WHERE a > $1\"");
     assert!(mistakes[0].starts_with("keyspaces.users.source.query: must take no parameters"), "{mistakes:?}");
+}
+
+/// The mistakes of the valid configuration with this in place of its source.
+fn mistakes_with_sources(sources: &str) -> Vec<String> {
+    let (text, _) = VALID.split_once("[keyspaces.users.source]").unwrap();
+    load(&format!("{text}{sources}")).map_or_else(|errors| lines(&errors), |_| vec![])
+}
+
+#[test]
+fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
+    let source = |settings: &str| mistakes_with_sources(&format!("[keyspaces.users.source]\n{settings}"));
+    let no_form = |kind: &str| {
+        format!("keyspaces.users.key: is required, because a source of kind \"{kind}\" (source) does not tell the form of its keys")
+    };
+    let uncounted =
+        "keyspaces.users.filter.expected_keys: is required, because source can't tell how many keys it has before they are read";
+    for (settings, expected) in [
+        ("kind = \"file\"\npath = \"ids\"", vec![no_form("file")]),
+        ("kind = \"file\"\npath = \"ids.gz\"", vec![uncounted.into(), no_form("file")]),
+        ("kind = \"file\"", vec![no_form("file"), "keyspaces.users.source.path: is required".into()]),
+        (
+            "kind = \"redis\"\nset = \"users\"",
+            vec![no_form("redis"), "keyspaces.users.source.url: is required where there is no [redis]".into()],
+        ),
+        ("kind = \"redis\"\nurl = \"redis://cache\"\npattern = \"user:*\"", vec![uncounted.into(), no_form("redis")]),
+    ] {
+        assert_eq!(source(settings), expected, "{settings}");
+    }
+    for (settings, mistake) in [
+        ("kind = \"file\"\npath = \"ids\"\nquery = \"SELECT 1\"", "source.query: means nothing to a source of kind \"file\""),
+        ("kind = \"file\"\npath = \"ids\"\nurl = \"redis://x\"", "source.url: means nothing to a source of kind \"file\""),
+        ("query = \"SELECT 1\"\npath = \"ids\"", "source.path: means nothing to a source of kind \"sql\""),
+        ("query = \"SELECT 1\"\nset = \"users\"", "source.set: means nothing to a source of kind \"sql\""),
+        ("kind = \"redis\"\nurl = \"redis://x\"", "source.pattern: is required, or set"),
+        ("kind = \"redis\"\nurl = \"postgres://x\"\nset = \"u\"", "source.url: must be a redis:// or unix:// URL, is \"postgres://x\""),
+        ("kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\npattern = \"u:*\"", "source.set: can't be set together with pattern"),
+        ("kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\nstrip_prefix = \"u\"", "source.strip_prefix: means nothing beside set"),
+        (
+            "kind = \"redis\"\nurl = \"redis://x\"\npattern = \"us?r:*\"\nstrip_prefix = \"user:\"",
+            "source.strip_prefix: must be what pattern begins with, at most \"us\", is \"user:\"",
+        ),
+        ("kind = \"folder\"", "source.kind: must be one of \"sql\", \"http\", \"file\", \"redis\", is \"folder\""),
+    ] {
+        let mistakes = source(settings);
+        assert!(mistakes.contains(&format!("keyspaces.users.{mistake}")), "{settings}: {mistakes:?}");
+    }
+}
+
+#[test]
+fn a_pattern_must_leave_out_our_own_entries() {
+    let with = |pattern: &str, more: &str| {
+        let text = format!(
+            "redis.url = \"redis://cache\"\nkeyspaces.users.key = \"text\"\nkeyspaces.users.filter.expected_keys = 10\n\
+             keyspaces.users.source = {{ kind = \"redis\", query = \"\", pattern = \"{pattern}\"{more} }}"
+        );
+        load_set(&text).map_or_else(|errors| lines(&errors), |_| vec![])
+    };
+    for pattern in ["*", "b*", "bloomguard:entry:users:*"] {
+        let mistakes = with(pattern, "");
+        assert!(mistakes.len() == 1 && mistakes[0].contains("leaves out bloomguard's own entries"), "{pattern}: {mistakes:?}");
+    }
+    for (pattern, more) in [("user:*", ""), ("bloom:*", ", strip_prefix = \"bloom:\""), ("*", ", url = \"redis://other\"")] {
+        assert_eq!(with(pattern, more), [""; 0], "{pattern}");
+    }
+    let config = load_set(
+        "redis.url = \"redis://cache\"\nkeyspaces.users.key = \"text\"\n\
+         keyspaces.users.source = { kind = \"redis\", query = \"\", set = \"users\" }",
+    );
+    assert_eq!(only_source(&config.unwrap().keyspaces["users"]).url.expose(), "redis://cache", "the URL defaults to that of [redis]");
+}
+
+#[test]
+fn several_sources_are_judged_each_by_its_number() {
+    let head = "[[keyspaces.users.source]]\n";
+    let good = "query = \"SELECT id FROM a\"\n";
+    assert_eq!(mistakes_with_sources(&format!("{head}{good}{head}url = \"sqlite:b.db\"\n{good}")), [""; 0]);
+    for (second, mistake) in [
+        ("", "source[1].query: is required"),
+        ("qurey = 1\nquery = \"SELECT 1\"", "source[1].qurey: unknown key; did you mean query?"),
+        ("query = 5", "source[1].query: must be a string, is 5"),
+        ("query = \"SELECT $1\"", "source[1].query: must take no parameters, is \"SELECT $1\""),
+        ("kind = \"set\"\nquery = \"SELECT 1\"", "source[1].kind: must be one of \"sql\", \"http\", \"file\", \"redis\", is \"set\""),
+        ("incremental = { interval = \"1s\" }\nquery = \"SELECT 1\"", "source[1].incremental: not supported yet"),
+        (
+            "query = \"SELECT 1\"\nurl_file = \"/nonexistent\"",
+            "source[1].url_file: must be a readable file, is \"/nonexistent\": No such file or directory (os error 2)",
+        ),
+        (
+            "kind = \"file\"\npath = \"x\"",
+            "key: is required, because a source of kind \"file\" (source[1]) does not tell the form of its keys",
+        ),
+    ] {
+        assert_eq!(mistakes_with_sources(&format!("{head}{good}{head}{second}")), [format!("keyspaces.users.{mistake}")], "{second}");
+    }
+    assert_eq!(mistakes_of("keyspaces.users.source = []"), ["keyspaces.users.source: must hold at least one source"]);
+    assert_eq!(mistakes_of("keyspaces.users.source = [{ query = \"SELECT 1\" }, 5]"), ["keyspaces.users.source[1]: must be a table, is 5"]);
+    assert_eq!(mistakes_of("keyspaces.users.source = [[\"sql\"]]"), ["keyspaces.users.source[0]: must be a table, is an array"]);
+    assert_eq!(mistakes_of("keyspaces.users.source = 5"), ["keyspaces.users.source: must be a table or an array of tables, is 5"]);
 }
 
 #[test]
@@ -511,7 +610,7 @@ fn urls_come_from_files_where_files_are_named() {
     let config = load(&text).unwrap();
     let users = &config.keyspaces["users"];
     assert_eq!(users.backend.url.expose(), "postgres://app:hunter2@primary/app");
-    assert_eq!(users.source.url.expose(), users.backend.url.expose(), "the source's URL defaults to the backend's");
+    assert_eq!(only_source(users).url.expose(), users.backend.url.expose(), "the source's URL defaults to the backend's");
 
     let both = mistakes_of(&format!("keyspaces.users.backend.url_file = \"{}\"", url.display()));
     assert_eq!(both, ["keyspaces.users.backend.url_file: can't be set together with url"]);

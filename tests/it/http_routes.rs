@@ -104,9 +104,17 @@ impl Listeners {
 #[tokio::test]
 async fn no_wrong_request_is_a_404_on_the_data_listener() {
     let listeners = start(None).await;
-    for path in
-        ["/", "/v1", "/v1/keys", "/v1/keys/users", "/v1/keys/", "/livez", "/status", "/admin/keyspaces/users/rebuild", "//v1/keys/users/1"]
-    {
+    for path in [
+        "/",
+        "/v1",
+        "/v1/keys",
+        "/v1/keys/",
+        "/v1/lookup/users/1",
+        "/livez",
+        "/status",
+        "/admin/keyspaces/users/rebuild",
+        "//v1/keys/users/1",
+    ] {
         let answer = listeners.data("GET", path).await;
         assert_eq!((answer.status, answer.problem().as_str()), (400, "unknown-route"), "{path}");
     }
@@ -202,7 +210,7 @@ async fn telemetry_tells_life_readiness_and_status() {
 async fn metrics_count_each_request_once() {
     let listeners = start(None).await;
     listeners.data("GET", "/v1/keys/nobody/1").await;
-    listeners.data("POST", "/v1/check/nobody/1").await;
+    listeners.data("PUT", "/v1/check/nobody/1").await;
     listeners.data("GET", "/nowhere").await;
     listeners.admin("POST", "/admin/keyspaces/nobody/rebuild", &[]).await;
     let metrics = listeners.telemetry("GET", "/metrics").await;

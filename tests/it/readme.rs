@@ -73,18 +73,18 @@ fn operations() -> String {
 fn the_operations_page_lists_every_type_of_problem() {
     let mut made = BTreeSet::new();
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http");
-    for dir in [src.clone(), src.join("middleware")] {
-        for path in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
-            let text = std::fs::read_to_string(path).unwrap();
-            let code: String = text.split("#[cfg(test)]").next().unwrap().split_whitespace().collect();
-            for (at, _) in code.match_indices(",\"").chain(code.match_indices("(\"")) {
-                let called = &code[..at];
-                let status = called.rsplit_once("StatusCode::").is_some_and(|(_, word)| word.chars().all(|c| c.is_uppercase() || c == '_'));
-                let name = code[at + 2..].split('"').next().unwrap();
-                let is_name = name.chars().all(|c| c.is_lowercase() || c == '-');
-                if is_name && (status || ["new(status", "unavailable", "bad_request"].iter().any(|maker| called.ends_with(maker))) {
-                    made.insert(format!("/problems/{name}"));
-                }
+    let mut paths = vec![];
+    crate::architecture::rust_files(&src, &mut paths);
+    for path in paths {
+        let text = std::fs::read_to_string(path).unwrap();
+        let code: String = text.split("#[cfg(test)]").next().unwrap().split_whitespace().collect();
+        for (at, _) in code.match_indices(",\"").chain(code.match_indices("(\"")) {
+            let called = &code[..at];
+            let status = called.rsplit_once("StatusCode::").is_some_and(|(_, word)| word.chars().all(|c| c.is_uppercase() || c == '_'));
+            let name = code[at + 2..].split('"').next().unwrap();
+            let is_name = name.chars().all(|c| c.is_lowercase() || c == '-');
+            if is_name && (status || ["new(status", "unavailable", "bad_request"].iter().any(|maker| called.ends_with(maker))) {
+                made.insert(format!("/problems/{name}"));
             }
         }
     }

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use bloomguard::config::{SecretUrl, SourceConfig};
-use bloomguard::key::{Key, KeyError, KeyForm};
+use bloomguard::key::{KeyError, KeyForm};
 use bloomguard::source::{BATCH_KEYS, KeySource, SourceError, SqlSource};
 use tokio::sync::mpsc;
 
 use crate::support::database::Site;
 use crate::support::postgres::Database;
+use crate::support::scan::{scan, sorted};
 
 const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 
@@ -48,28 +49,6 @@ fn source(site: &Site, query: &str) -> SqlSource {
 fn at(url: &str, query: &str) -> SqlSource {
     let config = SourceConfig { query: query.to_owned(), ..Default::default() };
     SqlSource::new(&config, &SecretUrl::new(url.to_owned())).unwrap()
-}
-
-async fn scan(source: &SqlSource, form: KeyForm) -> Result<Vec<Key>, SourceError> {
-    let (sender, mut receiver) = mpsc::channel::<Vec<Key>>(2);
-    let collected = tokio::spawn(async move {
-        let mut keys = Vec::new();
-        while let Some(batch) = receiver.recv().await {
-            assert!((1..=BATCH_KEYS).contains(&batch.len()));
-            keys.extend(batch);
-        }
-        keys
-    });
-    let sent = source.scan(form, sender).await?;
-    let keys = collected.await.unwrap();
-    assert_eq!(sent, keys.len() as u64);
-    Ok(keys)
-}
-
-async fn sorted(source: &SqlSource, form: KeyForm) -> Vec<String> {
-    let mut keys: Vec<_> = scan(source, form).await.unwrap().iter().map(|key| key.as_bytes().escape_ascii().to_string()).collect();
-    keys.sort();
-    keys
 }
 
 async fn every_key_arrives_once_in_bounded_batches(site: Site) {

@@ -88,26 +88,34 @@ impl Rows for PostgresRows {
     }
 }
 
+/// Names that no column has: PostgreSQL takes a name for a column's before it takes it for a row's.
+const ROW: &str = "bloomguard_row";
+const OBJECT: &str = "bloomguard_object";
+
 /// Binary values of these types are the bytes themselves; all others are sent as PostgreSQL writes them.
 fn raw(query: &str, type_name: &str) -> String {
     let verbatim = ["TEXT", "VARCHAR", "CHAR", "NAME", "BYTEA", "CITEXT"].iter().any(|name| type_name.eq_ignore_ascii_case(name));
     let cast = if verbatim { "" } else { "::text" };
-    format!("SELECT q.{RAW_COLUMN}{cast} FROM ({query}\n) AS q LIMIT 1")
+    format!("SELECT {ROW}.{RAW_COLUMN}{cast} FROM ({query}\n) AS {ROW} LIMIT 1")
 }
 
 /// The line break keeps a comment at the query's end from swallowing what follows it.
 fn object(query: &str, columns: &[(&str, &str)]) -> String {
     // Without `bytea` the row is taken whole, so that a column added later appears by itself under `SELECT *`.
     if columns.iter().all(|(_, type_name)| *type_name != "BYTEA") {
-        return format!("SELECT row_to_json(q)::text FROM ({query}\n) AS q LIMIT 1");
+        return format!("SELECT row_to_json({ROW})::text FROM ({query}\n) AS {ROW} LIMIT 1");
     }
     let rendered: Vec<String> = columns
         .iter()
         .map(|(name, type_name)| {
             let name = identifier(name);
             // `encode` breaks lines as MIME does.
-            if *type_name == "BYTEA" { format!("translate(encode(q.{name}, 'base64'), E'\\n', '') AS {name}") } else { format!("q.{name}") }
+            if *type_name == "BYTEA" {
+                format!("translate(encode({ROW}.{name}, 'base64'), E'\\n', '') AS {name}")
+            } else {
+                format!("{ROW}.{name}")
+            }
         })
         .collect();
-    format!("SELECT row_to_json(r)::text FROM (SELECT {} FROM ({query}\n) AS q LIMIT 1) AS r", rendered.join(", "))
+    format!("SELECT row_to_json({OBJECT})::text FROM (SELECT {} FROM ({query}\n) AS {ROW} LIMIT 1) AS {OBJECT}", rendered.join(", "))
 }

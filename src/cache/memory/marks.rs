@@ -42,13 +42,6 @@ impl Marks {
         }
     }
 
-    /// Removes the mark of `key`; says how many there were, 0 or 1.
-    pub(super) fn remove(&mut self, key: &Key) -> usize {
-        let Some(marked) = self.by_key.remove(key) else { return 0 };
-        self.by_expiry.remove(&(marked.expires, marked.token));
-        1
-    }
-
     /// Removes up to `limit` expired marks and says how many it were.
     pub(super) fn purge(&mut self, now: Instant, limit: usize) -> usize {
         let mut purged = 0;

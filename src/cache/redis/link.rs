@@ -156,6 +156,10 @@ impl Call<'_> {
         self.report(command.query_async(&mut self.connection()).await)
     }
 
+    pub(super) async fn pipeline(&self, commands: &redis::Pipeline) -> Result<(), CacheError> {
+        self.report(commands.query_async(&mut self.connection()).await)
+    }
+
     async fn get_or_set<T: FromRedisValue>(&self, name: &str, fresh: &[u8]) -> Result<T, CacheError> {
         self.report(session::get_or_set(&mut self.connection(), name, fresh).await)
     }

@@ -19,6 +19,8 @@ use super::{CacheError, CacheStatus, Mark, Seen, SharedCache, Stamp, Stored};
 use crate::backend::Value;
 use crate::key::Key;
 
+/// Keys of one command or pipeline: a larger batch takes several, so that none keeps the server, or other commands, waiting for long.
+const KEYS_A_COMMAND: usize = 1000;
 /// Keeps `PX` from overflowing what Redis can add to its clock.
 const LONGEST_MILLIS: u128 = 10 * 365 * 24 * 3600 * 1000;
 
@@ -40,6 +42,13 @@ impl RedisCache {
         let names = link.entry_names(keyspace);
         Self { link, names, fingerprint }
     }
+
+    fn seen(&self, call: &link::Call<'_>, found: Option<Vec<u8>>) -> Seen {
+        let found = found.map(Bytes::from);
+        let stamp = Stamp { epoch: call.epoch(), head: found.as_ref().map(|bytes| entry::head(bytes).to_vec()) };
+        let entry = found.map_or(super::Entry::Nothing, |bytes| entry::decode(&bytes, self.fingerprint, call.facts().identity));
+        Seen { entry, stamp }
+    }
 }
 
 #[async_trait]
@@ -47,10 +56,24 @@ impl SharedCache for RedisCache {
     async fn get(&self, key: &Key) -> Result<Seen, CacheError> {
         let call = self.link.call()?;
         let found: Option<Vec<u8>> = call.command(redis::cmd("GET").arg(self.names.of(key))).await?;
-        let found = found.map(Bytes::from);
-        let stamp = Stamp { epoch: call.epoch(), head: found.as_ref().map(|bytes| entry::head(bytes).to_vec()) };
-        let entry = found.map_or(super::Entry::Nothing, |bytes| entry::decode(&bytes, self.fingerprint, call.facts().identity));
-        Ok(Seen { entry, stamp })
+        Ok(self.seen(&call, found))
+    }
+
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Seen>, CacheError> {
+        let call = self.link.call()?;
+        let mut seen = Vec::with_capacity(keys.len());
+        for part in keys.chunks(KEYS_A_COMMAND) {
+            let mut mget = redis::cmd("MGET");
+            part.iter().for_each(|key| {
+                mget.arg(self.names.of(key));
+            });
+            let found: Vec<Option<Vec<u8>>> = call.command(&mget).await?;
+            if found.len() != part.len() {
+                return Err(CacheError::Refused("MGET answered for another number of keys".into()));
+            }
+            seen.extend(found.into_iter().map(|bytes| self.seen(&call, bytes)));
+        }
+        Ok(seen)
     }
 
     async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
@@ -81,6 +104,19 @@ impl SharedCache for RedisCache {
         let mut set = redis::cmd("SET");
         set.arg(self.names.of(key)).arg(&bytes).arg("PX").arg(millis(life));
         self.link.call()?.command(&set).await
+    }
+
+    async fn put_marks(&self, keys: &[Key], mark: Mark, life: Duration) -> Result<(), CacheError> {
+        let call = self.link.call()?;
+        for part in keys.chunks(KEYS_A_COMMAND) {
+            let mut sets = redis::pipe();
+            for key in part {
+                let bytes = entry::encode_mark(mark, Token::random());
+                sets.cmd("SET").arg(self.names.of(key)).arg(&bytes).arg("PX").arg(millis(life)).ignore();
+            }
+            call.pipeline(&sets).await?;
+        }
+        Ok(())
     }
 
     fn epochs(&self) -> watch::Receiver<u64> {

@@ -1,16 +1,16 @@
-//! What an HTTP backend or key source needs, and what only they take.
+//! What an HTTP backend or key source needs, and what only such a backend takes.
 
 use super::{Section, url};
 use crate::client::header_map;
-use crate::config::{BackendConfig, Headers, KeyspaceConfig, SourceConfig, SourceKind};
+use crate::config::{BackendConfig, Headers, SourceConfig};
 
 /// Judges the settings of an HTTP backend.
 pub(super) fn backend(backend: &BackendConfig, section: &mut Section<'_>) {
     let secure = url::template(&backend.url, backend.url_file.is_some(), section);
     let defaults = BackendConfig::default();
-    only_for("sql", "query", !backend.query.is_empty(), section);
-    only_for("sql", "min_connections", backend.min_connections != defaults.min_connections, section);
-    only_for("sql", "statement_cache", backend.statement_cache != defaults.statement_cache, section);
+    stranger("query", !backend.query.is_empty(), "http", section);
+    stranger("min_connections", backend.min_connections != defaults.min_connections, "http", section);
+    stranger("statement_cache", backend.statement_cache != defaults.statement_cache, "http", section);
     if backend.absent_status.is_empty() {
         section.add("absent_status", "must name at least one status: without one no key is ever absent");
     }
@@ -25,45 +25,23 @@ pub(super) fn backend(backend: &BackendConfig, section: &mut Section<'_>) {
 /// Judges the settings of an HTTP key source.
 pub(super) fn source(source: &SourceConfig, section: &mut Section<'_>) {
     let secure = url::list(&source.url, source.url_file.is_some(), section);
-    only_for("sql", "query", !source.query.is_empty(), section);
     request(&source.headers, &source.secret_headers, section);
     authorities(source.ca_file.is_some(), secure, section);
 }
 
 /// Refuses what a SQL backend would ignore.
 pub(super) fn none_in_backend(backend: &BackendConfig, section: &mut Section<'_>) {
-    only_for("http", "absent_status", backend.absent_status != BackendConfig::default().absent_status, section);
-    only_for("http", "absent_header", backend.absent_header.is_some(), section);
-    only_for("http", "headers", !backend.headers.is_empty(), section);
-    only_for("http", "headers_file", backend.headers_file.is_some(), section);
-    only_for("http", "ca_file", backend.ca_file.is_some(), section);
-}
-
-/// Refuses what a SQL source would ignore.
-pub(super) fn none_in_source(source: &SourceConfig, section: &mut Section<'_>) {
-    only_for("http", "format", source.format.is_some(), section);
-    only_for("http", "headers", !source.headers.is_empty(), section);
-    only_for("http", "headers_file", source.headers_file.is_some(), section);
-    only_for("http", "ca_file", source.ca_file.is_some(), section);
-}
-
-/// An HTTP source is a list and tells nothing of its keys.
-pub(super) fn told_of_keys(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
-    if keyspace.source.kind != SourceKind::Http {
-        return;
-    }
-    if keyspace.key.is_none() && !section.was_rejected("key") {
-        section.add("key", "is required where source.kind is \"http\": a list does not tell the form of its keys");
-    }
-    if keyspace.filter.expected_keys.is_none() && !section.was_rejected("filter.expected_keys") {
-        section.add("filter.expected_keys", "is required where source.kind is \"http\": a list need not tell how long it is");
-    }
+    stranger("absent_status", backend.absent_status != BackendConfig::default().absent_status, "sql", section);
+    stranger("absent_header", backend.absent_header.is_some(), "sql", section);
+    stranger("headers", !backend.headers.is_empty(), "sql", section);
+    stranger("headers_file", backend.headers_file.is_some(), "sql", section);
+    stranger("ca_file", backend.ca_file.is_some(), "sql", section);
 }
 
 /// A setting of another kind. Where the kind itself was rejected, nobody knows what it would have taken.
-fn only_for(kind: &str, key: &str, set: bool, section: &mut Section<'_>) {
+fn stranger(key: &str, set: bool, kind: &str, section: &mut Section<'_>) {
     if set && !section.was_rejected("kind") {
-        section.add(key, format!("is for kind = \"{kind}\""));
+        section.add(key, format!("means nothing to a backend of kind {kind:?}"));
     }
 }
 

@@ -1,15 +1,13 @@
 //! `[keyspaces.NAME]` and its sections.
 
-use super::{Mistakes, Section, http, keyspace_path, promise, shown_text, url};
+use super::{Mistakes, Section, http, keyspace_path, promise, shown_text, source, url};
 use crate::config::parameters::{Dialect, parameters};
-use crate::config::{
-    BackendConfig, BackendKind, CacheConfig, FilterConfig, KeyspaceConfig, RebuildConfig, SourceConfig, SourceKind, parse_schedule,
-};
+use crate::config::{BackendConfig, BackendKind, CacheConfig, FilterConfig, KeyspaceConfig, RebuildConfig, RedisConfig, parse_schedule};
 
 /// Redis holds no larger value.
 const MAX_VALUE_BYTES: u64 = 512 << 20;
 
-pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, mistakes: &mut Mistakes) {
+pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&RedisConfig>, mistakes: &mut Mistakes) {
     let section = &mut Section::new(keyspace_path(name), mistakes);
     if !is_name(name) {
         let path = section.path.clone();
@@ -21,8 +19,7 @@ pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, mistakes: &mut Mistak
     filter(&keyspace.filter, &mut section.inner("filter"));
     cache(&keyspace.cache, &mut section.inner("cache"));
     let dialect = backend(&keyspace.backend, &mut section.inner("backend"));
-    source(&keyspace.source, (keyspace.backend.kind, dialect), &mut section.inner("source"));
-    http::told_of_keys(keyspace, section);
+    source::check(keyspace, dialect, shared, section);
     rebuild(&keyspace.rebuild, &mut section.inner("rebuild"));
     promise::check(keyspace, section);
 }
@@ -73,23 +70,7 @@ fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect
     dialect
 }
 
-fn source(source: &SourceConfig, backend: (BackendKind, Option<Dialect>), section: &mut Section<'_>) {
-    if source.kind == SourceKind::Http {
-        http::source(source, section);
-        return;
-    }
-    http::none_in_source(source, section);
-    let (backend, dialect) = backend;
-    let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url") || backend != BackendKind::Sql;
-    let dialect = if own { url::database(&source.url, source.url_file.is_some(), section) } else { dialect };
-    if query_given(&source.query, section)
-        && let Some(dialect) = dialect
-    {
-        section.must(parameters(&source.query, dialect).is_empty(), "query", "take no parameters", shown_text(&source.query));
-    }
-}
-
-fn query_given(query: &str, section: &mut Section<'_>) -> bool {
+pub(super) fn query_given(query: &str, section: &mut Section<'_>) -> bool {
     let given = !query.trim().is_empty();
     // Another kind has other keys: what it lacks of these says nothing.
     if !given && !section.was_rejected("kind") {

@@ -4,6 +4,7 @@ mod http;
 mod keyspace;
 mod promise;
 mod server;
+mod source;
 mod url;
 
 use std::fmt::Display;
@@ -28,7 +29,7 @@ pub(super) fn check(config: &Config, mistakes: &mut Mistakes) {
         mistakes.add("keyspaces", "must hold at least one keyspace, as [keyspaces.NAME]");
     }
     for (name, settings) in &config.keyspaces {
-        keyspace::check(name, settings, mistakes);
+        keyspace::check(name, settings, config.redis.as_ref(), mistakes);
     }
 }
 

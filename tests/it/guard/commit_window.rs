@@ -14,7 +14,7 @@ use crate::support::scripted::key;
 async fn absence_read_inside_the_commit_window_is_never_cached() {
     let ks = Arc::new(Keyspace::enforcing(config()).await);
     // A load reads the backend before the commit and ends after it.
-    ks.guard.announce(key("new")).await.unwrap();
+    ks.guard.announce(&[key("new")]).await.unwrap();
     let turnstile = ks.backend.hold_after_read();
     let early = tokio::spawn({
         let ks = Arc::clone(&ks);
@@ -29,6 +29,27 @@ async fn absence_read_inside_the_commit_window_is_never_cached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_absence_of_the_window_is_left_when_it_closes() {
+    let mut short = config();
+    short.commit_window = Duration::from_millis(500);
+    short.deadline = Duration::from_millis(500);
+    short.cache.hot_ttl = Duration::from_secs(60);
+    let ks = Keyspace::enforcing(short).await;
+    // Cached before the announce, and read within the window: neither may come back once the memory has forgotten the key.
+    let stranger = ks.false_positive();
+    assert_eq!(ks.get(&stranger).await, "404 backend");
+    for announced in [stranger.as_str(), "new"] {
+        ks.guard.announce(&[key(announced)]).await.unwrap();
+        assert_eq!(ks.get(announced).await, "404 backend");
+        ks.backend.commit(announced);
+    }
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    for announced in [stranger.as_str(), "new"] {
+        assert_eq!(ks.get(announced).await, "200 backend", "{announced}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn absence_read_before_the_announce_is_not_cached_after_it() {
     let ks = Arc::new(Keyspace::enforcing(config()).await);
     let stranger = ks.false_positive();
@@ -39,7 +60,7 @@ async fn absence_read_before_the_announce_is_not_cached_after_it() {
     });
     turnstile.reached().await;
     ks.backend.hold_no_more();
-    ks.guard.announce(key(&stranger)).await.unwrap();
+    ks.guard.announce(&[key(&stranger)]).await.unwrap();
     ks.backend.commit(&stranger);
     // The old flight is still up: nobody may join it any more.
     assert_eq!(ks.get(&stranger).await, "200 backend");
@@ -54,7 +75,7 @@ async fn announce_drops_an_absence_that_was_cached_before_it() {
     let stranger = ks.false_positive();
     assert_eq!(ks.get(&stranger).await, "404 backend");
     assert_eq!(ks.get(&stranger).await, "404 hot");
-    ks.guard.announce(key(&stranger)).await.unwrap();
+    ks.guard.announce(&[key(&stranger)]).await.unwrap();
     assert_eq!(ks.get(&stranger).await, "404 backend", "no cached absence is served within the window");
     ks.backend.commit(&stranger);
     assert_eq!(ks.get(&stranger).await, "200 backend");
@@ -87,12 +108,12 @@ async fn an_absence_is_not_shared_with_who_asked_after_the_read() {
 async fn row_committed_after_the_scan_survives_the_swap() {
     let ks = Keyspace::enforcing(config()).await;
     // Announced before the build begins, committed after its scan has passed.
-    ks.guard.announce(key("before")).await.unwrap();
+    ks.guard.announce(&[key("before")]).await.unwrap();
     let turnstile = ks.source.hold_after_scan();
     ks.begin_rebuild();
     turnstile.reached().await;
     // Announced and committed while the build runs, after its scan has passed.
-    ks.guard.announce(key("during")).await.unwrap();
+    ks.guard.announce(&[key("during")]).await.unwrap();
     ks.backend.commit("before");
     ks.backend.commit("during");
     turnstile.release();
@@ -106,7 +127,7 @@ async fn row_committed_after_the_scan_survives_the_swap() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acknowledged_announce_survives_a_crash() {
     let ks = Keyspace::enforcing(config()).await;
-    ks.guard.announce(key("new")).await.unwrap();
+    ks.guard.announce(&[key("new")]).await.unwrap();
     let next = ks.restarted(config()).built().await;
     assert_eq!(next.guard.peek(&key("new")).verdict, Verdict::Maybe);
     next.backend.commit("new");
@@ -114,9 +135,31 @@ async fn an_acknowledged_announce_survives_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_journal_keeps_the_keyspace_from_rejecting_until_a_scan_after_the_window() {
+    let mut short = config();
+    short.commit_window = Duration::from_secs(2);
+    let ks = Keyspace::enforcing(short.clone()).await;
+    ks.guard.announce(&[key("lost")]).await.unwrap();
+    std::fs::write(ks.dir().join("users.journal"), [0xa5; 100]).unwrap();
+    let next = ks.restarted(short);
+    next.rebuild().await;
+    assert_eq!(next.guard.state().as_str(), "degraded");
+    // A fault that is seen meanwhile must not shorten the quarantine.
+    let absent = next.absent();
+    next.backend.commit(&absent);
+    assert_eq!(next.get(&absent).await, "200 backend");
+    next.source.keys.lock().push(absent);
+    next.source.keys.lock().push("lost".into());
+    next.backend.commit("lost");
+    assert_eq!(next.get("lost").await, "200 backend");
+    crate::support::eventually("a later scan mends it by itself", || next.guard.state().as_str() == "enforcing").await;
+    assert_eq!(next.get("lost").await.split(' ').next(), Some("200"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_announce_without_a_marker_is_not_acknowledged() {
     let ks = Keyspace::with_cache(config(), Arc::new(crate::support::scripted::DeadCache::default())).built().await;
-    let error = ks.guard.announce(key("new")).await.unwrap_err();
+    let error = ks.guard.announce(&[key("new")]).await.unwrap_err();
     assert!(matches!(error, AnnounceError::Marker(CacheError::Unavailable(_))), "{error}");
     assert_eq!(ks.guard.peek(&key("new")).verdict, Verdict::Maybe, "but its bits are set all the same");
     assert_eq!(ks.get("user:1").await, "200 backend", "and lookups go on without the cache");
@@ -133,7 +176,7 @@ async fn late_fill_does_not_bring_a_deleted_row_back() {
     turnstile.reached().await;
     ks.backend.hold_no_more();
     ks.backend.remove("user:1");
-    ks.guard.delete(key("user:1")).await.unwrap();
+    ks.guard.delete(&key("user:1")).await.unwrap();
     assert_eq!(ks.get("user:1").await, "404 backend", "the old load is not joined");
     turnstile.release();
     assert_eq!(early.await.unwrap(), "200 backend", "it began before the delete");
@@ -147,7 +190,7 @@ async fn many_deletes_start_a_rebuild() {
     for i in 0..101 {
         ks.backend.remove(&format!("user:{i}"));
         ks.source.keys.lock().retain(|k| *k != format!("user:{i}"));
-        ks.guard.delete(key(format!("user:{i}"))).await.unwrap();
+        ks.guard.delete(&key(format!("user:{i}"))).await.unwrap();
     }
     crate::support::eventually("a rebuild has begun by itself", || {
         ks.rebuild.progress().running.is_some() || ks.rebuild.progress().last.is_some_and(|last| last.keys < 1000)
@@ -161,7 +204,7 @@ async fn a_window_that_has_closed_lets_absences_be_cached_again() {
     short.commit_window = Duration::from_millis(50);
     short.deadline = Duration::from_millis(500);
     let ks = Keyspace::enforcing(short).await;
-    ks.guard.announce(key("aborted")).await.unwrap();
+    ks.guard.announce(&[key("aborted")]).await.unwrap();
     assert_eq!(ks.get("aborted").await, "404 backend");
     assert_eq!(ks.get("aborted").await, "404 backend", "nothing was cached within the window");
     let start = std::time::Instant::now();
@@ -169,5 +212,4 @@ async fn a_window_that_has_closed_lets_absences_be_cached_again() {
         assert!(start.elapsed() < Duration::from_secs(30), "the absence of an aborted announce is never cached");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(start.elapsed() > Duration::from_millis(300), "cached within the window: {:?}", start.elapsed());
 }

@@ -217,3 +217,30 @@ async fn a_row_the_filter_had_called_absent_is_found_counted_and_ends_the_reject
     assert_eq!(ks.guard.state().as_str(), "degraded");
     assert_eq!(ks.get(&ks.absent()).await, "404 backend", "a broken promise rejects nobody");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_absence_lives_no_longer_than_the_filter_may_be_old() {
+    let redis = crate::support::redis::RedisServer::start();
+    let mut long = config();
+    long.max_staleness = Duration::from_secs(20);
+    long.cache.absent_ttl = Duration::from_secs(3600);
+    let ks = Keyspace::with_cache(long, super::marks::redis_cache(&redis).await).built().await;
+    let stranger = ks.false_positive();
+    assert_eq!(ks.get(&stranger).await, "404 backend");
+    let left: i64 = redis::cmd("PTTL").arg(format!("bloomguard:entry:users:{stranger}")).query(&mut redis.connection()).unwrap();
+    assert!(left > 0 && left <= 10_000, "half in Redis, half in the process: {left} ms");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_stored_after_the_deadline() {
+    let mut short = config();
+    short.deadline = Duration::from_millis(100);
+    let ks = Keyspace::enforcing(short).await;
+    ks.backend.block_for(Duration::from_millis(400));
+    // The whole process stands still past the deadline, so nothing but a look at the clock can keep the fill back.
+    assert!(ks.get("user:1").await == "503" || ks.get("user:1").await.starts_with("200"));
+    eventually("the load has ended", || ks.metric("bloomguard_backend_inflight_requests{keyspace=\"users\"}") == 0.0).await;
+    ks.backend.block_for(Duration::ZERO);
+    let shared = ks.shared.get(&key("user:1")).await.unwrap();
+    assert_eq!(shared.entry, bloomguard::cache::Entry::Nothing);
+}

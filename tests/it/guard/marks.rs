@@ -10,7 +10,7 @@ use crate::support::keyspace::{Keyspace, config};
 use crate::support::redis::RedisServer;
 use crate::support::scripted::key;
 
-async fn redis_cache(redis: &RedisServer) -> Arc<RedisCache> {
+pub async fn redis_cache(redis: &RedisServer) -> Arc<RedisCache> {
     let config = RedisConfig { url: SecretUrl::new(redis.url()), timeout: Duration::from_secs(2), ..RedisConfig::default() };
     let link = RedisLink::connect(&config, |_| ()).unwrap();
     assert!(link.wait_connected(Duration::from_secs(10)).await);
@@ -24,7 +24,7 @@ async fn a_value_in_a_marks_place_lives_as_long_as_the_window() {
     short.cache.ttl = Duration::from_millis(100);
     short.commit_window = Duration::from_secs(60);
     let ks = Keyspace::with_cache(short, redis_cache(&redis).await).built().await;
-    ks.guard.announce(key("new")).await.unwrap();
+    ks.guard.announce(&[key("new")]).await.unwrap();
     ks.backend.commit("new");
     assert_eq!(ks.get("new").await, "200 backend");
     let left: i64 = redis::cmd("PTTL").arg("bloomguard:entry:users:new").query(&mut redis.connection()).unwrap();
@@ -36,7 +36,7 @@ async fn marks_of_recent_announces_are_set_again_on_a_redis_that_lost_them() {
     let mut redis = RedisServer::start();
     let cache = redis_cache(&redis).await;
     let ks = Keyspace::with_cache(config(), cache.clone()).built().await;
-    ks.guard.announce(key("new")).await.unwrap();
+    ks.guard.announce(&[key("new")]).await.unwrap();
     redis.kill();
     redis.restart();
     let start = std::time::Instant::now();

@@ -5,3 +5,4 @@ mod lookup;
 mod marks;
 mod rebuild;
 mod state;
+mod storm;

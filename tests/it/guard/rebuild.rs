@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bloomguard::config::SourceConfig;
 use bloomguard::filter::{Active, SplitBlock};
 use bloomguard::key::KeySecret;
 use bloomguard::rebuild::RebuildRequest;
@@ -36,7 +37,7 @@ async fn no_present_or_announced_key_is_missed_while_filters_are_swapped() {
                     assert!(ks.get(&present).await.starts_with("200"), "{present}");
                     if i % 10 == reader {
                         let new = format!("new:{reader}:{i}");
-                        ks.guard.announce(key(&new)).await.unwrap();
+                        ks.guard.announce(&[key(&new)]).await.unwrap();
                         ks.backend.commit(&new);
                         assert!(ks.get(&new).await.starts_with("200"), "{new}");
                     }
@@ -87,7 +88,7 @@ async fn a_collapsed_key_set_is_refused_unless_an_operator_accepts_it() {
 async fn an_empty_source_is_refused_unless_allowed() {
     for (allowed, outcome) in [(false, RebuildOutcome::Empty), (true, RebuildOutcome::Swapped)] {
         let mut config = config();
-        config.source.allow_empty = allowed;
+        config.source = SourceConfig { allow_empty: allowed, ..SourceConfig::default() }.into();
         let ks = Keyspace::cold(config);
         ks.source.keys.lock().clear();
         assert_eq!(ks.rebuild().await, outcome);
@@ -162,4 +163,64 @@ async fn the_pace_of_a_scan_is_kept() {
     let ks = Keyspace::enforcing(config).await;
     let last = ks.rebuild.progress().last.unwrap();
     assert!(last.duration_seconds >= 0.5, "1000 keys at 2000 a second took {}", last.duration_seconds);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_can_not_count_is_sized_by_what_is_expected_and_by_the_last_scan() {
+    let uncounted = |expected_keys| {
+        let mut config = config();
+        config.filter.expected_keys = expected_keys;
+        let ks = Keyspace::cold(config);
+        ks.source.uncounted.store(true, std::sync::atomic::Ordering::SeqCst);
+        ks
+    };
+    let grow = |ks: &Keyspace, count: u32| {
+        let keys: Vec<String> = (0..count).map(|i| format!("user:{i}")).collect();
+        keys.iter().for_each(|key| ks.backend.commit(key));
+        *ks.source.keys.lock() = keys;
+    };
+    let ks = uncounted(Some(1000));
+    grow(&ks, 1250);
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Swapped);
+    assert_eq!(ks.guard.status().capacity, 1300);
+    grow(&ks, 1550);
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Swapped);
+    assert_eq!(ks.guard.status().capacity, 1625);
+
+    let ks = uncounted(None);
+    assert_eq!(ks.rebuild().await, RebuildOutcome::SourceFailed);
+    assert!(ks.rebuild.progress().last_error.unwrap().contains("set filter.expected_keys"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_key_that_the_backend_answered_is_looked_for() {
+    let mut config = config();
+    config.rebuild.min_keys_ratio = 0.0;
+    let ks = Keyspace::enforcing(config).await;
+    for i in 0..800 {
+        assert_eq!(ks.get(&format!("user:{i}")).await, "200 backend");
+    }
+    // Most have vanished, one has not.
+    ks.source.keys.lock().retain(|k| k.ends_with('9') && k.len() == 8);
+    (0..800).filter(|i| *i != 400).for_each(|i| ks.backend.remove(&format!("user:{i}")));
+    assert_eq!(ks.rebuild().await, RebuildOutcome::MissingKeys);
+    assert!(ks.rebuild.progress().last_error.unwrap().contains("user:400"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_may_be_empty_may_not_lose_its_keys() {
+    let mut config = config();
+    config.source = SourceConfig { allow_empty: true, ..SourceConfig::default() }.into();
+    let ks = Keyspace::enforcing(config).await;
+    ks.source.keys.lock().clear();
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Collapsed);
+    assert_eq!(ks.guard.status().generation, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_in_a_build_is_a_failed_build() {
+    let ks = Keyspace::enforcing(config()).await;
+    ks.source.panic_once();
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Cancelled);
+    eventually("the next build goes through", || ks.guard.status().generation == 2).await;
 }

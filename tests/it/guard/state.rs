@@ -37,13 +37,13 @@ async fn a_shadow_keyspace_rejects_nobody_and_counts_what_it_would_have_rejected
 async fn an_aged_filter_stops_rejecting_and_serves_no_cached_absence() {
     let mut aging = config();
     aging.freshness = Freshness::Rebuilt;
-    aging.max_staleness = Duration::from_millis(600);
+    aging.max_staleness = Duration::from_secs(4);
     let ks = Keyspace::enforcing(aging).await;
     let (absent, stranger) = (ks.absent(), ks.false_positive());
     assert_eq!(ks.get(&absent).await, "404 filter");
     assert_eq!(ks.get(&stranger).await, "404 backend");
     eventually("it has aged", || ks.guard.state().as_str() == "degraded").await;
-    assert!(ks.guard.status().reason.contains("max_staleness = 600ms"), "{}", ks.guard.status().reason);
+    assert!(ks.guard.status().reason.contains("max_staleness = 4s"), "{}", ks.guard.status().reason);
     for _ in 0..2 {
         assert_eq!(ks.get(&absent).await, "404 backend");
         assert_eq!(ks.get(&stranger).await, "404 backend");
@@ -62,4 +62,34 @@ async fn a_static_or_announced_filter_does_not_age() {
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert_eq!(ks.get(&ks.absent()).await, "404 filter");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_absence_that_a_cold_keyspace_began_to_read_is_not_cached() {
+    let ks = std::sync::Arc::new(Keyspace::cold(config()));
+    let turnstile = ks.backend.hold_after_read();
+    let early = tokio::spawn({
+        let ks = std::sync::Arc::clone(&ks);
+        async move { ks.get("stranger").await }
+    });
+    turnstile.reached().await;
+    ks.backend.hold_no_more();
+    ks.source.keys.lock().push("stranger".into());
+    assert_eq!(ks.rebuild().await.as_str(), "swapped");
+    turnstile.release();
+    assert_eq!(early.await.unwrap(), "404 backend");
+    ks.backend.commit("stranger");
+    assert_eq!(ks.get("stranger").await, "200 backend", "the filter that is there now did not say maybe when the read began");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_that_does_not_fit_the_memory_limit_is_refused() {
+    let ks = Keyspace::with_memory(config(), Some(33 << 20));
+    assert_eq!(ks.rebuild().await.as_str(), "swapped", "a small one fits");
+    let mut large = config();
+    large.filter.expected_keys = Some(10_000_000);
+    let ks = Keyspace::with_memory(large, Some(33 << 20));
+    assert_eq!(ks.rebuild().await.as_str(), "no_memory");
+    let error = ks.rebuild.progress().last_error.unwrap();
+    assert!(error.contains(&(33u64 << 20).to_string()), "{error}");
 }

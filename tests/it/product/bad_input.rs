@@ -100,3 +100,49 @@ async fn a_padded_or_case_insensitive_column_never_rejects_and_says_why() {
     assert!(app.status("codes").await["reason"].as_str().unwrap().contains("CHAR"), "{}", app.status("codes").await);
     assert_eq!(app.get("/v1/keys/codes/a").await.status, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_spelled_otherwise_than_their_key_form_end_the_rejecting() {
+    for (form, column, row) in
+        [("text-ci", "TEXT", "Bob"), ("uuid", "TEXT", "67E55044-10B1-426F-9247-BB680E5FE0C8"), ("integer", "TEXT", "042")]
+    {
+        for site in [Site::sqlite(), Site::postgres()] {
+            site.run(&format!("CREATE TABLE t (k {column} PRIMARY KEY); INSERT INTO t VALUES ('{row}')")).await;
+            let toml = format!(
+                "[keyspaces.t]\nkey = \"{form}\"\nfreshness = \"static\"\n[keyspaces.t.backend]\nurl = \"{}\"\nquery = \"SELECT k FROM t WHERE k = $1\"\n[keyspaces.t.source]\nquery = \"SELECT k FROM t\"\n",
+                site.url()
+            );
+            let app = TestApp::start(&toml).await;
+            eventually("the first build has ended", || app.guard("t").last_rebuild().is_some()).await;
+            let status = app.status("t").await;
+            assert_ne!(status["state"], "enforcing", "{form}: {status}");
+            assert!(status["reason"].as_str().unwrap().contains(form) || status["state"] == "cold", "{form}: {status}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_may_have_any_name() {
+    let site = Site::postgres();
+    site.run("CREATE TABLE t (id INT PRIMARY KEY, q TEXT, r INT4RANGE, b BYTEA); INSERT INTO t VALUES (1, 'x', '[1,3)', 'ab')").await;
+    let toml = format!(
+        "[keyspaces.t]\nfreshness = \"static\"\n[keyspaces.t.backend]\nurl = \"{}\"\nquery = \"SELECT * FROM t WHERE id = $1\"\n[keyspaces.t.source]\nquery = \"SELECT id FROM t\"\n",
+        site.url()
+    );
+    let app = TestApp::enforcing(&toml).await;
+    assert_eq!(app.get("/v1/keys/t/1").await.json(), serde_json::json!({"id": 1, "q": "x", "r": "[1,3)", "b": "YWI="}));
+    let without_bytes = TestApp::enforcing(&toml.replace("SELECT * FROM", "SELECT id, q FROM")).await;
+    assert_eq!(without_bytes.get("/v1/keys/t/1").await.json(), serde_json::json!({"id": 1, "q": "x"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cold_keyspace_whose_builds_are_not_due_answers_from_the_database() {
+    let site = site(Site::postgres()).await;
+    let toml = config(&site.url(), "", "") + "[keyspaces.users.rebuild]\non_start = false\n";
+    let app = TestApp::start(&toml).await;
+    let start = std::time::Instant::now();
+    while app.get("/v1/keys/users/42").await.told() != "200 backend" {
+        assert!(start.elapsed().as_secs() < 30, "{}", app.status("users").await);
+    }
+    assert_eq!(app.status("users").await["state"], "cold");
+}

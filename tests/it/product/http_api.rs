@@ -163,6 +163,27 @@ async fn a_load_carries_the_trace_and_the_time_of_whoever_leads_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_batch_holds_what_an_api_says_is_json_and_is_and_all_else_as_bytes() {
+    let api = HttpServer::start(|request| match request.target() {
+        "/keys" => ok("text/plain", "1\n2\n3\n4\n"),
+        "/users/1" => ok("application/json; charset=utf-8", " {\"a\": 1}\n"),
+        "/users/2" => ok("application/json", "{broken"),
+        "/users/3" => ok("text/plain", "{}"),
+        _ => status("500 Internal Server Error", "", ""),
+    })
+    .await;
+    let toml = config(&api, "", "").replace("expected_keys = 1000", "expected_keys = 4");
+    let app = TestApp::start(&toml).await;
+    let headers = [("content-type", "application/json"), ("traceparent", TRACE)];
+    let answer = app.http.send("POST", &app.url("/v1/lookup/users"), &headers, "[1, 2, 3, 4]").await;
+    let results = answer.json()["results"].clone();
+    assert_eq!(results[0]["value"], serde_json::json!({"a": 1}), "{results}");
+    assert_eq!((&results[1]["value_base64"], &results[2]["value_base64"]), (&"e2Jyb2tlbg==".into(), &"e30=".into()), "{results}");
+    assert_eq!((&results[3]["status"], &results[3]["type"]), (&503.into(), &"/problems/backend-unavailable".into()), "{results}");
+    assert!(api.seen().iter().any(|request| request.target() == "/users/1" && request.header("traceparent") == Some(TRACE)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_ends_short_keeps_the_old_filter() {
     let short = Arc::new(AtomicBool::new(false));
     let api = HttpServer::start({

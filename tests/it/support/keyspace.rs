@@ -22,7 +22,8 @@ pub struct Keyspace {
     pub backend: Arc<ScriptedBackend>,
     pub source: Arc<ScriptedSource>,
     pub metrics: Arc<Metrics>,
-    _dir: Arc<TempDir>,
+    pub shared: Arc<dyn SharedCache>,
+    dir: Arc<TempDir>,
 }
 
 /// What most tests want: never schedules by itself, never ages, generous times.
@@ -34,6 +35,10 @@ pub fn config() -> KeyspaceConfig {
     config
 }
 
+fn users() -> ScriptedSource {
+    ScriptedSource::of((0..1000).map(|i| format!("user:{i}")))
+}
+
 impl Keyspace {
     /// Starts with the keys `user:0` … `user:999` in the source and at the backend, and no filter yet.
     pub fn cold(config: KeyspaceConfig) -> Self {
@@ -41,10 +46,27 @@ impl Keyspace {
     }
 
     pub fn with_cache(config: KeyspaceConfig, shared: Arc<dyn SharedCache>) -> Self {
-        Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(ScriptedSource::of((0..1000).map(|i| format!("user:{i}")))))
+        Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(users()), None)
     }
 
-    fn start(config: KeyspaceConfig, shared: Arc<dyn SharedCache>, dir: Arc<TempDir>, source: Arc<ScriptedSource>) -> Self {
+    /// With a memory limit in bytes.
+    pub fn with_memory(config: KeyspaceConfig, limit: Option<u64>) -> Self {
+        let shared = Arc::new(MemoryCache::new(64 << 20, 1 << 20));
+        Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(users()), limit)
+    }
+
+    /// Where the journal is.
+    pub fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    fn start(
+        config: KeyspaceConfig,
+        shared: Arc<dyn SharedCache>,
+        dir: Arc<TempDir>,
+        source: Arc<ScriptedSource>,
+        limit: Option<u64>,
+    ) -> Self {
         let backend = Arc::new(ScriptedBackend::default());
         source.keys.lock().iter().for_each(|k| backend.commit(k));
         let metrics = Arc::new(Metrics::new());
@@ -56,18 +78,18 @@ impl Keyspace {
             config: config.clone(),
             secret: KeySecret::random(),
             form,
-            shared,
+            shared: Arc::clone(&shared),
             backend: backend.clone(),
             journal,
             replayed,
             metrics: Arc::clone(&recorders),
         };
         let guard = Guard::new(parts);
-        let memory = Arc::new(MemoryBudget::new(None, 0));
+        let memory = Arc::new(MemoryBudget::new(limit, 0));
         let (runner, rebuild) = Runner::new(Arc::clone(&guard), source.clone(), memory, &config, recorders).unwrap();
         tokio::spawn(runner.run());
         tokio::spawn(Arc::clone(&guard).keep_marks());
-        Self { guard, rebuild, backend, source, metrics, _dir: dir }
+        Self { guard, rebuild, backend, source, metrics, shared, dir }
     }
 
     /// Starts and builds the first filter.
@@ -83,7 +105,7 @@ impl Keyspace {
     /// The process dies and starts again: only the disk and the shared cache remain.
     pub fn restarted(&self, config: KeyspaceConfig) -> Self {
         let shared = Arc::new(MemoryCache::new(64 << 20, 1 << 20));
-        Self::start(config, shared, Arc::clone(&self._dir), Arc::clone(&self.source))
+        Self::start(config, shared, Arc::clone(&self.dir), Arc::clone(&self.source), None)
     }
 
     /// Begins a rebuild without waiting for it.

@@ -9,6 +9,7 @@ pub mod postgres;
 pub mod process;
 pub mod promql;
 pub mod redis;
+pub mod scan;
 pub mod scripted;
 
 use std::time::{Duration, Instant};

@@ -25,7 +25,7 @@ impl Scrape {
         CacheTier::ALL.iter().for_each(|tier| users.cache(*tier, CacheResult::Hit));
         BackendOutcome::ALL.iter().for_each(|outcome| users.backend(*outcome, took));
         ShedReason::ALL.iter().for_each(|reason| users.shed(*reason));
-        AnnounceOutcome::ALL.iter().for_each(|outcome| users.announce(*outcome));
+        AnnounceOutcome::ALL.iter().for_each(|outcome| users.announces(*outcome, 1));
         RebuildOutcome::ALL.iter().for_each(|outcome| users.rebuild(*outcome, took, 1, 1.0));
         users.set_gauges(&Gauges {
             state: State::Enforcing,

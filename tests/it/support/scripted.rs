@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ pub struct ScriptedBackend {
     rows: Mutex<HashMap<Key, Value>>,
     calls: AtomicU64,
     failure: Mutex<Option<BackendError>>,
+    block: Mutex<Duration>,
     /// Passed after the row was read and before it is returned.
     after_read: Mutex<Option<Arc<Turnstile>>>,
 }
@@ -67,6 +68,11 @@ impl ScriptedBackend {
 
     pub fn remove(&self, text: &str) {
         self.rows.lock().remove(&key(text));
+    }
+
+    /// Each call blocks its thread for so long, as a process does that stands still.
+    pub fn block_for(&self, time: Duration) {
+        *self.block.lock() = time;
     }
 
     /// Calls since the start.
@@ -98,6 +104,10 @@ impl Backend for ScriptedBackend {
             return Err(error);
         }
         let row = self.rows.lock().get(key).cloned();
+        let block = *self.block.lock();
+        if !block.is_zero() {
+            std::thread::sleep(block);
+        }
         let turnstile = self.after_read.lock().clone();
         if let Some(turnstile) = turnstile {
             turnstile.pass().await;
@@ -115,6 +125,9 @@ impl Backend for ScriptedBackend {
 pub struct ScriptedSource {
     pub keys: Mutex<Vec<String>>,
     pub failure: Mutex<Option<SourceError>>,
+    /// Only a scan can tell how many keys there are.
+    pub uncounted: AtomicBool,
+    panic: std::sync::atomic::AtomicBool,
     /// Passed after the last key was sent and before the scan ends.
     after_scan: Mutex<Option<Arc<Turnstile>>>,
 }
@@ -122,6 +135,11 @@ pub struct ScriptedSource {
 impl ScriptedSource {
     pub fn of(keys: impl IntoIterator<Item = String>) -> Self {
         Self { keys: Mutex::new(keys.into_iter().collect()), ..Self::default() }
+    }
+
+    /// The next scan panics.
+    pub fn panic_once(&self) {
+        self.panic.store(true, Ordering::SeqCst);
     }
 
     pub fn hold_after_scan(&self) -> Arc<Turnstile> {
@@ -142,12 +160,13 @@ impl KeySource for ScriptedSource {
     }
 
     async fn count(&self) -> Result<Option<u64>, SourceError> {
-        Ok(Some(self.keys.lock().len() as u64))
+        Ok((!self.uncounted.load(Ordering::SeqCst)).then_some(self.keys.lock().len() as u64))
     }
 
     async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
         let keys: Vec<Key> = self.keys.lock().iter().map(|k| form.canonical(k.as_bytes()).unwrap()).collect();
         let count = keys.len() as u64;
+        assert!(!self.panic.swap(false, Ordering::SeqCst), "as the test wants it");
         for batch in keys.chunks(1000) {
             batches.send(batch.to_vec()).await.map_err(|_| SourceError::Cancelled)?;
         }

@@ -1,0 +1,119 @@
+//! `[keyspaces.NAME.source]`: what each kind needs, and what means nothing to it.
+
+use super::keyspace::query_given;
+use super::{Section, http, shown_text, url};
+use crate::config::parameters::{Dialect, parameters};
+use crate::config::{BackendKind, KeyspaceConfig, RedisConfig, SourceConfig, SourceKind};
+
+/// What has a meaning in a pattern and stands for something else.
+const GLOB: [char; 4] = ['*', '?', '[', '\\'];
+
+/// Judges every source of a keyspace. `backend`: the dialect of its database; `shared`: the cache, whose URL is a source's default.
+pub(super) fn check(keyspace: &KeyspaceConfig, backend: Option<Dialect>, shared: Option<&RedisConfig>, section: &mut Section<'_>) {
+    if keyspace.source.iter().len() == 0 {
+        section.add("source", "must hold at least one source");
+    }
+    for (index, source) in keyspace.source.iter().enumerate() {
+        let key = keyspace.source.key(index);
+        each(source, (keyspace.backend.kind, backend), shared, &mut section.inner(&key));
+        if section.was_rejected(&format!("{key}.kind")) {
+            continue;
+        }
+        let kind = source.kind.as_str();
+        if source.kind != SourceKind::Sql && keyspace.key.is_none() && !section.was_rejected("key") {
+            section.add("key", format!("is required, because a source of kind {kind:?} ({key}) does not tell the form of its keys"));
+        }
+        if source.is_uncounted() && keyspace.filter.expected_keys.is_none() && !section.was_rejected("filter.expected_keys") {
+            let rule = format!("is required, because {key} can't tell how many keys it has before they are read");
+            section.add("filter.expected_keys", rule);
+        }
+    }
+}
+
+fn each(source: &SourceConfig, backend: (BackendKind, Option<Dialect>), shared: Option<&RedisConfig>, section: &mut Section<'_>) {
+    strangers(source, section);
+    match source.kind {
+        SourceKind::Sql => sql(source, backend, section),
+        SourceKind::Http => http::source(source, section),
+        SourceKind::File => {
+            if source.path.as_os_str().is_empty() && !section.was_rejected("path") && !section.was_rejected("kind") {
+                section.add("path", "is required");
+            }
+        }
+        SourceKind::Redis => redis(source, shared, section),
+    }
+}
+
+/// Keys of other kinds, which would be ignored.
+fn strangers(source: &SourceConfig, section: &mut Section<'_>) {
+    if section.was_rejected("kind") {
+        return;
+    }
+    let (sql, http) = (&[SourceKind::Sql][..], &[SourceKind::Http][..]);
+    let (file, redis, served) =
+        (&[SourceKind::File][..], &[SourceKind::Redis][..], &[SourceKind::Sql, SourceKind::Http, SourceKind::Redis][..]);
+    for (key, is_set, kinds) in [
+        ("url", !source.url.is_empty() && source.url_file.is_none(), served),
+        ("url_file", source.url_file.is_some(), served),
+        ("query", !source.query.is_empty(), sql),
+        ("format", source.format.is_some(), http),
+        ("headers", !source.headers.is_empty(), http),
+        ("headers_file", source.headers_file.is_some(), http),
+        ("ca_file", source.ca_file.is_some(), http),
+        ("path", !source.path.as_os_str().is_empty(), file),
+        ("pattern", source.pattern.is_some(), redis),
+        ("strip_prefix", !source.strip_prefix.is_empty(), redis),
+        ("set", source.set.is_some(), redis),
+    ] {
+        if is_set && !kinds.contains(&source.kind) {
+            section.add(key, format!("means nothing to a source of kind {:?}", source.kind.as_str()));
+        }
+    }
+}
+
+fn sql(source: &SourceConfig, (backend, dialect): (BackendKind, Option<Dialect>), section: &mut Section<'_>) {
+    let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url");
+    // An API's URL is none of a database.
+    let own = own || backend != BackendKind::Sql;
+    let dialect = if own { url::database(&source.url, source.url_file.is_some(), section) } else { dialect };
+    if query_given(&source.query, section)
+        && let Some(dialect) = dialect
+    {
+        section.must(parameters(&source.query, dialect).is_empty(), "query", "take no parameters", shown_text(&source.query));
+    }
+}
+
+fn redis(source: &SourceConfig, shared: Option<&RedisConfig>, section: &mut Section<'_>) {
+    let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url");
+    if own {
+        url::redis(&source.url, source.url_file.is_some(), section);
+    } else if shared.is_none() {
+        section.add("url", "is required where there is no [redis]");
+    }
+    match (&source.pattern, &source.set) {
+        (None, None) if !section.was_rejected("pattern") && !section.was_rejected("set") => {
+            section.add("pattern", "is required, or set");
+        }
+        (Some(_), Some(_)) => section.add("set", "can't be set together with pattern"),
+        (Some(pattern), None) => pattern_given(pattern, source, shared.filter(|_| !own), section),
+        (None, Some(set)) => section.must(!set.is_empty(), "set", "be the name of a set", "\"\""),
+        (None, None) => {}
+    }
+    if source.set.is_some() && !source.strip_prefix.is_empty() {
+        section.add("strip_prefix", "means nothing beside set");
+    }
+}
+
+fn pattern_given(pattern: &str, source: &SourceConfig, shared: Option<&RedisConfig>, section: &mut Section<'_>) {
+    section.must(!pattern.is_empty(), "pattern", "not be empty", shown_text(pattern));
+    let head = pattern.split(GLOB).next().unwrap_or_default();
+    let prefix = &source.strip_prefix;
+    let rule = format!("be what pattern begins with, at most {head:?}");
+    section.must(head.starts_with(prefix.as_str()), "strip_prefix", &rule, shown_text(prefix));
+    if let Some(shared) = shared {
+        let own = format!("{}:", shared.key_prefix);
+        let matches_own = own.starts_with(head) || head.starts_with(&own);
+        let rule = format!("begin so that it leaves out bloomguard's own entries there, which begin with redis.key_prefix ({own:?})");
+        section.must(!matches_own, "pattern", &rule, shown_text(pattern));
+    }
+}

@@ -1,0 +1,86 @@
+//! `POST /v1/lookup/{ks}`: every key is answered for itself.
+
+use axum::http::Response;
+use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http_body_util::Full;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::BatchRequest;
+use crate::guard::{Answer, Lookup};
+use crate::http::answer::{self, DataResponse};
+use crate::http::options::lookup_options;
+use crate::http::problem::Problem;
+
+/// The body of the answer.
+#[derive(Serialize)]
+struct Results<'a> {
+    results: Vec<Outcome<'a>>,
+}
+
+/// One key's answer: `status` is what a request for this key alone would have been answered.
+#[derive(Serialize)]
+struct Outcome<'a> {
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'static str>,
+    /// A row as JSON, or …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a RawValue>,
+    /// … raw bytes in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_base64: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+/// Looks all keys up; a key without canonical form fails alone.
+pub(in crate::http) async fn lookup(request: BatchRequest<'_>, headers: &HeaderMap) -> Result<DataResponse, Problem> {
+    let options = lookup_options(headers, request.honor_no_cache);
+    let (mut keys, mut refused) = (Vec::new(), Vec::new());
+    for raw in &request.keys {
+        match request.key(raw) {
+            Ok(key) => {
+                keys.push(key);
+                refused.push(None);
+            }
+            Err(problem) => refused.push(Some(problem)),
+        }
+    }
+    let guard = &request.keyspace.guard;
+    let lookups = guard.lookup_all(keys, options).await;
+    let mut found = lookups.iter();
+    let results = refused.iter().filter_map(|refused| match refused {
+        Some(problem) => Some(failed(problem)),
+        None => found.next().map(outcome),
+    });
+    let document = Results { results: results.collect() };
+    let body = serde_json::to_vec(&document).map_err(|e| Problem::internal(&e))?;
+    let mut response = Response::new(Full::new(body.into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer::describe_batch(response.headers_mut(), guard.state(), guard.generation());
+    Ok(response)
+}
+
+fn outcome(lookup: &Lookup) -> Outcome<'_> {
+    match &lookup.answer {
+        Ok(Answer { value, source }) => {
+            let json = value.as_ref().filter(|v| v.content_type.is_json());
+            // A row that is no JSON after all goes out as bytes.
+            let json: Option<&RawValue> = json.and_then(|v| serde_json::from_slice(&v.body).ok());
+            let bytes = value.as_ref().filter(|_| json.is_none()).map(|v| STANDARD.encode(&v.body));
+            let status = if value.is_some() { 200 } else { 404 };
+            Outcome { status, source: Some(source.as_str()), value: json, value_base64: bytes, problem: None, detail: None }
+        }
+        Err(error) => failed(&Problem::from(error)),
+    }
+}
+
+fn failed(problem: &Problem) -> Outcome<'static> {
+    let (status, kind, detail) = problem.told();
+    Outcome { status, source: None, value: None, value_base64: None, problem: Some(kind), detail: Some(detail) }
+}

@@ -1,0 +1,199 @@
+//! Keys that Redis holds: [`RedisSource`].
+
+mod server;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError};
+
+use self::server::Server;
+use super::batch::Batcher;
+use super::{KeyBatches, KeySource, SourceError};
+use crate::config::{SecretUrl, SourceConfig};
+use crate::key::KeyForm;
+
+/// How long connecting and logging in may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one answer may take. A page of a scan is small; a server that is busy with something else may let it wait.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Keys that Redis looks at for one page: enough to make round trips cheap, and few enough not to hold up its other clients.
+const PAGE: u32 = 1000;
+
+/// Reads keys from Redis: the names of its keys that match a pattern (`SCAN`), or the members of one set (`SSCAN`).
+///
+/// A scan has a connection of its own, apart from that of lookups, and is one connection or none: whatever breaks it, fails the scan.
+/// Redis lists every element that was there from the scan's start to its end, some of them more than once; that holds for one dataset, so
+/// the scan also fails where the server turns out at its end to be another one, or a replica.
+#[derive(Debug)]
+pub struct RedisSource {
+    client: Client,
+    settings: AsyncConnectionConfig,
+    /// Where it connects, without password.
+    target: String,
+    keys: Keys,
+    /// What the last scan found that endangers the key set.
+    warning: Mutex<Option<String>>,
+}
+
+#[derive(Debug)]
+enum Keys {
+    /// Names that match `pattern`, without the `prefix`.
+    Names { pattern: String, prefix: String },
+    /// Members of the set of this name.
+    Members { set: String },
+}
+
+impl RedisSource {
+    /// Reads the configuration and connects to nothing. `shared` is used where the source has no URL of its own.
+    ///
+    /// # Errors
+    /// [`SourceError::Invalid`] where the URL can never be used.
+    pub fn new(config: &SourceConfig, shared: Option<&SecretUrl>) -> Result<Self, SourceError> {
+        let url = shared.filter(|_| config.url.is_empty()).unwrap_or(&config.url);
+        let target = url.redacted();
+        let tcp = TcpSettings::default().set_nodelay(true);
+        // The driver's own words may quote the URL.
+        let client = url
+            .expose()
+            .into_connection_info()
+            .and_then(|info| Client::open(info.set_tcp_settings(tcp)))
+            .map_err(|_| SourceError::Invalid(format!("{target} is not a Redis URL that can be used")))?;
+        let settings =
+            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(Some(ANSWER_TIMEOUT));
+        let keys = match &config.pattern {
+            Some(pattern) => Keys::Names { pattern: pattern.clone(), prefix: config.strip_prefix.clone() },
+            None => Keys::Members { set: config.set.clone().unwrap_or_default() },
+        };
+        Ok(Self { client, settings, target, keys, warning: Mutex::default() })
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, SourceError> {
+        self.client.get_multiplexed_async_connection_with_config(&self.settings).await.map_err(|error| self.failed(&error))
+    }
+
+    async fn ask<T: FromRedisValue>(&self, connection: &mut MultiplexedConnection, command: &Cmd) -> Result<T, SourceError> {
+        command.query_async(connection).await.map_err(|error| self.failed(&error))
+    }
+
+    async fn server(&self, connection: &mut MultiplexedConnection) -> Result<Server, SourceError> {
+        let info: String = self.ask(connection, redis::cmd("INFO").arg("default")).await?;
+        let server = Server::read(&info).ok_or_else(|| SourceError::Invalid(format!("{}: its answer to INFO is strange", self.target)))?;
+        match self.keys {
+            _ if !server.is_primary => Err(SourceError::Invalid(format!("{} is a replica; the url must name the primary", self.target))),
+            Keys::Names { .. } if server.is_clustered => {
+                Err(SourceError::Invalid(format!("{} is part of a cluster, and a pattern finds only the keys of one node", self.target)))
+            }
+            _ => Ok(server),
+        }
+    }
+
+    /// Milliseconds that the set has left, where it expires.
+    async fn expires(&self, connection: &mut MultiplexedConnection) -> Result<bool, SourceError> {
+        match &self.keys {
+            Keys::Names { .. } => Ok(false),
+            Keys::Members { set } => Ok(self.ask::<i64>(connection, redis::cmd("PTTL").arg(set)).await? >= 0),
+        }
+    }
+
+    async fn read_pages(&self, connection: &mut MultiplexedConnection, batcher: &mut Batcher) -> Result<(), SourceError> {
+        let mut cursor = 0_u64;
+        loop {
+            let page = self.keys.page(cursor);
+            let (next, found): (u64, Vec<Vec<u8>>) = tokio::select! {
+                biased;
+                answer = self.ask(connection, &page) => answer?,
+                () = batcher.closed() => return Err(SourceError::Cancelled),
+            };
+            for name in found {
+                self.keys.push(&name, batcher).await?;
+            }
+            if next == 0 {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    /// Nothing of it shows a password: the driver's words name addresses and Redis' own answers.
+    fn failed(&self, error: &RedisError) -> SourceError {
+        let passing = error.is_timeout() || matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse | ErrorKind::AuthenticationFailed);
+        let code = error.code().unwrap_or_default();
+        let text = format!("{}: {error}", self.target);
+        if passing || ["LOADING", "MASTERDOWN", "BUSY", "NOAUTH", "WRONGPASS"].contains(&code) {
+            SourceError::Unavailable(text)
+        } else {
+            SourceError::Invalid(text)
+        }
+    }
+}
+
+#[async_trait]
+impl KeySource for RedisSource {
+    async fn key_form(&self) -> Result<Option<KeyForm>, SourceError> {
+        Ok(None)
+    }
+
+    /// Members of the set. How many names match a pattern only a scan can tell.
+    async fn count(&self) -> Result<Option<u64>, SourceError> {
+        match &self.keys {
+            Keys::Names { .. } => Ok(None),
+            Keys::Members { set } => {
+                let mut connection = self.connect().await?;
+                self.ask(&mut connection, redis::cmd("SCARD").arg(set)).await.map(Some)
+            }
+        }
+    }
+
+    async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
+        let mut batcher = Batcher::new(form, batches);
+        let mut connection = self.connect().await?;
+        let before = self.server(&mut connection).await?;
+        let expires = self.expires(&mut connection).await?;
+        self.read_pages(&mut connection, &mut batcher).await?;
+        let after = self.server(&mut connection).await?;
+        if after.dataset != before.dataset {
+            return Err(SourceError::Unavailable(format!("{}: another server answered at the end of the scan", self.target)));
+        }
+        *self.warning.lock() = after.warning(expires);
+        batcher.finish().await
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.warning.lock().clone()
+    }
+}
+
+impl Keys {
+    fn page(&self, cursor: u64) -> Cmd {
+        let mut command = match self {
+            Self::Names { .. } => redis::cmd("SCAN"),
+            Self::Members { .. } => redis::cmd("SSCAN"),
+        };
+        match self {
+            Self::Names { pattern, .. } => command.arg(cursor).arg("MATCH").arg(pattern),
+            Self::Members { set } => command.arg(set).arg(cursor),
+        };
+        command.arg("COUNT").arg(PAGE);
+        command
+    }
+
+    /// Adds the key that `name` stands for. What is wrong with a key is told with its name, for Redis lists keys in no order.
+    async fn push(&self, name: &[u8], batcher: &mut Batcher) -> Result<(), SourceError> {
+        batcher.begin_row();
+        let of_no_use = |why: &dyn std::fmt::Display| SourceError::Invalid(format!("the element \"{}\": {why}", name.escape_ascii()));
+        let raw = match self {
+            Self::Names { prefix, .. } => {
+                name.strip_prefix(prefix.as_bytes()).ok_or_else(|| of_no_use(&format!("it does not begin with {prefix:?}")))?
+            }
+            Self::Members { .. } => name,
+        };
+        match batcher.push(raw).await {
+            Err(SourceError::Key { error, .. }) => Err(of_no_use(&error)),
+            other => other,
+        }
+    }
+}
