@@ -10,16 +10,16 @@ use anyhow::{Context, bail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Backend, SqlBackend};
+use crate::backend::{Backend, HttpBackend, SqlBackend};
 use crate::cache::{MemoryCache, RedisCache, RedisLink, SharedCache};
-use crate::config::{Config, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
+use crate::config::{BackendKind, Config, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
 use crate::guard::{Guard, Journal, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
 use crate::key::KeySecret;
 use crate::metrics::Metrics;
 use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
-use crate::source::{FileSource, KeySource, Member, RedisSource, SourceError, SqlSource, Union};
+use crate::source::{FileSource, HttpSource, KeySource, Member, RedisSource, SourceError, SqlSource, Union};
 
 /// How long start-up waits for Redis before it goes on without.
 const REDIS_AT_START: Duration = Duration::from_secs(1);
@@ -167,7 +167,10 @@ async fn parts(
     metrics: &Metrics,
 ) -> anyhow::Result<Parts> {
     let form = Arc::new(keyspace.key.map_or_else(OnceLock::new, OnceLock::from));
-    let backend = SqlBackend::new(&keyspace.backend, Arc::clone(&form)).context("backend")?;
+    let backend: Arc<dyn Backend> = match keyspace.backend.kind {
+        BackendKind::Sql => Arc::new(SqlBackend::new(&keyspace.backend, Arc::clone(&form)).context("backend")?),
+        BackendKind::Http => Arc::new(HttpBackend::new(&keyspace.backend).context("backend")?),
+    };
     let shared: Arc<dyn SharedCache> = match redis {
         Some(link) => Arc::new(RedisCache::new(Arc::clone(link), name, backend.fingerprint())),
         None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS)),
@@ -180,7 +183,7 @@ async fn parts(
         secret: secret(name, redis).await,
         form,
         shared,
-        backend: Arc::new(backend),
+        backend,
         journal,
         replayed,
         metrics: metrics.keyspace(name),
@@ -192,6 +195,7 @@ fn source(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Result<Arc<dyn 
     let build = |source: &SourceConfig| -> Result<Arc<dyn KeySource>, SourceError> {
         Ok(match source.kind {
             SourceKind::Sql => Arc::new(SqlSource::new(source, &keyspace.backend.url)?),
+            SourceKind::Http => Arc::new(HttpSource::new(source, config.server.max_key_bytes)?),
             SourceKind::File => Arc::new(FileSource::new(source, config.server.max_key_bytes)),
             SourceKind::Redis => Arc::new(RedisSource::new(source, config.redis.as_ref().map(|redis| &redis.url))?),
         })

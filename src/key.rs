@@ -160,6 +160,9 @@ pub enum KeyError {
     /// Not a UUID.
     #[error("the key is not a UUID, as key form \"uuid\" demands")]
     NotAUuid,
+    /// `.` or `..`, alone or as a segment, where the key is asked for by a URL.
+    #[error("the key is, or holds as a segment, \".\" or \"..\", which servers take for folders: the HTTP backend can't be asked for it")]
+    DotSegment,
 }
 
 impl KeyForm {

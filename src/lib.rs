@@ -8,6 +8,7 @@ pub mod backend;
 pub mod breaker;
 pub mod cache;
 pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod filter;

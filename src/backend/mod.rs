@@ -3,11 +3,17 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::key::{Key, KeyForm};
+use crate::key::{Key, KeyError, KeyForm};
 use crate::words::BackendOutcome;
 
+mod content_type;
+mod context;
+mod http;
 mod sql;
 
+pub use content_type::ContentType;
+pub use context::{FetchContext, TraceContext};
+pub use http::HttpBackend;
 pub use sql::SqlBackend;
 
 /// What a backend holds under a key, ready to be sent.
@@ -19,23 +25,11 @@ pub struct Value {
     pub content_type: ContentType,
 }
 
-/// Media type of a [`Value`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContentType {
-    /// A row as a JSON object.
-    Json,
-    /// The bytes of a single column named `value`.
-    OctetStream,
-}
-
-impl ContentType {
-    /// As HTTP writes it.
+impl Value {
+    /// Memory that it takes beside its own size: what caches count.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::OctetStream => "application/octet-stream",
-        }
+    pub fn bytes(&self) -> usize {
+        self.body.len() + self.content_type.bytes()
     }
 }
 
@@ -45,10 +39,11 @@ pub enum BackendError {
     /// No answer within `backend.timeout`.
     #[error("the backend gave no answer within {0:?}")]
     Timeout(std::time::Duration),
-    /// Not reachable, or it refused the connection.
+    /// Not reachable, it refused the connection, or says that it can't answer at present.
     #[error("the backend can't be reached: {0}")]
     Unavailable(String),
-    /// It answered, but not with a row that can be used: the query does not fit, a column can't be rendered.
+    /// It answered, but not with a row that can be used: the query does not fit, a column can't be rendered, a status means neither row nor
+    /// absence.
     #[error("the backend's answer can't be used: {0}")]
     Invalid(String),
 }
@@ -68,21 +63,29 @@ impl BackendError {
 /// The system of record.
 #[async_trait]
 pub trait Backend: Send + Sync {
+    /// Whether there can be a row of `key` that can be asked for. What is refused here is no key of the keyspace.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    fn admits(&self, _key: &Key) -> Result<(), KeyError> {
+        Ok(())
+    }
+
     /// Reads the row of `key`: `Ok(None)` only where the backend itself said that there is none.
     ///
     /// Ends within the backend's own timeout. Dropping the future abandons the call.
     ///
     /// # Errors
     /// [`BackendError`]; a failure is never an absence.
-    async fn fetch(&self, key: &Key) -> Result<Option<Value>, BackendError>;
+    async fn fetch(&self, key: &Key, context: &FetchContext) -> Result<Option<Value>, BackendError>;
 
     /// Reads the rows of several keys, each for itself: one answer a key, in their order. At most [`Backend::batch_limit`] keys.
     ///
     /// Ends within the backend's own timeout, as `fetch` does.
-    async fn fetch_many(&self, keys: &[Key]) -> Vec<Result<Option<Value>, BackendError>> {
+    async fn fetch_many(&self, keys: &[Key], context: &FetchContext) -> Vec<Result<Option<Value>, BackendError>> {
         let mut rows = Vec::with_capacity(keys.len());
         for key in keys {
-            rows.push(self.fetch(key).await);
+            rows.push(self.fetch(key, context).await);
         }
         rows
     }

@@ -7,12 +7,12 @@
 //! | 0 | 3 | magic `BGe` |
 //! | 3 | 1 | version, 1 |
 //! | 4 | 1 | kind: `A` absence, `V` value, `M` announced, `T` tombstone of a drop |
-//! | 5 | 1 | content type of a value: 1 JSON, 2 octets; 0 for the other kinds |
-//! | 6 | 2 | 0 |
+//! | 5 | 1 | content type of a value: 1 JSON, 2 octets, 3 another one, written before the body; 0 for the other kinds |
+//! | 6 | 2 | length of that other content type; else 0 |
 //! | 8 | 8 | token, random each time the entry is written |
 //! | 16 | 8 | fingerprint of backend and query for values and absences; 0 for marks |
 //! | 24 | 16 | log identity for absences; 0 for the other kinds |
-//! | 40 | … | body of a value; nothing for the other kinds |
+//! | 40 | … | the other content type, if any, then the body of a value; nothing for the other kinds |
 //!
 //! The token makes every written entry differ from every other, so comparing headers is comparing entries: a value of the same
 //! bytes written again is another entry. A later version of this format must keep magic and token where they are.
@@ -36,6 +36,7 @@ const ANNOUNCED: u8 = b'M';
 const DROPPED: u8 = b'T';
 const JSON: u8 = 1;
 const OCTETS: u8 = 2;
+const OTHER: u8 = 3;
 
 /// Identity of the log of one Redis process: an absence written under another one is not believed, because marks may have been
 /// lost between.
@@ -57,12 +58,17 @@ impl Token {
 /// The entry of a value.
 #[must_use]
 pub(super) fn encode_value(value: &Value, token: Token, fingerprint: u64) -> Vec<u8> {
-    let content_type = match value.content_type {
-        ContentType::Json => JSON,
-        ContentType::OctetStream => OCTETS,
+    let (content_type, written) = match &value.content_type {
+        ContentType::Json => (JSON, &b""[..]),
+        ContentType::OctetStream => (OCTETS, &b""[..]),
+        ContentType::Other(other) => (OTHER, other.as_bytes()),
     };
-    let mut bytes = Vec::with_capacity(HEADER_LEN + value.body.len());
-    bytes.extend_from_slice(&header(VALUE, content_type, token, fingerprint, LogIdentity([0; 16])));
+    let mut header = header(VALUE, content_type, token, fingerprint, LogIdentity([0; 16]));
+    // A media type is never longer than 255 bytes.
+    header[6..8].copy_from_slice(&u16::try_from(written.len()).unwrap_or(u16::MAX).to_be_bytes());
+    let mut bytes = Vec::with_capacity(HEADER_LEN + written.len() + value.body.len());
+    bytes.extend_from_slice(&header);
+    bytes.extend_from_slice(written);
     bytes.extend_from_slice(&value.body);
     bytes
 }
@@ -115,13 +121,20 @@ pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> 
 }
 
 fn decode_value(head: &[u8; HEADER_LEN], bytes: &Bytes, fingerprint: u64) -> Option<Value> {
-    let content_type = match head[5] {
-        JSON => ContentType::Json,
-        OCTETS => ContentType::OctetStream,
+    if head[16..24] != fingerprint.to_be_bytes() || head[24..] != [0; 16] {
+        return None;
+    }
+    let written = usize::from(u16::from_be_bytes([head[6], head[7]]));
+    let (content_type, body) = match (head[5], written) {
+        (JSON, 0) => (ContentType::Json, HEADER_LEN),
+        (OCTETS, 0) => (ContentType::OctetStream, HEADER_LEN),
+        (OTHER, 1..) => {
+            let other = ContentType::parse(bytes.get(HEADER_LEN..HEADER_LEN + written)?)?;
+            (other, HEADER_LEN + written)
+        }
         _ => return None,
     };
-    let ours = head[6..8] == [0; 2] && head[16..24] == fingerprint.to_be_bytes() && head[24..] == [0; 16];
-    ours.then(|| Value { body: bytes.slice(HEADER_LEN..), content_type })
+    Some(Value { body: bytes.slice(body..), content_type })
 }
 
 /// What a compare-and-set compares: the header, or all there is of an entry that is shorter.
@@ -160,6 +173,10 @@ mod tests {
         assert_eq!(encode_value(&json, TOKEN, FINGERPRINT), golden(b'V', 1, fp, &zero_identity, b"{\"a\":1}"));
         let octets = value("x", ContentType::OctetStream);
         assert_eq!(encode_value(&octets, TOKEN, FINGERPRINT), golden(b'V', 2, fp, &zero_identity, b"x"));
+        let text = value("x", ContentType::parse(b"text/plain").unwrap());
+        let mut other = golden(b'V', 3, fp, &zero_identity, b"text/plainx");
+        other[7] = 10;
+        assert_eq!(encode_value(&text, TOKEN, FINGERPRINT), other);
         assert_eq!(encode_absence(TOKEN, FINGERPRINT, IDENTITY)[..], golden(b'A', 0, fp, b"identity-of-log!", b""));
         assert_eq!(encode_mark(Mark::Announced, TOKEN)[..], golden(b'M', 0, [0; 8], &zero_identity, b""));
         assert_eq!(encode_mark(Mark::Dropped, TOKEN)[..], golden(b'T', 0, [0; 8], &zero_identity, b""));
@@ -170,6 +187,17 @@ mod tests {
         let bytes = Bytes::from(encode_value(&value("x", ContentType::Json), TOKEN, FINGERPRINT));
         assert_eq!(decode(&bytes, FINGERPRINT, LogIdentity([9; 16])), Entry::Value(value("x", ContentType::Json)));
         assert_eq!(decode(&bytes, FINGERPRINT + 1, IDENTITY), Entry::Nothing);
+    }
+
+    #[test]
+    fn value_of_a_content_type_that_can_not_be_sent_is_nothing() {
+        let bytes = encode_value(&value("body", ContentType::parse(b"text/plain").unwrap()), TOKEN, FINGERPRINT);
+        assert!(matches!(read(&bytes), Entry::Value(_)));
+        for (at, byte) in [(7, 0), (7, 3), (7, 200), (6, 1), (5, 1), (5, 4), (42, b'\n'), (44, 0xff), (44, b'x')] {
+            let mut damaged = bytes.clone();
+            damaged[at] = byte;
+            assert_eq!(read(&damaged), Entry::Nothing, "{at}: {byte}");
+        }
     }
 
     #[test]
@@ -225,8 +253,12 @@ mod tests {
         }
 
         #[test]
-        fn values_come_back_as_they_were(body in prop::collection::vec(any::<u8>(), 0..200), token: [u8; 8], fingerprint: u64) {
-            let value = Value { body: Bytes::from(body), content_type: ContentType::OctetStream };
+        fn values_come_back_as_they_were(
+            body in prop::collection::vec(any::<u8>(), 0..200), token: [u8; 8], fingerprint: u64,
+            content_type in prop_oneof!["application/octet-stream", "application/json", "[a-z]{1,20}/[!-~ ]{0,234}"],
+        ) {
+            let content_type = ContentType::parse(content_type.as_bytes()).unwrap();
+            let value = Value { body: Bytes::from(body), content_type };
             let bytes = Bytes::from(encode_value(&value, Token(token), fingerprint));
             prop_assert_eq!(head(&bytes).len(), HEADER_LEN);
             prop_assert_eq!(decode(&bytes, fingerprint, IDENTITY), Entry::Value(value));

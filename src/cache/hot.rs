@@ -143,7 +143,7 @@ impl std::fmt::Debug for HotCache {
 impl Slot {
     fn bytes(&self) -> usize {
         let body = match &self.content {
-            Content::Value(value) => value.body.len(),
+            Content::Value(value) => value.bytes(),
             Content::Absence { .. } => 0,
         };
         self.key.as_bytes().len() + body + ENTRY_OVERHEAD

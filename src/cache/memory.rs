@@ -187,7 +187,7 @@ fn head(token: Option<u64>) -> Option<Vec<u8>> {
 
 impl Slot {
     fn bytes(&self, key: &Key) -> usize {
-        key.as_bytes().len() + self.value.as_ref().map_or(0, |v| v.body.len()) + ENTRY_OVERHEAD
+        key.as_bytes().len() + self.value.as_ref().map_or(0, Value::bytes) + ENTRY_OVERHEAD
     }
 }
 

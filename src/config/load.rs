@@ -10,7 +10,7 @@ use super::{Config, ConfigErrors, SourceKind, environment, files, typed, unsuppo
 
 /// Reads TOML files, later ones overriding earlier ones key by key, then the `BLOOMGUARD__SECTION__KEY` variables of `environment`.
 ///
-/// Reads the files that the configuration names (`url_file`, `token_file`, `admin_token_file`) too; it connects nowhere and binds nothing.
+/// Reads the files that the configuration names (`url_file`, `token_file`, `headers_file`, `ca_file` and the like) too; it connects nowhere and binds nothing.
 ///
 /// # Errors
 /// Every mistake at once. Only a file that can't be read or is no TOML ends the search early, because nobody knows what it would have said.
@@ -41,7 +41,7 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
             source.url = match (source.kind, &config.redis) {
                 (SourceKind::Sql, _) => keyspace.backend.url.clone(),
                 (SourceKind::Redis, Some(redis)) => redis.url.clone(),
-                (SourceKind::Redis, None) | (SourceKind::File, _) => continue,
+                (SourceKind::Redis, None) | (SourceKind::Http | SourceKind::File, _) => continue,
             };
         }
     }

@@ -9,6 +9,7 @@ mod cache;
 mod environment;
 mod files;
 mod filter;
+mod headers;
 mod keyspace;
 mod listen;
 mod load;
@@ -34,6 +35,7 @@ pub use self::backend::{BackendConfig, BackendKind};
 pub use self::cache::CacheConfig;
 pub use self::environment::environment;
 pub use self::filter::{FilterConfig, FilterKind};
+pub use self::headers::{AbsentHeader, Headers};
 pub use self::keyspace::{Enforcement, Freshness, KeyspaceConfig};
 pub use self::listen::{Listen, ListenError};
 pub use self::load::load;
@@ -44,7 +46,7 @@ pub use self::redis::RedisConfig;
 pub use self::schedule::parse_schedule;
 pub use self::secret::{SecretText, SecretUrl};
 pub use self::server::ServerConfig;
-pub use self::source::{SourceConfig, SourceKind, Sources};
+pub use self::source::{KeyListFormat, SourceConfig, SourceKind, Sources};
 
 /// Everything that a process is told.
 #[derive(Debug, Clone, Default, Deserialize)]

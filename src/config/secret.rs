@@ -57,14 +57,15 @@ impl SecretUrl {
             let pairs: Vec<(String, String)> = url.query_pairs().map(|(n, v)| (n.to_string(), shown(&n, &v))).collect();
             url.query_pairs_mut().clear().extend_pairs(pairs);
         }
-        url.to_string()
+        // Where a key goes stays readable: it was no escape of the author's.
+        url.to_string().replace("%7Bkey%7D", "{key}")
     }
 }
 
 /// A parameter of this name may hold a secret.
-fn is_secret(name: &str) -> bool {
+pub(super) fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
-    ["pass", "pwd", "secret", "token"].iter().any(|word| name.contains(word))
+    ["pass", "pwd", "secret", "token", "apikey", "api_key", "api-key", "signature"].iter().any(|word| name.contains(word))
 }
 
 impl fmt::Debug for SecretUrl {
@@ -120,6 +121,8 @@ mod tests {
             "postgres://u:12/hunter2@db/app",
             "host=db password=hunter2",
             "u:hunter2@db",
+            "http://u:hunter2@api/users/{key}",
+            "https://api/users/{key}?api_key=hunter2",
         ] {
             let shown = format!("{:?}", SecretUrl::new(url.into()));
             assert!(!shown.contains("hunter2"), "{url} is shown as {shown}");
@@ -130,6 +133,7 @@ mod tests {
     #[test]
     fn what_is_no_secret_is_shown() {
         assert_eq!(SecretUrl::new("postgres://app@db/users".into()).redacted(), "postgres://app@db/users");
+        assert_eq!(SecretUrl::new("http://api/users/{key}?full=1".into()).redacted(), "http://api/users/{key}?full=1");
         assert_eq!(SecretUrl::new("sqlite:data/demo.db".into()).redacted(), "sqlite:data/demo.db");
     }
 }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::SecretUrl;
+use super::{Headers, SecretUrl};
+use crate::client::Trust;
 
 /// Where the keys come from.
 #[derive(Debug, Clone, serde::Deserialize)]
@@ -14,12 +15,20 @@ use super::SecretUrl;
 pub struct SourceConfig {
     /// Default `sql`.
     pub kind: SourceKind,
-    /// `sql`: the database, default the backend's. `redis`: the server, default that of `[redis]`.
+    /// `sql`: the database, default the backend's. `redis`: the server, default that of `[redis]`. `http`: the list, required.
     pub url: SecretUrl,
     /// A file that holds the URL.
     pub url_file: Option<PathBuf>,
     /// `sql`: the statement that lists every key in its first column. Required.
     pub query: String,
+    /// `http`: how the answer lists keys. Default: by its content type.
+    pub format: Option<KeyListFormat>,
+    /// `http`: headers sent with each request.
+    pub headers: Headers,
+    /// `http`: a file of further headers, `Name: value` a line, for those that are secret.
+    pub headers_file: Option<PathBuf>,
+    /// `http`: a PEM file of the certificate authorities that are believed instead of the system's.
+    pub ca_file: Option<PathBuf>,
     /// `file`: one key a line; compressed where its name ends in `.gz` or `.zst`. Required.
     pub path: PathBuf,
     /// `redis`: the names of keys that match are the keys. Required, or `set`.
@@ -30,6 +39,12 @@ pub struct SourceConfig {
     pub set: Option<String>,
     /// Whether a source without keys is believed. Default off.
     pub allow_empty: bool,
+    /// What `headers_file` holds.
+    #[serde(skip)]
+    pub secret_headers: Headers,
+    /// What `ca_file` holds.
+    #[serde(skip)]
+    pub ca: Option<Trust>,
 }
 
 impl Default for SourceConfig {
@@ -39,11 +54,17 @@ impl Default for SourceConfig {
             url: SecretUrl::default(),
             url_file: None,
             query: String::new(),
+            format: None,
+            headers: Headers::default(),
+            headers_file: None,
+            ca_file: None,
             path: PathBuf::new(),
             pattern: None,
             strip_prefix: String::new(),
             set: None,
             allow_empty: false,
+            secret_headers: Headers::default(),
+            ca: None,
         }
     }
 }
@@ -54,6 +75,7 @@ impl SourceConfig {
     pub fn is_uncounted(&self) -> bool {
         match self.kind {
             SourceKind::Sql => false,
+            SourceKind::Http => true,
             SourceKind::File => self.path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz") || e.eq_ignore_ascii_case("zst")),
             SourceKind::Redis => self.pattern.is_some(),
         }
@@ -66,6 +88,8 @@ impl SourceConfig {
 pub enum SourceKind {
     /// A database.
     Sql,
+    /// An HTTP server.
+    Http,
     /// Lines of a file.
     File,
     /// Names of keys in Redis, or members of a set there.
@@ -78,10 +102,21 @@ impl SourceKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sql => "sql",
+            Self::Http => "http",
             Self::File => "file",
             Self::Redis => "redis",
         }
     }
+}
+
+/// How a list of keys is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyListFormat {
+    /// One key a line.
+    Lines,
+    /// A JSON string, integer or object with a member `key` a line.
+    Ndjson,
 }
 
 /// The sources of one keyspace: `[keyspaces.NAME.source]`, or several `[[keyspaces.NAME.source]]` whose union is the key set.

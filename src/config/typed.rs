@@ -32,7 +32,10 @@ pub(super) fn read(tree: Table, overrides: &BTreeMap<String, Override>, mistakes
             *slot = Value::String(set.raw.clone());
             continue;
         }
-        mistakes.reject(path, rule(error.inner().message(), slot));
+        // Whatever stands in the place of headers may hold one that is secret.
+        let hidden = Value::String("redacted".into());
+        let is_header = steps.iter().any(|step| matches!(step, Step::Key(key) if key == "headers"));
+        mistakes.reject(path, rule(error.inner().message(), if is_header { &hidden } else { slot }));
         take(&mut tree, &steps);
     }
 }

@@ -61,12 +61,7 @@ const REFUSALS: &[Refusal] = &[
     },
     not_yet(&["keyspaces", "*", "cache", "refresh_ahead"], When::Set),
     not_yet(&["keyspaces", "*", "cache", "stale_if_error"], When::Set),
-    not_yet(&["keyspaces", "*", "backend", "kind"], When::Is(&["http", "set"])),
-    not_yet(&["keyspaces", "*", "backend", "absent_status"], When::Set),
-    not_yet(&["keyspaces", "*", "backend", "headers"], When::Set),
-    not_yet(&["keyspaces", "*", "backend", "headers_file"], When::Set),
-    not_yet(&["keyspaces", "*", "backend", "ca_file"], When::Set),
-    not_yet(&["keyspaces", "*", "source", "kind"], When::Is(&["http"])),
+    not_yet(&["keyspaces", "*", "backend", "kind"], When::Is(&["set"])),
     not_yet(&["keyspaces", "*", "source", "incremental"], When::Set),
 ];
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use super::load::{Errand, Held, Shared};
 use super::single_flight::{Flight, Loaded, Part, Ticket};
 use super::{Answer, Guard, Lookup, LookupError, LookupOptions};
-use crate::backend::{BackendError, Value};
+use crate::backend::{BackendError, FetchContext, Value};
 use crate::clock::Moment;
 use crate::key::Key;
 use crate::words::{BackendOutcome, Source, State, Verdict};
@@ -66,7 +66,7 @@ impl Guard {
         let started = StdInstant::now();
         let budget = options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
         let deadline = Instant::now() + budget;
-        let errands: Vec<Errand> = keys.into_iter().map(|key| self.errand(key, options)).collect();
+        let errands: Vec<Errand> = keys.into_iter().map(|key| self.errand(key, options.clone())).collect();
         let mut answers: Vec<Option<Loaded>> = errands.iter().map(|errand| self.answer_at_once(errand).map(Ok)).collect();
 
         let (mut led, mut waiting) = (Vec::new(), Vec::new());
@@ -133,7 +133,9 @@ impl Guard {
     /// One call of the backend, within its cap.
     async fn load_chunk(self: &Arc<Self>, chunk: Vec<Pending>, deadline: Instant) {
         let keys: Vec<Key> = chunk.iter().map(|pending| pending.errand.key.clone()).collect();
-        let answers = self.ask_backend_for_all(&keys, deadline).await;
+        // They came in one request, but for those that others took over meanwhile.
+        let trace = chunk.first().and_then(|pending| pending.errand.options.trace.clone());
+        let answers = self.ask_backend_for_all(&keys, &FetchContext { trace, deadline: Some(deadline) }, deadline).await;
         let settled = chunk.into_iter().zip(answers).map(|(pending, answer)| async move {
             let loaded = match answer {
                 Ok(value) => {
@@ -150,7 +152,12 @@ impl Guard {
         future::join_all(settled).await;
     }
 
-    async fn ask_backend_for_all(&self, keys: &[Key], deadline: Instant) -> Vec<Result<Option<Value>, LookupError>> {
+    async fn ask_backend_for_all(
+        &self,
+        keys: &[Key],
+        context: &FetchContext,
+        deadline: Instant,
+    ) -> Vec<Result<Option<Value>, LookupError>> {
         let permit = self.gate.enter(deadline).await;
         if let Err(reason) = permit {
             return keys
@@ -163,7 +170,7 @@ impl Guard {
         }
         let started = StdInstant::now();
         let inflight = self.metrics.backend_inflight();
-        let fetched = timeout_at(deadline, self.backend.fetch_many(keys)).await;
+        let fetched = timeout_at(deadline, self.backend.fetch_many(keys, context)).await;
         drop(inflight);
         let Ok(fetched) = fetched else {
             self.metrics.backend(BackendOutcome::Timeout, started.elapsed());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Guard;
-use crate::backend::{BackendError, Value};
+use crate::backend::{BackendError, FetchContext, Value};
 use crate::clock::Moment;
 use crate::filter::{Busy, Candidate, SplitBlock};
 use crate::key::{Key, KeyForm, KeyHash};
@@ -61,9 +61,12 @@ impl Guard {
         self.rebuild_wanted.notified().await;
     }
 
-    /// Asks the backend for a build's checks: neither counted nor capped as a guarded read.
+    /// Asks the backend for a build's checks: neither counted nor capped as a guarded read. A key that nobody can ask for has no row.
     pub(crate) async fn verify_at_backend(&self, key: &Key) -> Result<Option<Value>, BackendError> {
-        self.backend.fetch(key).await
+        if self.backend.admits(key).is_err() {
+            return Ok(None);
+        }
+        self.backend.fetch(key, &FetchContext::default()).await
     }
 
     /// Why the backend finds a row under keys that `form` tells apart, where it can tell.

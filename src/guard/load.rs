@@ -9,7 +9,7 @@ use super::error::LookupError;
 use super::outcome::{Answer, LookupOptions, Probe};
 use super::single_flight::{Flight, Kind, Loaded, Part};
 use super::{Glance, Guard};
-use crate::backend::Value;
+use crate::backend::{FetchContext, Value};
 use crate::cache::{CacheError, Entry, HotEntry, Mark, Seen, Stamp, Stored, jittered};
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
@@ -86,7 +86,7 @@ impl Guard {
             Shared::Answer(answer) => return Ok(answer),
             Shared::GoOn(held) => held,
         };
-        let value = self.ask_backend(&errand.key, deadline).await?;
+        let value = self.ask_backend(errand, deadline).await?;
         self.learn(errand, value.is_some());
         if let Some(held) = held {
             self.fill_shared_by(deadline, errand, value.as_ref(), &held).await;
@@ -135,14 +135,15 @@ impl Guard {
     }
 
     /// Step 7: the backend, within its cap and the deadline. A failure is never an absence.
-    async fn ask_backend(&self, key: &Key, deadline: Instant) -> Result<Option<Value>, LookupError> {
+    async fn ask_backend(&self, errand: &Errand, deadline: Instant) -> Result<Option<Value>, LookupError> {
         let _permit = self.gate.enter(deadline).await.map_err(|reason| {
             self.metrics.shed(reason);
             LookupError::Shed(reason)
         })?;
         let started = StdInstant::now();
         let inflight = self.metrics.backend_inflight();
-        let fetched = timeout_at(deadline, self.backend.fetch(key)).await;
+        let context = FetchContext { trace: errand.options.trace.clone(), deadline: Some(deadline) };
+        let fetched = timeout_at(deadline, self.backend.fetch(&errand.key, &context)).await;
         drop(inflight);
         let outcome = match &fetched {
             Ok(Ok(Some(_))) => BackendOutcome::Found,

@@ -168,7 +168,9 @@ impl Guard {
     /// [`ParseError`].
     pub fn key(&self, raw: &[u8]) -> Result<Key, ParseError> {
         let form = self.form.get().ok_or(ParseError::UnknownForm)?;
-        Ok(form.canonical(raw)?)
+        let key = form.canonical(raw)?;
+        self.backend.admits(&key)?;
+        Ok(key)
     }
 
     /// Looks a key up: filter, hot tier, shared cache, backend. Lasts no longer than the keyspace's deadline; dropping the future abandons the

@@ -1,6 +1,8 @@
 //! What a lookup ends with: one type that becomes status, headers and metrics.
 
-use crate::backend::Value;
+use std::sync::Arc;
+
+use crate::backend::{TraceContext, Value};
 use crate::words::{LookupResult, Source, State, Verdict};
 
 use super::error::LookupError;
@@ -61,7 +63,7 @@ impl Lookup {
 }
 
 /// What a request asks of a lookup beyond its key.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct LookupOptions {
     /// Skip filter and every cache, refill them; still coalesced and capped.
     pub bypass: bool,
@@ -70,4 +72,6 @@ pub struct LookupOptions {
     pub unapplied_version: bool,
     /// Shortens the keyspace's deadline; never lengthens it.
     pub timeout: Option<std::time::Duration>,
+    /// The trace that the request belongs to, for the backend.
+    pub trace: Option<Arc<TraceContext>>,
 }

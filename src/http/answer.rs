@@ -32,8 +32,9 @@ pub(super) fn lookup(lookup: Lookup, options: AnswerOptions) -> DataResponse {
     let source = lookup.source();
     let mut response = match lookup.answer {
         Ok(Answer { value: Some(value), .. }) => {
+            let content_type = value.content_type.header();
             let mut response = Response::new(Full::new(value.body));
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(value.content_type.as_str()));
+            response.headers_mut().insert(CONTENT_TYPE, content_type);
             response
         }
         Ok(Answer { value: None, .. }) => absent(),

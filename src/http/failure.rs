@@ -59,6 +59,7 @@ impl From<&ParseError> for Problem {
             ParseError::Key(KeyError::ZeroByte(_)) => "zero-byte",
             ParseError::Key(KeyError::NotAnInteger) => "not-an-integer",
             ParseError::Key(KeyError::NotAUuid) => "not-a-uuid",
+            ParseError::Key(KeyError::DotSegment) => "dot-segment",
         };
         bad_key(reason, detail)
     }
@@ -133,6 +134,7 @@ mod tests {
             (KeyError::ZeroByte(KeyForm::Text), "zero-byte"),
             (KeyError::NotAnInteger, "not-an-integer"),
             (KeyError::NotAUuid, "not-a-uuid"),
+            (KeyError::DotSegment, "dot-segment"),
         ] {
             let (response, document) = document(Problem::from(&ParseError::Key(error.clone())));
             assert_eq!(response.status(), 400);

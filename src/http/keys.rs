@@ -12,8 +12,8 @@ pub(super) const ALLOW: &str = "GET, HEAD, PUT, DELETE";
 /// Looks the key up. `HEAD` differs only in that its body is left out on the way.
 pub(super) async fn get(request: KeyRequest<'_>, headers: &HeaderMap) -> DataResponse {
     let options = lookup_options(headers, request.honor_no_cache);
-    let lookup = request.keyspace.guard.lookup(request.key, options).await;
-    answer::lookup(lookup, AnswerOptions { bypass: options.bypass, ..request.answer })
+    let answer_options = AnswerOptions { bypass: options.bypass, ..request.answer };
+    answer::lookup(request.keyspace.guard.lookup(request.key, options).await, answer_options)
 }
 
 /// Announces the key: 204 once it can't be lost.

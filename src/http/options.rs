@@ -1,9 +1,11 @@
 //! What request headers ask of a lookup. None of them can make a request fail.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::header::{CACHE_CONTROL, HeaderMap, HeaderName};
 
+use crate::backend::TraceContext;
 use crate::guard::LookupOptions;
 
 static BYPASS: HeaderName = HeaderName::from_static("bloomguard-bypass");
@@ -16,6 +18,7 @@ pub(super) fn lookup_options(headers: &HeaderMap, honor_no_cache: bool) -> Looku
         bypass: headers.get(&BYPASS).is_some_and(|v| v == "1") || (honor_no_cache && has_no_cache(headers)),
         unapplied_version: unapplied_version(headers),
         timeout: timeout(headers),
+        trace: TraceContext::from_headers(headers).map(Arc::new),
     }
 }
 
@@ -78,6 +81,13 @@ mod tests {
         for token in ["", "garbage", "a:b:1"] {
             assert!(read(&[("bloomguard-min-version", token)], false).unapplied_version, "{token:?}");
         }
+    }
+
+    #[test]
+    fn a_trace_is_taken_along() {
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert!(read(&[("traceparent", parent)], false).trace.is_some());
+        assert!(read(&[("traceparent", "garbage"), ("tracestate", "a=1")], false).trace.is_none());
     }
 
     #[test]

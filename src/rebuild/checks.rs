@@ -93,7 +93,7 @@ pub(super) async fn agreement(guard: &Guard, build: &Build, form: KeyForm, sampl
     let asked = samples.plain().len();
     if asked >= Samples::PLAIN / 2 && found == 0 {
         return Err(BuildError::Mismatch(format!(
-            "backend.query finds none of {asked} keys that source.query lists: do both mean the same column?"
+            "the backend finds none of {asked} keys that the source lists: do both mean the same column?"
         )));
     }
     Ok(None)

@@ -42,7 +42,9 @@ pub enum BuildError {
         ratio: f64,
     },
     /// The filter is fuller than it was made for.
-    #[error("the candidate holds about {items} keys but was sized for {capacity}: the key set grew during the scan")]
+    #[error(
+        "the candidate holds about {items} keys but was sized for {capacity}: the key set grew during the scan, or filter.expected_keys is too low"
+    )]
     Overfull {
         /// Keys in it.
         items: u64,
@@ -98,7 +100,7 @@ impl BuildError {
             Self::Filter(_) | Self::Memory(_) => "the filter does not fit the memory limit",
             Self::Empty => "the source has no keys",
             Self::Collapsed { .. } => "the source has far fewer keys than expected",
-            Self::Overfull { .. } => "the key set grew during the scan",
+            Self::Overfull { .. } => "the key set grew during the scan, or filter.expected_keys is too low",
             Self::MissingKeys { .. } => "the source lacks keys that the backend holds",
             Self::Mismatch(_) => "source and backend disagree on keys",
             Self::Backend(_) => "the backend did not answer a check",

@@ -7,11 +7,13 @@ use crate::key::{Key, KeyForm};
 
 mod batch;
 mod file;
+mod http;
 mod redis;
 mod sql;
 mod union;
 
 pub use file::FileSource;
+pub use http::HttpSource;
 pub use redis::RedisSource;
 pub use sql::SqlSource;
 pub use union::{Member, Union};

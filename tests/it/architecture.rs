@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by level: each imports lower levels only.
 const LEVELS: &[&[&str]] = &[
-    &["words", "key", "metrics", "filter", "breaker", "clock"],
+    &["words", "key", "metrics", "filter", "breaker", "clock", "client"],
     &["config", "sql"],
     &["cache", "backend", "source"],
     &["guard"],
@@ -28,7 +28,9 @@ const SIBLINGS: &[(&str, &str)] = &[
 /// Types that only `app` and their own module name; everyone else holds the trait.
 const CONCRETE: &[(&str, &str)] = &[
     ("SqlBackend", "backend"),
+    ("HttpBackend", "backend"),
     ("SqlSource", "source"),
+    ("HttpSource", "source"),
     ("FileSource", "source"),
     ("RedisSource", "source"),
     ("Union", "source"),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bloomguard::backend::{Backend, BackendError, ContentType, SqlBackend, Value};
+use bloomguard::backend::{Backend, BackendError, ContentType, FetchContext, SqlBackend, Value};
 use bloomguard::config::{BackendConfig, SecretUrl};
 use bloomguard::key::{Key, KeyForm};
 use serde_json::json;
@@ -71,19 +71,19 @@ pub(crate) fn key(form: KeyForm, key: &str) -> Key {
 }
 
 pub(crate) async fn row(backend: &SqlBackend, form: KeyForm, raw: &str) -> serde_json::Value {
-    let value = backend.fetch(&key(form, raw)).await.unwrap().expect("a row");
+    let value = backend.fetch(&key(form, raw), &FetchContext::default()).await.unwrap().expect("a row");
     assert_eq!(value.content_type, ContentType::Json);
     serde_json::from_slice(&value.body).unwrap()
 }
 
 /// As sent: for what a JSON parser would hide.
 pub(crate) async fn text(backend: &SqlBackend, form: KeyForm, raw: &str) -> String {
-    let value = backend.fetch(&key(form, raw)).await.unwrap().expect("a row");
+    let value = backend.fetch(&key(form, raw), &FetchContext::default()).await.unwrap().expect("a row");
     String::from_utf8(value.body.to_vec()).unwrap()
 }
 
 pub(crate) async fn fetch(backend: &SqlBackend, raw: &str) -> Result<Option<Value>, BackendError> {
-    backend.fetch(&key(KeyForm::Text, raw)).await
+    backend.fetch(&key(KeyForm::Text, raw), &FetchContext::default()).await
 }
 
 async fn integer_keys_bind_without_a_cast(site: Site) {
@@ -94,7 +94,7 @@ async fn integer_keys_bind_without_a_cast(site: Site) {
         assert_eq!(row(&backend, KeyForm::Integer, "042").await, json!({"name": "Ada"}), "{kind}");
         assert_eq!(row(&backend, KeyForm::Integer, "-7").await, json!({"name": "Bo"}), "{kind}");
         // Beyond int2 and int4, where the column is one.
-        assert_eq!(backend.fetch(&key(KeyForm::Integer, "5000000000")).await.unwrap(), None, "{kind}");
+        assert_eq!(backend.fetch(&key(KeyForm::Integer, "5000000000"), &FetchContext::default()).await.unwrap(), None, "{kind}");
     }
 }
 
@@ -115,14 +115,14 @@ async fn uuid_keys_bind_without_a_cast(site: Site) {
     site.run(&format!("CREATE TABLE t (id UUID PRIMARY KEY, n INTEGER); INSERT INTO t VALUES ('{UUID}', 1)")).await;
     let backend = backend(&site, KeyForm::Uuid, "SELECT id, n FROM t WHERE id = $1");
     assert_eq!(row(&backend, KeyForm::Uuid, &format!("{{{}}}", UUID.to_uppercase())).await, json!({"id": UUID, "n": 1}));
-    assert_eq!(backend.fetch(&key(KeyForm::Uuid, "00000000-0000-0000-0000-000000000000")).await.unwrap(), None);
+    assert_eq!(backend.fetch(&key(KeyForm::Uuid, "00000000-0000-0000-0000-000000000000"), &FetchContext::default()).await.unwrap(), None);
 }
 
 async fn bytes_keys_bind_without_a_cast(site: Site) {
     let (kind, literal) = if site.is_postgres() { ("BYTEA", r"'\x00ff'") } else { ("BLOB", "x'00ff'") };
     site.run(&format!("CREATE TABLE t (id {kind} PRIMARY KEY, n INTEGER); INSERT INTO t VALUES ({literal}, 1)")).await;
     let backend = backend(&site, KeyForm::Bytes, "SELECT id, n FROM t WHERE id = $1");
-    let value = backend.fetch(&KeyForm::Bytes.canonical(b"\x00\xff").unwrap()).await.unwrap().unwrap();
+    let value = backend.fetch(&KeyForm::Bytes.canonical(b"\x00\xff").unwrap(), &FetchContext::default()).await.unwrap().unwrap();
     assert_eq!(value.body, r#"{"id":"AP8=","n":1}"#);
 }
 
@@ -137,14 +137,14 @@ async fn integer_beyond_every_column_is_absent(site: Site) {
     let backend = backend(&site, KeyForm::Integer, "SELECT n FROM t WHERE id = $1");
     assert_eq!(row(&backend, KeyForm::Integer, "9223372036854775807").await, json!({"n": 1}));
     for beyond in ["9223372036854775808", "18446744073709551615"] {
-        assert_eq!(backend.fetch(&key(KeyForm::Integer, beyond)).await.unwrap(), None);
+        assert_eq!(backend.fetch(&key(KeyForm::Integer, beyond), &FetchContext::default()).await.unwrap(), None);
     }
 }
 
 async fn absent_row_is_none(site: Site) {
     site.run("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)").await;
     let backend = backend(&site, KeyForm::Integer, "SELECT n FROM t WHERE id = $1");
-    assert_eq!(backend.fetch(&key(KeyForm::Integer, "1")).await.unwrap(), None);
+    assert_eq!(backend.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await.unwrap(), None);
 }
 
 async fn columns_become_members_in_their_order(site: Site) {
@@ -176,7 +176,7 @@ async fn only_column_named_value_is_sent_as_it_is(site: Site) {
         let fetched = |raw| {
             let key = key(KeyForm::Integer, raw);
             let backend = &backend;
-            async move { backend.fetch(&key).await.unwrap() }
+            async move { backend.fetch(&key, &FetchContext::default()).await.unwrap() }
         };
         assert_eq!(fetched("1").await, Some(Value { body: bytes.to_vec().into(), content_type: ContentType::OctetStream }), "{column}");
         // The row exists: an empty value is not an absence.
@@ -203,7 +203,9 @@ async fn wrong_table_is_invalid_and_says_why(site: Site) {
 async fn two_columns_of_one_name_are_refused(site: Site) {
     site.run("CREATE TABLE t (id INTEGER, n INTEGER)").await;
     let backend = backend(&site, KeyForm::Integer, "SELECT a.n, b.n FROM t a JOIN t b ON a.id = b.id WHERE a.id = $1");
-    let Err(BackendError::Invalid(message)) = backend.fetch(&key(KeyForm::Integer, "1")).await else { panic!("not refused") };
+    let Err(BackendError::Invalid(message)) = backend.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await else {
+        panic!("not refused")
+    };
     assert!(message.contains("two columns named \"n\""), "{message}");
 }
 
@@ -264,7 +266,7 @@ async fn unreachable_database_is_unavailable_and_not_an_absence(site: Site) {
     let started = Instant::now();
     let backend = open(&config(&site.unreachable_url(), &site.query("SELECT n FROM t WHERE id = $1")), KeyForm::Integer);
     for _ in 0..3 {
-        let error = backend.fetch(&key(KeyForm::Integer, "1")).await.unwrap_err();
+        let error = backend.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await.unwrap_err();
         assert!(matches!(error, BackendError::Unavailable(_)), "{error}");
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
@@ -279,7 +281,7 @@ async fn statement_cache_of_zero_works(site: Site) {
     let backend = open(&config, KeyForm::Integer);
     for _ in 0..3 {
         assert_eq!(row(&backend, KeyForm::Integer, "1").await, json!({"n": 1}));
-        assert_eq!(backend.fetch(&key(KeyForm::Integer, "2")).await.unwrap(), None);
+        assert_eq!(backend.fetch(&key(KeyForm::Integer, "2"), &FetchContext::default()).await.unwrap(), None);
     }
 }
 
@@ -297,7 +299,9 @@ async fn concurrent_lookups_share_few_connections(site: Site) {
     let lookups: Vec<_> = (0..40)
         .map(|i| {
             let backend = Arc::clone(&backend);
-            tokio::spawn(async move { backend.fetch(&key(KeyForm::Integer, if i % 2 == 0 { "1" } else { "2" })).await.unwrap().is_some() })
+            tokio::spawn(async move {
+                backend.fetch(&key(KeyForm::Integer, if i % 2 == 0 { "1" } else { "2" }), &FetchContext::default()).await.unwrap().is_some()
+            })
         })
         .collect();
     for (i, lookup) in lookups.into_iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bloomguard::backend::{Backend, BackendError};
+use bloomguard::backend::{Backend, BackendError, FetchContext};
 use bloomguard::config::{SecretUrl, SourceConfig};
 use bloomguard::key::{Key, KeyForm};
 use bloomguard::source::{KeySource, SourceError, SqlSource};
@@ -99,7 +99,11 @@ async fn text_is_never_read_as_a_number() {
     let open = |column: &str, form| open(&config(&database.url(), &format!("SELECT id FROM t WHERE {column} = ?")), form);
     // To the server '42abc' = 42 and '043' = 43, and an enum equals the number of its place.
     for absent in ["42", "43"] {
-        assert_eq!(open("code", KeyForm::Integer).fetch(&key(KeyForm::Integer, absent)).await.unwrap(), None, "{absent}");
+        assert_eq!(
+            open("code", KeyForm::Integer).fetch(&key(KeyForm::Integer, absent), &FetchContext::default()).await.unwrap(),
+            None,
+            "{absent}"
+        );
     }
     assert_eq!(row(&open("e", KeyForm::Integer), KeyForm::Integer, "7").await, json!({"id": 42}));
     assert_eq!(row(&open("e", KeyForm::Integer), KeyForm::Integer, "1").await, json!({"id": 43}));
@@ -131,7 +135,7 @@ async fn integers_are_compared_exactly_at_the_ends_of_their_types() {
             assert_eq!(text(&backend, KeyForm::Integer, present).await, format!("{{\"k\":{present}}}"));
         }
         for absent in absent {
-            assert_eq!(backend.fetch(&key(KeyForm::Integer, absent)).await.unwrap(), None, "{column} {absent}");
+            assert_eq!(backend.fetch(&key(KeyForm::Integer, absent), &FetchContext::default()).await.unwrap(), None, "{column} {absent}");
         }
         let mut sorted = present.map(str::to_owned);
         sorted.sort();
@@ -149,7 +153,11 @@ async fn uuids_are_found_however_they_are_stored() {
     for column in ["raw", "var", "txt", "bytes", "native"] {
         let backend = open(&config(&database.url(), &format!("SELECT 1 AS one FROM t WHERE {column} = ?")), KeyForm::Uuid);
         assert_eq!(row(&backend, KeyForm::Uuid, &UUID.to_uppercase()).await, json!({"one": 1}), "{column}");
-        assert_eq!(backend.fetch(&key(KeyForm::Uuid, "00000000-0000-0000-0000-000000000000")).await.unwrap(), None, "{column}");
+        assert_eq!(
+            backend.fetch(&key(KeyForm::Uuid, "00000000-0000-0000-0000-000000000000"), &FetchContext::default()).await.unwrap(),
+            None,
+            "{column}"
+        );
         let source = source(&database.url(), &format!("SELECT {column} FROM t"));
         assert_eq!(keys(&source, KeyForm::Uuid).await, [UUID], "{column}");
         assert_eq!(source.form_conflict(KeyForm::Uuid).await.unwrap(), None, "{column}");
@@ -349,11 +357,11 @@ async fn timed_out_lookups_leave_the_pool_usable() {
     config.max_concurrency = 2;
     let backend = open(&config, KeyForm::Integer);
     for _ in 0..3 {
-        let error = backend.fetch(&key(KeyForm::Integer, "0")).await.unwrap_err();
+        let error = backend.fetch(&key(KeyForm::Integer, "0"), &FetchContext::default()).await.unwrap_err();
         assert!(matches!(error, BackendError::Timeout(_)), "{error}");
     }
     let deadline = Instant::now() + Duration::from_secs(30);
-    while backend.fetch(&key(KeyForm::Integer, "1")).await.is_err() {
+    while backend.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await.is_err() {
         assert!(Instant::now() < deadline, "no connection came back");
     }
 }
@@ -427,9 +435,9 @@ async fn answers_do_not_depend_on_how_the_server_is_set_up() {
     let backend = open(&config(&url, "SELECT at FROM t WHERE id = ?"), KeyForm::Integer);
     assert_eq!(row(&backend, KeyForm::Integer, "1").await, json!({"at": "2024-01-01T00:00:00+00:00"}));
     // A first statement outside of autocommit would have opened a transaction whose snapshot all others see.
-    assert_eq!(backend.fetch(&key(KeyForm::Integer, "6")).await.unwrap(), None);
+    assert_eq!(backend.fetch(&key(KeyForm::Integer, "6"), &FetchContext::default()).await.unwrap(), None);
     database.sql("SET autocommit = 1; INSERT INTO t (id, c) VALUES (6, 'f')");
-    assert!(backend.fetch(&key(KeyForm::Integer, "6")).await.unwrap().is_some());
+    assert!(backend.fetch(&key(KeyForm::Integer, "6"), &FetchContext::default()).await.unwrap().is_some());
 
     // Every key, without its padding, and for longer than the server would let a statement run.
     let padded = source(&url, "SELECT c FROM t WHERE SLEEP(0.1) = 0");
@@ -438,7 +446,7 @@ async fn answers_do_not_depend_on_how_the_server_is_set_up() {
     // Removed, but not committed: it is not absent.
     let mut other = sqlx::MySqlConnection::connect(&database.url()).await.unwrap();
     sqlx::raw_sql("BEGIN; DELETE FROM t WHERE id = 3").execute(&mut other).await.unwrap();
-    assert!(backend.fetch(&key(KeyForm::Integer, "3")).await.unwrap().is_some());
+    assert!(backend.fetch(&key(KeyForm::Integer, "3"), &FetchContext::default()).await.unwrap().is_some());
     drop(other);
 
     // Nothing is left prepared where nothing may be.
@@ -458,7 +466,7 @@ async fn answers_do_not_depend_on_how_the_server_is_set_up() {
     drop(database);
     server.stop();
     for _ in 0..3 {
-        let error = with.fetch(&key(KeyForm::Integer, "1")).await.unwrap_err();
+        let error = with.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await.unwrap_err();
         assert!(matches!(error, BackendError::Unavailable(_)), "{error}");
     }
     server.start_again();

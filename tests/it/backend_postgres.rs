@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bloomguard::backend::{Backend, BackendError};
+use bloomguard::backend::{Backend, BackendError, FetchContext};
 use bloomguard::key::KeyForm;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -101,11 +101,11 @@ async fn timed_out_lookups_leave_the_pool_usable() {
     config.max_concurrency = 2;
     let backend = open(&config, KeyForm::Integer);
     for _ in 0..3 {
-        let error = backend.fetch(&key(KeyForm::Integer, "0")).await.unwrap_err();
+        let error = backend.fetch(&key(KeyForm::Integer, "0"), &FetchContext::default()).await.unwrap_err();
         assert!(matches!(error, BackendError::Timeout(_)), "{error}");
     }
     let deadline = Instant::now() + Duration::from_secs(30);
-    while backend.fetch(&key(KeyForm::Integer, "1")).await.is_err() {
+    while backend.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await.is_err() {
         assert!(Instant::now() < deadline, "no connection came back");
     }
 }
@@ -127,7 +127,7 @@ async fn index_of_the_key_column_is_used() {
         for _ in 0..10 {
             assert_eq!(row(&backend, form, raw).await, json!({"id": 7}), "{column}");
         }
-        assert_eq!(backend.fetch(&key(KeyForm::Integer, "18446744073709551615")).await.is_ok(), column != "u");
+        assert_eq!(backend.fetch(&key(KeyForm::Integer, "18446744073709551615"), &FetchContext::default()).await.is_ok(), column != "u");
     }
     // Sessions hand in their counts when they end.
     database.terminate_sessions();
@@ -170,7 +170,7 @@ async fn restarted_server_is_found_again() {
     assert_eq!(row(&backend, KeyForm::Integer, "1").await, json!({"id": 1}));
     server.stop();
     for _ in 0..3 {
-        let error = backend.fetch(&key(KeyForm::Integer, "1")).await.unwrap_err();
+        let error = backend.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await.unwrap_err();
         assert!(matches!(error, BackendError::Unavailable(_)), "{error}");
     }
     server.start_again();

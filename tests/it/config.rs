@@ -174,7 +174,7 @@ query = "SELECT 1"
     let expected = [
         "keyspaces.Users: the name of a keyspace must match [a-z][a-z0-9_-]{0,62}",
         "keyspaces.Users.backend.max_queue: must be a whole number, 0 or more, is -1",
-        "keyspaces.Users.backend.url: https URLs are not supported yet, is \"https://app:redacted@api/users\"",
+        "keyspaces.Users.backend.url: is of scheme https, which needs kind = \"http\", is \"https://app:redacted@api/users\"",
         "keyspaces.Users.enforcement: must be one of \"enforce\", \"shadow\", is \"off\"",
         "keyspaces.Users.filter.false_positive_rate: must be greater than 0 and less than 1, is 1.5",
         "keyspaces.Users.max_staleness: must be at least 1ms, is 0s",
@@ -207,14 +207,7 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
         ("keyspaces.users.filter.kind", "\"counting\""),
         ("keyspaces.users.cache.refresh_ahead", "0.1"),
         ("keyspaces.users.cache.stale_if_error", "\"1m\""),
-        ("keyspaces.users.backend.kind", "\"http\""),
         ("keyspaces.users.backend.kind", "\"set\""),
-        ("keyspaces.users.backend.absent_status", "[404]"),
-        ("keyspaces.users.backend.headers", "{ a = \"b\" }"),
-        ("keyspaces.users.backend.headers_file", "\"x\""),
-        ("keyspaces.users.backend.ca_file", "\"x\""),
-        ("keyspaces.users.backend.url", "\"https://api/users/{key}\""),
-        ("keyspaces.users.source.kind", "\"http\""),
         ("keyspaces.users.source.incremental", "{ interval = \"1s\" }"),
     ] {
         let redis = if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
@@ -241,6 +234,134 @@ fn nonsense_is_no_feature_to_come() {
         let mistakes = mistakes_of(setting);
         assert_eq!(mistakes.len(), 1, "{setting}: {mistakes:?}");
         assert!(mistakes[0].contains(rule) && !mistakes[0].contains("yet"), "{mistakes:?}");
+    }
+}
+
+/// A valid keyspace before an API.
+const HTTP: &str = r#"
+[keyspaces.users]
+key = "integer"
+freshness = "announced"
+[keyspaces.users.filter]
+expected_keys = 1000
+[keyspaces.users.backend]
+kind = "http"
+url = "https://app:hunter2@api/users/{key}"
+[keyspaces.users.source]
+kind = "http"
+url = "https://api/keys"
+"#;
+
+/// The mistakes of the keyspace before an API with one override.
+fn http_mistakes_of(setting: &str) -> Vec<String> {
+    let files = Files::new();
+    let (base, change) = (files.write("base.toml", HTTP), files.write("change.toml", setting));
+    config::load(&[base, change], std::iter::empty()).map_or_else(|errors| lines(&errors), |_| vec![])
+}
+
+#[test]
+fn an_api_can_be_backend_and_source() {
+    assert_eq!(http_mistakes_of(""), [""; 0]);
+    for setting in [
+        "keyspaces.users.backend.url = \"http://api?id={key}\"",
+        "keyspaces.users.backend.absent_status = [404, 410, 204, 403]",
+        "keyspaces.users.backend.absent_header = \"X-Row: absent\"",
+        "keyspaces.users.backend.headers = { Accept = \"application/json\", Host = \"users\" }",
+        "keyspaces.users.source = { format = \"ndjson\", headers = { Authorization = \"Bearer hunter2\" } }",
+        "keyspaces.users.source = { kind = \"sql\", url = \"postgres://db/app\", query = \"SELECT id FROM users\" }",
+    ] {
+        assert_eq!(http_mistakes_of(setting), [""; 0], "{setting}");
+    }
+}
+
+#[test]
+fn what_an_api_can_not_do_is_refused() {
+    for (setting, mistake) in [
+        ("backend.url = \"http://{key}/users\"", "backend.url: must not hold {key} before its path, is"),
+        ("backend.url = \"http://api/users\"", "backend.url: must hold {key} exactly once, in its path or query, is"),
+        ("backend.url = \"http://api/{key}/{key}\"", "backend.url: must hold {key} exactly once, in its path or query, is"),
+        ("backend.url = \"http://app:hunter2@api/../{key}\"", "backend.url: must hold no segment . or .., is"),
+        ("backend.url = \"postgres://app:hunter2@db/app\"", "backend.url: must be an http:// or https:// URL, is"),
+        ("source.url = \"http://api/keys/{key}\"", "source.url: must hold no {key}, is"),
+        ("source.url = \"\"", "source.url: is required"),
+        ("backend.absent_status = []", "backend.absent_status: must name at least one status"),
+        ("backend.absent_status = [200]", "backend.absent_status: must be 204 or a 4xx that is no failure"),
+        ("backend.absent_status = [404, 500]", "backend.absent_status: must be 204 or a 4xx"),
+        ("backend.absent_status = [429]", "backend.absent_status: must be 204 or a 4xx"),
+        ("backend.absent_status = [302]", "backend.absent_status: must be 204 or a 4xx"),
+        ("backend.absent_status = 404", "backend.absent_status: must be a sequence"),
+        ("backend.absent_header = \"X-Row:\"", "backend.absent_header: must be the name of a header, or \"Name: value\", is"),
+        ("backend.headers = { \"Bad Name\" = \"hunter2\" }", "backend.headers: \"Bad Name\" is no name of a header"),
+        ("backend.headers = { X = \"hunter2\\n\" }", "backend.headers: the value of x must be printable ASCII"),
+        ("backend.headers = { Content-Length = \"1\" }", "backend.headers: content-length can't be set"),
+        ("backend.headers = \"Authorization: hunter2\"", "backend.headers: must be a table"),
+        ("backend.headers = { Authorization = 42 }", "backend.headers.Authorization: must be a string, is \"redacted\""),
+        ("backend.query = \"SELECT 1\"", "backend.query: means nothing to a backend of kind \"http\""),
+        ("backend.statement_cache = 7", "backend.statement_cache: means nothing to a backend of kind \"http\""),
+        ("backend.min_connections = 2", "backend.min_connections: means nothing to a backend of kind \"http\""),
+        ("source.query = \"SELECT id FROM users\"", "source.query: means nothing to a source of kind \"http\""),
+        ("source.format = \"csv\"", "source.format: must be one of \"lines\", \"ndjson\", is \"csv\""),
+        ("source.kind = \"sql\"\nkeyspaces.users.source.query = \"SELECT id FROM users\"", "source.url: is of scheme https"),
+    ] {
+        let mistakes = http_mistakes_of(&format!("keyspaces.users.{setting}"));
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with(&format!("keyspaces.users.{mistake}")), "{setting}: {mistakes:?}");
+        assert!(!mistakes[0].contains("hunter2"), "{mistakes:?}");
+    }
+    for (setting, mistake) in [
+        ("backend.headers = { A = \"b\" }", "backend.headers: means nothing to a backend of kind \"sql\""),
+        ("backend.absent_status = [410]", "backend.absent_status: means nothing to a backend of kind \"sql\""),
+        ("backend.absent_header = \"A\"", "backend.absent_header: means nothing to a backend of kind \"sql\""),
+        ("backend.url = \"https://api/{key}\"", "backend.url: is of scheme https, which needs kind = \"http\""),
+        ("source.format = \"lines\"", "source.format: means nothing to a source of kind \"sql\""),
+    ] {
+        let mistakes = mistakes_of(&format!("keyspaces.users.{setting}"));
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with(&format!("keyspaces.users.{mistake}")), "{setting}: {mistakes:?}");
+    }
+}
+
+#[test]
+fn a_list_of_keys_needs_to_be_told_of_them() {
+    let mistakes = lines(&load(&HTTP.replace("key = \"integer\"\n", "").replace("expected_keys = 1000", "")).unwrap_err());
+    assert!(mistakes[0].starts_with("keyspaces.users.filter.expected_keys: is required, because source"), "{mistakes:?}");
+    assert!(mistakes[1].starts_with("keyspaces.users.key: is required, because a source of kind \"http\""), "{mistakes:?}");
+    assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+    let unsaid = HTTP.replace("kind = \"http\"\nurl = \"https://api/keys\"", "query = \"SELECT id FROM users\"");
+    let mistakes = lines(&load(&unsaid).unwrap_err());
+    assert_eq!(
+        mistakes,
+        ["keyspaces.users.source.url: is required, here or in a file that url_file names"],
+        "an API's URL is none of a database"
+    );
+}
+
+#[test]
+fn secret_headers_and_authorities_come_from_files() {
+    let files = Files::new();
+    let headers = files.write("headers", "Authorization: Bearer hunter2\r\n\nX-Tenant: 7\n");
+    let set = |path: &Path| format!("keyspaces.users.backend = {{ headers = {{ X-Shop = \"1\" }}, headers_file = {path:?} }}");
+    let (base, change) = (files.write("base.toml", HTTP), files.write("change.toml", &set(&headers)));
+    let config = config::load(&[base, change], std::iter::empty()).unwrap();
+    let backend = &config.keyspaces["users"].backend;
+    let pairs: Vec<_> = backend.secret_headers.iter().collect();
+    assert_eq!(pairs, [("Authorization", "Bearer hunter2"), ("X-Tenant", "7")]);
+    assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+    for (content, rule) in [
+        ("Authorization hunter2", "line 1 must be `Name: value`"),
+        ("X-Shop: hunter2", "x-shop is set twice"),
+        ("Range: hunter2", "range can't be set"),
+    ] {
+        let mistakes = http_mistakes_of(&set(&files.write("bad", content)));
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with("keyspaces.users.backend.headers_file: "), "{mistakes:?}");
+        assert!(mistakes[0].contains(rule) && !mistakes[0].contains("hunter2"), "{mistakes:?}");
+    }
+    let no_ca = files.write("ca", "-----BEGIN CERTIFICATE-----\nhunter2\n-----END CERTIFICATE-----\n");
+    for path in [headers, no_ca] {
+        let mistakes = http_mistakes_of(&format!("keyspaces.users.source.ca_file = {path:?}"));
+        assert!(
+            mistakes.len() == 1 && mistakes[0].starts_with("keyspaces.users.source.ca_file: must be a file of PEM certificates"),
+            "{mistakes:?}"
+        );
+        assert!(!mistakes[0].contains("hunter2"), "{mistakes:?}");
     }
 }
 
@@ -326,7 +447,7 @@ fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
             "kind = \"redis\"\nurl = \"redis://x\"\npattern = \"us?r:*\"\nstrip_prefix = \"user:\"",
             "source.strip_prefix: must be what pattern begins with, at most \"us\", is \"user:\"",
         ),
-        ("kind = \"folder\"", "source.kind: must be one of \"sql\", \"file\", \"redis\", is \"folder\""),
+        ("kind = \"folder\"", "source.kind: must be one of \"sql\", \"http\", \"file\", \"redis\", is \"folder\""),
     ] {
         let mistakes = source(settings);
         assert!(mistakes.contains(&format!("keyspaces.users.{mistake}")), "{settings}: {mistakes:?}");
@@ -366,7 +487,7 @@ fn several_sources_are_judged_each_by_its_number() {
         ("qurey = 1\nquery = \"SELECT 1\"", "source[1].qurey: unknown key; did you mean query?"),
         ("query = 5", "source[1].query: must be a string, is 5"),
         ("query = \"SELECT $1\"", "source[1].query: must take no parameters, is \"SELECT $1\""),
-        ("kind = \"http\"", "source[1].kind: \"http\" is not supported yet"),
+        ("kind = \"set\"\nquery = \"SELECT 1\"", "source[1].kind: must be one of \"sql\", \"http\", \"file\", \"redis\", is \"set\""),
         ("incremental = { interval = \"1s\" }\nquery = \"SELECT 1\"", "source[1].incremental: not supported yet"),
         (
             "query = \"SELECT 1\"\nurl_file = \"/nonexistent\"",
@@ -504,7 +625,7 @@ fn urls_come_from_files_where_files_are_named() {
     }
     let wrong = files.write("wrong", "https://app:hunter2@api/users");
     let mistakes = mistakes_of(&format!("keyspaces.users.source.url_file = \"{}\"", wrong.display()));
-    assert!(mistakes[0].starts_with("keyspaces.users.source.url_file: https URLs are not supported yet"), "{mistakes:?}");
+    assert!(mistakes[0].starts_with("keyspaces.users.source.url_file: is of scheme https, which needs kind = \"http\""), "{mistakes:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod architecture;
 mod backend_contract;
+mod backend_http;
 mod backend_mysql;
 mod backend_postgres;
 mod cache_contract;
@@ -17,6 +18,7 @@ mod product;
 mod readme;
 mod source_contract;
 mod source_file;
+mod source_http;
 mod source_kinds;
 mod source_redis;
 mod source_union;

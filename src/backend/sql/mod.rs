@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use self::mysql::MySqlRows;
 use self::postgres::PostgresRows;
 use self::sqlite::SqliteRows;
-use super::{Backend, BackendError, Value};
+use super::{Backend, BackendError, FetchContext, Value};
 use crate::config::{BackendConfig, SecretUrl};
 use crate::key::{Key, KeyForm};
 use crate::sql::{Database, Pool, PoolSettings, Purpose, SqlError};
@@ -87,7 +87,7 @@ impl SqlBackend {
 
 #[async_trait]
 impl Backend for SqlBackend {
-    async fn fetch(&self, key: &Key) -> Result<Option<Value>, BackendError> {
+    async fn fetch(&self, key: &Key, _: &FetchContext) -> Result<Option<Value>, BackendError> {
         self.within_timeout(async {
             match &self.driver {
                 Driver::Postgres(reader) => reader.fetch(key).await,

@@ -84,7 +84,7 @@ impl Rows for PostgresRows {
         } else {
             Bytes::copy_from_slice(rendered.as_bytes().map_err(|error| SqlError::invalid(error.to_string()))?)
         };
-        Ok(Some(Value { body, content_type: plan.content_type }))
+        Ok(Some(Value { body, content_type: plan.content_type.clone() }))
     }
 }
 

@@ -1,8 +1,8 @@
 //! `[keyspaces.NAME]` and its sections.
 
-use super::{Mistakes, Section, keyspace_path, promise, shown_text, source, url};
+use super::{Mistakes, Section, http, keyspace_path, promise, shown_text, source, url};
 use crate::config::parameters::{Dialect, parameters};
-use crate::config::{BackendConfig, CacheConfig, FilterConfig, KeyspaceConfig, RebuildConfig, RedisConfig, parse_schedule};
+use crate::config::{BackendConfig, BackendKind, CacheConfig, FilterConfig, KeyspaceConfig, RebuildConfig, RedisConfig, parse_schedule};
 
 /// Redis holds no larger value.
 const MAX_VALUE_BYTES: u64 = 512 << 20;
@@ -54,6 +54,11 @@ fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect
     let fits = backend.min_connections as usize <= backend.max_concurrency || section.was_rejected("max_concurrency");
     section.must(fits, "min_connections", &format!("be at most max_concurrency ({})", backend.max_concurrency), backend.min_connections);
     section.must(backend.statement_cache <= 100_000, "statement_cache", "be at most 100000", backend.statement_cache);
+    if backend.kind == BackendKind::Http {
+        http::backend(backend, section);
+        return None;
+    }
+    http::none_in_backend(backend, section);
     let dialect = url::database(&backend.url, backend.url_file.is_some(), section);
     if query_given(&backend.query, section)
         && let Some(dialect) = dialect

@@ -1,5 +1,6 @@
 //! What types can't say: ranges, formats, and settings that must fit each other. Collects every mistake.
 
+mod http;
 mod keyspace;
 mod promise;
 mod server;

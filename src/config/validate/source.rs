@@ -1,9 +1,9 @@
 //! `[keyspaces.NAME.source]`: what each kind needs, and what means nothing to it.
 
 use super::keyspace::query_given;
-use super::{Section, shown_text, url};
+use super::{Section, http, shown_text, url};
 use crate::config::parameters::{Dialect, parameters};
-use crate::config::{KeyspaceConfig, RedisConfig, SourceConfig, SourceKind};
+use crate::config::{BackendKind, KeyspaceConfig, RedisConfig, SourceConfig, SourceKind};
 
 /// What has a meaning in a pattern and stands for something else.
 const GLOB: [char; 4] = ['*', '?', '[', '\\'];
@@ -15,7 +15,7 @@ pub(super) fn check(keyspace: &KeyspaceConfig, backend: Option<Dialect>, shared:
     }
     for (index, source) in keyspace.source.iter().enumerate() {
         let key = keyspace.source.key(index);
-        each(source, backend, shared, &mut section.inner(&key));
+        each(source, (keyspace.backend.kind, backend), shared, &mut section.inner(&key));
         if section.was_rejected(&format!("{key}.kind")) {
             continue;
         }
@@ -30,10 +30,11 @@ pub(super) fn check(keyspace: &KeyspaceConfig, backend: Option<Dialect>, shared:
     }
 }
 
-fn each(source: &SourceConfig, backend: Option<Dialect>, shared: Option<&RedisConfig>, section: &mut Section<'_>) {
+fn each(source: &SourceConfig, backend: (BackendKind, Option<Dialect>), shared: Option<&RedisConfig>, section: &mut Section<'_>) {
     strangers(source, section);
     match source.kind {
         SourceKind::Sql => sql(source, backend, section),
+        SourceKind::Http => http::source(source, section),
         SourceKind::File => {
             if source.path.as_os_str().is_empty() && !section.was_rejected("path") && !section.was_rejected("kind") {
                 section.add("path", "is required");
@@ -48,11 +49,17 @@ fn strangers(source: &SourceConfig, section: &mut Section<'_>) {
     if section.was_rejected("kind") {
         return;
     }
-    let (sql, file, redis) = (&[SourceKind::Sql][..], &[SourceKind::File][..], &[SourceKind::Redis][..]);
+    let (sql, http) = (&[SourceKind::Sql][..], &[SourceKind::Http][..]);
+    let (file, redis, served) =
+        (&[SourceKind::File][..], &[SourceKind::Redis][..], &[SourceKind::Sql, SourceKind::Http, SourceKind::Redis][..]);
     for (key, is_set, kinds) in [
-        ("url", !source.url.is_empty() && source.url_file.is_none(), &[SourceKind::Sql, SourceKind::Redis][..]),
-        ("url_file", source.url_file.is_some(), &[SourceKind::Sql, SourceKind::Redis][..]),
+        ("url", !source.url.is_empty() && source.url_file.is_none(), served),
+        ("url_file", source.url_file.is_some(), served),
         ("query", !source.query.is_empty(), sql),
+        ("format", source.format.is_some(), http),
+        ("headers", !source.headers.is_empty(), http),
+        ("headers_file", source.headers_file.is_some(), http),
+        ("ca_file", source.ca_file.is_some(), http),
         ("path", !source.path.as_os_str().is_empty(), file),
         ("pattern", source.pattern.is_some(), redis),
         ("strip_prefix", !source.strip_prefix.is_empty(), redis),
@@ -64,9 +71,11 @@ fn strangers(source: &SourceConfig, section: &mut Section<'_>) {
     }
 }
 
-fn sql(source: &SourceConfig, backend: Option<Dialect>, section: &mut Section<'_>) {
+fn sql(source: &SourceConfig, (backend, dialect): (BackendKind, Option<Dialect>), section: &mut Section<'_>) {
     let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url");
-    let dialect = if own { url::database(&source.url, source.url_file.is_some(), section) } else { backend };
+    // An API's URL is none of a database.
+    let own = own || backend != BackendKind::Sql;
+    let dialect = if own { url::database(&source.url, source.url_file.is_some(), section) } else { dialect };
     if query_given(&source.query, section)
         && let Some(dialect) = dialect
     {

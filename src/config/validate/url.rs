@@ -6,10 +6,9 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::{Section, shown_text};
+use crate::client::{Url, UrlError, UrlTemplate};
 use crate::config::SecretUrl;
 use crate::config::parameters::Dialect;
-
-const DATABASES_TO_COME: [&str; 2] = ["http", "https"];
 
 /// The key that a URL's mistakes are reported at.
 fn key(from_file: bool) -> &'static str {
@@ -26,8 +25,8 @@ pub(super) fn database(url: &SecretUrl, from_file: bool, section: &mut Section<'
         "postgres" | "postgresql" => (Dialect::Postgres, url.expose().parse::<PgConnectOptions>().map(drop)),
         "mysql" | "mariadb" => (Dialect::MySql, url.expose().parse::<MySqlConnectOptions>().map(drop)),
         "sqlite" => (Dialect::Sqlite, url.expose().parse::<SqliteConnectOptions>().map(drop)),
-        scheme if DATABASES_TO_COME.contains(&scheme) => {
-            section.add(key, format!("{scheme} URLs are not supported yet, is {}", shown_text(&url.redacted())));
+        scheme @ ("http" | "https") => {
+            section.add(key, format!("is of scheme {scheme}, which needs kind = \"http\", is {}", shown_text(&url.redacted())));
             return None;
         }
         _ => {
@@ -42,6 +41,23 @@ pub(super) fn database(url: &SecretUrl, from_file: bool, section: &mut Section<'
         section.add(key, format!("must name a database file, is {}", shown_text(&url.redacted())));
     }
     Some(dialect)
+}
+
+/// Judges the URL of an HTTP API, into which a key goes. Tells whether it is TLS.
+pub(super) fn template(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) -> Option<bool> {
+    http(url, |text| UrlTemplate::parse(text).map(|url| url.origin().is_secure()), from_file, section)
+}
+
+/// Judges the URL of a list of keys. Tells whether it is TLS.
+pub(super) fn list(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) -> Option<bool> {
+    http(url, |text| Url::parse(text).map(|url| url.origin().is_secure()), from_file, section)
+}
+
+fn http(url: &SecretUrl, parse: impl Fn(&str) -> Result<bool, UrlError>, from_file: bool, section: &mut Section<'_>) -> Option<bool> {
+    if missing(url, section) {
+        return None;
+    }
+    parse(url.expose()).map_err(|error| section.add(key(from_file), format!("{error}, is {}", shown_text(&url.redacted())))).ok()
 }
 
 /// Judges the URL of the shared cache.

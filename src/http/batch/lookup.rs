@@ -9,7 +9,6 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::BatchRequest;
-use crate::backend::ContentType;
 use crate::guard::{Answer, Lookup};
 use crate::http::answer::{self, DataResponse};
 use crate::http::options::lookup_options;
@@ -70,7 +69,7 @@ pub(in crate::http) async fn lookup(request: BatchRequest<'_>, headers: &HeaderM
 fn outcome(lookup: &Lookup) -> Outcome<'_> {
     match &lookup.answer {
         Ok(Answer { value, source }) => {
-            let json = value.as_ref().filter(|v| v.content_type == ContentType::Json);
+            let json = value.as_ref().filter(|v| v.content_type.is_json());
             // A row that is no JSON after all goes out as bytes.
             let json: Option<&RawValue> = json.and_then(|v| serde_json::from_slice(&v.body).ok());
             let bytes = value.as_ref().filter(|_| json.is_none()).map(|v| STANDARD.encode(&v.body));

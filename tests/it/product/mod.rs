@@ -3,6 +3,8 @@
 mod announces;
 mod bad_input;
 mod batches;
+mod http_api;
+mod nginx;
 mod outages;
 mod outcomes;
 mod pgbench;

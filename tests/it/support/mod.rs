@@ -2,8 +2,10 @@
 
 pub mod app;
 pub mod database;
+pub mod http_server;
 pub mod keyspace;
 pub mod mariadb;
+pub mod nginx;
 pub mod postgres;
 pub mod process;
 pub mod promql;

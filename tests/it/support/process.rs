@@ -25,8 +25,14 @@ impl Drop for Process {
 impl Process {
     /// Starts in `dir` with these arguments and listeners on free ports.
     pub fn start(dir: &Path, arguments: &[&str]) -> Self {
+        Self::start_with(dir, arguments, &[])
+    }
+
+    /// Starts with variables of the environment besides.
+    pub fn start_with(dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bloomguard"));
         command.args(arguments).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.envs(variables.iter().copied());
         for listener in ["LISTEN", "TELEMETRY_LISTEN", "ADMIN_LISTEN"] {
             command.env(format!("BLOOMGUARD__SERVER__{listener}"), "127.0.0.1:0");
         }

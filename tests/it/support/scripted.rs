@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bloomguard::backend::{Backend, BackendError, ContentType, Value};
+use bloomguard::backend::{Backend, BackendError, ContentType, FetchContext, Value};
 use bloomguard::cache::{CacheError, CacheStatus, Mark, Seen, SharedCache, Stamp, Stored};
 use bloomguard::key::{Key, KeyForm};
 use bloomguard::source::{KeyBatches, KeySource, SourceError};
@@ -97,7 +97,7 @@ impl ScriptedBackend {
 
 #[async_trait]
 impl Backend for ScriptedBackend {
-    async fn fetch(&self, key: &Key) -> Result<Option<Value>, BackendError> {
+    async fn fetch(&self, key: &Key, _: &FetchContext) -> Result<Option<Value>, BackendError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         let failure = self.failure.lock().clone();
         if let Some(error) = failure {

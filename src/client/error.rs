@@ -1,0 +1,40 @@
+//! Why a request got no answer that can be used.
+
+use std::error::Error;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// Not reachable, or the connection broke before the answer's end.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It answered, but not with HTTP that can be used.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl ClientError {
+    /// The connection to `origin` could not be made, or broke.
+    pub(super) fn unavailable(origin: &str, error: &(dyn Error + 'static)) -> Self {
+        Self::Unavailable(format!("{origin}: {}", with_causes(error)))
+    }
+
+    /// What hyper says of a request to `origin`.
+    pub(super) fn of(origin: &str, error: &hyper::Error) -> Self {
+        if error.is_parse() { Self::Invalid(format!("{origin}: {}", with_causes(error))) } else { Self::unavailable(origin, error) }
+    }
+}
+
+/// An error and its causes, each said once.
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}
