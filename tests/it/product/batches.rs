@@ -10,7 +10,7 @@ async fn post(app: &TestApp, path: &str, content_type: &str, body: &str) -> Answ
 }
 
 async fn guarded(redis: &RedisServer, site: &Site) -> TestApp {
-    TestApp::enforcing(&config(&site.url(), &format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"", redis.url()), "")).await
+    TestApp::enforcing(&config(&site.url(), &format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url()), "")).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +61,7 @@ async fn a_batch_lookup_answers_each_key_for_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_batch_lookup_finds_every_row() {
     let site = site(Site::postgres()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "").replace("deadline = \"2s\"", "deadline = \"20s\"")).await;
+    let app = TestApp::enforcing(&config(&site.url(), "", "").replace("deadline = \"10s\"", "deadline = \"20s\"")).await;
     let keys: Vec<u32> = (1..=USERS).chain(5_000_000..5_001_000).collect();
     let answer = post(&app, "/v1/lookup/users", "application/json", &serde_json::to_string(&keys).unwrap()).await.json();
     let results = answer["results"].as_array().unwrap();

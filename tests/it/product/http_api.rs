@@ -60,7 +60,7 @@ fn asked(api: &HttpServer, path: &str) -> usize {
 async fn each_outcome_before_an_api_with_redis() {
     let api = api().await;
     let redis = crate::support::redis::RedisServer::start();
-    let toml = config(&api, &format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"", redis.url()), "");
+    let toml = config(&api, &format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url()), "");
     let app = TestApp::enforcing(&toml).await;
 
     let id = absent(&app);

@@ -15,7 +15,7 @@ async fn redis_killed_while_requests_flow_gives_answers_slower_but_never_wrong()
     let mut redis = RedisServer::start();
     let site = site(Site::postgres()).await;
     let redis_section = format!("[redis]\nurl = \"{}\"", redis.url());
-    let more = "[keyspaces.users.cache]\nhot_ttl = \"1ms\"\nttl = \"1s\"\n";
+    let more = "[keyspaces.users.cache]\nhot_ttl = \"1ms\"\n";
     let app = Arc::new(TestApp::enforcing(&config(&site.url(), &redis_section, more)).await);
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let clients: Vec<_> = (0..4)

@@ -69,14 +69,14 @@ async fn each_outcome_on_mariadb_with_the_cache_in_this_process() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_outcome_on_postgres_with_redis() {
     let redis = crate::support::redis::RedisServer::start();
-    each_outcome(site(Site::postgres()).await, &format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"", redis.url())).await;
+    each_outcome(site(Site::postgres()).await, &format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_instances_share_what_one_has_read() {
     let redis = crate::support::redis::RedisServer::start();
     let site = site(Site::postgres()).await;
-    let toml = config(&site.url(), &format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"", redis.url()), "");
+    let toml = config(&site.url(), &format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url()), "");
     let (one, other) = (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await);
     assert_eq!(one.get("/v1/keys/users/42").await.told(), "200 backend");
     let answer = other.get("/v1/keys/users/42").await;

@@ -22,13 +22,13 @@ pub fn config(url: &str, redis: &str, more: &str) -> String {
 {redis}
 [keyspaces.users]
 freshness = "announced"
-deadline = "2s"
+deadline = "10s"
 commit_window = "5s"
 {more}
 [keyspaces.users.backend]
 url = "{url}"
 query = "SELECT id, name FROM users WHERE id = {key}"
-timeout = "1s"
+timeout = "5s"
 [keyspaces.users.source]
 query = "SELECT id FROM users"
 "#
