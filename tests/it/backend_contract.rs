@@ -55,7 +55,7 @@ on_every_backend!(
 
 pub(crate) fn config(url: &str, query: &str) -> BackendConfig {
     // Long, so that a busy machine fails no test that isn't about time.
-    BackendConfig { url: SecretUrl::new(url.to_owned()), query: query.to_owned(), timeout: Duration::from_secs(20), ..Default::default() }
+    BackendConfig { url: SecretUrl::new(url.to_owned()), query: query.to_owned(), timeout: Duration::from_secs(60), ..Default::default() }
 }
 
 pub(crate) fn open(config: &BackendConfig, form: KeyForm) -> SqlBackend {

@@ -15,7 +15,7 @@ use crate::support::nginx::{Certificates, Nginx};
 
 fn config(url: &str) -> BackendConfig {
     // Long, so that a busy machine fails no test that isn't about time.
-    BackendConfig { kind: BackendKind::Http, url: SecretUrl::new(url.to_owned()), timeout: Duration::from_secs(20), ..Default::default() }
+    BackendConfig { kind: BackendKind::Http, url: SecretUrl::new(url.to_owned()), timeout: Duration::from_secs(60), ..Default::default() }
 }
 
 fn backend(server: &HttpServer) -> HttpBackend {

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// Longer than anything here takes; only a hang reaches it.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 /// A listener whose `/slow` waits for a permit of `gate` and whose other paths answer at once.
 struct Server {

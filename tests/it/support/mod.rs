@@ -15,11 +15,11 @@ pub mod scripted;
 
 use std::time::{Duration, Instant};
 
-/// Waits until `condition` holds; fails with `what` after 30 s.
+/// Waits until `condition` holds; fails with `what` after a minute.
 pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
