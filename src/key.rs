@@ -80,6 +80,12 @@ impl fmt::Debug for Key {
 pub struct KeyHash(u128);
 
 impl KeyHash {
+    /// Takes the bits of a hash that was made elsewhere under the same secret.
+    #[must_use]
+    pub const fn from_bits(bits: u128) -> Self {
+        Self(bits)
+    }
+
     /// The 128 bits, as filters take them.
     #[must_use]
     pub const fn get(self) -> u128 {

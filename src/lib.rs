@@ -12,6 +12,7 @@ pub mod client;
 pub mod clock;
 pub mod config;
 pub mod filter;
+pub mod fleet;
 pub mod guard;
 pub mod http;
 pub mod key;

@@ -22,7 +22,7 @@
 
 use bytes::Bytes;
 
-use super::{Entry, Mark};
+use super::{Entry, LogIdentity, Mark};
 use crate::backend::{ContentType, Value};
 
 /// Length of the header: what a compare-and-set compares.
@@ -37,11 +37,6 @@ const DROPPED: u8 = b'T';
 const JSON: u8 = 1;
 const OCTETS: u8 = 2;
 const OTHER: u8 = 3;
-
-/// Identity of the log of one Redis process: an absence written under another one is not believed, because marks may have been
-/// lost between.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LogIdentity(pub(super) [u8; 16]);
 
 /// Makes an entry differ from every other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

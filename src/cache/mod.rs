@@ -2,6 +2,7 @@
 
 mod entry;
 mod hot;
+mod identity;
 mod memory;
 mod redis;
 mod ttl;
@@ -15,6 +16,7 @@ use crate::backend::Value;
 use crate::key::Key;
 
 pub use self::hot::{HotCache, HotEntry};
+pub use self::identity::{LogBirth, LogIdentity};
 pub use self::memory::MemoryCache;
 pub use self::redis::{RedisCache, RedisLink};
 pub use self::ttl::jittered;

@@ -11,6 +11,7 @@ mod cache_redis;
 mod clients;
 mod config;
 mod dashboards;
+mod delta_log;
 mod guard;
 mod http_routes;
 mod http_server;

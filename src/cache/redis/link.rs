@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, RedisResult};
+use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -14,7 +14,7 @@ use super::names::EntryNames;
 use super::session::{self, Facts, Opener, Session};
 use super::trouble::{Failure, Trouble};
 use crate::breaker::{Breaker, BreakerPolicy, Permit};
-use crate::cache::CacheError;
+use crate::cache::{CacheError, LogIdentity};
 use crate::config::RedisConfig;
 use crate::key::KeySecret;
 use crate::words::BreakerState;
@@ -105,7 +105,7 @@ impl RedisLink {
     }
 
     /// Begins a command, or says at once that there is no connection.
-    pub(super) fn call(&self) -> Result<Call<'_>, CacheError> {
+    pub(crate) fn call(&self) -> Result<Call<'_>, CacheError> {
         let session = self.shared.session.load_full().ok_or_else(|| CacheError::Unavailable(self.trouble()))?;
         Ok(Call { shared: &self.shared, session })
     }
@@ -117,6 +117,12 @@ impl RedisLink {
 
     pub(super) fn entry_names(&self, keyspace: &str) -> EntryNames {
         self.shared.opener.names.entries(keyspace)
+    }
+
+    /// Names of a keyspace's delta log and of its floor.
+    pub(crate) fn log_names(&self, keyspace: &str) -> [String; 2] {
+        let names = &self.shared.opener.names;
+        [names.deltas(keyspace), names.floor(keyspace)]
     }
 
     fn trouble(&self) -> String {
@@ -138,14 +144,29 @@ impl fmt::Debug for RedisLink {
 }
 
 /// One command over the session that was there when it began.
-pub(super) struct Call<'a> {
+pub(crate) struct Call<'a> {
     shared: &'a Shared,
     session: Arc<Session>,
 }
 
 impl Call<'_> {
-    pub(super) fn epoch(&self) -> u64 {
+    /// Number of the connection it goes over.
+    pub(crate) fn epoch(&self) -> u64 {
         self.session.epoch
+    }
+
+    /// Which log the server holds.
+    pub(crate) fn log_identity(&self) -> LogIdentity {
+        self.session.facts.identity
+    }
+
+    /// Name of the key that holds the log's identity.
+    pub(crate) fn log_name(&self) -> &str {
+        &self.session.facts.log
+    }
+
+    pub(crate) async fn script<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, CacheError> {
+        self.report(invocation.invoke_async(&mut self.connection()).await)
     }
 
     pub(super) fn facts(&self) -> &Facts {

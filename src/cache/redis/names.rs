@@ -5,8 +5,10 @@
 //! | `{prefix}:entry:{keyspace}:{key}` | an entry, see [`crate::cache::entry`] |
 //! | `{prefix}:secret:{keyspace}` | the secret under which the keyspace's keys are hashed |
 //! | `{prefix}:log:{run_id}` | the log identity of one Redis process |
+//! | `{prefix}:deltas:{keyspace}` | the delta log, a stream |
+//! | `{prefix}:floor:{keyspace}` | before which place entries of the delta log were trimmed for want of room |
 //!
-//! No name can be taken for another: the word after the prefix tells the three apart, a keyspace's name has no colon, and the key
+//! No name can be taken for another: the word after the prefix tells them apart, a keyspace's name has no colon, and the key
 //! stands last, whole and unescaped. The version of the format is in the entry, not in its name: while instances of two versions
 //! run side by side, a mark set by one must overwrite what the other stored.
 
@@ -30,6 +32,14 @@ impl Names {
 
     pub(super) fn secret(&self, keyspace: &str) -> String {
         format!("{}:secret:{keyspace}", self.prefix)
+    }
+
+    pub(super) fn deltas(&self, keyspace: &str) -> String {
+        format!("{}:deltas:{keyspace}", self.prefix)
+    }
+
+    pub(super) fn floor(&self, keyspace: &str) -> String {
+        format!("{}:floor:{keyspace}", self.prefix)
     }
 
     pub(super) fn log(&self, run_id: &str) -> String {

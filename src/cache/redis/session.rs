@@ -9,7 +9,8 @@ use redis::{AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, R
 use super::names::Names;
 use super::trouble::Trouble;
 use crate::breaker::Permit;
-use crate::cache::entry::{HEADER_LEN, LogIdentity};
+use crate::cache::entry::HEADER_LEN;
+use crate::cache::{LogBirth, LogIdentity};
 use crate::config::RedisConfig;
 
 /// Reaching Redis and logging in may take this long, however short a command's own timeout is.
@@ -33,7 +34,7 @@ pub(super) struct Session {
 pub(super) struct Facts {
     pub(super) identity: LogIdentity,
     /// Name of the key that holds `identity`.
-    log: String,
+    pub(super) log: String,
     /// `maxmemory_policy`; `None` where Redis does not tell.
     policy: Option<String>,
 }
@@ -104,12 +105,12 @@ impl Opener {
             .map_err(|e| Trouble::from(&e))?;
         refuse_replica(&replication)?;
         let log = self.names.log(field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?);
-        let fresh = format!("{:032x}:{}.{:06}", rand::random::<u128>(), time.0, time.1);
+        let fresh = LogBirth::text_of_new(time.0, time.1);
         let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| Trouble::from(&e))?;
         // So that a compare-and-set is one round trip from the first one on.
         self.compare_and_set.load_async(connection).await.map_err(|e| Trouble::from(&e))?;
-        let identity = parse_identity(&text).ok_or(Trouble::Strange("GET of the log identity"))?;
-        Ok(Facts { identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) })
+        let birth: LogBirth = text.parse().map_err(|()| Trouble::Strange("GET of the log identity"))?;
+        Ok(Facts { identity: birth.identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) })
     }
 }
 
@@ -133,7 +134,7 @@ impl Session {
         if field(memory, "maxmemory_policy") != self.facts.policy.as_deref() {
             return Err(Trouble::Changed("its eviction policy changed"));
         }
-        if log.and_then(parse_identity) != Some(self.facts.identity) {
+        if log.and_then(|text| text.parse().ok()).map(|birth: LogBirth| birth.identity) != Some(self.facts.identity) {
             return Err(Trouble::Changed("its log identity is gone, so it was wiped, and marks with it"));
         }
         Ok(())
@@ -167,12 +168,6 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// The 16 bytes at the front of the text, in hex; what follows is Redis' time when it was made, for whoever reads the log.
-fn parse_identity(text: &str) -> Option<LogIdentity> {
-    let hex = text.get(..32).filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))?;
-    u128::from_str_radix(hex, 16).ok().map(|identity| LogIdentity(identity.to_be_bytes()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,16 +177,6 @@ mod tests {
         let info = "# Server\r\nold_run_id:x\r\nrun_id:abc\r\nrun_id_2:y\r\n";
         assert_eq!(field(info, "run_id"), Some("abc"));
         assert_eq!(field(info, "run"), None);
-    }
-
-    #[test]
-    fn identity_is_read_only_from_its_own_format() {
-        let identity = LogIdentity([0xab; 16]);
-        assert_eq!(parse_identity(&format!("{}:1700000000.000001", "ab".repeat(16))), Some(identity));
-        assert_eq!(parse_identity(&"ab".repeat(16)), Some(identity));
-        for strange in ["", "ab", &"zz".repeat(16), &format!("+{}", "ab".repeat(16)), &"é".repeat(16)] {
-            assert_eq!(parse_identity(strange), None, "{strange}");
-        }
     }
 
     #[test]

@@ -1,0 +1,186 @@
+//! Group commit: the first append leaves at once, those that come while it is under way leave together.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::entry::{Delta, EntryId, Kind};
+use super::log::{DeltaLog, LogError};
+use crate::cache::LogIdentity;
+use crate::key::KeyHash;
+
+/// Appends that may wait; further callers wait for room, within their own deadline.
+const QUEUE: usize = 1024;
+/// Hashes in one entry: what readers fetch whole.
+const HASHES_AN_ENTRY: usize = 256;
+/// Hashes that leave together.
+const HASHES_A_GROUP: usize = 16_384;
+
+type Committed = Result<(LogIdentity, EntryId), LogError>;
+
+/// The writing end of one keyspace's log. Cheap to clone; the task behind it ends with the last clone.
+#[derive(Debug, Clone)]
+pub struct Committer(mpsc::Sender<Request>);
+
+#[derive(Debug)]
+struct Request {
+    delta: Delta,
+    epoch: u64,
+    done: oneshot::Sender<Committed>,
+}
+
+impl Committer {
+    /// Must be called within a Tokio runtime.
+    #[must_use]
+    pub fn new(log: Arc<dyn DeltaLog>) -> Self {
+        let (sender, requests) = mpsc::channel(QUEUE);
+        tokio::spawn(commit(log, requests));
+        Self(sender)
+    }
+
+    /// Appends and returns a place at or behind that of the entry. Dropping the future does not take the entry back.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn append(&self, kind: Kind, hashes: Vec<KeyHash>, epoch: u64) -> Committed {
+        let gone = || LogError::Unavailable("the process is stopping".into());
+        let (done, answer) = oneshot::channel();
+        self.0.send(Request { delta: Delta { kind, hashes }, epoch, done }).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+async fn commit(log: Arc<dyn DeltaLog>, mut requests: mpsc::Receiver<Request>) {
+    let mut held = None;
+    loop {
+        let Some(first) = (match held.take() {
+            Some(request) => Some(request),
+            None => requests.recv().await,
+        }) else {
+            return;
+        };
+        let epoch = first.epoch;
+        let mut group = Group::default();
+        group.take(first);
+        while group.hashes < HASHES_A_GROUP
+            && let Ok(next) = requests.try_recv()
+        {
+            if next.epoch != epoch {
+                // Its markers went over another connection, and so must it.
+                held = Some(next);
+                break;
+            }
+            group.take(next);
+        }
+        let committed = log.append(&group.deltas, epoch).await;
+        for done in group.waiting {
+            // Who has given up meanwhile was told so.
+            let _ = done.send(committed.clone());
+        }
+    }
+}
+
+/// What leaves together.
+#[derive(Default)]
+struct Group {
+    deltas: Vec<Delta>,
+    hashes: usize,
+    waiting: Vec<oneshot::Sender<Committed>>,
+}
+
+impl Group {
+    fn take(&mut self, request: Request) {
+        let Delta { kind, hashes } = request.delta;
+        self.hashes += hashes.len();
+        self.waiting.push(request.done);
+        if kind == Kind::Gap {
+            return self.deltas.push(Delta { kind, hashes });
+        }
+        for hash in hashes {
+            match self.deltas.last_mut() {
+                Some(last) if last.kind == kind && last.hashes.len() < HASHES_AN_ENTRY => last.hashes.push(hash),
+                _ => self.deltas.push(Delta { kind, hashes: vec![hash] }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use parking_lot::Mutex;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::fleet::Page;
+
+    /// Notes what is appended; each append waits for a permit.
+    struct Slow {
+        appended: Mutex<Vec<(Vec<Delta>, u64)>>,
+        begun: AtomicUsize,
+        permits: Semaphore,
+    }
+
+    #[async_trait]
+    impl DeltaLog for Slow {
+        async fn append(&self, deltas: &[Delta], epoch: u64) -> Committed {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            self.permits.acquire().await.unwrap().forget();
+            let mut appended = self.appended.lock();
+            appended.push((deltas.to_vec(), epoch));
+            Ok((LogIdentity([0; 16]), EntryId::at(appended.len() as u64)))
+        }
+
+        async fn read(&self, _: EntryId) -> Result<Page, LogError> {
+            Err(LogError::Timeout)
+        }
+    }
+
+    fn hash(n: u128) -> KeyHash {
+        KeyHash::from_bits(n)
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_an_append_is_under_way_leaves_together() {
+        let log = Arc::new(Slow { appended: Mutex::default(), begun: AtomicUsize::new(0), permits: Semaphore::new(0) });
+        let committer = Committer::new(log.clone());
+        let send = |kind, n, epoch| {
+            let committer = committer.clone();
+            tokio::spawn(async move { committer.append(kind, vec![hash(n)], epoch).await })
+        };
+        let first = send(Kind::Announce, 0, 1);
+        while log.begun.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut later = Vec::new();
+        for (n, (kind, epoch)) in (1..).zip([(Kind::Announce, 1), (Kind::Announce, 1), (Kind::Drop, 1), (Kind::Announce, 2)]) {
+            later.push(send(kind, n, epoch));
+            while committer.0.capacity() != QUEUE - n as usize {
+                tokio::task::yield_now().await;
+            }
+        }
+        log.permits.add_permits(3);
+        assert_eq!(first.await.unwrap().unwrap().1, EntryId::at(1));
+        let places: Vec<_> =
+            futures_util::future::join_all(later).await.into_iter().map(|place| place.unwrap().unwrap().1.millis).collect();
+        assert_eq!(places, [2, 2, 2, 3], "another connection's append goes by itself");
+        let delta = |kind, hashes: &[u128]| Delta { kind, hashes: hashes.iter().map(|n| hash(*n)).collect() };
+        let expected = [
+            (vec![delta(Kind::Announce, &[0])], 1),
+            (vec![delta(Kind::Announce, &[1, 2]), delta(Kind::Drop, &[3])], 1),
+            (vec![delta(Kind::Announce, &[4])], 2),
+        ];
+        assert_eq!(*log.appended.lock(), expected);
+    }
+
+    #[tokio::test]
+    async fn large_announces_become_several_entries() {
+        let log = Arc::new(Slow { appended: Mutex::default(), begun: AtomicUsize::new(0), permits: Semaphore::new(10) });
+        let committer = Committer::new(log.clone());
+        committer.append(Kind::Announce, (0..600).map(hash).collect(), 1).await.unwrap();
+        let sizes: Vec<usize> = log.appended.lock()[0].0.iter().map(|delta| delta.hashes.len()).collect();
+        assert_eq!(sizes, [256, 256, 88]);
+    }
+}

@@ -1,0 +1,205 @@
+//! The bytes of one entry of the log.
+//!
+//! | offset | bytes | field |
+//! |-------:|------:|-------|
+//! | 0 | 1 | version, 1 |
+//! | 1 | 1 | kind: `A` announce, `D` drop, `G` gap |
+//! | 2 | 8 | writer, random each time a process starts |
+//! | 10 | 16 | id of this writer's previous entry that was acknowledged; 0-0: none |
+//! | 26 | 16·n | key hashes |
+//!
+//! Integers in network order. The previous id makes a chain of each writer's entries: an entry that a failover or a trim has lost leaves a hole
+//! that the next one shows.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::key::KeyHash;
+
+const FORMAT: u8 = 1;
+const HEADER: usize = 26;
+
+/// Place of an entry in its log, as Redis numbers them: milliseconds of the server's clock, then a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct EntryId {
+    /// Unix time at the server, milliseconds.
+    pub millis: u64,
+    /// Number among the entries of one millisecond.
+    pub sequence: u64,
+}
+
+impl EntryId {
+    /// Before every entry.
+    pub const ZERO: Self = Self { millis: 0, sequence: 0 };
+
+    /// Before every entry of this millisecond.
+    #[must_use]
+    pub const fn at(millis: u64) -> Self {
+        Self { millis, sequence: 0 }
+    }
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.millis, self.sequence)
+    }
+}
+
+impl FromStr for EntryId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let number = |part: &str| part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok()).flatten().ok_or(());
+        let (millis, sequence) = text.split_once('-').ok_or(())?;
+        Ok(Self { millis: number(millis)?, sequence: number(sequence)? })
+    }
+}
+
+/// One process, from its start to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WriterId(pub(super) u64);
+
+impl WriterId {
+    /// A fresh one.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+}
+
+/// What an entry is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Rows of these keys may become visible at any moment.
+    Announce,
+    /// Rows of these keys were changed or removed.
+    Drop,
+    /// The writer had to forget announces: only a scan finds their rows.
+    Gap,
+}
+
+impl Kind {
+    const fn byte(self) -> u8 {
+        match self {
+            Self::Announce => b'A',
+            Self::Drop => b'D',
+            Self::Gap => b'G',
+        }
+    }
+
+    const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            b'A' => Some(Self::Announce),
+            b'D' => Some(Self::Drop),
+            b'G' => Some(Self::Gap),
+            _ => None,
+        }
+    }
+}
+
+/// What a writer has to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delta {
+    /// What it is about.
+    pub kind: Kind,
+    /// Of which keys; none for a gap.
+    pub hashes: Vec<KeyHash>,
+}
+
+/// A delta in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its place.
+    pub id: EntryId,
+    /// Who wrote it.
+    pub writer: WriterId,
+    /// That writer's entry before it, as far as it was acknowledged.
+    pub previous: EntryId,
+    /// What it says.
+    pub delta: Delta,
+}
+
+/// The bytes of an entry whose place the log decides.
+#[must_use]
+pub(super) fn encode(writer: WriterId, previous: EntryId, delta: &Delta) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + delta.hashes.len() * 16);
+    bytes.extend([FORMAT, delta.kind.byte()]);
+    bytes.extend(writer.0.to_be_bytes());
+    bytes.extend(previous.millis.to_be_bytes());
+    bytes.extend(previous.sequence.to_be_bytes());
+    bytes.extend(delta.hashes.iter().flat_map(|hash| hash.get().to_be_bytes()));
+    bytes
+}
+
+/// `None`: it is of a later version, or damaged, and nobody knows what it would have said.
+#[must_use]
+pub(super) fn decode(id: EntryId, bytes: &[u8]) -> Option<Entry> {
+    let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
+    let [FORMAT, kind, ..] = *header else { return None };
+    let kind = Kind::from_byte(kind)?;
+    let number = |at: usize| header[at..].first_chunk().copied().map(u64::from_be_bytes);
+    let (hashes, []) = rest.as_chunks::<16>() else { return None };
+    Some(Entry {
+        id,
+        writer: WriterId(number(2)?),
+        previous: EntryId { millis: number(10)?, sequence: number(18)? },
+        delta: Delta { kind, hashes: hashes.iter().map(|hash| KeyHash::from_bits(u128::from_be_bytes(*hash))).collect() },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delta(kind: Kind, hashes: &[u128]) -> Delta {
+        Delta { kind, hashes: hashes.iter().map(|h| KeyHash::from_bits(*h)).collect() }
+    }
+
+    /// Other instances read these bytes: this test changes only together with the version.
+    #[test]
+    fn bytes_are_as_documented() {
+        let previous = EntryId { millis: 0x0102, sequence: 3 };
+        let bytes = encode(WriterId(0x0a0b), previous, &delta(Kind::Announce, &[5, u128::MAX]));
+        let expected = [
+            &[1, b'A'][..],
+            &[0, 0, 0, 0, 0, 0, 0x0a, 0x0b],
+            &[0, 0, 0, 0, 0, 0, 1, 2],
+            &[0, 0, 0, 0, 0, 0, 0, 3],
+            &5u128.to_be_bytes(),
+            &[255; 16],
+        ]
+        .concat();
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn entries_come_back_as_they_were() {
+        let (id, previous) = (EntryId { millis: 7, sequence: 8 }, EntryId { millis: 6, sequence: u64::MAX });
+        for delta in [delta(Kind::Announce, &[1, 2, 3]), delta(Kind::Drop, &[9]), delta(Kind::Gap, &[])] {
+            let bytes = encode(WriterId(4), previous, &delta);
+            assert_eq!(decode(id, &bytes), Some(Entry { id, writer: WriterId(4), previous, delta }));
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_told_apart() {
+        let bytes = encode(WriterId(4), EntryId::ZERO, &delta(Kind::Announce, &[1]));
+        for end in (0..bytes.len()).filter(|end| *end != HEADER) {
+            assert_eq!(decode(EntryId::ZERO, &bytes[..end]), None, "{end}");
+        }
+        for (at, byte) in [(0, 2), (0, 0), (1, b'X')] {
+            let mut other = bytes.clone();
+            other[at] = byte;
+            assert_eq!(decode(EntryId::ZERO, &other), None);
+        }
+    }
+
+    #[test]
+    fn ids_are_read_only_as_redis_writes_them() {
+        let id = EntryId { millis: 1_700_000_000_000, sequence: 12 };
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for strange in ["", "1", "1-", "-1", "+1-0", "1-0-0", "1 -0", "18446744073709551616-0"] {
+            assert_eq!(strange.parse::<EntryId>(), Err(()), "{strange}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Judges what is read of a log: whether anything was lost, and from where to go on.
+//!
+//! Knows neither a clock nor a connection: time is the server's, as each page tells it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::entry::{Entry, EntryId, Kind, WriterId};
+use super::log::Page;
+use crate::cache::LogIdentity;
+
+/// Writers whose chains are watched; beyond that they are watched from the present place on.
+const WRITERS: usize = 1 << 16;
+
+/// Where a reader stands in the log, and what it has seen of each writer.
+#[derive(Debug)]
+pub struct Follower {
+    /// Announces of this long ago still matter.
+    window: Duration,
+    place: Option<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    identity: LogIdentity,
+    cursor: EntryId,
+    /// The last entry that the log has told of.
+    last: EntryId,
+    /// How many entries had ever been made at the cursor; `None` where that is not known yet.
+    made: Option<u64>,
+    /// From here on chains must be whole.
+    start: EntryId,
+    last_of: HashMap<WriterId, EntryId>,
+}
+
+/// Announces may have been lost: only a scan that begins after their windows have closed finds their rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// The reader begins within a window of the log's birth: what was announced in the log before it is unknown.
+    #[error("the delta log is younger than the commit window")]
+    Young {
+        /// Until the last window of before the log's birth has closed.
+        left: Duration,
+    },
+    /// Another log is in its place: Redis was restarted, wiped, or a replica took over.
+    #[error("the delta log was replaced by another one, as by a restart or a failover of Redis")]
+    Replaced,
+    /// The same log has forgotten its end.
+    #[error("the delta log has lost entries at its end")]
+    Shrunk,
+    /// Entries were trimmed before they were read.
+    #[error("the delta log was trimmed before it was read; raise redis.log.retention or redis.log.max_bytes")]
+    Trimmed,
+    /// A writer's chain has a hole.
+    #[error("an entry of the delta log is missing")]
+    Hole,
+    /// An entry can't be read: damaged, or of a later version.
+    #[error("an entry of the delta log can't be read: is a later version of bloomguard writing it?")]
+    Unreadable,
+    /// A writer had to forget announces.
+    #[error("an instance had more announces than it could hold")]
+    Gap,
+}
+
+impl Loss {
+    /// How long until a scan can begin that finds everything, counted from the page's arrival; `window` is the commit window.
+    #[must_use]
+    pub const fn mended_by_scan_in(&self, window: Duration) -> Duration {
+        match self {
+            Self::Young { left } => *left,
+            _ => window,
+        }
+    }
+}
+
+/// What to do with a page.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The worst that it tells of.
+    pub loss: Option<Loss>,
+    /// To be applied, in this order, whatever was lost.
+    pub entries: Vec<Entry>,
+    /// Whether all there was is applied after this one.
+    pub complete: bool,
+    /// For [`Follower::applied`].
+    upto: EntryId,
+    /// For [`Follower::applied`].
+    made: Option<u64>,
+}
+
+impl Follower {
+    /// Has read nothing yet. `window` is commit window and deadline together.
+    #[must_use]
+    pub const fn new(window: Duration) -> Self {
+        Self { window, place: None }
+    }
+
+    /// Behind which entry to read next. Before the first page: the end of every log, for that page only tells where to begin.
+    #[must_use]
+    pub fn after(&self) -> EntryId {
+        self.place.as_ref().map_or(EntryId::at(u64::MAX), |place| place.cursor)
+    }
+
+    /// Which log is followed, and up to where it was applied.
+    #[must_use]
+    pub fn place(&self) -> Option<(LogIdentity, EntryId)> {
+        self.place.as_ref().map(|place| (place.identity, place.cursor))
+    }
+
+    /// Judges a page that was read behind [`Follower::after`].
+    pub fn judge(&mut self, page: Page) -> Step {
+        let loss = match &mut self.place {
+            None => None,
+            Some(place) if place.identity != page.identity => Some(Loss::Replaced),
+            Some(place) if page.last < place.last || place.made.is_some_and(|made| page.made < made) => Some(Loss::Shrunk),
+            Some(place) => return place.go_on(page),
+        };
+        let begun = self.begin(&page);
+        Step { loss: loss.or(begun), entries: Vec::new(), complete: false, upto: self.after(), made: None }
+    }
+
+    /// The entries of a step have taken effect.
+    pub fn applied(&mut self, step: &Step) {
+        if let Some(place) = &mut self.place {
+            place.cursor = step.upto;
+            place.made = step.made;
+        }
+    }
+
+    /// Starts so far back that every announce whose window is open is read again.
+    fn begin(&mut self, page: &Page) -> Option<Loss> {
+        let window = u64::try_from(self.window.as_millis()).unwrap_or(u64::MAX);
+        let start = EntryId::at(page.now.saturating_sub(window));
+        self.place = Some(Place { identity: page.identity, cursor: start, last: page.last, made: None, start, last_of: HashMap::new() });
+        // What was trimmed for its age is older than any window; only want of room takes younger entries.
+        if page.floor > start {
+            return Some(Loss::Trimmed);
+        }
+        let left = page.born.saturating_add(window).saturating_sub(page.now);
+        (left > 0).then(|| Loss::Young { left: Duration::from_millis(left) })
+    }
+}
+
+impl Place {
+    fn go_on(&mut self, page: Page) -> Step {
+        self.last = page.last;
+        let counted = self.made.map(|made| made + page.entries.len() as u64);
+        // Everything that was made since must have come; counted only where nothing is left unread.
+        let short = page.complete && counted.is_some_and(|counted| counted < page.made);
+        let mut loss = short.then_some(Loss::Trimmed);
+        let mut upto = self.cursor;
+        let mut entries = Vec::with_capacity(page.entries.len());
+        for (id, entry) in page.entries {
+            upto = upto.max(id);
+            match entry {
+                Some(entry) => {
+                    loss = loss.or(self.watch(&entry));
+                    entries.push(entry);
+                }
+                None => loss = loss.or(Some(Loss::Unreadable)),
+            }
+        }
+        let made = if page.complete { Some(page.made) } else { counted };
+        Step { loss, entries, complete: page.complete, upto, made }
+    }
+
+    /// Looks at an entry's chain and notes its writer.
+    fn watch(&mut self, entry: &Entry) -> Option<Loss> {
+        if self.last_of.len() >= WRITERS && !self.last_of.contains_key(&entry.writer) {
+            self.last_of.clear();
+            self.start = entry.id;
+        }
+        let seen = self.last_of.insert(entry.writer, entry.id).unwrap_or_default().max(self.start);
+        match entry.delta.kind {
+            Kind::Gap => Some(Loss::Gap),
+            Kind::Announce | Kind::Drop => (entry.previous > seen).then_some(Loss::Hole),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::Delta;
+    use super::*;
+    use crate::key::KeyHash;
+
+    const WINDOW: Duration = Duration::from_millis(1_000);
+    const NOW: u64 = 100_000;
+
+    fn id(millis: u64) -> EntryId {
+        EntryId::at(millis)
+    }
+
+    fn entry(at: u64, writer: u64, previous: u64) -> Entry {
+        let delta = Delta { kind: Kind::Announce, hashes: vec![KeyHash::from_bits(u128::from(at))] };
+        Entry { id: id(at), writer: WriterId(writer), previous: id(previous), delta }
+    }
+
+    /// A log whose pages are read one after another, each whole.
+    struct Log {
+        follower: Follower,
+        made: u64,
+        last: EntryId,
+    }
+
+    impl Log {
+        /// The next page: these entries were made since, and `gone` more that nobody can read any more.
+        fn page(&mut self, entries: &[Entry], gone: u64) -> Page {
+            self.made += entries.len() as u64 + gone;
+            self.last = entries.last().map_or(self.last, |e| e.id);
+            let entries = entries.iter().map(|e| (e.id, Some(e.clone()))).collect();
+            Page {
+                identity: LogIdentity([1; 16]),
+                born: 10,
+                now: NOW,
+                last: self.last,
+                made: self.made,
+                floor: id(0),
+                entries,
+                complete: true,
+            }
+        }
+
+        fn take(&mut self, page: Page) -> Step {
+            let step = self.follower.judge(page);
+            self.follower.applied(&step);
+            step
+        }
+
+        fn read(&mut self, entries: &[Entry]) -> Step {
+            let page = self.page(entries, 0);
+            self.take(page)
+        }
+    }
+
+    /// Follows a log of which 40 entries were made long ago.
+    fn begun() -> Log {
+        let mut log = Log { follower: Follower::new(WINDOW), made: 40, last: id(50) };
+        assert_eq!(log.read(&[]).loss, None);
+        assert_eq!(log.follower.after(), id(NOW - 1_000), "announces whose window is open are read again");
+        log
+    }
+
+    #[test]
+    fn whole_chains_are_followed_and_the_cursor_moves_only_when_applied() {
+        let mut log = begun();
+        let page = log.page(&[entry(NOW - 10, 7, 5), entry(NOW - 9, 8, 0), entry(NOW - 8, 7, NOW - 10)], 0);
+        let first = log.follower.judge(page);
+        assert_eq!((first.loss, first.entries.len(), first.complete), (None, 3, true));
+        assert_eq!(log.follower.after(), id(NOW - 1_000));
+        log.follower.applied(&first);
+        assert_eq!(log.follower.place(), Some((LogIdentity([1; 16]), id(NOW - 8))));
+        assert_eq!(log.read(&[entry(NOW, 8, NOW - 9)]).loss, None);
+        assert_eq!(log.read(&[]).loss, None);
+    }
+
+    #[test]
+    fn an_entry_of_unknown_fate_breaks_no_chain() {
+        let mut log = begun();
+        // The second append timed out, and is there all the same.
+        let step = log.read(&[entry(NOW - 9, 7, 0), entry(NOW - 8, 7, NOW - 9), entry(NOW - 7, 7, NOW - 9)]);
+        assert_eq!(step.loss, None);
+    }
+
+    #[test]
+    fn a_missing_entry_is_noticed_by_the_next_one_of_its_writer() {
+        let mut log = begun();
+        log.read(&[entry(NOW - 9, 7, 0)]);
+        assert_eq!(log.read(&[entry(NOW - 5, 7, NOW - 7)]).loss, Some(Loss::Hole));
+        assert_eq!(log.read(&[entry(NOW - 4, 7, NOW - 5)]).loss, None, "told once");
+        assert_eq!(log.read(&[entry(NOW - 3, 9, NOW - 6)]).loss, Some(Loss::Hole), "also of a writer never seen");
+    }
+
+    #[test]
+    fn an_entry_that_was_made_and_can_not_be_read_is_a_loss() {
+        let mut log = begun();
+        log.read(&[entry(NOW - 9, 7, 0)]);
+        let page = log.page(&[], 1);
+        assert_eq!(log.take(page).loss, Some(Loss::Trimmed));
+        assert_eq!(log.read(&[]).loss, None, "told once");
+        // Also where it is one among many that take several reads.
+        let part = Page { complete: false, ..log.page(&[entry(NOW - 8, 8, 0)], 0) };
+        assert_eq!(log.take(part).loss, None);
+        let rest = log.page(&[entry(NOW - 7, 8, NOW - 8)], 1);
+        assert_eq!(log.take(rest).loss, Some(Loss::Trimmed));
+    }
+
+    #[test]
+    fn what_was_trimmed_for_want_of_room_before_the_start_is_a_loss() {
+        let mut log = Log { follower: Follower::new(WINDOW), made: 40, last: id(NOW - 5) };
+        let page = Page { floor: id(NOW - 500), ..log.page(&[], 0) };
+        assert_eq!(log.take(page).loss, Some(Loss::Trimmed));
+        let mut log = Log { follower: Follower::new(WINDOW), made: 40, last: id(NOW - 5) };
+        let page = Page { floor: id(NOW - 2_000), ..log.page(&[], 0) };
+        assert_eq!(log.take(page).loss, None);
+    }
+
+    #[test]
+    fn another_log_and_a_shorter_one_begin_anew() {
+        let mut log = begun();
+        log.read(&[entry(NOW - 9, 7, 0)]);
+        let other = Page { identity: LogIdentity([2; 16]), ..log.page(&[entry(NOW - 8, 7, 0)], 0) };
+        let step = log.take(other);
+        assert_eq!((step.loss, step.entries.len(), step.complete), (Some(Loss::Replaced), 0, false));
+        assert_eq!(log.follower.after(), id(NOW - 1_000));
+        for shorter in [|page: Page| Page { last: id(NOW - 30), ..page }, |page: Page| Page { made: 1, ..page }] {
+            let mut log = begun();
+            log.read(&[entry(NOW - 9, 7, 0)]);
+            let page = shorter(log.page(&[], 0));
+            assert_eq!(log.take(page).loss, Some(Loss::Shrunk));
+        }
+    }
+
+    #[test]
+    fn a_young_log_is_a_loss_until_a_window_after_its_birth() {
+        let mut log = Log { follower: Follower::new(WINDOW), made: 0, last: id(0) };
+        let page = Page { born: NOW - 300, ..log.page(&[], 0) };
+        let loss = log.take(page).loss.unwrap();
+        assert_eq!(loss, Loss::Young { left: Duration::from_millis(700) });
+        assert_eq!(loss.mended_by_scan_in(WINDOW), Duration::from_millis(700));
+        assert_eq!(log.read(&[]).loss, None);
+    }
+
+    #[test]
+    fn gaps_and_entries_that_can_not_be_read_are_losses_and_the_others_apply() {
+        let mut log = begun();
+        let gap = Entry { delta: Delta { kind: Kind::Gap, hashes: Vec::new() }, ..entry(NOW - 9, 7, 0) };
+        let step = log.read(&[gap, entry(NOW - 8, 7, NOW - 9)]);
+        assert_eq!((step.loss, step.entries.len()), (Some(Loss::Gap), 2));
+        let mut unreadable = log.page(&[entry(NOW - 6, 7, NOW - 8)], 1);
+        unreadable.entries.insert(0, (id(NOW - 7), None));
+        let step = log.take(unreadable);
+        assert_eq!((step.loss, step.entries.len()), (Some(Loss::Unreadable), 1));
+    }
+}

@@ -1,0 +1,63 @@
+//! Where deltas are written and read: [`DeltaLog`].
+
+use async_trait::async_trait;
+
+use super::entry::{Delta, Entry, EntryId};
+use crate::cache::LogIdentity;
+
+/// What one read brought: log and entries as they were at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Which log it was.
+    pub identity: LogIdentity,
+    /// When the log came to be, Unix milliseconds of the server's clock.
+    pub born: u64,
+    /// The server's clock at this read, Unix milliseconds.
+    pub now: u64,
+    /// The last entry that was ever made.
+    pub last: EntryId,
+    /// How many entries were ever made, also those that are gone.
+    pub made: u64,
+    /// Entries before this place were trimmed for want of room, however young.
+    pub floor: EntryId,
+    /// Entries behind the place that was asked for, in order; `None` in the place of one that can't be read.
+    pub entries: Vec<(EntryId, Option<Entry>)>,
+    /// Whether there was room for more entries than these: nothing was left unread.
+    pub complete: bool,
+}
+
+/// Why the log did not take or tell anything.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// No answer in time: an entry may have been appended, or not.
+    #[error("the delta log did not answer in time")]
+    Timeout,
+    /// It can't be reached.
+    #[error("the delta log can't be reached: {0}")]
+    Unavailable(String),
+    /// It refused, or answered what can't be understood.
+    #[error("the delta log refused: {0}")]
+    Refused(String),
+    /// It is not the log that the caller meant.
+    #[error("the delta log was replaced by another one")]
+    Replaced,
+}
+
+/// One keyspace's log.
+#[async_trait]
+pub trait DeltaLog: Send + Sync {
+    /// Appends in order, all of them or none, and returns the place of the last; they are durable as far as the server's own replication and persistence go.
+    ///
+    /// `epoch` is the connection over which the markers of these keys were set; appended over another one, the entries might be in a log whose
+    /// server has no such markers.
+    ///
+    /// # Errors
+    /// [`LogError`]; after `Timeout` nobody knows whether they are there.
+    async fn append(&self, deltas: &[Delta], epoch: u64) -> Result<(LogIdentity, EntryId), LogError>;
+
+    /// Reads what stands behind `after`, at most as many entries as one read takes.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    async fn read(&self, after: EntryId) -> Result<Page, LogError>;
+}

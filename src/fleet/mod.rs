@@ -1,0 +1,18 @@
+//! What instances tell each other: the delta log of announces and drops.
+//!
+//! One log a keyspace, appended to before an announce is acknowledged and read by every instance. It says nothing that can't be said again: what
+//! is lost of it is found by a scan, and whoever can't show that nothing was lost stops rejecting until then.
+
+mod committer;
+mod entry;
+mod follower;
+mod log;
+mod redis;
+mod version;
+
+pub use self::committer::Committer;
+pub use self::entry::{Delta, Entry, EntryId, Kind, WriterId};
+pub use self::follower::{Follower, Loss, Step};
+pub use self::log::{DeltaLog, LogError, Page};
+pub use self::redis::{RedisDeltaLog, Retention};
+pub use self::version::Version;

@@ -1,0 +1,139 @@
+//! [`RedisDeltaLog`]: one Redis Stream a keyspace.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use redis::Script;
+
+use super::entry::{self, Delta, EntryId, WriterId};
+use super::log::{DeltaLog, LogError, Page};
+use crate::cache::{CacheError, LogBirth, LogIdentity, RedisLink};
+
+/// Entries of one read: at 256 hashes each, 4 MiB.
+const ENTRIES_A_READ: usize = 1000;
+
+/// Appends the entries `ARGV[4..]` if the log is still the one with the identity `ARGV[1]`, keeps those of the last `ARGV[2]` milliseconds, and of those
+/// no more than `ARGV[3]` bytes; returns the place of the last one. Where want of room takes entries, the floor under those that are left is noted.
+const APPEND: &str = r"
+local identity = redis.call('GET', KEYS[2])
+if not identity or string.sub(identity, 1, 32) ~= ARGV[1] then return false end
+local time = redis.call('TIME')
+local oldest = string.format('%.0f-0', time[1] * 1000 - ARGV[2])
+local id
+for i = 4, #ARGV do id = redis.call('XADD', KEYS[1], 'MINID', '~', oldest, '*', 'd', ARGV[i]) end
+if redis.call('MEMORY', 'USAGE', KEYS[1]) > tonumber(ARGV[3]) then
+  redis.call('XTRIM', KEYS[1], 'MAXLEN', math.floor(redis.call('XLEN', KEYS[1]) * 0.9))
+  local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+  redis.call('SET', KEYS[3], first and first[1] or id)
+end
+return id";
+
+/// What one page is made of, seen at one moment: identity, clock, last entry, entries ever made, floor, entries behind `ARGV[1]`.
+const READ: &str = r"
+local time = redis.call('TIME')
+local last, made, entries = '0-0', 0, {}
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  local info = redis.call('XINFO', 'STREAM', KEYS[1])
+  made = nil
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then last = info[i + 1] end
+    if info[i] == 'entries-added' then made = info[i + 1] end
+  end
+  if not made then return redis.error_reply('ERR the delta log needs Redis 7.0 or later') end
+  entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
+end
+return {redis.call('GET', KEYS[2]), time[1], time[2], last, made, redis.call('GET', KEYS[3]) or '0-0', entries}";
+
+/// What [`READ`] answers.
+type Answer = (Option<String>, u64, u64, String, u64, String, Vec<(String, Vec<Vec<u8>>)>);
+
+/// How much a log keeps.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    /// Entries of so long ago are kept.
+    pub time: Duration,
+    /// As far as they take no more than so many bytes.
+    pub bytes: u64,
+}
+
+/// The log of one keyspace in a Redis Stream.
+#[derive(Debug)]
+pub struct RedisDeltaLog {
+    link: Arc<RedisLink>,
+    stream: String,
+    floor: String,
+    writer: WriterId,
+    retention: Retention,
+    append: Script,
+    read: Script,
+    /// The last entry of ours that was acknowledged, and in which log.
+    previous: Mutex<Option<(LogIdentity, EntryId)>>,
+}
+
+impl RedisDeltaLog {
+    /// The log of `keyspace` at the server that `link` connects to.
+    #[must_use]
+    pub fn new(link: Arc<RedisLink>, keyspace: &str, writer: WriterId, retention: Retention) -> Self {
+        let [stream, floor] = link.log_names(keyspace);
+        Self { link, stream, floor, writer, retention, append: Script::new(APPEND), read: Script::new(READ), previous: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl DeltaLog for RedisDeltaLog {
+    async fn append(&self, deltas: &[Delta], epoch: u64) -> Result<(LogIdentity, EntryId), LogError> {
+        let call = self.link.call()?;
+        let identity = call.log_identity();
+        if call.epoch() != epoch {
+            return Err(LogError::Replaced);
+        }
+        let previous = self.previous.lock().filter(|(log, _)| *log == identity).map_or(EntryId::ZERO, |(_, id)| id);
+        let mut append = self.append.key(&self.stream);
+        append.key(call.log_name()).key(&self.floor).arg(identity.to_string());
+        append.arg(u64::try_from(self.retention.time.as_millis()).unwrap_or(u64::MAX)).arg(self.retention.bytes);
+        for delta in deltas {
+            append.arg(entry::encode(self.writer, previous, delta));
+        }
+        let place: Option<String> = call.script(&append).await?;
+        let id = place.ok_or(LogError::Replaced)?.parse().map_err(|()| strange("XADD"))?;
+        *self.previous.lock() = Some((identity, id));
+        Ok((identity, id))
+    }
+
+    async fn read(&self, after: EntryId) -> Result<Page, LogError> {
+        let call = self.link.call()?;
+        let mut read = self.read.key(&self.stream);
+        read.key(call.log_name()).key(&self.floor).arg(after.to_string()).arg(ENTRIES_A_READ);
+        let (identity, seconds, micros, last, made, floor, found): Answer = call.script(&read).await?;
+        let birth: LogBirth = identity.ok_or(LogError::Replaced)?.parse().map_err(|()| strange("GET of the log identity"))?;
+        let id = |text: &str| text.parse::<EntryId>().map_err(|()| strange("XINFO"));
+        let complete = found.len() < ENTRIES_A_READ;
+        let mut entries = Vec::with_capacity(found.len());
+        for (place, fields) in found {
+            let place = id(&place)?;
+            let entry = match fields.as_slice() {
+                [name, bytes] if name == b"d" => entry::decode(place, bytes),
+                _ => None,
+            };
+            entries.push((place, entry));
+        }
+        let now = seconds.saturating_mul(1000) + micros / 1000;
+        Ok(Page { identity: birth.identity, born: birth.millis, now, last: id(&last)?, made, floor: id(&floor)?, entries, complete })
+    }
+}
+
+fn strange(command: &str) -> LogError {
+    LogError::Refused(format!("its answer to {command} can't be understood"))
+}
+
+impl From<CacheError> for LogError {
+    fn from(error: CacheError) -> Self {
+        match error {
+            CacheError::Timeout(_) => Self::Timeout,
+            CacheError::Unavailable(why) => Self::Unavailable(why),
+            CacheError::Refused(why) => Self::Refused(why),
+        }
+    }
+}
