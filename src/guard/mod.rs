@@ -3,10 +3,13 @@
 mod announce;
 mod batch;
 mod build;
+mod call;
 mod deleted;
 mod error;
+mod fill;
 mod gate;
 mod journal;
+mod learn;
 mod load;
 mod observed;
 mod outcome;
@@ -32,7 +35,8 @@ pub use self::journal::{Journal, JournalError, Replayed};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
 pub use self::status::{KeyspaceStatus, LastRebuild};
 
-use self::load::{Errand, Limits};
+use self::fill::Limits;
+use self::load::Errand;
 use crate::backend::Backend;
 use crate::cache::{HotCache, SharedCache};
 use crate::clock::Moment;
@@ -259,20 +263,5 @@ impl Guard {
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Guard").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Limits {
-    fn new(config: &KeyspaceConfig) -> Self {
-        let cache = &config.cache;
-        Self {
-            ttl: cache.ttl,
-            absent_ttl: cache.absent_ttl,
-            hot_ttl: cache.hot_ttl,
-            jitter: cache.jitter,
-            max_value_bytes: cache.max_value_bytes,
-            longest_shared_absence: config.max_staleness / 2,
-            longest_hot_absence: cache.absent_ttl.min(config.max_staleness / 2),
-        }
     }
 }

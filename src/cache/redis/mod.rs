@@ -100,10 +100,7 @@ impl SharedCache for RedisCache {
     }
 
     async fn put_mark(&self, key: &Key, mark: Mark, life: Duration) -> Result<(), CacheError> {
-        let bytes = entry::encode_mark(mark, Token::random());
-        let mut set = redis::cmd("SET");
-        set.arg(self.names.of(key)).arg(&bytes).arg("PX").arg(millis(life));
-        self.link.call()?.command(&set).await
+        self.put_marks(std::slice::from_ref(key), mark, life).await
     }
 
     async fn put_marks(&self, keys: &[Key], mark: Mark, life: Duration) -> Result<(), CacheError> {
