@@ -136,7 +136,10 @@ impl Guard {
         let trace = chunk.first().and_then(|pending| pending.errand.options.trace.clone());
         let rows = self.ask_backend(&keys, trace, deadline).await;
         let settled = chunk.into_iter().zip(rows).map(|(pending, row)| async move {
-            let loaded = self.conclude(&pending.errand, pending.held.as_ref(), row, deadline).await;
+            let loaded = match row {
+                Ok(row) => Ok(self.conclude(&pending.errand, pending.held.as_ref(), row, deadline).await.0),
+                Err(error) => Err(error),
+            };
             self.land(pending.flight, pending.errand, &loaded);
         });
         future::join_all(settled).await;

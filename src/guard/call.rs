@@ -1,7 +1,7 @@
 //! Step seven of a lookup: the backend, within its cap and the deadline.
 
 use std::sync::Arc;
-use std::time::Instant as StdInstant;
+use std::time::{Duration, Instant as StdInstant};
 
 use tokio::time::{Instant, timeout_at};
 
@@ -12,27 +12,48 @@ use crate::key::Key;
 use crate::words::BackendOutcome;
 
 /// What the backend said of one key.
-pub(super) type Row = Result<Option<Value>, LookupError>;
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    /// `None`: there is none.
+    pub(super) value: Option<Value>,
+    /// How long the backend took.
+    pub(super) took: Duration,
+}
 
 impl Guard {
-    /// One call of the backend for all of `keys`, in their order. A failure is never an absence.
-    pub(super) async fn ask_backend(&self, keys: &[Key], trace: Option<Arc<TraceContext>>, deadline: Instant) -> Vec<Row> {
-        let _permit = match self.gate.enter(deadline).await {
-            Ok(permit) => permit,
+    /// One call of the backend for all of `keys`, in their order, once it is their turn. A failure is never an absence.
+    pub(super) async fn ask_backend(
+        &self,
+        keys: &[Key],
+        trace: Option<Arc<TraceContext>>,
+        deadline: Instant,
+    ) -> Vec<Result<Row, LookupError>> {
+        match self.gate.enter(deadline).await {
+            Ok(_permit) => self.call_backend(keys, trace, deadline).await,
             Err(reason) => {
                 keys.iter().for_each(|_| self.metrics.shed(reason));
-                return vec![Err(LookupError::Shed(reason)); keys.len()];
+                vec![Err(LookupError::Shed(reason)); keys.len()]
             }
-        };
+        }
+    }
+
+    /// Calls the backend at once; the caller has its turn.
+    pub(super) async fn call_backend(
+        &self,
+        keys: &[Key],
+        trace: Option<Arc<TraceContext>>,
+        deadline: Instant,
+    ) -> Vec<Result<Row, LookupError>> {
         let started = StdInstant::now();
         let inflight = self.metrics.backend_inflight();
         let fetched = timeout_at(deadline, self.fetch(keys, &FetchContext { trace, deadline: Some(deadline) })).await;
         drop(inflight);
         let outcome = fetched.as_deref().map_or(BackendOutcome::Timeout, outcome_of);
-        self.metrics.backend(outcome, started.elapsed());
+        let took = started.elapsed();
+        self.metrics.backend(outcome, took);
         let Ok(rows) = fetched else { return vec![Err(LookupError::Deadline(self.deadline)); keys.len()] };
         let told = rows.into_iter().map(|row| {
-            row.map_err(|error| {
+            row.map(|value| Row { value, took }).map_err(|error| {
                 self.trouble.backend_failed(&error);
                 LookupError::Backend(Arc::new(error))
             })

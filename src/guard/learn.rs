@@ -19,6 +19,8 @@ impl Guard {
         }
         match (probe.generation, probe.verdict, found) {
             (0, ..) | (_, Verdict::Absent, false) => {}
+            // Nobody asked for this key, so it is neither a mistake of the filter's nor one of the lookups that tell of a storm.
+            (_, Verdict::Maybe, _) if errand.refresh => {}
             (_, Verdict::Maybe, true) => self.storm.found(now),
             (_, Verdict::Maybe, false) => {
                 // A key that was deleted, or whose row is still to come, is in the filter by right.

@@ -9,7 +9,7 @@ use super::error::LookupError;
 use super::outcome::{Answer, LookupOptions, Probe};
 use super::single_flight::{Flight, Kind, Loaded, Part};
 use super::{Glance, Guard};
-use crate::cache::{CacheError, Entry, HotEntry, Seen, Stamp};
+use crate::cache::{CacheError, Ending, Entry, HotEntry, Lease, Seen, Stamp};
 use crate::key::{Key, KeyHash};
 use crate::words::{CacheResult, CacheTier, Source, State, Verdict};
 
@@ -20,6 +20,8 @@ pub(super) struct Errand {
     pub(super) hash: KeyHash,
     pub(super) glance: Glance,
     pub(super) options: LookupOptions,
+    /// Nobody asked: a value is loaded again ahead of its expiry.
+    pub(super) refresh: bool,
 }
 
 /// What the shared cache told.
@@ -69,34 +71,56 @@ impl Guard {
         while let Some(flight) = round {
             flight.begin_read();
             let remembered = if again { self.ask_hot(&errand) } else { None };
-            let loaded = match remembered {
-                Some(answer) => Ok(answer),
+            let (loaded, lease) = match remembered {
+                Some(answer) => (Ok(answer), None),
                 None => self.load(&errand).await,
             };
             round = flight.settle(&loaded, || self.fill_hot(&errand, &loaded));
+            if let Some((lease, ending)) = lease {
+                self.give_back(&errand.key, &lease, ending).await;
+            }
             again = true;
         }
     }
 
-    async fn load(&self, errand: &Errand) -> Loaded {
-        let deadline = Instant::now() + self.deadline;
+    /// With the lease that it was loaded under, if any, and how that ended.
+    async fn load(self: &Arc<Self>, errand: &Errand) -> (Loaded, Option<(Lease, Ending)>) {
+        let began = Instant::now();
         let held = match self.ask_shared(errand).await {
-            Shared::Answer(answer) => return Ok(answer),
+            Shared::Answer(answer) => return (Ok(answer), None),
             Shared::GoOn(held) => held,
         };
+        let (shared, lease) = match held {
+            // The other kinds must ask the backend themselves, whoever else does.
+            Some(held) if errand.kind() == Kind::Plain => self.take_turn(errand, held, began).await,
+            held => (Shared::GoOn(held), None),
+        };
+        let (loaded, ending) = match shared {
+            Shared::Answer(answer) => (Ok(answer), Ending::Stored),
+            Shared::GoOn(held) => self.load_from_backend(errand, held.as_ref(), began + self.deadline).await,
+        };
+        (loaded, lease.map(|lease| (lease, ending)))
+    }
+
+    async fn load_from_backend(&self, errand: &Errand, held: Option<&Held>, deadline: Instant) -> (Loaded, Ending) {
         let rows = self.ask_backend(std::slice::from_ref(&errand.key), errand.options.trace.clone(), deadline).await;
-        let row = rows.into_iter().next().unwrap_or(Err(LookupError::Cancelled));
-        self.conclude(errand, held.as_ref(), row, deadline).await
+        match rows.into_iter().next().unwrap_or(Err(LookupError::Cancelled)) {
+            Ok(row) => {
+                let (answer, ending) = self.conclude(errand, held, row, deadline).await;
+                (Ok(answer), ending)
+            }
+            Err(error) => (Err(error), Ending::NotStored),
+        }
     }
 
     /// Learns from what the backend said and keeps it.
-    pub(super) async fn conclude(&self, errand: &Errand, held: Option<&Held>, row: Row, deadline: Instant) -> Loaded {
-        let value = row?;
-        self.learn(errand, value.is_some());
-        if let Some(held) = held {
-            self.fill_shared_by(deadline, errand, value.as_ref(), held).await;
-        }
-        Ok(Answer { value, source: Source::Backend })
+    pub(super) async fn conclude(&self, errand: &Errand, held: Option<&Held>, row: Row, deadline: Instant) -> (Answer, Ending) {
+        self.learn(errand, row.value.is_some());
+        let ending = match held {
+            Some(held) => self.fill_shared_by(deadline, errand, &row, held).await,
+            None => Ending::NotStored,
+        };
+        (Answer { value: row.value, source: Source::Backend }, ending)
     }
 
     /// Step 4: the in-process tier.
@@ -114,11 +138,12 @@ impl Guard {
     }
 
     /// Step 6: Redis, or the cache in this process that stands in for it.
-    async fn ask_shared(&self, errand: &Errand) -> Shared {
+    async fn ask_shared(self: &Arc<Self>, errand: &Errand) -> Shared {
         self.judge_shared(errand, self.shared.get(&errand.key).await)
     }
 
-    pub(super) fn judge_shared(&self, errand: &Errand, seen: Result<Seen, CacheError>) -> Shared {
+    /// What a read of the shared cache comes to, counted.
+    pub(super) fn judge_shared(self: &Arc<Self>, errand: &Errand, seen: Result<Seen, CacheError>) -> Shared {
         let seen = match seen {
             Ok(seen) => seen,
             Err(error) => {
@@ -127,16 +152,29 @@ impl Guard {
                 return Shared::GoOn(None);
             }
         };
+        if errand.options.bypass {
+            // It reads the entry only to be able to replace it.
+            return self.usable(errand, seen);
+        }
+        if let Some(expiry) = seen.expiry {
+            self.refresh_if_due(errand, expiry, &seen.stamp);
+        }
+        let shared = self.usable(errand, seen);
+        let answer = if let Shared::Answer(answer) = &shared { Some(answer) } else { None };
+        self.metrics.cache(CacheTier::Redis, cache_result(answer));
+        shared
+    }
+
+    /// What of an entry may be used.
+    pub(super) fn usable(&self, errand: &Errand, seen: Seen) -> Shared {
         let held = Held { stamp: seen.stamp, value: matches!(seen.entry, Entry::Value(_)), mark: matches!(seen.entry, Entry::Mark(_)) };
-        let answer = match seen.entry {
-            // A bypass reads the entry only to be able to replace it.
+        let value = match seen.entry {
             _ if errand.options.bypass => return Shared::GoOn(Some(held)),
-            Entry::Value(value) => Some(Answer { value: Some(value), source: Source::Redis }),
-            Entry::Absence if self.may_serve_absence(errand) => Some(Answer { value: None, source: Source::Redis }),
-            Entry::Absence | Entry::Mark(_) | Entry::Nothing => None,
+            Entry::Value(value) => Some(value),
+            Entry::Absence if self.may_serve_absence(errand) => None,
+            Entry::Absence | Entry::Mark(_) | Entry::Nothing => return Shared::GoOn(Some(held)),
         };
-        self.metrics.cache(CacheTier::Redis, cache_result(answer.as_ref()));
-        answer.map_or(Shared::GoOn(Some(held)), Shared::Answer)
+        Shared::Answer(Answer { value, source: Source::Redis })
     }
 }
 
@@ -151,6 +189,7 @@ fn cache_result(answer: Option<&Answer>) -> CacheResult {
 impl Errand {
     pub(super) fn kind(&self) -> Kind {
         match self.options {
+            _ if self.refresh => Kind::Refresh,
             LookupOptions { bypass: true, .. } => Kind::Bypass,
             LookupOptions { unapplied_version: true, .. } => Kind::Fresh,
             _ => Kind::Plain,

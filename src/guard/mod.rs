@@ -10,11 +10,13 @@ mod fill;
 mod gate;
 mod journal;
 mod learn;
+mod lease;
 mod load;
 mod observed;
 mod outcome;
 mod proven;
 mod recent;
+mod refresh;
 mod report;
 mod single_flight;
 mod standing;
@@ -26,7 +28,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 pub use self::batch::Checked;
 pub use self::build::Build;
@@ -90,6 +92,9 @@ pub struct Guard {
     gate: gate::Gate,
     /// Backend calls that one batch may have under way.
     batch_share: usize,
+    /// Refreshes that may be under way: as many as a batch's calls, so that lookups keep three quarters of the backend.
+    refreshes: Arc<Semaphore>,
+    lease_times: lease::LeaseTimes,
     flights: Arc<single_flight::Flights>,
     recent: recent::Recent,
     journal: Journal,
@@ -133,6 +138,7 @@ impl Guard {
     pub fn new(parts: Parts) -> Arc<Self> {
         let config = &parts.config;
         let life = config.commit_window + config.deadline;
+        let share = (config.backend.max_concurrency / 4).max(1);
         let guard = Self {
             name: parts.name,
             deadline: config.deadline,
@@ -147,7 +153,9 @@ impl Guard {
             shared: parts.shared,
             backend: parts.backend,
             gate: gate::Gate::new(config.backend.max_concurrency, config.backend.max_queue),
-            batch_share: (config.backend.max_concurrency / 4).max(1),
+            batch_share: share,
+            refreshes: Arc::new(Semaphore::new(share)),
+            lease_times: lease::LeaseTimes::new(config),
             flights: single_flight::Flights::new(),
             recent: recent::Recent::new(life, RECENT),
             journal: parts.journal,
@@ -198,7 +206,7 @@ impl Guard {
             self.metrics.bypass();
         }
         let hash = self.secret.hash(&key);
-        Errand { glance: self.probe(hash), key, hash, options }
+        Errand { glance: self.probe(hash), key, hash, options, refresh: false }
     }
 
     /// What needs no waiting: the filter's absence, or the hot tier's answer.
