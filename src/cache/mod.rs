@@ -3,6 +3,7 @@
 mod entry;
 mod hot;
 mod memory;
+mod none;
 mod redis;
 mod ttl;
 
@@ -16,6 +17,7 @@ use crate::key::Key;
 
 pub use self::hot::{HotCache, HotEntry};
 pub use self::memory::MemoryCache;
+pub use self::none::NoCache;
 pub use self::redis::{RedisCache, RedisLink};
 pub use self::ttl::jittered;
 
@@ -85,7 +87,7 @@ pub enum CacheError {
 /// Health of a shared cache, for `/status`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct CacheStatus {
-    /// `redis` or `memory`.
+    /// `redis`, `memory` or `none`.
     pub kind: &'static str,
     /// Whether commands are being answered.
     pub reachable: bool,

@@ -61,7 +61,6 @@ const REFUSALS: &[Refusal] = &[
     },
     not_yet(&["keyspaces", "*", "cache", "refresh_ahead"], When::Set),
     not_yet(&["keyspaces", "*", "cache", "stale_if_error"], When::Set),
-    not_yet(&["keyspaces", "*", "backend", "kind"], When::Is(&["set"])),
     not_yet(&["keyspaces", "*", "source", "incremental"], When::Set),
 ];
 

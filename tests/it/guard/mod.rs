@@ -4,5 +4,6 @@ mod commit_window;
 mod lookup;
 mod marks;
 mod rebuild;
+mod set;
 mod state;
 mod storm;
