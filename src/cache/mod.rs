@@ -5,6 +5,7 @@ mod hot;
 mod identity;
 mod lease;
 mod memory;
+mod none;
 mod redis;
 mod ttl;
 
@@ -20,6 +21,7 @@ pub use self::hot::{HotCache, HotEntry};
 pub use self::identity::{LogBirth, LogIdentity};
 pub use self::lease::{Claim, Ending, Lease, Turn};
 pub use self::memory::MemoryCache;
+pub use self::none::NoCache;
 pub use self::redis::{RedisCache, RedisLink};
 pub use self::ttl::jittered;
 
@@ -100,7 +102,7 @@ pub enum CacheError {
 /// Health of a shared cache, for `/status`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct CacheStatus {
-    /// `redis` or `memory`.
+    /// `redis`, `memory` or `none`.
     pub kind: &'static str,
     /// Whether commands are being answered.
     pub reachable: bool,
