@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::cache::{MemoryCache, NoCache, RedisCache, RedisLink, SharedCache};
-use crate::config::{BackendKind, Config, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
-use crate::guard::{Guard, Journal, Parts};
+use crate::config::{BackendKind, Config, Freshness, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
+use crate::fleet::{RedisDeltaLog, Retention, WriterId};
+use crate::guard::{Guard, Journal, LogParts, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
 use crate::key::KeySecret;
 use crate::metrics::Metrics;
@@ -70,11 +71,15 @@ impl App {
             let parts = parts(name, keyspace, config, redis.as_ref(), &metrics).await.with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
             let guard = Guard::new(parts);
+            if let Some(link) = &redis {
+                tasks.spawn(agree_on_secret(Arc::clone(&guard), Arc::clone(link)));
+            }
             let source = source(keyspace, config).with_context(|| format!("keyspaces.{name}"))?;
             let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, Arc::clone(&recorders))
                 .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
             tasks.spawn(runner.run());
             tasks.spawn(Arc::clone(&guard).keep_marks());
+            tasks.spawn(Arc::clone(&guard).follow_log());
             tasks.spawn(Arc::clone(&guard).keep_watch());
             keyspaces.insert(name.clone(), Keyspace { guard, rebuild, metrics: recorders });
         }
@@ -186,6 +191,7 @@ async fn parts(
         name: name.to_owned(),
         config: keyspace.clone(),
         secret: secret(name, redis).await,
+        log: delta_log(name, keyspace, config, redis),
         form,
         shared,
         backend,
@@ -227,15 +233,36 @@ fn source(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Result<Arc<dyn 
     }
 }
 
-/// The fleet's secret from Redis; one of this process's own where there is no Redis, or none that answers.
-///
-/// Nothing that leaves this process is made from the hashes yet but their journal, which holds keys: an own secret is sound.
-async fn secret(keyspace: &str, redis: Option<&Arc<RedisLink>>) -> KeySecret {
-    let Some(link) = redis else { return KeySecret::random() };
-    link.secret(keyspace).await.unwrap_or_else(|error| {
-        tracing::warn!(keyspace, %error, "the keyspace secret could not be read from Redis: using one of this process's own until the next start");
-        KeySecret::random()
-    })
+/// What instances tell each other of this keyspace, where there can be several. A key set that never changes gives them nothing to tell.
+fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Option<&Arc<RedisLink>>) -> Option<LogParts> {
+    let (link, settings) = (redis?, config.redis.as_ref()?);
+    if keyspace.freshness == Freshness::Static {
+        return None;
+    }
+    let (writer, retention) = (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
+    let log = Arc::new(RedisDeltaLog::new(Arc::clone(link), name, writer, retention));
+    Some(LogParts { log, writer, max_lag: settings.max_lag })
+}
+
+/// The fleet's secret from Redis, `None` where it does not answer; one of this process's own where there is no fleet.
+async fn secret(keyspace: &str, redis: Option<&Arc<RedisLink>>) -> Option<KeySecret> {
+    let Some(link) = redis else { return Some(KeySecret::random()) };
+    let told = link.secret(keyspace).await;
+    told.inspect_err(
+        |error| tracing::warn!(keyspace, %error, "the keyspace secret could not be read from Redis: nothing is built before it is"),
+    )
+    .ok()
+}
+
+/// Asks for the secret until Redis has told it.
+async fn agree_on_secret(guard: Arc<Guard>, link: Arc<RedisLink>) {
+    while !guard.has_secret() {
+        if let Ok(secret) = link.secret(guard.name()).await {
+            guard.agree_on_secret(secret);
+            return;
+        }
+        tokio::time::sleep(REDIS_AT_START).await;
+    }
 }
 
 async fn upkeep(metrics: Arc<Metrics>) {

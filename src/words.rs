@@ -67,6 +67,20 @@ words! {
 }
 
 words! {
+    /// Why an instance scans again, because announces of others may have been lost.
+    ResyncReason {
+        /// The log is younger than the commit window.
+        Young = "young",
+        /// Another log is in its place.
+        Replaced = "replaced",
+        /// It was trimmed before it was read.
+        Trimmed = "trimmed",
+        /// An entry is missing or can't be read, or a writer had to forget some.
+        Gap = "gap",
+    }
+}
+
+words! {
     /// The state of a keyspace. Only `enforcing` answers 404 from the filter.
     State {
         /// No filter yet.
@@ -193,6 +207,8 @@ words! {
         BackendFailed = "backend_failed",
         /// Filter, candidate and caches would not fit the memory limit.
         NoMemory = "no_memory",
+        /// Redis has not told the secret under which keys are hashed.
+        NoSecret = "no_secret",
         /// The process stops.
         Cancelled = "cancelled",
     }

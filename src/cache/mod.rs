@@ -180,6 +180,11 @@ pub trait SharedCache: Send + Sync {
         Ok(())
     }
 
+    /// Number of the connection that marks go over at present; `None` where there is none that could be another one later.
+    fn epoch(&self) -> Option<u64> {
+        None
+    }
+
     /// Changes each time the connection was made anew: marks that must still live have to be set again then.
     fn epochs(&self) -> watch::Receiver<u64>;
 

@@ -18,12 +18,42 @@ pub struct RedisConfig {
     /// How long one command may take. Default 50 ms.
     #[serde(deserialize_with = "units::duration")]
     pub timeout: Duration,
+    /// The delta log not read to its end for this long: other instances' announces may be missing here, and the keyspace stops rejecting. Default 2 s.
+    #[serde(deserialize_with = "units::duration")]
+    pub max_lag: Duration,
+    /// `[redis.log]`
+    pub log: RedisLogConfig,
     /// What every key of ours in Redis begins with. Default `bloomguard`.
     pub key_prefix: String,
 }
 
 impl Default for RedisConfig {
     fn default() -> Self {
-        Self { url: SecretUrl::default(), url_file: None, timeout: Duration::from_millis(50), key_prefix: "bloomguard".into() }
+        Self {
+            url: SecretUrl::default(),
+            url_file: None,
+            timeout: Duration::from_millis(50),
+            max_lag: Duration::from_secs(2),
+            log: RedisLogConfig::default(),
+            key_prefix: "bloomguard".into(),
+        }
+    }
+}
+
+/// `[redis.log]`: how much of the delta logs is kept.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedisLogConfig {
+    /// Entries are kept for this long; longer than every keyspace's `commit_window` and `deadline` together. Default 1 h.
+    #[serde(deserialize_with = "units::duration")]
+    pub retention: Duration,
+    /// As far as they take no more than this, each keyspace's. Default 64 MiB.
+    #[serde(deserialize_with = "units::size")]
+    pub max_bytes: u64,
+}
+
+impl Default for RedisLogConfig {
+    fn default() -> Self {
+        Self { retention: Duration::from_secs(3600), max_bytes: 64 << 20 }
     }
 }

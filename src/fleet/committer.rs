@@ -25,7 +25,7 @@ pub struct Committer(mpsc::Sender<Request>);
 #[derive(Debug)]
 struct Request {
     delta: Delta,
-    epoch: u64,
+    epoch: Option<u64>,
     done: oneshot::Sender<Committed>,
 }
 
@@ -42,7 +42,7 @@ impl Committer {
     ///
     /// # Errors
     /// [`LogError`].
-    pub async fn append(&self, kind: Kind, hashes: Vec<KeyHash>, epoch: u64) -> Committed {
+    pub async fn append(&self, kind: Kind, hashes: Vec<KeyHash>, epoch: Option<u64>) -> Committed {
         let gone = || LogError::Unavailable("the process is stopping".into());
         let (done, answer) = oneshot::channel();
         self.0.send(Request { delta: Delta { kind, hashes }, epoch, done }).await.map_err(|_| gone())?;
@@ -118,14 +118,14 @@ mod tests {
 
     /// Notes what is appended; each append waits for a permit.
     struct Slow {
-        appended: Mutex<Vec<(Vec<Delta>, u64)>>,
+        appended: Mutex<Vec<(Vec<Delta>, Option<u64>)>>,
         begun: AtomicUsize,
         permits: Semaphore,
     }
 
     #[async_trait]
     impl DeltaLog for Slow {
-        async fn append(&self, deltas: &[Delta], epoch: u64) -> Committed {
+        async fn append(&self, deltas: &[Delta], epoch: Option<u64>) -> Committed {
             self.begun.fetch_add(1, Ordering::SeqCst);
             self.permits.acquire().await.unwrap().forget();
             let mut appended = self.appended.lock();
@@ -146,9 +146,9 @@ mod tests {
     async fn what_comes_while_an_append_is_under_way_leaves_together() {
         let log = Arc::new(Slow { appended: Mutex::default(), begun: AtomicUsize::new(0), permits: Semaphore::new(0) });
         let committer = Committer::new(log.clone());
-        let send = |kind, n, epoch| {
+        let send = |kind, n, epoch: u64| {
             let committer = committer.clone();
-            tokio::spawn(async move { committer.append(kind, vec![hash(n)], epoch).await })
+            tokio::spawn(async move { committer.append(kind, vec![hash(n)], Some(epoch)).await })
         };
         let first = send(Kind::Announce, 0, 1);
         while log.begun.load(Ordering::SeqCst) == 0 {
@@ -168,9 +168,9 @@ mod tests {
         assert_eq!(places, [2, 2, 2, 3], "another connection's append goes by itself");
         let delta = |kind, hashes: &[u128]| Delta { kind, hashes: hashes.iter().map(|n| hash(*n)).collect() };
         let expected = [
-            (vec![delta(Kind::Announce, &[0])], 1),
-            (vec![delta(Kind::Announce, &[1, 2]), delta(Kind::Drop, &[3])], 1),
-            (vec![delta(Kind::Announce, &[4])], 2),
+            (vec![delta(Kind::Announce, &[0])], Some(1)),
+            (vec![delta(Kind::Announce, &[1, 2]), delta(Kind::Drop, &[3])], Some(1)),
+            (vec![delta(Kind::Announce, &[4])], Some(2)),
         ];
         assert_eq!(*log.appended.lock(), expected);
     }
@@ -179,7 +179,7 @@ mod tests {
     async fn large_announces_become_several_entries() {
         let log = Arc::new(Slow { appended: Mutex::default(), begun: AtomicUsize::new(0), permits: Semaphore::new(10) });
         let committer = Committer::new(log.clone());
-        committer.append(Kind::Announce, (0..600).map(hash).collect(), 1).await.unwrap();
+        committer.append(Kind::Announce, (0..600).map(hash).collect(), None).await.unwrap();
         let sizes: Vec<usize> = log.appended.lock()[0].0.iter().map(|delta| delta.hashes.len()).collect();
         assert_eq!(sizes, [256, 256, 88]);
     }

@@ -15,7 +15,9 @@ const WRITERS: usize = 1 << 16;
 /// Where a reader stands in the log, and what it has seen of each writer.
 #[derive(Debug)]
 pub struct Follower {
-    /// Announces of this long ago still matter.
+    /// Announces of this long ago are read again.
+    memory: Duration,
+    /// The commit window: rows of announces that were lost are visible this long after.
     window: Duration,
     place: Option<Place>,
 }
@@ -89,10 +91,10 @@ pub struct Step {
 }
 
 impl Follower {
-    /// Has read nothing yet. `window` is commit window and deadline together.
+    /// Has read nothing yet. `memory` is how long announces are remembered, `window` the commit window.
     #[must_use]
-    pub const fn new(window: Duration) -> Self {
-        Self { window, place: None }
+    pub const fn new(memory: Duration, window: Duration) -> Self {
+        Self { memory, window, place: None }
     }
 
     /// Behind which entry to read next. Before the first page: the end of every log, for that page only tells where to begin.
@@ -129,14 +131,13 @@ impl Follower {
 
     /// Starts so far back that every announce whose window is open is read again.
     fn begin(&mut self, page: &Page) -> Option<Loss> {
-        let window = u64::try_from(self.window.as_millis()).unwrap_or(u64::MAX);
-        let start = EntryId::at(page.now.saturating_sub(window));
+        let start = EntryId::at(page.now.saturating_sub(millis(self.memory)));
         self.place = Some(Place { identity: page.identity, cursor: start, last: page.last, made: None, start, last_of: HashMap::new() });
         // What was trimmed for its age is older than any window; only want of room takes younger entries.
         if page.floor > start {
             return Some(Loss::Trimmed);
         }
-        let left = page.born.saturating_add(window).saturating_sub(page.now);
+        let left = page.born.saturating_add(millis(self.window)).saturating_sub(page.now);
         (left > 0).then(|| Loss::Young { left: Duration::from_millis(left) })
     }
 }
@@ -176,6 +177,10 @@ impl Place {
             Kind::Announce | Kind::Drop => (entry.previous > seen).then_some(Loss::Hole),
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -235,7 +240,7 @@ mod tests {
 
     /// Follows a log of which 40 entries were made long ago.
     fn begun() -> Log {
-        let mut log = Log { follower: Follower::new(WINDOW), made: 40, last: id(50) };
+        let mut log = Log { follower: Follower::new(WINDOW, WINDOW), made: 40, last: id(50) };
         assert_eq!(log.read(&[]).loss, None);
         assert_eq!(log.follower.after(), id(NOW - 1_000), "announces whose window is open are read again");
         log
@@ -287,10 +292,10 @@ mod tests {
 
     #[test]
     fn what_was_trimmed_for_want_of_room_before_the_start_is_a_loss() {
-        let mut log = Log { follower: Follower::new(WINDOW), made: 40, last: id(NOW - 5) };
+        let mut log = Log { follower: Follower::new(WINDOW, WINDOW), made: 40, last: id(NOW - 5) };
         let page = Page { floor: id(NOW - 500), ..log.page(&[], 0) };
         assert_eq!(log.take(page).loss, Some(Loss::Trimmed));
-        let mut log = Log { follower: Follower::new(WINDOW), made: 40, last: id(NOW - 5) };
+        let mut log = Log { follower: Follower::new(WINDOW, WINDOW), made: 40, last: id(NOW - 5) };
         let page = Page { floor: id(NOW - 2_000), ..log.page(&[], 0) };
         assert_eq!(log.take(page).loss, None);
     }
@@ -313,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_young_log_is_a_loss_until_a_window_after_its_birth() {
-        let mut log = Log { follower: Follower::new(WINDOW), made: 0, last: id(0) };
+        let mut log = Log { follower: Follower::new(WINDOW, WINDOW), made: 0, last: id(0) };
         let page = Page { born: NOW - 300, ..log.page(&[], 0) };
         let loss = log.take(page).loss.unwrap();
         assert_eq!(loss, Loss::Young { left: Duration::from_millis(700) });

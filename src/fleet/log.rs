@@ -48,12 +48,12 @@ pub enum LogError {
 pub trait DeltaLog: Send + Sync {
     /// Appends in order, all of them or none, and returns the place of the last; they are durable as far as the server's own replication and persistence go.
     ///
-    /// `epoch` is the connection over which the markers of these keys were set; appended over another one, the entries might be in a log whose
-    /// server has no such markers.
+    /// `epoch` is the connection over which the marks of these keys were set, where there are any; appended over another one, the entries might be in a log whose
+    /// server has no such marks.
     ///
     /// # Errors
     /// [`LogError`]; after `Timeout` nobody knows whether they are there.
-    async fn append(&self, deltas: &[Delta], epoch: u64) -> Result<(LogIdentity, EntryId), LogError>;
+    async fn append(&self, deltas: &[Delta], epoch: Option<u64>) -> Result<(LogIdentity, EntryId), LogError>;
 
     /// Reads what stands behind `after`, at most as many entries as one read takes.
     ///

@@ -83,10 +83,10 @@ impl RedisDeltaLog {
 
 #[async_trait]
 impl DeltaLog for RedisDeltaLog {
-    async fn append(&self, deltas: &[Delta], epoch: u64) -> Result<(LogIdentity, EntryId), LogError> {
+    async fn append(&self, deltas: &[Delta], epoch: Option<u64>) -> Result<(LogIdentity, EntryId), LogError> {
         let call = self.link.call()?;
         let identity = call.log_identity();
-        if call.epoch() != epoch {
+        if epoch.is_some_and(|epoch| epoch != call.epoch()) {
             return Err(LogError::Replaced);
         }
         let previous = self.previous.lock().filter(|(log, _)| *log == identity).map_or(EntryId::ZERO, |(_, id)| id);

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 
+use super::error::TellError;
+use super::recent::Full;
 use super::{AnnounceError, DropError, Guard, Replayed};
 use crate::cache::{CacheError, Mark};
 use crate::clock::Moment;
+use crate::fleet::{Kind, Version};
 use crate::key::{Key, KeyHash};
 use crate::words::AnnounceOutcome;
 
@@ -17,16 +20,16 @@ const REMARK_CONCURRENCY: usize = 64;
 const REMARK_PAUSE: Duration = Duration::from_millis(200);
 
 impl Guard {
-    /// Takes note of keys before their rows are committed, of all or of none; returns once they can't be lost. Lasts no longer than the
-    /// keyspace's deadline.
+    /// Takes note of keys before their rows are committed, of all or of none; returns once they can't be lost, with the version from which on any
+    /// instance knows of them, where there are several. Lasts no longer than the keyspace's deadline.
     ///
     /// # Errors
     /// [`AnnounceError`]: not durable, so the rows must not be committed.
-    pub async fn announce(&self, keys: &[Key]) -> Result<(), AnnounceError> {
+    pub async fn announce(&self, keys: &[Key]) -> Result<Option<Version>, AnnounceError> {
         let announced =
             tokio::time::timeout(self.deadline, self.announce_in_order(keys)).await.unwrap_or(Err(AnnounceError::Deadline(self.deadline)));
         let outcome = match &announced {
-            Ok(()) => AnnounceOutcome::Accepted,
+            Ok(_) => AnnounceOutcome::Accepted,
             Err(AnnounceError::Full(_)) => AnnounceOutcome::Full,
             Err(_) => AnnounceOutcome::NotDurable,
         };
@@ -34,22 +37,46 @@ impl Guard {
         announced
     }
 
-    async fn announce_in_order(&self, keys: &[Key]) -> Result<(), AnnounceError> {
+    async fn announce_in_order(&self, keys: &[Key]) -> Result<Option<Version>, AnnounceError> {
+        if !self.secret.is_agreed() {
+            return Err(AnnounceError::NoSecret);
+        }
         let hashes: Vec<KeyHash> = keys.iter().map(|key| self.secret.hash(key)).collect();
         // Remembered first, before the filter pair is loaded: a build that begins now finds the keys here or gets their bits below.
-        self.recent.remember_all(&hashes, keys, Moment::now()).map_err(|full| AnnounceError::Full(full.0))?;
-        for (hash, key) in hashes.iter().zip(keys) {
+        self.recent.remember_all(&hashes, keys, Moment::now()).map_err(|full| self.could_not_remember(full))?;
+        for hash in &hashes {
             // Detached first: a flight that is still attached would store an absence behind the drop.
-            self.flights.detach(key);
+            self.flights.detach(*hash);
             self.hot.drop_absence(*hash);
             self.active.insert(hash.get());
         }
         self.note_announced(&hashes);
-        let (journalled, marked) =
-            tokio::join!(self.journal.append(keys), self.shared.put_marks(keys, Mark::Announced, self.recent.life()));
+        let (journalled, told) = tokio::join!(self.journal.append(keys), self.mark_and_tell(Mark::Announced, keys, hashes));
         journalled?;
-        marked?;
-        Ok(())
+        told.map_err(AnnounceError::from)
+    }
+
+    /// Sets the marks and then appends to the log, over the same connection: an entry in a log whose server has no such marks would let an absence
+    /// be stored there that its readers believe.
+    async fn mark_and_tell(&self, mark: Mark, keys: &[Key], hashes: Vec<KeyHash>) -> Result<Option<Version>, TellError> {
+        // Read before: where the connection changes after this, the append is refused.
+        let epoch = self.shared.epoch();
+        self.shared.put_marks(keys, mark, self.recent.life()).await?;
+        let Some(fleet) = &self.fleet else { return Ok(None) };
+        let kind = match mark {
+            Mark::Announced => Kind::Announce,
+            Mark::Dropped => Kind::Drop,
+        };
+        let (identity, position) = fleet.committer.append(kind, hashes, epoch).await?;
+        Ok(Some(Version { identity, keyspace: self.name.clone(), position }))
+    }
+
+    /// The announce is refused, but its row may be committed all the same: the others are told that something is missing.
+    fn could_not_remember(&self, full: Full) -> AnnounceError {
+        if let Some(fleet) = &self.fleet {
+            fleet.owes_gap();
+        }
+        AnnounceError::Full(full.0)
     }
 
     /// Drops a removed row's key from every cache. The filter keeps its bits until the next build.
@@ -85,14 +112,18 @@ impl Guard {
     }
 
     async fn drop_cached(&self, keys: &[Key]) -> Result<(), DropError> {
-        // The tombstones first: a fill that comes after the local drop must find them.
-        let marked = tokio::time::timeout(self.deadline, self.shared.put_marks(keys, Mark::Dropped, self.recent.life())).await;
-        for key in keys {
-            // Detached first: a flight that is still attached would store the old value behind the drop.
-            self.flights.detach(key);
-            self.hot.drop_entry(self.secret.hash(key));
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| self.secret.hash(key)).collect();
+        if !self.secret.is_agreed() {
+            return Err(DropError::NoSecret);
         }
-        Ok(marked.unwrap_or(Err(CacheError::Timeout(self.deadline)))?)
+        // The tombstones first, then the log: a fill that comes after a drop, here or elsewhere, must find them.
+        let told = tokio::time::timeout(self.deadline, self.mark_and_tell(Mark::Dropped, keys, hashes.clone())).await;
+        for hash in hashes {
+            // Detached first: a flight that is still attached would store the old value behind the drop.
+            self.flights.detach(hash);
+            self.hot.drop_entry(hash);
+        }
+        told.unwrap_or(Err(TellError::Mark(CacheError::Timeout(self.deadline)))).map(|_| ()).map_err(DropError::from)
     }
 
     /// Takes back what the journal held: those announces were acknowledged, and their rows may still be on their way.
@@ -121,7 +152,7 @@ impl Guard {
         // Once at the start too, for what the journal held: the connection may be older than this task.
         loop {
             epochs.mark_unchanged();
-            while !self.set_marks_again().await {
+            while !self.announce_again().await {
                 tokio::time::sleep(REMARK_PAUSE).await;
             }
             if epochs.changed().await.is_err() {
@@ -130,22 +161,34 @@ impl Guard {
         }
     }
 
-    /// Whether every mark is set.
-    async fn set_marks_again(&self) -> bool {
-        let recent = self.recent.snapshot(Moment::now());
-        let count = recent.len();
-        let failed = stream::iter(recent)
-            .map(|(_, key, rest)| {
+    /// Sets the marks of this instance's announces within their window and appends them to the log once more; says whether that is done.
+    async fn announce_again(&self) -> bool {
+        let epoch = self.shared.epoch();
+        let own: Vec<(KeyHash, Key, Duration)> =
+            self.recent.snapshot(Moment::now()).into_iter().filter_map(|a| Some((a.hash, a.key?, a.left))).collect();
+        let (count, hashes) = (own.len(), own.iter().map(|(hash, ..)| *hash).collect());
+        let failed = stream::iter(own)
+            .map(|(_, key, left)| {
                 let shared = &self.shared;
-                async move { shared.put_mark(&key, Mark::Announced, rest).await.is_ok() }
+                async move { shared.put_mark(&key, Mark::Announced, left).await.is_ok() }
             })
             .buffer_unordered(REMARK_CONCURRENCY)
             .filter(|ok| std::future::ready(!ok))
             .count()
             .await;
+        let told = failed == 0 && self.tell_again(hashes, epoch).await;
         if count > 0 {
-            tracing::info!(keyspace = %self.name, count, failed, "set the marks of recent announces again");
+            tracing::info!(keyspace = %self.name, count, failed, told, "set the marks of recent announces again");
         }
-        failed == 0
+        told
+    }
+
+    async fn tell_again(&self, hashes: Vec<KeyHash>, epoch: Option<u64>) -> bool {
+        let Some(fleet) = &self.fleet else { return true };
+        if hashes.is_empty() || !self.secret.is_agreed() {
+            return true;
+        }
+        let appended = fleet.committer.append(Kind::Announce, hashes, epoch).await;
+        appended.inspect_err(|error| tracing::debug!(keyspace = %self.name, %error, "recent announces were not appended again")).is_ok()
     }
 }

@@ -70,7 +70,7 @@ impl Guard {
 
         let (mut led, mut waiting) = (Vec::new(), Vec::new());
         for (index, errand) in errands.iter().enumerate().filter(|(index, _)| answers[*index].is_none()) {
-            match self.flights.join(&errand.key, errand.kind()) {
+            match self.flights.join(errand.hash, &errand.key, errand.kind()) {
                 Part::Lead(flight, ticket) => {
                     led.push((flight, errand.clone()));
                     waiting.push((index, ticket));

@@ -7,7 +7,7 @@ use super::Guard;
 use crate::backend::{BackendError, FetchContext, KeySet, Members, Value};
 use crate::clock::Moment;
 use crate::filter::{Busy, Candidate, SplitBlock};
-use crate::key::{Key, KeyForm, KeyHash};
+use crate::key::{Key, KeyForm, KeyHash, KeySecret};
 
 /// A candidate that is being filled. Dropped before its swap, it changes nothing.
 #[derive(Debug)]
@@ -32,6 +32,26 @@ impl Guard {
     /// Makes the key form known; the first call decides.
     pub(crate) fn learn_form(&self, form: KeyForm) -> KeyForm {
         *self.form.get_or_init(|| form)
+    }
+
+    /// Whether the secret is known under which filters can be built.
+    #[must_use]
+    pub fn has_secret(&self) -> bool {
+        self.secret.is_agreed()
+    }
+
+    /// Takes the fleet's secret. What had been hashed before is hashed again, as far as it matters: announces within their window.
+    pub fn agree_on_secret(&self, secret: KeySecret) {
+        self.secret.agree(secret);
+        let now = Moment::now();
+        for key in self.recent.snapshot(now).into_iter().filter_map(|announced| announced.key) {
+            let hash = self.secret.hash(&key);
+            if let Err(full) = self.recent.remember(hash, &key, now) {
+                self.standing
+                    .broken(now.plus(self.recent.life()), format!("{} announces of before the start are more than can be held", full.0));
+            }
+            self.note_announced(&[hash]);
+        }
     }
 
     /// The database compares keys otherwise than the key form does (or no longer).
@@ -110,8 +130,8 @@ impl Build {
 
     /// Puts every announce within its window into the candidate: its row may be committed after the scan has passed.
     pub fn replay_recent(&self) {
-        for (hash, _, _) in self.guard.recent.snapshot(Moment::now()) {
-            self.filter().insert(hash.get());
+        for announced in self.guard.recent.snapshot(Moment::now()) {
+            self.filter().insert(announced.hash.get());
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::BackendError;
 use crate::cache::CacheError;
+use crate::fleet::LogError;
 use crate::words::ShedReason;
 
 /// Why a lookup has no answer. Every one of them is a 503, none is ever a 404.
@@ -35,7 +36,13 @@ pub enum AnnounceError {
     Journal(#[from] super::JournalError),
     /// The marker could not be set in the shared cache.
     #[error("the announce's marker could not be set: {0}")]
-    Marker(#[from] CacheError),
+    Marker(CacheError),
+    /// The delta log did not take it.
+    #[error("the announce could not be appended to the delta log: {0}")]
+    Log(LogError),
+    /// The keyspace secret could not be read from Redis yet.
+    #[error("the keyspace secret could not be read from Redis yet")]
+    NoSecret,
     /// As many announces within their window as are held.
     #[error(
         "{0} announces are within their commit window already, which is as many as are held; shorten commit_window or spread the writers over more instances"
@@ -51,5 +58,38 @@ pub enum AnnounceError {
 pub enum DropError {
     /// The tombstone could not be set in the shared cache.
     #[error("the tombstone could not be set: {0}")]
-    Tombstone(#[from] CacheError),
+    Tombstone(CacheError),
+    /// The delta log did not take it: other instances may still hold the old row.
+    #[error("the drop could not be appended to the delta log: {0}")]
+    Log(LogError),
+    /// The keyspace secret could not be read from Redis yet.
+    #[error("the keyspace secret could not be read from Redis yet")]
+    NoSecret,
+}
+
+/// Which of the two steps failed that tell others of a key.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum TellError {
+    #[error(transparent)]
+    Mark(#[from] CacheError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+impl From<TellError> for AnnounceError {
+    fn from(error: TellError) -> Self {
+        match error {
+            TellError::Mark(error) => Self::Marker(error),
+            TellError::Log(error) => Self::Log(error),
+        }
+    }
+}
+
+impl From<TellError> for DropError {
+    fn from(error: TellError) -> Self {
+        match error {
+            TellError::Mark(error) => Self::Tombstone(error),
+            TellError::Log(error) => Self::Log(error),
+        }
+    }
 }

@@ -44,7 +44,7 @@ impl Guard {
         let budget = errand.options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
         let answered = async {
             loop {
-                match self.flights.join(&errand.key, errand.kind()) {
+                match self.flights.join(errand.hash, &errand.key, errand.kind()) {
                     Part::Lead(flight, ticket) => {
                         // A task of its own: whoever hangs up stops nobody. It ends by the keyspace's deadline, and so is bounded.
                         tokio::spawn(Arc::clone(self).fly(flight, errand.clone(), false));

@@ -7,6 +7,7 @@ mod call;
 mod deleted;
 mod error;
 mod fill;
+mod follow;
 mod gate;
 mod journal;
 mod learn;
@@ -18,6 +19,7 @@ mod proven;
 mod recent;
 mod refresh;
 mod report;
+mod secret;
 mod set;
 mod single_flight;
 mod standing;
@@ -34,6 +36,7 @@ use tokio::sync::{Notify, Semaphore};
 pub use self::batch::Checked;
 pub use self::build::{Build, NoSet};
 pub use self::error::{AnnounceError, DropError, LookupError};
+pub use self::follow::LogParts;
 pub use self::journal::{Journal, JournalError, Replayed};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
 pub use self::status::{KeyspaceStatus, LastRebuild};
@@ -61,8 +64,8 @@ pub struct Parts {
     pub name: String,
     /// Its settings.
     pub config: KeyspaceConfig,
-    /// The secret its keys are hashed under.
-    pub secret: KeySecret,
+    /// The secret its keys are hashed under; `None`: not known yet, see [`Guard::agree_on_secret`].
+    pub secret: Option<KeySecret>,
     /// The form of its keys; shared with the backend, which needs it to bind them. Empty until it is known.
     pub form: Arc<OnceLock<KeyForm>>,
     /// Redis, or the cache in this process that stands in for it.
@@ -73,6 +76,8 @@ pub struct Parts {
     pub journal: Journal,
     /// What the journal held at start.
     pub replayed: Replayed,
+    /// What instances tell each other; `None`: there are no others.
+    pub log: Option<LogParts>,
     /// Recorders.
     pub metrics: Arc<KeyspaceMetrics>,
 }
@@ -81,10 +86,11 @@ pub struct Parts {
 pub struct Guard {
     name: String,
     deadline: Duration,
+    commit_window: Duration,
     limits: Limits,
     asked_fpr: f64,
     max_deleted_ratio: f64,
-    secret: KeySecret,
+    secret: secret::Secret,
     form: Arc<OnceLock<KeyForm>>,
     active: Arc<Active>,
     standing: standing::Standing,
@@ -100,6 +106,7 @@ pub struct Guard {
     flights: Arc<single_flight::Flights>,
     recent: recent::Recent,
     journal: Journal,
+    fleet: Option<follow::Fleet>,
     proven: proven::Proven,
     deleted: deleted::Deleted,
     observed: observed::Observed,
@@ -144,13 +151,19 @@ impl Guard {
         let guard = Self {
             name: parts.name,
             deadline: config.deadline,
+            commit_window: config.commit_window,
             limits: Limits::new(config),
             asked_fpr: config.filter.false_positive_rate,
             max_deleted_ratio: config.rebuild.max_deleted_ratio,
-            secret: parts.secret,
+            secret: secret::Secret::new(parts.secret),
             form: parts.form,
             active: Arc::default(),
-            standing: standing::Standing::new(config.enforcement, config.freshness, config.max_staleness),
+            standing: standing::Standing::new(
+                config.enforcement,
+                config.freshness,
+                config.max_staleness,
+                parts.log.as_ref().map(|log| log.max_lag),
+            ),
             hot: HotCache::new(config.cache.hot_capacity),
             shared: parts.shared,
             backend: parts.backend,
@@ -161,6 +174,7 @@ impl Guard {
             flights: single_flight::Flights::new(),
             recent: recent::Recent::new(life, RECENT),
             journal: parts.journal,
+            fleet: parts.log.map(follow::Fleet::new),
             proven: proven::Proven::new(PROVEN_LIMIT),
             deleted: deleted::Deleted::default(),
             observed: observed::Observed::default(),

@@ -1,4 +1,4 @@
-//! The memory of recent announces: which keys are within their commit window.
+//! The memory of recent announces, this instance's and the others': which keys are within their commit window.
 //!
 //! The window begins when an announce arrives and lasts `commit_window + deadline`: a lookup that read the backend just before the row became
 //! visible may still want to store its absence one deadline later. While a key is in here no absence of it is stored or served, and every
@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
@@ -31,11 +31,28 @@ pub(super) struct Limits {
 
 #[derive(Debug, Default)]
 struct Inner {
-    until: HashMap<KeyHash, (Moment, Key)>,
+    until: HashMap<KeyHash, Remembered>,
     /// In order of expiry; a key that was announced again appears twice, its older entry expires without effect.
     order: VecDeque<(Moment, KeyHash)>,
     /// Bytes of the keys in `until`.
     bytes: usize,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    until: Moment,
+    /// Of announces that were made here: their marks may have to be set again.
+    key: Option<Key>,
+}
+
+/// What is told of a key within its window.
+#[derive(Debug, Clone)]
+pub(super) struct Announced {
+    pub(super) hash: KeyHash,
+    /// `None`: another instance announced it.
+    pub(super) key: Option<Key>,
+    /// What is left of its window.
+    pub(super) left: Duration,
 }
 
 /// As many announces are within their window as are held.
@@ -59,25 +76,35 @@ impl Recent {
 
     /// Remembers all of these keys from now on, or none.
     pub(super) fn remember_all(&self, hashes: &[KeyHash], keys: &[Key], now: Moment) -> Result<(), Full> {
-        let until = now.plus(self.life);
         let bytes: usize = keys.iter().map(|key| key.as_bytes().len()).sum();
-        let mut inner = self.inner.lock();
-        inner.forget_expired(now);
-        if inner.order.len() + keys.len() > self.limits.count || inner.bytes + bytes > self.limits.bytes {
-            return Err(Full(inner.order.len()));
-        }
+        let mut inner = self.make_room(hashes.len(), bytes, now)?;
         for (hash, key) in hashes.iter().zip(keys) {
-            if inner.until.insert(*hash, (until, key.clone())).is_none() {
-                inner.bytes += key.as_bytes().len();
-            }
-            inner.order.push_back((until, *hash));
+            inner.remember(*hash, Some(key), now.plus(self.life));
         }
         Ok(())
     }
 
+    /// Remembers all of these announces of another instance from now on, or none.
+    pub(super) fn remember_told(&self, hashes: &[KeyHash], now: Moment) -> Result<(), Full> {
+        let mut inner = self.make_room(hashes.len(), 0, now)?;
+        for hash in hashes {
+            inner.remember(*hash, None, now.plus(self.life));
+        }
+        Ok(())
+    }
+
+    fn make_room(&self, count: usize, bytes: usize, now: Moment) -> Result<MutexGuard<'_, Inner>, Full> {
+        let mut inner = self.inner.lock();
+        inner.forget_expired(now);
+        if inner.order.len() + count > self.limits.count || inner.bytes + bytes > self.limits.bytes {
+            return Err(Full(inner.order.len()));
+        }
+        Ok(inner)
+    }
+
     /// Whether the key is within its window.
     pub(super) fn contains(&self, hash: KeyHash, now: Moment) -> bool {
-        self.inner.lock().until.get(&hash).is_some_and(|(until, _)| *until > now)
+        self.inner.lock().until.get(&hash).is_some_and(|remembered| remembered.until > now)
     }
 
     /// Gives the memory of closed windows back.
@@ -89,25 +116,30 @@ impl Recent {
         }
     }
 
-    /// Every key within its window, with the rest of it.
-    pub(super) fn snapshot(&self, now: Moment) -> Vec<(KeyHash, Key, Duration)> {
+    /// Every key within its window.
+    pub(super) fn snapshot(&self, now: Moment) -> Vec<Announced> {
         let inner = self.inner.lock();
-        inner
-            .until
-            .iter()
-            .filter(|(_, (until, _))| *until > now)
-            .map(|(hash, (until, key))| (*hash, key.clone(), until.since(now)))
-            .collect()
+        let open = inner.until.iter().filter(|(_, remembered)| remembered.until > now);
+        open.map(|(hash, remembered)| Announced { hash: *hash, key: remembered.key.clone(), left: remembered.until.since(now) }).collect()
     }
 }
 
 impl Inner {
+    fn remember(&mut self, hash: KeyHash, key: Option<&Key>, until: Moment) {
+        let before = self.until.remove(&hash).and_then(|remembered| remembered.key);
+        if let (None, Some(key)) = (&before, key) {
+            self.bytes += key.as_bytes().len();
+        }
+        self.until.insert(hash, Remembered { until, key: before.or_else(|| key.cloned()) });
+        self.order.push_back((until, hash));
+    }
+
     fn forget_expired(&mut self, now: Moment) {
         while let Some((until, hash)) = self.order.front().copied().filter(|(until, _)| *until <= now) {
             self.order.pop_front();
             // An announce made since then has moved the end of the window.
-            if self.until.get(&hash).is_some_and(|(last, _)| *last == until)
-                && let Some((_, key)) = self.until.remove(&hash)
+            if self.until.get(&hash).is_some_and(|remembered| remembered.until == until)
+                && let Some(Remembered { key: Some(key), .. }) = self.until.remove(&hash)
             {
                 self.bytes -= key.as_bytes().len();
             }

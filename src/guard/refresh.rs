@@ -46,7 +46,7 @@ impl Guard {
             return;
         }
         let errand = Errand { options: LookupOptions::default(), refresh: true, ..errand.clone() };
-        let Part::Lead(flight, _) = self.flights.join(&errand.key, Kind::Refresh) else { return };
+        let Part::Lead(flight, _) = self.flights.join(errand.hash, &errand.key, Kind::Refresh) else { return };
         // Taken before the task is there, so that there are no more tasks than that.
         match Arc::clone(&self.refreshes).try_acquire_owned() {
             Ok(permit) => drop(tokio::spawn(Arc::clone(self).refresh(flight, errand, stamp.clone(), permit))),

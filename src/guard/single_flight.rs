@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::error::LookupError;
 use super::outcome::Answer;
-use crate::key::Key;
+use crate::key::{Key, KeyHash};
 
 /// What a load ends with.
 pub(super) type Loaded = Result<Answer, LookupError>;
@@ -39,22 +39,25 @@ pub(super) enum Kind {
     Refresh,
 }
 
-impl Kind {
-    const ALL: [Self; 4] = [Self::Plain, Self::Bypass, Self::Fresh, Self::Refresh];
-}
-
-/// What tells loads apart.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// What tells loads apart. The key is part of it: two that share a hash are still two.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Id {
+    hash: KeyHash,
     key: Key,
     kind: Kind,
+}
+
+impl Hash for Id {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+        self.kind.hash(state);
+    }
 }
 
 /// Loads under way.
 #[derive(Debug)]
 pub(super) struct Flights {
     shards: [Mutex<HashMap<Id, State>>; SHARDS],
-    hasher: RandomState,
 }
 
 /// The joinable flight of a key.
@@ -100,17 +103,18 @@ pub(super) struct Flight {
 
 impl Flights {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { shards: std::array::from_fn(|_| Mutex::default()), hasher: RandomState::new() })
+        Arc::new(Self { shards: std::array::from_fn(|_| Mutex::default()) })
     }
 
-    fn shard(&self, id: &Id) -> &Mutex<HashMap<Id, State>> {
-        &self.shards[self.hasher.hash_one(&id.key) as usize % SHARDS]
+    fn shard(&self, hash: KeyHash) -> &Mutex<HashMap<Id, State>> {
+        // The remainder fits whatever the width.
+        &self.shards[(hash.get() % SHARDS as u128) as usize]
     }
 
     /// Joins the load of `key` or begins one.
-    pub(super) fn join(self: &Arc<Self>, key: &Key, kind: Kind) -> Part {
-        let id = Id { key: key.clone(), kind };
-        let mut shard = self.shard(&id).lock();
+    pub(super) fn join(self: &Arc<Self>, hash: KeyHash, key: &Key, kind: Kind) -> Part {
+        let id = Id { hash, key: key.clone(), kind };
+        let mut shard = self.shard(hash).lock();
         match shard.entry(id.clone()) {
             Entry::Occupied(mut entry) => {
                 let state = entry.get_mut();
@@ -127,11 +131,13 @@ impl Flights {
         }
     }
 
-    /// Nobody joins a load of `key` any more, and those under way store nothing hot. Who had joined after a read began is told to look again.
-    pub(super) fn detach(&self, key: &Key) {
-        for kind in Kind::ALL {
-            let id = Id { key: key.clone(), kind };
-            drop(self.shard(&id).lock().remove(&id));
+    /// Nobody joins a load of a key with this hash any more, and those under way store nothing hot. Who had joined after a read began is told to
+    /// look again.
+    pub(super) fn detach(&self, hash: KeyHash) {
+        let mut shard = self.shard(hash).lock();
+        // What another instance tells of has a hash and no key. A shard holds the few loads that are under way.
+        if !shard.is_empty() {
+            shard.retain(|id, _| id.hash != hash);
         }
     }
 }
@@ -139,7 +145,7 @@ impl Flights {
 impl Flight {
     /// From now on the round reads: who joins later waits for the next one.
     pub(super) fn begin_read(&self) {
-        let mut shard = self.flights.shard(&self.id).lock();
+        let mut shard = self.flights.shard(self.id.hash).lock();
         if let Some(state) = shard.get_mut(&self.id).filter(|s| s.number == self.number) {
             state.read_began = true;
         }
@@ -150,7 +156,7 @@ impl Flight {
     pub(super) fn settle(mut self, loaded: &Loaded, store_hot: impl FnOnce()) -> Option<Self> {
         self.settled = true;
         let early_only = self.id.kind == Kind::Fresh || matches!(loaded, Ok(Answer { value: None, .. }));
-        let mut shard = self.flights.shard(&self.id).lock();
+        let mut shard = self.flights.shard(self.id.hash).lock();
         let mut following = None;
         if let Entry::Occupied(mut entry) = shard.entry(self.id.clone())
             && entry.get().number == self.number
@@ -179,7 +185,7 @@ impl Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         if !self.settled {
-            let mut shard = self.flights.shard(&self.id).lock();
+            let mut shard = self.flights.shard(self.id.hash).lock();
             if shard.get(&self.id).is_some_and(|s| s.number == self.number) {
                 shard.remove(&self.id);
             }
@@ -197,6 +203,8 @@ mod tests {
     use crate::key::KeyForm;
     use crate::words::Source;
 
+    const HASH: KeyHash = KeyHash::from_bits(7);
+
     fn key() -> Key {
         KeyForm::Text.canonical(b"k").unwrap()
     }
@@ -211,14 +219,14 @@ mod tests {
     }
 
     fn lead(flights: &Arc<Flights>) -> (Flight, Ticket) {
-        match flights.join(&key(), Kind::Plain) {
+        match flights.join(HASH, &key(), Kind::Plain) {
             Part::Lead(flight, ticket) => (flight, ticket),
             Part::Join(_) => panic!("somebody leads already"),
         }
     }
 
     fn join(flights: &Arc<Flights>) -> Ticket {
-        match flights.join(&key(), Kind::Plain) {
+        match flights.join(HASH, &key(), Kind::Plain) {
             Part::Join(ticket) => ticket,
             Part::Lead(..) => panic!("nobody leads"),
         }
@@ -257,7 +265,7 @@ mod tests {
         let (flight, leader) = lead(&flights);
         flight.begin_read();
         let late = join(&flights);
-        flights.detach(&key());
+        flights.detach(HASH);
         assert!(late.result().await.is_none(), "who joined too late looks again");
         let (second, _) = lead(&flights);
         let mut stored = false;
@@ -281,7 +289,7 @@ mod tests {
     async fn who_asks_afresh_is_told_nothing_that_was_read_before() {
         let flights = Flights::new();
         let (plain, _ticket) = lead(&flights);
-        let join = || flights.join(&key(), Kind::Fresh);
+        let join = || flights.join(HASH, &key(), Kind::Fresh);
         let Part::Lead(flight, first) = join() else { panic!("a load that may use a cached absence was joined") };
         flight.begin_read();
         let Part::Join(late) = join() else { panic!("a second load beside the first") };
@@ -290,7 +298,15 @@ mod tests {
         second.begin_read();
         assert!(second.settle(&found(), || ()).is_none());
         assert!(late.result().await.is_some());
-        assert!(matches!(flights.join(&key(), Kind::Bypass), Part::Lead(..)), "a bypass shares no load that may read a cache");
+        assert!(matches!(flights.join(HASH, &key(), Kind::Bypass), Part::Lead(..)), "a bypass shares no load that may read a cache");
         drop(plain);
+    }
+
+    #[test]
+    fn keys_of_one_hash_are_loaded_each_for_itself() {
+        let flights = Flights::new();
+        let (_flight, _ticket) = lead(&flights);
+        let other = KeyForm::Text.canonical(b"other").unwrap();
+        assert!(matches!(flights.join(HASH, &other, Kind::Plain), Part::Lead(..)));
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Standing {
     enforcement: Enforcement,
     freshness: Freshness,
     max_staleness: Duration,
+    /// How long ago the delta log may have been read to its end; `None` where there is no log.
+    max_lag: Option<Duration>,
     /// Until when the filter may decide, in nanoseconds since boot; 0 = not at all. Derived from `facts`, which alone is the truth.
     trusted_until: AtomicU64,
     facts: Mutex<Facts>,
@@ -33,13 +35,17 @@ struct Facts {
     broken: Option<(Moment, String)>,
     /// The key form can't tell keys apart as the database does.
     conflict: Option<String>,
+    /// When the last read of the delta log that left nothing unread was sent.
+    log_read: Option<Moment>,
+    /// Why the last one failed.
+    log_trouble: Option<String>,
     /// The state that was last told.
     told: Option<State>,
 }
 
 impl Standing {
-    pub(super) fn new(enforcement: Enforcement, freshness: Freshness, max_staleness: Duration) -> Self {
-        Self { enforcement, freshness, max_staleness, trusted_until: AtomicU64::new(0), facts: Mutex::default() }
+    pub(super) fn new(enforcement: Enforcement, freshness: Freshness, max_staleness: Duration, max_lag: Option<Duration>) -> Self {
+        Self { enforcement, freshness, max_staleness, max_lag, trusted_until: AtomicU64::new(0), facts: Mutex::default() }
     }
 
     /// Until when the filter may decide. Read it **before** the filter: then a swap between the two reads can only make the answer stricter.
@@ -94,6 +100,24 @@ impl Standing {
         self.change(|facts| facts.conflict = conflict);
     }
 
+    /// The delta log was read to its end, as it was when the read was sent.
+    pub(super) fn log_read(&self, sent: Moment) {
+        self.change(|facts| {
+            facts.log_read = Some(sent);
+            facts.log_trouble = None;
+        });
+    }
+
+    /// The delta log can't be read, because …
+    pub(super) fn log_failed(&self, reason: String) {
+        self.facts.lock().log_trouble = Some(reason);
+    }
+
+    /// How long ago the delta log was read to its end; `None`: never, or there is none.
+    pub(super) fn log_lag(&self, now: Moment) -> Option<Duration> {
+        self.facts.lock().log_read.map(|sent| now.since(sent))
+    }
+
     fn change(&self, change: impl FnOnce(&mut Facts)) {
         let mut facts = self.facts.lock();
         change(&mut facts);
@@ -102,6 +126,7 @@ impl Standing {
             (Some(_), None, None) => Moment::FOREVER,
             _ => Moment::NEVER,
         };
+        let until = self.max_lag.map_or(until, |max_lag| until.min(facts.log_read.map_or(Moment::NEVER, |sent| sent.plus(max_lag))));
         // Release: pairs with the acquire in `trusted_until`. Under the lock, so that two changes can't leave the older value.
         self.trusted_until.store(until.as_nanos(), Ordering::Release);
     }
@@ -127,7 +152,7 @@ impl Standing {
                 humantime::format_duration(Duration::from_secs(age.as_secs())),
                 humantime::format_duration(self.max_staleness)
             )),
-            (None, None) => None,
+            (None, None) => self.behind(&facts, now),
         };
         let state = self.state(true, trouble.is_none());
         let reason = match (state, trouble) {
@@ -139,6 +164,19 @@ impl Standing {
         (state, reason)
     }
 
+    /// Why other instances' announces may be missing here.
+    fn behind(&self, facts: &Facts, now: Moment) -> Option<String> {
+        let max_lag = self.max_lag?;
+        if facts.log_read.is_some_and(|sent| now.since(sent) < max_lag) {
+            return None;
+        }
+        let since = facts
+            .log_read
+            .map_or("yet".to_owned(), |sent| format!("for {}", humantime::format_duration(Duration::from_secs(now.since(sent).as_secs()))));
+        let why = facts.log_trouble.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        Some(format!("the delta log has not been read to its end {since}, redis.max_lag is {}{why}", humantime::format_duration(max_lag)))
+    }
+
     /// Whether `state` is news since the last call.
     pub(super) fn is_news(&self, state: State) -> bool {
         let mut facts = self.facts.lock();
@@ -148,7 +186,13 @@ impl Standing {
     /// What the promise rests on, in words.
     pub(super) fn basis(&self) -> String {
         match self.freshness {
-            Freshness::Announced => "announced: every writer announces a key to this instance before it commits the row".into(),
+            Freshness::Announced => {
+                if self.max_lag.is_some() {
+                    "announced: every writer announces a key to an instance before it commits the row".into()
+                } else {
+                    "announced: every writer announces a key to this instance before it commits the row".into()
+                }
+            }
             Freshness::Rebuilt => {
                 format!("rebuilt: the key set is scanned again at least every {}", humantime::format_duration(self.max_staleness))
             }
@@ -167,7 +211,7 @@ mod tests {
     use super::*;
 
     fn standing(freshness: Freshness) -> Standing {
-        Standing::new(Enforcement::Enforce, freshness, Duration::from_secs(60))
+        Standing::new(Enforcement::Enforce, freshness, Duration::from_secs(60), None)
     }
 
     fn trusted(standing: &Standing, now: Moment) -> bool {
@@ -222,5 +266,27 @@ mod tests {
         standing.conflict(Some("the key column is CHAR(8)".into()));
         standing.swapped(Moment::from_nanos(100));
         assert_eq!(standing.explain(Moment::from_nanos(300)), (State::Degraded, "the key column is CHAR(8)".into()));
+    }
+
+    #[test]
+    fn a_log_that_is_not_read_ends_the_rejecting_by_itself() {
+        let standing = Standing::new(Enforcement::Enforce, Freshness::Announced, Duration::from_secs(60), Some(Duration::from_secs(2)));
+        let (scan, read) = (Moment::from_nanos(5_000_000_000), Moment::from_nanos(6_000_000_000));
+        standing.swapped(scan);
+        assert!(!trusted(&standing, scan), "never read");
+        standing.log_failed("refused".into());
+        assert_eq!(standing.explain(scan).1, "the delta log has not been read to its end yet, redis.max_lag is 2s: refused");
+        standing.log_read(read);
+        assert!(trusted(&standing, read.plus(Duration::from_millis(1_999))));
+        assert!(!trusted(&standing, read.plus(Duration::from_secs(2))));
+        assert_eq!(standing.explain(read.plus(Duration::from_secs(2))).0, State::Degraded);
+    }
+
+    #[test]
+    fn the_stricter_of_two_limits_counts() {
+        let standing = Standing::new(Enforcement::Enforce, Freshness::Rebuilt, Duration::from_secs(1), Some(Duration::from_secs(2)));
+        standing.swapped(Moment::from_nanos(5_000_000_000));
+        standing.log_read(Moment::from_nanos(5_000_000_000));
+        assert!(!trusted(&standing, Moment::from_nanos(6_500_000_000)));
     }
 }

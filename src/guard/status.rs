@@ -39,6 +39,8 @@ pub struct KeyspaceStatus {
     pub age_seconds: Option<f64>,
     /// Seconds since the start of the scan behind the filter in force.
     pub freshness_lag_seconds: Option<f64>,
+    /// Seconds since the delta log was read to its end; `None`: never, or there is none.
+    pub delta_lag_seconds: Option<f64>,
     /// What the promise rests on, in words.
     pub freshness: String,
     /// Canonical form of the keys, once known.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 
 use super::problem::Problem;
+use crate::fleet::Version;
 use crate::guard::{Answer, Lookup, Probe};
 use crate::words::{Source, State, Verdict};
 
@@ -16,6 +17,7 @@ static SOURCE: HeaderName = HeaderName::from_static("bloomguard-source");
 static VERDICT: HeaderName = HeaderName::from_static("bloomguard-verdict");
 static STATE: HeaderName = HeaderName::from_static("bloomguard-state");
 static GENERATION: HeaderName = HeaderName::from_static("bloomguard-generation");
+static VERSION: HeaderName = HeaderName::from_static("bloomguard-version");
 static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
 /// What an answer's headers depend on besides the outcome.
@@ -58,6 +60,15 @@ pub(super) fn check(probe: Probe, as_maybe: bool, options: AnswerOptions) -> Dat
 pub(super) fn empty(status: StatusCode) -> DataResponse {
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;
+    response
+}
+
+/// 204 of an announce, with the version from which on every instance knows of it.
+pub(super) fn announced(version: Option<&Version>) -> DataResponse {
+    let mut response = empty(StatusCode::NO_CONTENT);
+    if let Some(version) = version.and_then(|version| HeaderValue::try_from(version.to_string()).ok()) {
+        response.headers_mut().insert(&VERSION, version);
+    }
     response
 }
 

@@ -11,5 +11,5 @@ pub(super) const ALLOW: &str = "GET, HEAD";
 /// 204 maybe, 404 absent.
 pub(super) fn get(request: KeyRequest<'_>, headers: &HeaderMap) -> DataResponse {
     let probe = request.keyspace.guard.check(&request.key);
-    answer::check(probe, unapplied_version(headers), request.answer)
+    answer::check(probe, unapplied_version(headers, |version| request.keyspace.guard.has_applied(version)), request.answer)
 }

@@ -30,9 +30,11 @@ impl From<&AnnounceError> for Problem {
     fn from(error: &AnnounceError) -> Self {
         let detail = error.to_string();
         match error {
-            AnnounceError::Journal(_) | AnnounceError::Marker(_) | AnnounceError::Deadline(_) => {
-                Self::unavailable("not-durable", "Not durable: don't commit, or announce again", detail)
-            }
+            AnnounceError::Journal(_)
+            | AnnounceError::Marker(_)
+            | AnnounceError::Log(_)
+            | AnnounceError::NoSecret
+            | AnnounceError::Deadline(_) => Self::unavailable("not-durable", "Not durable: don't commit, or announce again", detail),
             AnnounceError::Full(limit) => {
                 Self::unavailable("too-many-announces", "Too many announces: don't commit, or announce again", detail)
                     .member("limit", *limit)
@@ -45,7 +47,9 @@ impl From<&DropError> for Problem {
     fn from(error: &DropError) -> Self {
         let detail = error.to_string();
         match error {
-            DropError::Tombstone(_) => Self::unavailable("not-dropped", "The shared cache may still hold the key", detail),
+            DropError::Tombstone(_) | DropError::Log(_) | DropError::NoSecret => {
+                Self::unavailable("not-dropped", "The shared cache may still hold the key", detail)
+            }
         }
     }
 }

@@ -11,15 +11,15 @@ pub(super) const ALLOW: &str = "GET, HEAD, PUT, DELETE";
 
 /// Looks the key up. `HEAD` differs only in that its body is left out on the way.
 pub(super) async fn get(request: KeyRequest<'_>, headers: &HeaderMap) -> DataResponse {
-    let options = lookup_options(headers, request.honor_no_cache);
+    let options = lookup_options(headers, |version| request.keyspace.guard.has_applied(version), request.honor_no_cache);
     let answer_options = AnswerOptions { bypass: options.bypass, ..request.answer };
     answer::lookup(request.keyspace.guard.lookup(request.key, options).await, answer_options)
 }
 
 /// Announces the key: 204 once it can't be lost.
 pub(super) async fn put(request: KeyRequest<'_>) -> Result<DataResponse, Problem> {
-    request.keyspace.guard.announce(&[request.key]).await.map_err(|e| Problem::from(&e))?;
-    Ok(answer::empty(StatusCode::NO_CONTENT))
+    let version = request.keyspace.guard.announce(&[request.key]).await.map_err(|e| Problem::from(&e))?;
+    Ok(answer::announced(version.as_ref()))
 }
 
 /// Drops the key of a removed row from every cache.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::header::{CACHE_CONTROL, HeaderMap, HeaderName};
+use axum::http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
 
 use crate::backend::TraceContext;
+use crate::fleet::Version;
 use crate::guard::LookupOptions;
 
 static BYPASS: HeaderName = HeaderName::from_static("bloomguard-bypass");
@@ -13,20 +14,19 @@ static MIN_VERSION: HeaderName = HeaderName::from_static("bloomguard-min-version
 static TIMEOUT: HeaderName = HeaderName::from_static("bloomguard-timeout");
 
 /// Reads the headers of a guarded read.
-pub(super) fn lookup_options(headers: &HeaderMap, honor_no_cache: bool) -> LookupOptions {
+pub(super) fn lookup_options(headers: &HeaderMap, has_applied: impl Fn(&Version) -> bool, honor_no_cache: bool) -> LookupOptions {
     LookupOptions {
         bypass: headers.get(&BYPASS).is_some_and(|v| v == "1") || (honor_no_cache && has_no_cache(headers)),
-        unapplied_version: unapplied_version(headers),
+        unapplied_version: unapplied_version(headers, has_applied),
         timeout: timeout(headers),
         trace: TraceContext::from_headers(headers).map(Arc::new),
     }
 }
 
-/// Whether the caller has seen a version that this instance may not have applied.
-///
-/// This server issues no versions yet, so each one that a client brings is another's.
-pub(super) fn unapplied_version(headers: &HeaderMap) -> bool {
-    headers.contains_key(&MIN_VERSION)
+/// Whether the caller has seen a version that this instance has not applied, or of which it can't tell: several must all be applied.
+pub(super) fn unapplied_version(headers: &HeaderMap, has_applied: impl Fn(&Version) -> bool) -> bool {
+    let is_applied = |token: &HeaderValue| token.to_str().is_ok_and(|text| text.parse().is_ok_and(|version| has_applied(&version)));
+    headers.get_all(&MIN_VERSION).iter().any(|token| !is_applied(token))
 }
 
 /// A timeout that is malformed or zero is as none: the keyspace's own deadline bounds the lookup anyway.
@@ -52,7 +52,7 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
         }
-        lookup_options(&map, honor_no_cache)
+        lookup_options(&map, |version| version.keyspace == "users", honor_no_cache)
     }
 
     #[test]
@@ -76,10 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn any_version_is_one_not_applied() {
+    fn a_version_that_is_not_known_to_be_applied_is_not() {
+        const APPLIED: &str = "v1.abababababababababababababababab.users.1-2";
+        const OTHER: &str = "v1.abababababababababababababababab.orders.1-2";
         assert!(!read(&[], false).unapplied_version);
-        for token in ["", "garbage", "a:b:1"] {
+        assert!(!read(&[("bloomguard-min-version", APPLIED)], false).unapplied_version);
+        for token in ["", "garbage", "a:b:1", OTHER] {
             assert!(read(&[("bloomguard-min-version", token)], false).unapplied_version, "{token:?}");
+            assert!(read(&[("bloomguard-min-version", APPLIED), ("bloomguard-min-version", token)], false).unapplied_version, "{token:?}");
         }
     }
 

@@ -52,6 +52,7 @@ fn gauges(status: &KeyspaceStatus) -> Gauges {
         generation: status.generation,
         age_seconds: status.age_seconds.unwrap_or(f64::NAN),
         freshness_lag_seconds: status.freshness_lag_seconds.unwrap_or(f64::NAN),
+        delta_lag_seconds: status.delta_lag_seconds.unwrap_or_default(),
         set_keys: status.set.map_or(0, |set| set.keys),
         set_bytes: status.set.map_or(0, |set| set.bytes),
     }

@@ -6,8 +6,8 @@ use metrics::{Counter, Gauge, Histogram, Unit};
 
 use super::Registry;
 use crate::words::{
-    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, LeaseWait, LookupResult, RebuildOutcome, RefreshOutcome, ShedReason, Source,
-    State, Verdict,
+    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, LeaseWait, LookupResult, RebuildOutcome, RefreshOutcome, ResyncReason,
+    ShedReason, Source, State, Verdict,
 };
 
 /// Recorders of one keyspace. Every method is lock-free.
@@ -29,6 +29,8 @@ pub struct KeyspaceMetrics {
     shed: Vec<Counter>,
     absence_storms: Counter,
     announces: Vec<Counter>,
+    resyncs: Vec<Counter>,
+    delta_lag: Gauge,
     deletes: Counter,
     invalidated: Counter,
     rebuilds: Vec<Counter>,
@@ -81,6 +83,8 @@ pub struct Gauges {
     pub age_seconds: f64,
     /// Seconds since the start of the scan.
     pub freshness_lag_seconds: f64,
+    /// Seconds since the delta log was read to its end; 0 where there is none.
+    pub delta_lag_seconds: f64,
     /// Keys held exactly; 0 where none are.
     pub set_keys: u64,
     /// Bytes that they take.
@@ -173,6 +177,21 @@ impl KeyspaceMetrics {
                 .iter()
                 .map(|o| counter("announces_total", "Announces by outcome", &[("outcome", o.as_str())]))
                 .collect(),
+            resyncs: ResyncReason::ALL
+                .iter()
+                .map(|r| {
+                    counter(
+                        "delta_resyncs_total",
+                        "Times that announces of other instances may have been lost, by reason; a scan mends each",
+                        &[("reason", r.as_str())],
+                    )
+                })
+                .collect(),
+            delta_lag: gauge(
+                "delta_lag_seconds",
+                "Time since the delta log was last read to its end; 0 where there is no log",
+                Some(Unit::Seconds),
+            ),
             invalidated: counter("invalidated_keys_total", "Keys whose cached answers were dropped because their rows changed", &[]),
             deletes: counter("deletes_total", "Deletes acknowledged", &[]),
             rebuilds: RebuildOutcome::ALL
@@ -293,6 +312,11 @@ impl KeyspaceMetrics {
         self.announces[outcome as usize].increment(keys);
     }
 
+    /// Announces of other instances may have been lost.
+    pub fn resync(&self, reason: ResyncReason) {
+        self.resyncs[reason as usize].increment(1);
+    }
+
     /// So many keys were invalidated.
     pub fn invalidated(&self, keys: u64) {
         self.invalidated.increment(keys);
@@ -323,6 +347,7 @@ impl KeyspaceMetrics {
         for (state, gauge) in State::ALL.iter().zip(&self.state) {
             gauge.set(f64::from(u8::from(*state == g.state)));
         }
+        self.delta_lag.set(g.delta_lag_seconds);
         self.set_keys.set(g.set_keys as f64);
         self.set_bytes.set(g.set_bytes as f64);
         let f = &self.filter;

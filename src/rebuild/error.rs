@@ -71,6 +71,9 @@ pub enum BuildError {
     /// The backend did not answer a check.
     #[error("the backend did not answer a check of the candidate: {0}")]
     Backend(#[from] crate::backend::BackendError),
+    /// Keys can't be hashed yet.
+    #[error("the keyspace secret could not be read from Redis yet")]
+    NoSecret,
     /// The task that filled the filter died.
     #[error("the build was cancelled")]
     Cancelled,
@@ -89,6 +92,7 @@ impl BuildError {
             Self::MissingKeys { .. } => RebuildOutcome::MissingKeys,
             Self::Mismatch(_) => RebuildOutcome::Mismatch,
             Self::Backend(_) => RebuildOutcome::BackendFailed,
+            Self::NoSecret => RebuildOutcome::NoSecret,
             Self::Cancelled => RebuildOutcome::Cancelled,
         }
     }
@@ -99,6 +103,7 @@ impl BuildError {
         match self {
             Self::Source(error) => of_source(error),
             Self::Cancelled => CANCELLED,
+            Self::NoSecret => "the keyspace secret could not be read from Redis yet",
             Self::UnknownSize => "the number of keys is not known: set filter.expected_keys",
             Self::UnknownForm => "the key form is not known: set `key`",
             Self::Set(_) => "a key can't be held in the set; the log and the admin API tell why",

@@ -170,7 +170,7 @@ impl Runner {
             tokio::select! {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 () = self.scheduled() => {}
-                () = async { self.tools.guard.rebuild_wanted().await; sleep_until(rested).await } => {}
+                () = async { self.wanted(rested).await } => {}
             }
         };
         tokio::pin!(timely);
@@ -188,6 +188,13 @@ impl Runner {
                 return (tracker, work.requested.take().unwrap_or_default());
             }
         }
+    }
+
+    /// Returns when the guard wants a build, no sooner than one can be of use.
+    async fn wanted(&self, rested: Instant) {
+        self.tools.guard.rebuild_wanted().await;
+        let useful = Instant::now() + self.tools.guard.rescan_in().unwrap_or_default();
+        sleep_until(rested.max(useful)).await;
     }
 
     /// Returns at the next occurrence of the schedule.

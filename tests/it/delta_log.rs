@@ -26,7 +26,7 @@ impl Instance {
         let link = RedisLink::connect(&config, |_| ()).unwrap();
         assert!(link.wait_connected(Duration::from_secs(60)).await);
         let log = RedisDeltaLog::new(Arc::clone(&link), "users", WriterId::random(), retention);
-        Self { link, log, follower: Follower::new(WINDOW) }
+        Self { link, log, follower: Follower::new(WINDOW, WINDOW) }
     }
 
     fn epoch(&self) -> u64 {
@@ -34,7 +34,7 @@ impl Instance {
     }
 
     async fn append(&self, deltas: &[Delta]) -> EntryId {
-        self.log.append(deltas, self.epoch()).await.unwrap().1
+        self.log.append(deltas, Some(self.epoch())).await.unwrap().1
     }
 
     /// Reads once, as soon as Redis answers.
@@ -55,7 +55,7 @@ impl Instance {
     /// Follows a log that is old enough to be believed.
     async fn settled(mut self) -> Self {
         while matches!(self.step().await.loss, Some(Loss::Young { .. })) {
-            self.follower = Follower::new(WINDOW);
+            self.follower = Follower::new(WINDOW, WINDOW);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert!(self.step().await.complete);
@@ -69,7 +69,7 @@ fn delta(kind: Kind, hashes: std::ops::Range<u128>) -> Delta {
 
 #[tokio::test]
 async fn what_one_appends_the_other_reads_in_order() {
-    let server = RedisServer::start();
+    let server = RedisServer::start_young();
     let (writer, mut reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);
     let said = [delta(Kind::Announce, 0..3), delta(Kind::Drop, 1..2)];
     let last = writer.append(&said).await;
@@ -86,7 +86,7 @@ async fn what_one_appends_the_other_reads_in_order() {
 
 #[tokio::test]
 async fn announces_whose_window_is_open_are_read_by_who_comes_later() {
-    let server = RedisServer::start();
+    let server = RedisServer::start_young();
     let writer = Instance::at(&server, KEEP).await.settled().await;
     writer.append(&[delta(Kind::Announce, 0..1)]).await;
     tokio::time::sleep(WINDOW + Duration::from_millis(50)).await;
@@ -100,7 +100,7 @@ async fn announces_whose_window_is_open_are_read_by_who_comes_later() {
 
 #[tokio::test]
 async fn a_restarted_redis_is_another_log_and_a_young_one() {
-    let mut server = RedisServer::start();
+    let mut server = RedisServer::start_young();
     let mut reader = Instance::at(&server, KEEP).await.settled().await;
     server.kill();
     server.restart();
@@ -112,24 +112,24 @@ async fn a_restarted_redis_is_another_log_and_a_young_one() {
 
 #[tokio::test]
 async fn a_wiped_redis_takes_no_append_of_who_has_not_noticed() {
-    let server = RedisServer::start();
+    let server = RedisServer::start_young();
     let writer = Instance::at(&server, KEEP).await;
     let epoch = writer.epoch();
     let _: () = redis::cmd("FLUSHALL").query(&mut server.connection()).unwrap();
-    let refused = writer.log.append(&[delta(Kind::Announce, 0..1)], epoch).await;
+    let refused = writer.log.append(&[delta(Kind::Announce, 0..1)], Some(epoch)).await;
     assert!(matches!(refused, Err(LogError::Replaced | LogError::Unavailable(_))), "{refused:?}");
 }
 
 #[tokio::test]
 async fn an_append_goes_over_the_connection_that_set_the_markers_or_not_at_all() {
-    let server = RedisServer::start();
+    let server = RedisServer::start_young();
     let writer = Instance::at(&server, KEEP).await;
-    assert_eq!(writer.log.append(&[delta(Kind::Announce, 0..1)], writer.epoch() + 1).await, Err(LogError::Replaced));
+    assert_eq!(writer.log.append(&[delta(Kind::Announce, 0..1)], Some(writer.epoch() + 1)).await, Err(LogError::Replaced));
 }
 
 #[tokio::test]
 async fn entries_that_were_trimmed_or_deleted_before_they_were_read_are_a_loss() {
-    let server = RedisServer::start();
+    let server = RedisServer::start_young();
     let (writer, mut reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);
     let mut raw = server.connection();
     for n in 0..3 {
@@ -148,7 +148,7 @@ async fn entries_that_were_trimmed_or_deleted_before_they_were_read_are_a_loss()
 
 #[tokio::test]
 async fn a_log_stays_within_its_bytes() {
-    let server = RedisServer::start();
+    let server = RedisServer::start_young();
     let small = Retention { bytes: 200_000, ..KEEP };
     let (writer, mut reader) = (Instance::at(&server, small).await, Instance::at(&server, small).await.settled().await);
     for _ in 0..200 {
@@ -161,7 +161,7 @@ async fn a_log_stays_within_its_bytes() {
 
 #[tokio::test]
 async fn strangers_in_the_stream_are_a_loss_and_no_panic() {
-    let server = RedisServer::start();
+    let server = RedisServer::start_young();
     let mut reader = Instance::at(&server, KEEP).await.settled().await;
     let mut raw = server.connection();
     let _: String = redis::cmd("XADD").arg("bloomguard:deltas:users").arg("*").arg("d").arg("hello").query(&mut raw).unwrap();

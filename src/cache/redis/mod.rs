@@ -169,6 +169,10 @@ impl SharedCache for RedisCache {
         self.link.call()?.release(&self.leases.of(key), &lease.0, note, millis(life)).await
     }
 
+    fn epoch(&self) -> Option<u64> {
+        Some(*self.link.epochs().borrow())
+    }
+
     fn epochs(&self) -> watch::Receiver<u64> {
         self.link.epochs()
     }

@@ -1,5 +1,7 @@
 //! `[keyspaces.NAME]` and its sections.
 
+use humantime::format_duration;
+
 use super::{Mistakes, Section, http, keyspace_path, promise, set, shown_text, source, url};
 use crate::config::parameters::{Dialect, parameters};
 use crate::config::{BackendConfig, BackendKind, CacheConfig, FilterConfig, KeyspaceConfig, RebuildConfig, RedisConfig, parse_schedule};
@@ -16,6 +18,9 @@ pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&Redis
     section.duration("max_staleness", keyspace.max_staleness);
     section.duration("commit_window", keyspace.commit_window);
     section.duration("deadline", keyspace.deadline);
+    if let Some(redis) = shared {
+        log(keyspace, redis, section);
+    }
     filter(&keyspace.filter, &mut section.inner("filter"));
     cache(&keyspace.cache, &mut section.inner("cache"));
     let dialect = if keyspace.backend.kind == BackendKind::Set {
@@ -27,6 +32,15 @@ pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&Redis
     source::check(keyspace, dialect, shared, section);
     rebuild(&keyspace.rebuild, &mut section.inner("rebuild"));
     promise::check(keyspace, section);
+}
+
+/// Who starts or lost the log reads it again from so long ago.
+fn log(keyspace: &KeyspaceConfig, redis: &RedisConfig, section: &mut Section<'_>) {
+    let (needed, kept) = (keyspace.commit_window.saturating_add(keyspace.deadline), redis.log.retention);
+    let rule = format!("and deadline together must be shorter than redis.log.retention = {}", format_duration(kept));
+    if needed >= kept {
+        section.add("commit_window", format!("{rule}, are {}", format_duration(needed)));
+    }
 }
 
 fn is_name(name: &str) -> bool {

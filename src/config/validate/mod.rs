@@ -47,6 +47,10 @@ fn log(settings: &LogConfig, section: &mut Section<'_>) {
 fn redis(settings: &RedisConfig, section: &mut Section<'_>) {
     url::redis(&settings.url, settings.url_file.is_some(), section);
     section.duration("timeout", settings.timeout);
+    section.duration("max_lag", settings.max_lag);
+    let log = &mut section.inner("log");
+    log.duration("retention", settings.log.retention);
+    log.must(settings.log.max_bytes >= 1 << 20, "max_bytes", "be at least 1MiB", settings.log.max_bytes);
     let prefix = &settings.key_prefix;
     let sane = (1..=128).contains(&prefix.len()) && prefix.bytes().all(|b| b.is_ascii_graphic());
     section.must(sane, "key_prefix", "be 1 to 128 printable ASCII characters without spaces", shown_text(prefix));

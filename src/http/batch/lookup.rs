@@ -40,7 +40,7 @@ struct Outcome<'a> {
 
 /// Looks all keys up; a key without canonical form fails alone.
 pub(in crate::http) async fn lookup(request: BatchRequest<'_>, headers: &HeaderMap) -> Result<DataResponse, Problem> {
-    let options = lookup_options(headers, request.honor_no_cache);
+    let options = lookup_options(headers, |version| request.keyspace.guard.has_applied(version), request.honor_no_cache);
     let (mut keys, mut refused) = (Vec::new(), Vec::new());
     for raw in &request.keys {
         match request.key(raw) {

@@ -55,8 +55,8 @@ impl<'a> BatchRequest<'a> {
 
 /// Announces all keys, or none: 204 once none of them can be lost.
 pub(super) async fn announce(request: BatchRequest<'_>) -> Result<DataResponse, Problem> {
-    request.keyspace.guard.announce(&request.all_keys()?).await.map_err(|e| Problem::from(&e))?;
-    Ok(answer::empty(StatusCode::NO_CONTENT))
+    let version = request.keyspace.guard.announce(&request.all_keys()?).await.map_err(|e| Problem::from(&e))?;
+    Ok(answer::announced(version.as_ref()))
 }
 
 /// Drops what is cached of changed rows: 204 once no instance that shares the cache can serve it from there.
@@ -68,7 +68,7 @@ pub(super) async fn invalidate(request: BatchRequest<'_>) -> Result<DataResponse
 /// Asks the filter for all keys: the indices of those that are absent, or a bit a key.
 pub(super) fn check(request: &BatchRequest<'_>, headers: &HeaderMap) -> Result<DataResponse, Problem> {
     let mut checked = request.keyspace.guard.check_all(&request.all_keys()?);
-    if unapplied_version(headers) {
+    if unapplied_version(headers, |version| request.keyspace.guard.has_applied(version)) {
         checked.absent.clear();
     }
     let binary = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).is_some_and(|accept| accept.contains("application/octet-stream"));

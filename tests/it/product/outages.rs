@@ -28,7 +28,9 @@ async fn redis_killed_while_requests_flow_gives_answers_slower_but_never_wrong()
                         return;
                     }
                     assert_eq!(app.get(&format!("/v1/keys/users/{i}")).await.status, 200);
-                    assert_eq!(app.get(&format!("/v1/keys/users/{stranger}")).await.told(), "404 filter");
+                    // From the database once the delta log has not been read for longer than max_lag.
+                    let told = app.get(&format!("/v1/keys/users/{stranger}")).await.told();
+                    assert!(["404 filter", "404 backend"].contains(&told.as_str()), "{told}");
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
             })

@@ -87,7 +87,8 @@ impl Keyspace {
         let parts = Parts {
             name: "users".into(),
             config: config.clone(),
-            secret: KeySecret::random(),
+            secret: Some(KeySecret::random()),
+            log: None,
             form,
             shared: Arc::clone(&shared),
             backend: rows,

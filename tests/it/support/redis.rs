@@ -23,6 +23,8 @@ pub struct RedisServer {
     password: Option<String>,
     arguments: Vec<String>,
     process: Option<Child>,
+    /// Its log is as old as its process, and not one that has been there for long.
+    young: bool,
 }
 
 impl RedisServer {
@@ -31,12 +33,21 @@ impl RedisServer {
         Self::start_with(&[])
     }
 
+    /// Starts a server whose log was made just now: what had been announced before is unknown.
+    pub fn start_young() -> Self {
+        Self::launched(&[], true)
+    }
+
     /// Starts a server with further arguments, such as `["--requirepass", "secret"]`.
     pub fn start_with(arguments: &[&str]) -> Self {
+        Self::launched(arguments, false)
+    }
+
+    fn launched(arguments: &[&str], young: bool) -> Self {
         let password = arguments.windows(2).find(|pair| pair[0] == "--requirepass").map(|pair| pair[1].to_owned());
         let arguments = arguments.iter().map(|a| (*a).to_owned()).collect();
         let directory = tempfile::Builder::new().prefix("bloomguard-redis-").tempdir().unwrap();
-        let mut server = Self { directory, port: 0, password, arguments, process: None };
+        let mut server = Self { directory, port: 0, password, arguments, process: None, young };
         // Another process may take a port between its being found free and its being used.
         for _ in 0..5 {
             server.port = free_port();
@@ -109,6 +120,9 @@ impl RedisServer {
             let answers = self.try_connection().and_then(|mut c| redis::cmd("PING").query::<String>(&mut c)).is_ok();
             if answers {
                 self.process = Some(process);
+                if !self.young {
+                    self.age_log();
+                }
                 return true;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -116,6 +130,16 @@ impl RedisServer {
         process.kill().unwrap();
         process.wait().unwrap();
         false
+    }
+
+    /// Gives the log an identity that was made long ago: as at a server that has been up for a while.
+    fn age_log(&self) {
+        let mut connection = self.connection();
+        let info: String = redis::cmd("INFO").arg("server").query(&mut connection).unwrap();
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().trim();
+        let identity = format!("{:032x}:1000000000.000000", rand::random::<u128>());
+        let _: Option<String> =
+            redis::cmd("SET").arg(format!("bloomguard:log:{run_id}")).arg(identity).arg("NX").query(&mut connection).unwrap();
     }
 
     fn log(&self) -> String {

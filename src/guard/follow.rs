@@ -1,0 +1,155 @@
+//! The reading end of the delta log: what other instances announce and drop takes effect here, and what can't be read ends the rejecting.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::Guard;
+use crate::cache::LogIdentity;
+use crate::clock::Moment;
+use crate::fleet::{Committer, DeltaLog, Entry, EntryId, Follower, Kind, Loss, Version, WriterId};
+use crate::words::ResyncReason;
+
+/// How often the log is read. Each pause is spread, so that a fleet does not read in step.
+const POLL: Duration = Duration::from_millis(100);
+
+/// What a guard needs of the log.
+pub struct LogParts {
+    /// The log.
+    pub log: Arc<dyn DeltaLog>,
+    /// Who this process is in it.
+    pub writer: WriterId,
+    /// The log not read to its end for so long: other instances' announces may be missing here.
+    pub max_lag: Duration,
+}
+
+/// The guard's ends of the log.
+pub(super) struct Fleet {
+    log: Arc<dyn DeltaLog>,
+    writer: WriterId,
+    pub(super) committer: Committer,
+    /// Which log is followed, and up to where it has taken effect.
+    applied: Mutex<Option<(LogIdentity, EntryId)>>,
+    /// Announces were refused for want of room, and their rows may be committed all the same.
+    gap: AtomicBool,
+}
+
+impl Fleet {
+    /// Must be called within a Tokio runtime.
+    pub(super) fn new(parts: LogParts) -> Self {
+        Self {
+            committer: Committer::new(Arc::clone(&parts.log)),
+            log: parts.log,
+            writer: parts.writer,
+            applied: Mutex::default(),
+            gap: AtomicBool::new(false),
+        }
+    }
+
+    /// The others are to be told that announces are missing.
+    pub(super) fn owes_gap(&self) {
+        // Relaxed, here and where it is read: it orders nothing.
+        self.gap.store(true, Ordering::Relaxed);
+    }
+
+    async fn tell_gap(&self) {
+        if self.gap.swap(false, Ordering::Relaxed) && self.committer.append(Kind::Gap, Vec::new(), None).await.is_err() {
+            self.owes_gap();
+        }
+    }
+}
+
+impl Guard {
+    /// Reads the log for as long as the process lives, where there is one.
+    pub async fn follow_log(self: Arc<Self>) {
+        let Some(fleet) = &self.fleet else { return };
+        let mut follower = Follower::new(self.recent.life(), self.commit_window);
+        loop {
+            // Before it is sent: what was appended later may not be in the answer.
+            let sent = Moment::now();
+            match fleet.log.read(follower.after()).await {
+                Ok(page) => {
+                    let step = follower.judge(page);
+                    if let Some(loss) = step.loss {
+                        self.log_was_lost(loss);
+                    }
+                    self.apply(fleet, &step.entries);
+                    // Only now: who reads the place may rely on what stands before it.
+                    follower.applied(&step);
+                    *fleet.applied.lock() = follower.place();
+                    if !step.complete {
+                        continue;
+                    }
+                    self.log_is_read(sent);
+                    fleet.tell_gap().await;
+                }
+                Err(error) => {
+                    tracing::debug!(keyspace = %self.name, %error, "the delta log was not read");
+                    self.standing.log_failed(error.to_string());
+                }
+            }
+            tokio::time::sleep(POLL.mul_f64(rand::random_range(0.8..1.2))).await;
+        }
+    }
+
+    /// Whether everything up to `version` has taken effect here. `false` too of what is no version of this keyspace's present log.
+    #[must_use]
+    pub fn has_applied(&self, version: &Version) -> bool {
+        let Some(fleet) = &self.fleet else { return false };
+        let applied = *fleet.applied.lock();
+        version.keyspace == self.name && applied.is_some_and(|(identity, upto)| identity == version.identity && version.position <= upto)
+    }
+
+    fn log_is_read(&self, sent: Moment) {
+        if Moment::now() >= self.standing.trusted_until() {
+            // Until this moment the keyspace could not reject: no absence from before may be served from now on.
+            self.hot.drop_all_absences();
+        }
+        self.standing.log_read(sent);
+    }
+
+    /// Own entries took effect before they were appended.
+    fn apply(&self, fleet: &Fleet, entries: &[Entry]) {
+        for entry in entries.iter().filter(|entry| entry.writer != fleet.writer) {
+            let hashes = &entry.delta.hashes;
+            match entry.delta.kind {
+                Kind::Announce => {
+                    // In the order of an announce made here, for the same reasons.
+                    if self.recent.remember_told(hashes, Moment::now()).is_err() {
+                        self.log_was_lost(Loss::Gap);
+                    }
+                    for hash in hashes {
+                        self.flights.detach(*hash);
+                        self.hot.drop_absence(*hash);
+                        self.active.insert(hash.get());
+                    }
+                    self.note_announced(hashes);
+                }
+                Kind::Drop => {
+                    for hash in hashes {
+                        self.flights.detach(*hash);
+                        self.hot.drop_entry(*hash);
+                    }
+                }
+                Kind::Gap => {}
+            }
+        }
+    }
+
+    /// Announces may be missing: only a scan that begins after their windows have closed finds all their rows.
+    fn log_was_lost(&self, loss: Loss) {
+        let in_time = loss.mended_by_scan_in(self.commit_window);
+        tracing::warn!(keyspace = %self.name, %loss, "announces of other instances may have been lost: the keyspace does not reject before a scan that begins in {in_time:?} or later");
+        self.metrics.resync(match loss {
+            Loss::Young { .. } => ResyncReason::Young,
+            Loss::Replaced | Loss::Shrunk => ResyncReason::Replaced,
+            Loss::Trimmed => ResyncReason::Trimmed,
+            Loss::Hole | Loss::Unreadable | Loss::Gap => ResyncReason::Gap,
+        });
+        self.standing.broken(Moment::now().plus(in_time), format!("{loss}; a scan after the commit window mends it"));
+        self.hot.drop_all_absences();
+        self.rebuild_wanted.notify_one();
+    }
+}
