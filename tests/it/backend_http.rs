@@ -242,7 +242,7 @@ async fn own_headers_win_and_only_they_and_what_the_lookup_is_about_are_sent() {
         ("x-api-key", "hunter2"),
         ("authorization", "Basic YXBwOmh1bnRlcjoy"),
         ("accept-encoding", "identity"),
-        ("bloomguard-timeout", "20000ms"),
+        ("bloomguard-timeout", "60000ms"),
     ] {
         assert_eq!(request.header(name), Some(value), "{request:?}");
     }
