@@ -1,15 +1,12 @@
 //! The keys of a batch's body: a JSON array, NDJSON, or text lines.
 
 use axum::http::StatusCode;
-use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
 use crate::http::problem::Problem;
 use crate::key::KeyForm;
-
-/// What editors of some systems put in front of a text; no key begins with it.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How a body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +36,11 @@ impl Format {
 
     /// The keys in their order, as bytes; none where there are more than `limit`. Of a keyspace of form `bytes` a line may begin with anything.
     pub(super) fn keys(self, body: &[u8], limit: usize, form: KeyForm) -> Result<Vec<Vec<u8>>, Problem> {
-        let is_marked = self != Self::Text || form != KeyForm::Bytes;
-        let body = body.strip_prefix(BYTE_ORDER_MARK).filter(|_| is_marked).unwrap_or(body);
+        let body = match self {
+            Self::Text => form.without_mark(body),
+            // JSON is text, whatever its keys are.
+            Self::Json | Self::Ndjson => KeyForm::Text.without_mark(body),
+        };
         let mut keys = Keys { keys: Vec::new(), limit };
         match self {
             Self::Json => keys.json(body)?,
@@ -53,10 +53,11 @@ impl Format {
 
 /// Refuses bodies that are compressed: as they are they could be taken for keys of form `bytes`, and the true ones would not be announced.
 pub(super) fn require_plain(headers: &HeaderMap) -> Result<(), Problem> {
-    if headers.get_all(CONTENT_ENCODING).into_iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+    let all = |name, plain: &str| headers.get_all(name).into_iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(plain.as_bytes()));
+    if all(CONTENT_ENCODING, "identity") && all(TRANSFER_ENCODING, "chunked") {
         return Ok(());
     }
-    let problem = not_a_batch("Content coding is not supported", "batches are sent as they are, without content-encoding");
+    let problem = not_a_batch("Coding of the body is not supported", "batches are sent as they are, without content-encoding");
     Err(problem.header(ACCEPT_ENCODING, HeaderValue::from_static("identity")))
 }
 
