@@ -28,6 +28,7 @@ macro_rules! on_every_backend {
         }
     };
 }
+pub(crate) use on_every_backend;
 
 on_every_backend!(
     integer_keys_bind_without_a_cast,
@@ -62,7 +63,7 @@ pub(crate) fn open(config: &BackendConfig, form: KeyForm) -> SqlBackend {
     SqlBackend::new(config, Arc::new(OnceLock::from(form))).unwrap()
 }
 
-fn backend(site: &Site, form: KeyForm, query: &str) -> SqlBackend {
+pub(crate) fn backend(site: &Site, form: KeyForm, query: &str) -> SqlBackend {
     open(&config(&site.url(), &site.query(query)), form)
 }
 

@@ -58,6 +58,19 @@ impl Site {
         matches!(self, Self::Postgres(_))
     }
 
+    pub const fn is_sqlite(&self) -> bool {
+        matches!(self, Self::Sqlite(_))
+    }
+
+    /// Ends every session, as an administrator would; SQLite has none.
+    pub fn end_sessions(&self) {
+        match self {
+            Self::Sqlite(_) => {}
+            Self::Postgres(database) => assert!(database.terminate_sessions() > 0),
+            Self::Mariadb(database) => assert!(database.kill_sessions() > 0),
+        }
+    }
+
     pub const fn database(&self) -> Option<&postgres::Database<'static>> {
         match self {
             Self::Sqlite(_) | Self::Mariadb(_) => None,

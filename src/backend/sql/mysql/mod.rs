@@ -10,7 +10,8 @@ use sqlx::mysql::{MySqlArguments, MySqlColumn, MySqlConnection, MySqlRow};
 use sqlx::{Arguments, AssertSqlSafe, Column, Connection, Either, Executor, MySql, Row, SqlSafeStr, SqlStr, Statement, Type, TypeInfo};
 
 use self::render::{object, raw};
-use super::{RAW_COLUMN, Rows, unique_names};
+use super::reader::Rows;
+use super::{RAW_COLUMN, unique_names};
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};
 use crate::sql::mysql::{KeyType, Origin, Parameter, collation, comparison, facts, is_json_text, is_mariadb};
