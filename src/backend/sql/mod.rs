@@ -1,17 +1,20 @@
 //! Rows of a SQL database: [`SqlBackend`].
 
 mod mysql;
+mod pace;
 mod postgres;
 mod reader;
 mod sqlite;
+mod verdict;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use self::mysql::MySqlRows;
+use self::pace::Pace;
 use self::postgres::PostgresRows;
 use self::reader::{Answer, Reader};
 use self::sqlite::SqliteRows;
@@ -32,6 +35,7 @@ const SQLITE_SETTLE: Duration = Duration::from_secs(60);
 pub struct SqlBackend {
     timeout: Duration,
     fingerprint: u64,
+    pace: Pace,
     driver: Driver,
 }
 
@@ -72,7 +76,7 @@ impl SqlBackend {
                 Driver::Sqlite(Reader::new(rows, Pool::new(options, target, settings(SQLITE_SETTLE))))
             }
         };
-        Ok(Self { timeout: config.timeout, fingerprint: fingerprint(&config.url, &config.query), driver })
+        Ok(Self { timeout: config.timeout, fingerprint: fingerprint(&config.url, &config.query), pace: Pace::new(config.timeout), driver })
     }
 
     async fn within_timeout<T>(&self, read: impl Future<Output = Result<T, SqlError>>) -> Result<T, BackendError> {
@@ -106,6 +110,7 @@ impl Backend for SqlBackend {
 
     async fn fetch_many(&self, keys: &[Key], _: &FetchContext) -> Vec<Result<Option<Value>, BackendError>> {
         let mut answers: Vec<Option<Answer>> = vec![None; keys.len()];
+        let started = Instant::now();
         let read = async {
             match &self.driver {
                 Driver::Postgres(reader) => reader.fetch_many(keys, &mut answers).await,
@@ -116,16 +121,20 @@ impl Backend for SqlBackend {
         // What was answered in time stays answered.
         let late = tokio::time::timeout(self.timeout, read).await.is_err();
         debug_assert!(late || answers.iter().all(Option::is_some), "each key has its answer");
+        // The server's own limit on a statement may be the first to end it.
+        let late = late || answers.iter().any(|answer| matches!(answer, Some(Err(SqlError::Timeout(_)))));
+        self.pace.took(keys.len(), started.elapsed(), late);
         let told = |answer: Option<Answer>| answer.map(|row| row.map_err(|error| self.failure(error)));
         answers.into_iter().map(|answer| told(answer).unwrap_or(Err(BackendError::Timeout(self.timeout)))).collect()
     }
 
     fn batch_limit(&self) -> usize {
-        match &self.driver {
+        let limit = match &self.driver {
             Driver::Postgres(reader) => reader.batch_limit(),
             Driver::MySql(reader) => reader.batch_limit(),
             Driver::Sqlite(reader) => reader.batch_limit(),
-        }
+        };
+        limit.min(self.pace.limit())
     }
 
     async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, BackendError> {

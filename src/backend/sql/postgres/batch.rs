@@ -9,7 +9,7 @@
 //! type that a single key is bound as, so it is compared alike and by the same index. Each key has one line at most, and one without a
 //! line has no row.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, Once};
 
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -17,6 +17,7 @@ use sqlx::postgres::types::Oid;
 use sqlx::postgres::{PgArgumentBuffer, PgConnection, PgTypeInfo};
 use sqlx::{AssertSqlSafe, Connection, Encode, Executor, Postgres, SqlSafeStr, SqlStr, Type};
 
+use crate::backend::sql::verdict::Verdict;
 use crate::sql::postgres::{Argument, Parameter};
 use crate::sql::{SqlError, substitute};
 
@@ -30,7 +31,7 @@ pub(super) const RENDERED: usize = 1;
 #[derive(Debug)]
 pub(super) struct Batch {
     text: Result<SqlStr, &'static str>,
-    settled: OnceLock<Option<Asked>>,
+    verdict: Verdict<Asked>,
 }
 
 /// A statement that the server has taken.
@@ -43,7 +44,7 @@ pub(super) struct Asked {
 
 impl Batch {
     /// `render` makes the statement for one key out of a query.
-    pub(super) fn of(query: &str, render: impl Fn(&str) -> String) -> Self {
+    pub(super) fn of(query: &str, render: impl Fn(&str) -> String, logged: Arc<Once>) -> Self {
         let keys = unused_name(query);
         let text = substitute(query, &format!("{keys}.{keys}_key")).map(|query| {
             let single = render(&query);
@@ -54,29 +55,20 @@ impl Batch {
             ))
             .into_sql_str()
         });
-        Self { text, settled: OnceLock::new() }
+        Self { text, verdict: Verdict::open(logged) }
     }
 
     /// Whether it has turned out that the query takes one key at a time.
     pub(super) fn is_refused(&self) -> bool {
-        matches!(self.settled.get(), Some(None))
+        self.verdict.is_refused()
     }
 
     /// Asks the server the first time; `None` where the query takes one key at a time.
     pub(super) async fn settled(&self, connection: &mut PgConnection, parameter: &Parameter) -> Result<Option<&Asked>, SqlError> {
-        if self.settled.get().is_none() {
-            let (asked, why) = match self.ask(connection, parameter).await {
-                Ok(asked) => (Some(asked), String::new()),
-                Err(SqlError::Invalid { message, .. }) => (None, message),
-                Err(error) => return Err(error),
-            };
-            let refused = asked.is_none();
-            // Others may have asked at the same time.
-            if self.settled.set(asked).is_ok() && refused {
-                tracing::info!(why, "the backend's query can't be asked for several keys at once: batches are looked up key by key");
-            }
+        if self.verdict.is_open() {
+            self.verdict.settle(self.ask(connection, parameter).await)?;
         }
-        Ok(self.settled.get().and_then(Option::as_ref))
+        Ok(self.verdict.accepted())
     }
 
     async fn ask(&self, connection: &mut PgConnection, parameter: &Parameter) -> Result<Asked, SqlError> {
@@ -170,7 +162,8 @@ mod tests {
 
     #[test]
     fn one_statement_holds_the_single_one() {
-        let batch = Batch::of("SELECT a FROM t WHERE id = $1", |query| format!("SELECT r.a FROM ({query}) AS r LIMIT 1"));
+        let batch =
+            Batch::of("SELECT a FROM t WHERE id = $1", |query| format!("SELECT r.a FROM ({query}) AS r LIMIT 1"), Arc::new(Once::new()));
         let text = batch.text.unwrap();
         let inner = "LATERAL (SELECT r.a FROM (SELECT a FROM t WHERE id = (bloomguard_many.bloomguard_many_key)) AS r LIMIT 1) AS";
         assert!(text.as_str().contains(inner), "{}", text.as_str());

@@ -2,6 +2,8 @@
 
 mod batch;
 
+use std::sync::{Arc, Once};
+
 use bytes::Bytes;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::{
@@ -24,6 +26,7 @@ pub(super) struct PostgresRows {
     /// Statements may be prepared under a name and kept. Behind a transaction-mode pooler they may not: each transaction can
     /// run on another server connection.
     named: bool,
+    refusal_logged: Arc<Once>,
 }
 
 /// What is run instead of the query, and how its answer is read.
@@ -38,7 +41,7 @@ pub(super) struct Plan {
 impl PostgresRows {
     pub(super) fn new(query: &str, named: bool) -> Result<Self, SqlError> {
         let (query, _) = body(query, Dialect::Postgres).map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))?;
-        Ok(Self { query: query.to_owned(), named })
+        Ok(Self { query: query.to_owned(), named, refusal_logged: Arc::new(Once::new()) })
     }
 
     async fn rows(&self, connection: &mut PgConnection, statement: SqlStr, arguments: PgArguments) -> Result<Vec<PgRow>, sqlx::Error> {
@@ -81,7 +84,7 @@ impl Rows for PostgresRows {
         let render = |query: &str| raw_type.map_or_else(|| object(query, &columns), |type_name| raw(query, type_name));
         let content_type = if raw_type.is_some() { ContentType::OctetStream } else { ContentType::Json };
         let statement = AssertSqlSafe(render(&self.query)).into_sql_str();
-        Ok(Plan { statement, parameter, content_type, batch: Batch::of(&self.query, render) })
+        Ok(Plan { statement, parameter, content_type, batch: Batch::of(&self.query, render, Arc::clone(&self.refusal_logged)) })
     }
 
     async fn read(&self, connection: &mut PgConnection, plan: &Plan, key: &Key) -> Answer {
