@@ -103,3 +103,15 @@ async fn every_key_of_mysql_is_the_same_together() {
         assert_eq!(backend.batch_limit(), 1, "{query}");
     }
 }
+
+#[tokio::test]
+async fn a_column_of_another_type_is_read_as_what_it_is_now() {
+    let database = mariadb::Database::create();
+    database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 7), (2, 8)");
+    let backend = open(&config(&database.url(), "SELECT n FROM t WHERE id = ?"), KeyForm::Integer);
+    assert_eq!(together(&backend, KeyForm::Integer, &["1", "2"]).await, ["{\"n\":7}", "{\"n\":8}"]);
+    for (kind, expected) in [("varchar(9)", ["{\"n\":\"7\"}", "{\"n\":\"8\"}"]), ("decimal(3,1)", ["{\"n\":7.0}", "{\"n\":8.0}"])] {
+        database.sql(&format!("ALTER TABLE t MODIFY n {kind}"));
+        assert_eq!(together(&backend, KeyForm::Integer, &["1", "2"]).await, expected, "{kind}");
+    }
+}

@@ -55,7 +55,11 @@ impl Batch {
         let statements = SIZES.map(|size| AssertSqlSafe(union(parts, size)).into_sql_str());
         let described = (&mut *connection).prepare(statements[0].clone()).await?;
         connection.clear_cached_statements().await?;
-        if fits(columns, described.columns()) { Ok(statements) } else { Err(SqlError::invalid("a union of it has columns of other types")) }
+        if has_columns_of(columns, described.columns()) && can_be_read_as(columns, described.columns()) {
+            Ok(statements)
+        } else {
+            Err(SqlError::invalid("a union of it has columns of other types"))
+        }
     }
 
     /// The statement for so many keys, padded by the last of them. `None` where there are none.
@@ -73,8 +77,12 @@ fn union(parts: &Parts, size: usize) -> String {
     format!("{} LIMIT {}", each.join(" UNION ALL "), u64::MAX)
 }
 
-/// Whether the columns of a union, but for the ordinal behind them, are those of its query and are read as they would be.
-pub(super) fn fits(query: &[MySqlColumn], union: &[MySqlColumn]) -> bool {
-    union.len() == query.len() + 1
-        && query.iter().zip(union).all(|(one, many)| one.name() == many.name() && Kind::of(one).can_come_as(Kind::of(many)))
+/// Whether a union has the columns of its query, and the ordinal behind them.
+pub(super) fn has_columns_of(query: &[MySqlColumn], union: &[MySqlColumn]) -> bool {
+    union.len() == query.len() + 1 && query.iter().zip(union).all(|(one, many)| one.name() == many.name())
+}
+
+/// Whether the values of a union are written as those of its query would be.
+pub(super) fn can_be_read_as(query: &[MySqlColumn], union: &[MySqlColumn]) -> bool {
+    query.iter().zip(union).all(|(one, many)| Kind::of(one).can_come_as(Kind::of(many)))
 }

@@ -161,8 +161,12 @@ impl Rows for MySqlRows {
         }
         let mut found = vec![false; places.len()];
         for row in sqlx::query_with(statement, arguments).persistent(self.kept).fetch_all(connection).await? {
-            if !batch::fits(&plan.columns, row.columns()) {
+            if !batch::has_columns_of(&plan.columns, row.columns()) {
                 return Err(outdated());
+            }
+            // A column has got another type, which a single lookup sees at once and the plan when it is renewed.
+            if !batch::can_be_read_as(&plan.columns, row.columns()) {
+                return Ok(None);
             }
             let ordinal: i64 = row.try_get(plan.columns.len())?;
             let ordinal = usize::try_from(ordinal).map_err(|error| SqlError::invalid(error.to_string()))?;
