@@ -3,13 +3,13 @@
 use bloomguard::backend::{Backend, BackendError, ContentType, FetchContext, SqlBackend, Value};
 use bloomguard::key::{Key, KeyForm};
 
-use crate::backend_contract::{UUID, backend, config, key, on_every_backend, open};
-use crate::support::database::Site;
+use crate::backend_contract::{UUID, backend, config, key, open};
+use crate::support::database::{Site, on_every_database};
 
 mod statements;
 mod types;
 
-on_every_backend!(
+on_every_database!(
     many_keys_are_answered_as_each_alone,
     keys_of_every_form_are_found_together,
     raw_values_are_the_same_together,

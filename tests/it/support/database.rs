@@ -7,6 +7,25 @@ use tempfile::TempDir;
 
 use super::{mariadb, postgres};
 
+/// Makes a test of each function for each kind of database.
+macro_rules! on_every_database {
+    ($($name:ident),+ $(,)?) => {
+        mod sqlite {
+            use crate::support::database::Site;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::sqlite()).await; })+
+        }
+        mod postgres {
+            use crate::support::database::Site;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::postgres()).await; })+
+        }
+        mod mariadb {
+            use crate::support::database::Site;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::mariadb()).await; })+
+        }
+    };
+}
+pub(crate) use on_every_database;
+
 /// An empty database; gone with the test.
 pub enum Site {
     Sqlite(TempDir),
