@@ -172,7 +172,10 @@ async fn parts(
         BackendKind::Http => Arc::new(HttpBackend::new(&keyspace.backend).context("backend")?),
     };
     let shared: Arc<dyn SharedCache> = match redis {
-        Some(link) => Arc::new(RedisCache::new(Arc::clone(link), name, backend.fingerprint())),
+        Some(link) => {
+            let cache = RedisCache::new(Arc::clone(link), name, backend.fingerprint());
+            Arc::new(cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0))
+        }
         None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS)),
     };
     let (journal, replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline)

@@ -121,6 +121,36 @@ words! {
 }
 
 words! {
+    /// What became of a value that was to be loaded again ahead of its expiry.
+    RefreshOutcome {
+        /// A newer one is in its place.
+        Refreshed = "refreshed",
+        /// The row is gone.
+        Absent = "absent",
+        /// The backend failed; the value stays.
+        Error = "error",
+        /// Another instance was at it, no backend call was free at once, or what came back could not be stored.
+        Skipped = "skipped",
+    }
+}
+
+words! {
+    /// How waiting for another instance's load ended.
+    LeaseWait {
+        /// It stored its answer.
+        Filled = "filled",
+        /// It died or took too long: its lease ended, and the lookup got the next.
+        TakenOver = "taken_over",
+        /// It stored nothing.
+        Freed = "freed",
+        /// The deadline came near.
+        TimedOut = "timed_out",
+        /// The shared cache failed.
+        Error = "error",
+    }
+}
+
+words! {
     /// Why a lookup was shed.
     ShedReason {
         /// `backend.max_queue` lookups already wait for the backend.

@@ -5,13 +5,13 @@
 //! | offset | bytes | field |
 //! |-------:|------:|-------|
 //! | 0 | 3 | magic `BGe` |
-//! | 3 | 1 | version, 1 |
+//! | 3 | 1 | version, 2 |
 //! | 4 | 1 | kind: `A` absence, `V` value, `M` announced, `T` tombstone of a drop |
 //! | 5 | 1 | content type of a value: 1 JSON, 2 octets, 3 another one, written before the body; 0 for the other kinds |
 //! | 6 | 2 | length of that other content type; else 0 |
 //! | 8 | 8 | token, random each time the entry is written |
 //! | 16 | 8 | fingerprint of backend and query for values and absences; 0 for marks |
-//! | 24 | 16 | log identity for absences; 0 for the other kinds |
+//! | 24 | 16 | log identity for absences; for values the time that the backend took, in microseconds, and 8 bytes of 0; 0 for marks |
 //! | 40 | … | the other content type, if any, then the body of a value; nothing for the other kinds |
 //!
 //! The token makes every written entry differ from every other, so comparing headers is comparing entries: a value of the same
@@ -19,6 +19,8 @@
 //!
 //! What can't be decoded is nothing, never an absence. An absence must match in each of its bytes but the token; a mark is
 //! recognised by magic, version and kind alone, because taking something for a mark only costs a call to the backend.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -29,7 +31,7 @@ use crate::backend::{ContentType, Value};
 pub(super) const HEADER_LEN: usize = 40;
 
 const MAGIC: [u8; 3] = *b"BGe";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const ABSENCE: u8 = b'A';
 const VALUE: u8 = b'V';
 const ANNOUNCED: u8 = b'M';
@@ -55,9 +57,9 @@ impl Token {
     }
 }
 
-/// The entry of a value.
+/// The entry of a value that the backend took `cost` to answer with.
 #[must_use]
-pub(super) fn encode_value(value: &Value, token: Token, fingerprint: u64) -> Vec<u8> {
+pub(super) fn encode_value(value: &Value, cost: Duration, token: Token, fingerprint: u64) -> Vec<u8> {
     let (content_type, written) = match &value.content_type {
         ContentType::Json => (JSON, &b""[..]),
         ContentType::OctetStream => (OCTETS, &b""[..]),
@@ -66,6 +68,7 @@ pub(super) fn encode_value(value: &Value, token: Token, fingerprint: u64) -> Vec
     let mut header = header(VALUE, content_type, token, fingerprint, LogIdentity([0; 16]));
     // A media type is never longer than 255 bytes.
     header[6..8].copy_from_slice(&u16::try_from(written.len()).unwrap_or(u16::MAX).to_be_bytes());
+    header[24..32].copy_from_slice(&u64::try_from(cost.as_micros()).unwrap_or(u64::MAX).to_be_bytes());
     let mut bytes = Vec::with_capacity(HEADER_LEN + written.len() + value.body.len());
     bytes.extend_from_slice(&header);
     bytes.extend_from_slice(written);
@@ -121,7 +124,7 @@ pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> 
 }
 
 fn decode_value(head: &[u8; HEADER_LEN], bytes: &Bytes, fingerprint: u64) -> Option<Value> {
-    if head[16..24] != fingerprint.to_be_bytes() || head[24..] != [0; 16] {
+    if head[16..24] != fingerprint.to_be_bytes() || head[32..] != [0; 8] {
         return None;
     }
     let written = usize::from(u16::from_be_bytes([head[6], head[7]]));
@@ -135,6 +138,13 @@ fn decode_value(head: &[u8; HEADER_LEN], bytes: &Bytes, fingerprint: u64) -> Opt
         _ => return None,
     };
     Some(Value { body: bytes.slice(body..), content_type })
+}
+
+/// What the backend took to answer with the value that was decoded from these bytes.
+#[must_use]
+pub(super) fn cost(bytes: &[u8]) -> Duration {
+    let micros = bytes.get(24..).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_be_bytes);
+    Duration::from_micros(micros)
 }
 
 /// What a compare-and-set compares: the header, or all there is of an entry that is shorter.
@@ -152,6 +162,7 @@ mod tests {
     const FINGERPRINT: u64 = 0x0102_0304_0506_0708;
     const IDENTITY: LogIdentity = LogIdentity(*b"identity-of-log!");
     const TOKEN: Token = Token(*b"token-01");
+    const COST: Duration = Duration::from_millis(100);
 
     fn value(body: &'static str, content_type: ContentType) -> Value {
         Value { body: Bytes::from_static(body.as_bytes()), content_type }
@@ -164,19 +175,19 @@ mod tests {
     /// Other instances and later versions read these bytes: this test changes only together with the version.
     #[test]
     fn bytes_are_as_documented() {
-        let zero_identity = [0u8; 16];
+        let (zero_identity, cost) = ([0u8; 16], [0, 0, 0, 0, 0, 1, 0x86, 0xa0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let fp = [1, 2, 3, 4, 5, 6, 7, 8];
         let golden = |kind: u8, content: u8, fp: [u8; 8], identity: &[u8], body: &[u8]| {
-            [b"BGe\x01".as_slice(), &[kind, content, 0, 0], b"token-01", &fp, identity, body].concat()
+            [b"BGe\x02".as_slice(), &[kind, content, 0, 0], b"token-01", &fp, identity, body].concat()
         };
         let json = value("{\"a\":1}", ContentType::Json);
-        assert_eq!(encode_value(&json, TOKEN, FINGERPRINT), golden(b'V', 1, fp, &zero_identity, b"{\"a\":1}"));
+        assert_eq!(encode_value(&json, COST, TOKEN, FINGERPRINT), golden(b'V', 1, fp, &cost, b"{\"a\":1}"));
         let octets = value("x", ContentType::OctetStream);
-        assert_eq!(encode_value(&octets, TOKEN, FINGERPRINT), golden(b'V', 2, fp, &zero_identity, b"x"));
+        assert_eq!(encode_value(&octets, COST, TOKEN, FINGERPRINT), golden(b'V', 2, fp, &cost, b"x"));
         let text = value("x", ContentType::parse(b"text/plain").unwrap());
-        let mut other = golden(b'V', 3, fp, &zero_identity, b"text/plainx");
+        let mut other = golden(b'V', 3, fp, &cost, b"text/plainx");
         other[7] = 10;
-        assert_eq!(encode_value(&text, TOKEN, FINGERPRINT), other);
+        assert_eq!(encode_value(&text, COST, TOKEN, FINGERPRINT), other);
         assert_eq!(encode_absence(TOKEN, FINGERPRINT, IDENTITY)[..], golden(b'A', 0, fp, b"identity-of-log!", b""));
         assert_eq!(encode_mark(Mark::Announced, TOKEN)[..], golden(b'M', 0, [0; 8], &zero_identity, b""));
         assert_eq!(encode_mark(Mark::Dropped, TOKEN)[..], golden(b'T', 0, [0; 8], &zero_identity, b""));
@@ -184,14 +195,14 @@ mod tests {
 
     #[test]
     fn value_of_another_query_is_nothing() {
-        let bytes = Bytes::from(encode_value(&value("x", ContentType::Json), TOKEN, FINGERPRINT));
+        let bytes = Bytes::from(encode_value(&value("x", ContentType::Json), COST, TOKEN, FINGERPRINT));
         assert_eq!(decode(&bytes, FINGERPRINT, LogIdentity([9; 16])), Entry::Value(value("x", ContentType::Json)));
         assert_eq!(decode(&bytes, FINGERPRINT + 1, IDENTITY), Entry::Nothing);
     }
 
     #[test]
     fn value_of_a_content_type_that_can_not_be_sent_is_nothing() {
-        let bytes = encode_value(&value("body", ContentType::parse(b"text/plain").unwrap()), TOKEN, FINGERPRINT);
+        let bytes = encode_value(&value("body", ContentType::parse(b"text/plain").unwrap()), COST, TOKEN, FINGERPRINT);
         assert!(matches!(read(&bytes), Entry::Value(_)));
         for (at, byte) in [(7, 0), (7, 3), (7, 200), (6, 1), (5, 1), (5, 4), (42, b'\n'), (44, 0xff), (44, b'x')] {
             let mut damaged = bytes.clone();
@@ -222,8 +233,9 @@ mod tests {
         let encoded = prop_oneof![
             token.clone().prop_map(|t| encode_absence(t, FINGERPRINT, IDENTITY).to_vec()),
             token.clone().prop_map(|t| encode_mark(Mark::Dropped, t).to_vec()),
-            (token, body.clone())
-                .prop_map(|(t, b)| { encode_value(&Value { body: Bytes::from(b), content_type: ContentType::Json }, t, FINGERPRINT) }),
+            (token, body.clone()).prop_map(|(t, b)| {
+                encode_value(&Value { body: Bytes::from(b), content_type: ContentType::Json }, COST, t, FINGERPRINT)
+            }),
         ];
         let flips = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
         let damaged =
@@ -254,13 +266,14 @@ mod tests {
 
         #[test]
         fn values_come_back_as_they_were(
-            body in prop::collection::vec(any::<u8>(), 0..200), token: [u8; 8], fingerprint: u64,
+            body in prop::collection::vec(any::<u8>(), 0..200), token: [u8; 8], fingerprint: u64, micros: u64,
             content_type in prop_oneof!["application/octet-stream", "application/json", "[a-z]{1,20}/[!-~ ]{0,234}"],
         ) {
             let content_type = ContentType::parse(content_type.as_bytes()).unwrap();
             let value = Value { body: Bytes::from(body), content_type };
-            let bytes = Bytes::from(encode_value(&value, Token(token), fingerprint));
+            let bytes = Bytes::from(encode_value(&value, Duration::from_micros(micros), Token(token), fingerprint));
             prop_assert_eq!(head(&bytes).len(), HEADER_LEN);
+            prop_assert_eq!(cost(&bytes), Duration::from_micros(micros));
             prop_assert_eq!(decode(&bytes, fingerprint, IDENTITY), Entry::Value(value));
         }
     }

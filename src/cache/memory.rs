@@ -33,6 +33,9 @@ struct Slot {
     /// `None` is an absence.
     value: Option<Value>,
     ttl: Duration,
+    /// What the backend took to answer.
+    cost: Duration,
+    stored: Instant,
 }
 
 /// The [`SharedCache`] of one process and one keyspace, bounded in bytes and in marks.
@@ -77,26 +80,29 @@ impl MemoryCache {
     }
 
     /// What is under `key`. The stripe's lock makes the two reads one.
-    fn look(&self, marks: &Marks, key: &Key) -> (Entry, Option<u64>) {
+    fn look(&self, marks: &Marks, key: &Key) -> (Entry, Option<u64>, Option<super::Expiry>) {
         let marked = marks.live(key, Instant::now());
         match (self.slots.get(key), marked) {
             // What was stored over a mark; should it be evicted, the mark is still there to turn older fills away.
             (slot, Some(marked)) if slot.as_ref().is_none_or(|slot| slot.token < marked.token) => {
-                (Entry::Mark(marked.mark), Some(marked.token))
+                (Entry::Mark(marked.mark), Some(marked.token), None)
             }
-            (Some(slot), _) => (slot.value.clone().map_or(Entry::Absence, Entry::Value), Some(slot.token)),
-            (None, _) => (Entry::Nothing, None),
+            (Some(slot), _) => match &slot.value {
+                Some(value) => (Entry::Value(value.clone()), Some(slot.token), Some(slot.expiry())),
+                None => (Entry::Absence, Some(slot.token), None),
+            },
+            (None, _) => (Entry::Nothing, None, None),
         }
     }
 
     /// Stores if the entry is still what `seen` was.
-    fn put(&self, key: &Key, value: Option<Value>, ttl: Duration, seen: &Stamp) -> Stored {
+    fn put(&self, key: &Key, value: Option<Value>, ttl: Duration, cost: Duration, seen: &Stamp) -> Stored {
         let marks = self.stripe(key);
-        let (_, token) = self.look(&marks, key);
+        let (_, token, _) = self.look(&marks, key);
         if head(token) != seen.head {
             return Stored::No;
         }
-        self.slots.insert(key.clone(), Arc::new(Slot { token: self.token(), value, ttl }));
+        self.slots.insert(key.clone(), Arc::new(Slot { token: self.token(), value, ttl, cost, stored: Instant::now() }));
         Stored::Yes
     }
 
@@ -139,19 +145,19 @@ impl MemoryCache {
 impl SharedCache for MemoryCache {
     async fn get(&self, key: &Key) -> Result<Seen, CacheError> {
         let marks = self.stripe(key);
-        let (entry, token) = self.look(&marks, key);
-        Ok(Seen { entry, stamp: Stamp { epoch: 0, head: head(token) } })
+        let (entry, token, expiry) = self.look(&marks, key);
+        Ok(Seen { entry, stamp: Stamp { epoch: 0, head: head(token) }, expiry })
     }
 
-    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
-        Ok(self.put(key, Some(value.clone()), ttl, seen))
+    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, cost: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
+        Ok(self.put(key, Some(value.clone()), ttl, cost, seen))
     }
 
     async fn put_absence(&self, key: &Key, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
         if seen.head.is_some() {
             return Ok(Stored::No);
         }
-        Ok(self.put(key, None, ttl, seen))
+        Ok(self.put(key, None, ttl, Duration::ZERO, seen))
     }
 
     async fn put_mark(&self, key: &Key, mark: Mark, life: Duration) -> Result<(), CacheError> {
@@ -186,6 +192,10 @@ fn head(token: Option<u64>) -> Option<Vec<u8>> {
 }
 
 impl Slot {
+    fn expiry(&self) -> super::Expiry {
+        super::Expiry { left: self.ttl.saturating_sub(self.stored.elapsed()), cost: self.cost }
+    }
+
     fn bytes(&self, key: &Key) -> usize {
         key.as_bytes().len() + self.value.as_ref().map_or(0, Value::bytes) + ENTRY_OVERHEAD
     }
@@ -225,7 +235,7 @@ mod tests {
     async fn mark_over_the_limit_is_refused_and_changes_nothing() {
         let cache = MemoryCache::new(1 << 20, 2);
         let stamp = cache.get(&key(3)).await.unwrap().stamp;
-        cache.put_value(&key(3), &value(1), LONG, &stamp).await.unwrap();
+        cache.put_value(&key(3), &value(1), LONG, Duration::ZERO, &stamp).await.unwrap();
         for n in [1, 2, 1] {
             cache.put_mark(&key(n), Mark::Announced, LONG).await.unwrap();
         }
@@ -253,11 +263,15 @@ mod tests {
         let before = cache.get(&key(1)).await.unwrap().stamp;
         cache.put_mark(&key(1), Mark::Dropped, LONG).await.unwrap();
         let marked = cache.get(&key(1)).await.unwrap().stamp;
-        assert_eq!(cache.put_value(&key(1), &value(1), LONG, &marked).await.unwrap(), Stored::Yes);
+        assert_eq!(cache.put_value(&key(1), &value(1), LONG, Duration::ZERO, &marked).await.unwrap(), Stored::Yes);
         assert!(matches!(cache.get(&key(1)).await.unwrap().entry, Entry::Value(_)));
         cache.slots.invalidate(&key(1));
         assert_eq!(cache.get(&key(1)).await.unwrap().entry, Entry::Mark(Mark::Dropped));
-        assert_eq!(cache.put_value(&key(1), &value(1), LONG, &before).await.unwrap(), Stored::No, "an older fill is still turned away");
+        assert_eq!(
+            cache.put_value(&key(1), &value(1), LONG, Duration::ZERO, &before).await.unwrap(),
+            Stored::No,
+            "an older fill is still turned away"
+        );
     }
 
     #[tokio::test]
@@ -268,7 +282,7 @@ mod tests {
         }
         for n in 1000..5000 {
             let stamp = cache.get(&key(n)).await.unwrap().stamp;
-            cache.put_value(&key(n), &value(1000), LONG, &stamp).await.unwrap();
+            cache.put_value(&key(n), &value(1000), LONG, Duration::ZERO, &stamp).await.unwrap();
         }
         cache.slots.run_pending_tasks();
         assert!(cache.slots.weighted_size() <= 64 << 10, "{} bytes", cache.slots.weighted_size());
@@ -285,7 +299,7 @@ mod tests {
             let racers: Vec<_> = (0..4)
                 .map(|_| {
                     let (cache, stamp) = (Arc::clone(&cache), stamp.clone());
-                    std::thread::spawn(move || cache.put(&key(n), None, LONG, &stamp))
+                    std::thread::spawn(move || cache.put(&key(n), None, LONG, Duration::ZERO, &stamp))
                 })
                 .collect();
             let stored = racers.into_iter().filter_map(|r| r.join().ok()).filter(|s| *s == Stored::Yes).count();

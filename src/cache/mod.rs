@@ -2,6 +2,7 @@
 
 mod entry;
 mod hot;
+mod lease;
 mod memory;
 mod redis;
 mod ttl;
@@ -15,6 +16,7 @@ use crate::backend::Value;
 use crate::key::Key;
 
 pub use self::hot::{HotCache, HotEntry};
+pub use self::lease::{Claim, Ending, Lease, Turn};
 pub use self::memory::MemoryCache;
 pub use self::redis::{RedisCache, RedisLink};
 pub use self::ttl::jittered;
@@ -57,6 +59,17 @@ pub struct Seen {
     pub entry: Entry,
     /// For the put that may follow.
     pub stamp: Stamp,
+    /// Of a value, where the cache tells: what refreshing it ahead of its expiry goes by.
+    pub expiry: Option<Expiry>,
+}
+
+/// When a value expires, and what it takes to load it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expiry {
+    /// How long it still lives.
+    pub left: Duration,
+    /// How long the backend took to answer with it.
+    pub cost: Duration,
 }
 
 /// Whether a put took effect.
@@ -116,11 +129,11 @@ pub trait SharedCache: Send + Sync {
         Ok(seen)
     }
 
-    /// Stores `value` for `ttl` if the entry is still what `seen` was (compare-and-set).
+    /// Stores `value`, which the backend took `cost` to answer with, for `ttl` if the entry is still what `seen` was (compare-and-set).
     ///
     /// # Errors
     /// [`CacheError`].
-    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError>;
+    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, cost: Duration, seen: &Stamp) -> Result<Stored, CacheError>;
 
     /// Stores an absence for `ttl` if there is no entry at all (`SET NX`), under the log identity that `seen` was read under.
     ///
@@ -142,6 +155,24 @@ pub trait SharedCache: Send + Sync {
         for key in keys {
             self.put_mark(key, mark, life).await?;
         }
+        Ok(())
+    }
+
+    /// Asks for the right to load `key` for the whole fleet, for `life`, and then reads its entry: in this order, so that who gets the
+    /// lease of a holder that has just released it finds what was stored. Asked again with the same `lease`, it waits in no queue: whoever
+    /// asks first after the end of a lease gets the next. Here: there is no fleet, and single flight lets one load a key at a time.
+    ///
+    /// # Errors
+    /// [`CacheError`]: the caller loads without a lease.
+    async fn claim(&self, key: &Key, _lease: &Lease, _life: Duration) -> Result<Claim, CacheError> {
+        Ok(Claim { turn: Turn::Ours, seen: self.get(key).await? })
+    }
+
+    /// Gives a lease back, if it is still held. One under which nothing was stored leaves a note for `life` that the key is free to load.
+    ///
+    /// # Errors
+    /// [`CacheError`]: the lease ends with its life.
+    async fn release(&self, _key: &Key, _lease: &Lease, _ending: Ending, _life: Duration) -> Result<(), CacheError> {
         Ok(())
     }
 

@@ -24,6 +24,8 @@ pub struct CacheConfig {
     /// Lifetime in the in-process tier. Default 10 s.
     #[serde(deserialize_with = "units::duration")]
     pub hot_ttl: Duration,
+    /// Within this last share of `ttl` a read may load a value again in the background, 0 to 1. Default 0: it expires.
+    pub refresh_ahead: f64,
     /// Larger values are answered but not cached. Default 1 MiB.
     #[serde(deserialize_with = "units::size")]
     pub max_value_bytes: u64,
@@ -37,6 +39,7 @@ impl Default for CacheConfig {
             jitter: 0.1,
             hot_capacity: 64 << 20,
             hot_ttl: Duration::from_secs(10),
+            refresh_ahead: 0.0,
             max_value_bytes: 1 << 20,
         }
     }

@@ -8,11 +8,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::load::{Errand, Held, Shared};
 use super::single_flight::{Flight, Loaded, Part, Ticket};
-use super::{Answer, Guard, Lookup, LookupError, LookupOptions};
-use crate::backend::{BackendError, FetchContext, Value};
+use super::{Guard, Lookup, LookupError, LookupOptions};
 use crate::clock::Moment;
 use crate::key::Key;
-use crate::words::{BackendOutcome, Source, State, Verdict};
+use crate::words::{State, Verdict};
 
 /// What the filter said of a batch: one generation, one state for all of its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,16 +134,10 @@ impl Guard {
         let keys: Vec<Key> = chunk.iter().map(|pending| pending.errand.key.clone()).collect();
         // They came in one request, but for those that others took over meanwhile.
         let trace = chunk.first().and_then(|pending| pending.errand.options.trace.clone());
-        let answers = self.ask_backend_for_all(&keys, &FetchContext { trace, deadline: Some(deadline) }, deadline).await;
-        let settled = chunk.into_iter().zip(answers).map(|(pending, answer)| async move {
-            let loaded = match answer {
-                Ok(value) => {
-                    self.learn(&pending.errand, value.is_some());
-                    if let Some(held) = &pending.held {
-                        self.fill_shared_by(deadline, &pending.errand, value.as_ref(), held).await;
-                    }
-                    Ok(Answer { value, source: Source::Backend })
-                }
+        let rows = self.ask_backend(&keys, trace, deadline).await;
+        let settled = chunk.into_iter().zip(rows).map(|(pending, row)| async move {
+            let loaded = match row {
+                Ok(row) => Ok(self.conclude(&pending.errand, pending.held.as_ref(), row, deadline).await.0),
                 Err(error) => Err(error),
             };
             self.land(pending.flight, pending.errand, &loaded);
@@ -152,53 +145,10 @@ impl Guard {
         future::join_all(settled).await;
     }
 
-    async fn ask_backend_for_all(
-        &self,
-        keys: &[Key],
-        context: &FetchContext,
-        deadline: Instant,
-    ) -> Vec<Result<Option<Value>, LookupError>> {
-        let permit = self.gate.enter(deadline).await;
-        if let Err(reason) = permit {
-            return keys
-                .iter()
-                .map(|_| {
-                    self.metrics.shed(reason);
-                    Err(LookupError::Shed(reason))
-                })
-                .collect();
-        }
-        let started = StdInstant::now();
-        let inflight = self.metrics.backend_inflight();
-        let fetched = timeout_at(deadline, self.backend.fetch_many(keys, context)).await;
-        drop(inflight);
-        let Ok(fetched) = fetched else {
-            self.metrics.backend(BackendOutcome::Timeout, started.elapsed());
-            return keys.iter().map(|_| Err(LookupError::Deadline(self.deadline))).collect();
-        };
-        self.metrics.backend(outcome_of(&fetched), started.elapsed());
-        let told = fetched.into_iter().map(|row| {
-            row.map_err(|error| {
-                self.trouble.backend_failed(&error);
-                LookupError::Backend(Arc::new(error))
-            })
-        });
-        told.collect()
-    }
-
     /// Ends a flight; those who joined too late to be told get a round of their own.
     fn land(self: &Arc<Self>, flight: Flight, errand: Errand, loaded: &Loaded) {
         if let Some(next) = flight.settle(loaded, || self.fill_hot(&errand, loaded)) {
             tokio::spawn(Arc::clone(self).fly(next, errand, true));
         }
-    }
-}
-
-/// One word for a call that answered for several keys: a failure if there was one, else whether it found anything.
-fn outcome_of(rows: &[Result<Option<Value>, BackendError>]) -> BackendOutcome {
-    match rows.iter().find_map(|row| row.as_ref().err()) {
-        Some(error) => error.outcome(),
-        None if rows.iter().any(|row| matches!(row, Ok(Some(_)))) => BackendOutcome::Found,
-        None => BackendOutcome::Absent,
     }
 }

@@ -50,12 +50,6 @@ impl Guard {
         self.standing.broken_until().map(|at| at.since(Moment::now()))
     }
 
-    /// Bytes of the filter in force.
-    #[must_use]
-    pub fn filter_bytes(&self) -> u64 {
-        self.active.current().map_or(0, |g| g.filter.bytes())
-    }
-
     /// Returns when something happened that only a new filter mends.
     pub(crate) async fn rebuild_wanted(&self) {
         self.rebuild_wanted.notified().await;

@@ -29,9 +29,14 @@ impl Gate {
         Self { permits: Semaphore::new(max_concurrency), waiting: AtomicUsize::new(0), max_queue }
     }
 
+    /// A turn that nobody waits for: only one that is free at once.
+    pub(super) fn enter_if_free(&self) -> Option<SemaphorePermit<'_>> {
+        self.permits.try_acquire().ok()
+    }
+
     /// Waits for a turn until `deadline`.
     pub(super) async fn enter(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, ShedReason> {
-        if let Ok(permit) = self.permits.try_acquire() {
+        if let Some(permit) = self.enter_if_free() {
             return Ok(permit);
         }
         // Relaxed: the count guards no memory, it only bounds the queue.

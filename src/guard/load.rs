@@ -1,19 +1,17 @@
 //! Steps five to seven of a lookup: together, from the shared cache, from the backend.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant as StdInstant};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
+use super::call::Row;
 use super::error::LookupError;
 use super::outcome::{Answer, LookupOptions, Probe};
 use super::single_flight::{Flight, Kind, Loaded, Part};
 use super::{Glance, Guard};
-use crate::backend::{FetchContext, Value};
-use crate::cache::{CacheError, Entry, HotEntry, Mark, Seen, Stamp, Stored, jittered};
-use crate::clock::Moment;
+use crate::cache::{CacheError, Ending, Entry, HotEntry, Lease, Seen, Stamp};
 use crate::key::{Key, KeyHash};
-use crate::words::{BackendOutcome, CacheResult, CacheTier, Source, State, Verdict};
+use crate::words::{CacheResult, CacheTier, Source, State, Verdict};
 
 /// What one load is about; fixed when it begins.
 #[derive(Debug, Clone)]
@@ -22,6 +20,8 @@ pub(super) struct Errand {
     pub(super) hash: KeyHash,
     pub(super) glance: Glance,
     pub(super) options: LookupOptions,
+    /// Nobody asked: a value is loaded again ahead of its expiry.
+    pub(super) refresh: bool,
 }
 
 /// What the shared cache told.
@@ -33,9 +33,9 @@ pub(super) enum Shared {
 
 /// The entry that a fill may replace.
 pub(super) struct Held {
-    stamp: Stamp,
-    value: bool,
-    mark: bool,
+    pub(super) stamp: Stamp,
+    pub(super) value: bool,
+    pub(super) mark: bool,
 }
 
 impl Guard {
@@ -71,27 +71,56 @@ impl Guard {
         while let Some(flight) = round {
             flight.begin_read();
             let remembered = if again { self.ask_hot(&errand) } else { None };
-            let loaded = match remembered {
-                Some(answer) => Ok(answer),
+            let (loaded, lease) = match remembered {
+                Some(answer) => (Ok(answer), None),
                 None => self.load(&errand).await,
             };
             round = flight.settle(&loaded, || self.fill_hot(&errand, &loaded));
+            if let Some((lease, ending)) = lease {
+                self.give_back(&errand.key, &lease, ending).await;
+            }
             again = true;
         }
     }
 
-    async fn load(&self, errand: &Errand) -> Loaded {
-        let deadline = Instant::now() + self.deadline;
+    /// With the lease that it was loaded under, if any, and how that ended.
+    async fn load(self: &Arc<Self>, errand: &Errand) -> (Loaded, Option<(Lease, Ending)>) {
+        let began = Instant::now();
         let held = match self.ask_shared(errand).await {
-            Shared::Answer(answer) => return Ok(answer),
+            Shared::Answer(answer) => return (Ok(answer), None),
             Shared::GoOn(held) => held,
         };
-        let value = self.ask_backend(errand, deadline).await?;
-        self.learn(errand, value.is_some());
-        if let Some(held) = held {
-            self.fill_shared_by(deadline, errand, value.as_ref(), &held).await;
+        let (shared, lease) = match held {
+            // The other kinds must ask the backend themselves, whoever else does.
+            Some(held) if errand.kind() == Kind::Plain => self.take_turn(errand, held, began).await,
+            held => (Shared::GoOn(held), None),
+        };
+        let (loaded, ending) = match shared {
+            Shared::Answer(answer) => (Ok(answer), Ending::Stored),
+            Shared::GoOn(held) => self.load_from_backend(errand, held.as_ref(), began + self.deadline).await,
+        };
+        (loaded, lease.map(|lease| (lease, ending)))
+    }
+
+    async fn load_from_backend(&self, errand: &Errand, held: Option<&Held>, deadline: Instant) -> (Loaded, Ending) {
+        let rows = self.ask_backend(std::slice::from_ref(&errand.key), errand.options.trace.clone(), deadline).await;
+        match rows.into_iter().next().unwrap_or(Err(LookupError::Cancelled)) {
+            Ok(row) => {
+                let (answer, ending) = self.conclude(errand, held, row, deadline).await;
+                (Ok(answer), ending)
+            }
+            Err(error) => (Err(error), Ending::NotStored),
         }
-        Ok(Answer { value, source: Source::Backend })
+    }
+
+    /// Learns from what the backend said and keeps it.
+    pub(super) async fn conclude(&self, errand: &Errand, held: Option<&Held>, row: Row, deadline: Instant) -> (Answer, Ending) {
+        self.learn(errand, row.value.is_some());
+        let ending = match held {
+            Some(held) => self.fill_shared_by(deadline, errand, &row, held).await,
+            None => Ending::NotStored,
+        };
+        (Answer { value: row.value, source: Source::Backend }, ending)
     }
 
     /// Step 4: the in-process tier.
@@ -109,11 +138,12 @@ impl Guard {
     }
 
     /// Step 6: Redis, or the cache in this process that stands in for it.
-    async fn ask_shared(&self, errand: &Errand) -> Shared {
+    async fn ask_shared(self: &Arc<Self>, errand: &Errand) -> Shared {
         self.judge_shared(errand, self.shared.get(&errand.key).await)
     }
 
-    pub(super) fn judge_shared(&self, errand: &Errand, seen: Result<Seen, CacheError>) -> Shared {
+    /// What a read of the shared cache comes to, counted.
+    pub(super) fn judge_shared(self: &Arc<Self>, errand: &Errand, seen: Result<Seen, CacheError>) -> Shared {
         let seen = match seen {
             Ok(seen) => seen,
             Err(error) => {
@@ -122,175 +152,29 @@ impl Guard {
                 return Shared::GoOn(None);
             }
         };
+        if errand.options.bypass {
+            // It reads the entry only to be able to replace it.
+            return self.usable(errand, seen);
+        }
+        if let Some(expiry) = seen.expiry {
+            self.refresh_if_due(errand, expiry, &seen.stamp);
+        }
+        let shared = self.usable(errand, seen);
+        let answer = if let Shared::Answer(answer) = &shared { Some(answer) } else { None };
+        self.metrics.cache(CacheTier::Redis, cache_result(answer));
+        shared
+    }
+
+    /// What of an entry may be used.
+    pub(super) fn usable(&self, errand: &Errand, seen: Seen) -> Shared {
         let held = Held { stamp: seen.stamp, value: matches!(seen.entry, Entry::Value(_)), mark: matches!(seen.entry, Entry::Mark(_)) };
-        let answer = match seen.entry {
-            // A bypass reads the entry only to be able to replace it.
+        let value = match seen.entry {
             _ if errand.options.bypass => return Shared::GoOn(Some(held)),
-            Entry::Value(value) => Some(Answer { value: Some(value), source: Source::Redis }),
-            Entry::Absence if self.may_serve_absence(errand) => Some(Answer { value: None, source: Source::Redis }),
-            Entry::Absence | Entry::Mark(_) | Entry::Nothing => None,
+            Entry::Value(value) => Some(value),
+            Entry::Absence if self.may_serve_absence(errand) => None,
+            Entry::Absence | Entry::Mark(_) | Entry::Nothing => return Shared::GoOn(Some(held)),
         };
-        self.metrics.cache(CacheTier::Redis, cache_result(answer.as_ref()));
-        answer.map_or(Shared::GoOn(Some(held)), Shared::Answer)
-    }
-
-    /// Step 7: the backend, within its cap and the deadline. A failure is never an absence.
-    async fn ask_backend(&self, errand: &Errand, deadline: Instant) -> Result<Option<Value>, LookupError> {
-        let _permit = self.gate.enter(deadline).await.map_err(|reason| {
-            self.metrics.shed(reason);
-            LookupError::Shed(reason)
-        })?;
-        let started = StdInstant::now();
-        let inflight = self.metrics.backend_inflight();
-        let context = FetchContext { trace: errand.options.trace.clone(), deadline: Some(deadline) };
-        let fetched = timeout_at(deadline, self.backend.fetch(&errand.key, &context)).await;
-        drop(inflight);
-        let outcome = match &fetched {
-            Ok(Ok(Some(_))) => BackendOutcome::Found,
-            Ok(Ok(None)) => BackendOutcome::Absent,
-            Ok(Err(error)) => error.outcome(),
-            Err(_) => BackendOutcome::Timeout,
-        };
-        self.metrics.backend(outcome, started.elapsed());
-        match fetched {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => {
-                self.trouble.backend_failed(&error);
-                Err(LookupError::Backend(Arc::new(error)))
-            }
-            Err(_) => Err(LookupError::Deadline(self.deadline)),
-        }
-    }
-
-    /// What the backend's answer says of the filter.
-    pub(super) fn learn(&self, errand: &Errand, found: bool) {
-        let now = Moment::now();
-        let probe = errand.glance.probe;
-        if found {
-            self.proven.found(errand.hash, &errand.key, now);
-        }
-        match (probe.generation, probe.verdict, found) {
-            (0, ..) | (_, Verdict::Absent, false) => {}
-            (_, Verdict::Maybe, true) => self.storm.found(now),
-            (_, Verdict::Maybe, false) => {
-                // A key that was deleted, or whose row is still to come, is in the filter by right.
-                if !self.recent.contains(errand.hash, now) && !self.deleted.contains(errand.hash) {
-                    self.metrics.false_positive();
-                    self.observed.false_positive();
-                    if let Some(believed) = self.storm.absent(errand.hash, &errand.key, now) {
-                        self.storm_began(believed);
-                    }
-                }
-            }
-            (_, Verdict::Absent, true) => self.false_negative(errand, now),
-        }
-    }
-
-    /// The filter had said absent of a row that exists.
-    fn false_negative(&self, errand: &Errand, now: Moment) {
-        // An announce may have come between probe and read: then the filter knows the key by now and was never wrong.
-        if self.active.probe(errand.hash.get()).is_none_or(|(maybe, _)| maybe) {
-            return;
-        }
-        self.active.insert(errand.hash.get());
-        self.metrics.false_negative();
-        self.observed.false_negative();
-        if self.standing.promises_every_key() {
-            tracing::error!(keyspace = %self.name, "a row exists that the filter had called absent: the keyspace stops rejecting until a later scan");
-            self.standing.broken(now, "a row was found that the filter had called absent; a rebuild mends it".into());
-            self.hot.drop_all_absences();
-            self.rebuild_wanted.notify_one();
-        }
-    }
-
-    /// Takes back the absences that were cached before the storm was seen: they may be of rows that exist.
-    fn storm_began(&self, believed: Vec<(KeyHash, Key)>) {
-        tracing::error!(keyspace = %self.name, "most keys that pass the filter are absent at the backend: no absence is cached while it looks empty, lagging or broken");
-        self.metrics.absence_storm();
-        self.hot.drop_all_absences();
-        let (shared, life) = (Arc::clone(&self.shared), self.recent.life());
-        // Beside the lookup, which is not to wait for it; at most one of it a storm.
-        tokio::spawn(async move {
-            for (_, key) in believed {
-                if let Err(error) = shared.put_mark(&key, Mark::Dropped, life).await {
-                    tracing::warn!(%error, "an absence from the beginning of an absence storm may still be cached");
-                }
-            }
-        });
-    }
-
-    /// What is not stored by the deadline is dropped: the answer is known and goes out.
-    ///
-    /// Nothing is sent once it has passed, as after a pause of the whole process: marks outlive a window by one deadline and no more.
-    pub(super) async fn fill_shared_by(&self, deadline: Instant, errand: &Errand, value: Option<&Value>, held: &Held) {
-        if Instant::now() < deadline {
-            let _ = timeout_at(deadline, self.fill_shared(errand, value, held)).await;
-        }
-    }
-
-    async fn fill_shared(&self, errand: &Errand, value: Option<&Value>, held: &Held) {
-        let stored = match value {
-            Some(value) if value.body.len() as u64 <= self.limits.max_value_bytes => {
-                // In a mark's place a value lives at least as long, else another instance could store an absence where the mark forbade it.
-                let shortest = if held.mark { self.recent.life() } else { Duration::ZERO };
-                let ttl = jittered(self.limits.ttl, self.limits.jitter).max(shortest);
-                self.shared.put_value(&errand.key, value, ttl, &held.stamp).await
-            }
-            // Only a bypass gets here past a value: the row is gone, though nobody said so.
-            None if held.value => self.shared.put_mark(&errand.key, Mark::Dropped, self.recent.life()).await.map(|()| Stored::Yes),
-            None if self.may_store_absence(errand) => {
-                let ttl = jittered(self.limits.absent_ttl, self.limits.jitter).min(self.limits.longest_shared_absence);
-                self.shared.put_absence(&errand.key, ttl, &held.stamp).await
-            }
-            _ => return,
-        };
-        if let Err(error) = stored {
-            tracing::debug!(%error, "the shared cache did not store an answer");
-        }
-    }
-
-    /// Runs under the flight's lock, so that no announce or drop can come between the check of the flight and the store.
-    /// For an absence: store, then look at the memory again, in one stretch that nothing can cut; an announce remembers first and drops second,
-    /// so one of the two sees the other.
-    pub(super) fn fill_hot(&self, errand: &Errand, loaded: &Loaded) {
-        if errand.options.bypass && loaded.is_ok() {
-            self.hot.drop_entry(errand.hash);
-        }
-        match loaded {
-            Ok(Answer { value: Some(value), source: Source::Redis | Source::Backend })
-                if value.body.len() as u64 <= self.limits.max_value_bytes =>
-            {
-                self.hot.put_value(errand.hash, errand.key.clone(), value.clone(), jittered(self.limits.hot_ttl, self.limits.jitter));
-            }
-            Ok(Answer { value: None, source: Source::Redis | Source::Backend }) if self.may_store_absence(errand) => {
-                let ttl = jittered(self.limits.hot_ttl, self.limits.jitter).min(self.limits.longest_hot_absence);
-                self.hot.put_absence(errand.hash, errand.key.clone(), ttl);
-                if !self.may_store_absence(errand) {
-                    self.hot.drop_absence(errand.hash);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A cached absence counts only while the filter could reject and the key is not within its commit window.
-    fn may_serve_absence(&self, errand: &Errand) -> bool {
-        let now = Moment::now();
-        !errand.options.unapplied_version
-            && !errand.options.bypass
-            && self.glance(errand.hash, now).trusted
-            && !self.recent.contains(errand.hash, now)
-    }
-
-    /// An absence is stored only where a filter that could reject said maybe, then and now, the key is not within its commit window, and the
-    /// backend does not look broken.
-    fn may_store_absence(&self, errand: &Errand) -> bool {
-        let now = Moment::now();
-        let maybe = |glance: &Glance| glance.trusted && glance.probe.verdict == Verdict::Maybe;
-        maybe(&errand.glance)
-            && maybe(&self.glance(errand.hash, now))
-            && !self.recent.contains(errand.hash, now)
-            && !self.storm.is_raging(now)
+        Shared::Answer(Answer { value, source: Source::Redis })
     }
 }
 
@@ -305,6 +189,7 @@ fn cache_result(answer: Option<&Answer>) -> CacheResult {
 impl Errand {
     pub(super) fn kind(&self) -> Kind {
         match self.options {
+            _ if self.refresh => Kind::Refresh,
             LookupOptions { bypass: true, .. } => Kind::Bypass,
             LookupOptions { unapplied_version: true, .. } => Kind::Fresh,
             _ => Kind::Plain,
@@ -316,17 +201,4 @@ impl Errand {
         let Probe { state, .. } = self.glance.probe;
         state == State::Enforcing && self.glance.probe.verdict == Verdict::Absent && !self.options.bypass && !self.options.unapplied_version
     }
-}
-
-/// Lifetimes and sizes that fills keep to.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) ttl: Duration,
-    pub(super) absent_ttl: Duration,
-    pub(super) hot_ttl: Duration,
-    pub(super) jitter: f64,
-    pub(super) max_value_bytes: u64,
-    /// Both tiers' absences together live no longer than `max_staleness`: half each at the most.
-    pub(super) longest_shared_absence: Duration,
-    pub(super) longest_hot_absence: Duration,
 }

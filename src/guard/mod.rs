@@ -3,15 +3,20 @@
 mod announce;
 mod batch;
 mod build;
+mod call;
 mod deleted;
 mod error;
+mod fill;
 mod gate;
 mod journal;
+mod learn;
+mod lease;
 mod load;
 mod observed;
 mod outcome;
 mod proven;
 mod recent;
+mod refresh;
 mod report;
 mod single_flight;
 mod standing;
@@ -23,7 +28,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 pub use self::batch::Checked;
 pub use self::build::Build;
@@ -32,7 +37,8 @@ pub use self::journal::{Journal, JournalError, Replayed};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
 pub use self::status::{KeyspaceStatus, LastRebuild};
 
-use self::load::{Errand, Limits};
+use self::fill::Limits;
+use self::load::Errand;
 use crate::backend::Backend;
 use crate::cache::{HotCache, SharedCache};
 use crate::clock::Moment;
@@ -86,6 +92,9 @@ pub struct Guard {
     gate: gate::Gate,
     /// Backend calls that one batch may have under way.
     batch_share: usize,
+    /// Refreshes that may be under way: as many as a batch's calls, so that lookups keep three quarters of the backend.
+    refreshes: Arc<Semaphore>,
+    lease_times: lease::LeaseTimes,
     flights: Arc<single_flight::Flights>,
     recent: recent::Recent,
     journal: Journal,
@@ -129,6 +138,7 @@ impl Guard {
     pub fn new(parts: Parts) -> Arc<Self> {
         let config = &parts.config;
         let life = config.commit_window + config.deadline;
+        let share = (config.backend.max_concurrency / 4).max(1);
         let guard = Self {
             name: parts.name,
             deadline: config.deadline,
@@ -143,7 +153,9 @@ impl Guard {
             shared: parts.shared,
             backend: parts.backend,
             gate: gate::Gate::new(config.backend.max_concurrency, config.backend.max_queue),
-            batch_share: (config.backend.max_concurrency / 4).max(1),
+            batch_share: share,
+            refreshes: Arc::new(Semaphore::new(share)),
+            lease_times: lease::LeaseTimes::new(config),
             flights: single_flight::Flights::new(),
             recent: recent::Recent::new(life, RECENT),
             journal: parts.journal,
@@ -194,7 +206,7 @@ impl Guard {
             self.metrics.bypass();
         }
         let hash = self.secret.hash(&key);
-        Errand { glance: self.probe(hash), key, hash, options }
+        Errand { glance: self.probe(hash), key, hash, options, refresh: false }
     }
 
     /// What needs no waiting: the filter's absence, or the hot tier's answer.
@@ -259,20 +271,5 @@ impl Guard {
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Guard").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Limits {
-    fn new(config: &KeyspaceConfig) -> Self {
-        let cache = &config.cache;
-        Self {
-            ttl: cache.ttl,
-            absent_ttl: cache.absent_ttl,
-            hot_ttl: cache.hot_ttl,
-            jitter: cache.jitter,
-            max_value_bytes: cache.max_value_bytes,
-            longest_shared_absence: config.max_staleness / 2,
-            longest_hot_absence: cache.absent_ttl.min(config.max_staleness / 2),
-        }
     }
 }

@@ -35,10 +35,12 @@ pub(super) enum Kind {
     Bypass,
     /// It uses no cached absence, and nothing that was read before its askers came.
     Fresh,
+    /// It loads a value again ahead of its expiry; nobody waits for it.
+    Refresh,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Plain, Self::Bypass, Self::Fresh];
+    const ALL: [Self; 4] = [Self::Plain, Self::Bypass, Self::Fresh, Self::Refresh];
 }
 
 /// What tells loads apart.

@@ -6,7 +6,8 @@ use metrics::{Counter, Gauge, Histogram, Unit};
 
 use super::Registry;
 use crate::words::{
-    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, LookupResult, RebuildOutcome, ShedReason, Source, State, Verdict,
+    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, LeaseWait, LookupResult, RebuildOutcome, RefreshOutcome, ShedReason, Source,
+    State, Verdict,
 };
 
 /// Recorders of one keyspace. Every method is lock-free.
@@ -18,6 +19,8 @@ pub struct KeyspaceMetrics {
     false_positives: Counter,
     false_negatives: Counter,
     cache: Vec<Counter>,
+    refreshes: Vec<Counter>,
+    lease_waits: Vec<Counter>,
     backend: Vec<Counter>,
     backend_duration: Histogram,
     backend_inflight: Gauge,
@@ -134,6 +137,18 @@ impl KeyspaceMetrics {
                 &[],
             ),
             cache,
+            refreshes: RefreshOutcome::ALL
+                .iter()
+                .map(|o| {
+                    counter("cache_refreshes_total", "Values loaded again ahead of their expiry, by outcome", &[("outcome", o.as_str())])
+                })
+                .collect(),
+            lease_waits: LeaseWait::ALL
+                .iter()
+                .map(|o| {
+                    counter("cache_lease_waits_total", "Loads that waited for another instance's, by outcome", &[("outcome", o.as_str())])
+                })
+                .collect(),
             backend: BackendOutcome::ALL
                 .iter()
                 .map(|o| counter("backend_requests_total", "Backend calls of guarded reads by outcome", &[("outcome", o.as_str())]))
@@ -220,6 +235,16 @@ impl KeyspaceMetrics {
     /// A cache read.
     pub fn cache(&self, tier: CacheTier, result: CacheResult) {
         self.cache[tier as usize * CacheResult::ALL.len() + result as usize].increment(1);
+    }
+
+    /// A value was to be loaded again ahead of its expiry.
+    pub fn refresh(&self, outcome: RefreshOutcome) {
+        self.refreshes[outcome as usize].increment(1);
+    }
+
+    /// A load waited for another instance's.
+    pub fn lease_wait(&self, outcome: LeaseWait) {
+        self.lease_waits[outcome as usize].increment(1);
     }
 
     /// A finished backend call of a guarded read.

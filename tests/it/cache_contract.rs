@@ -114,7 +114,7 @@ async fn stored_value_is_found(cache: &dyn SharedCache) {
     {
         let key = key(&n.to_string());
         let stamp = seen(cache, &key).await.stamp;
-        assert_eq!(cache.put_value(&key, &value, LONG, &stamp).await.unwrap(), Stored::Yes);
+        assert_eq!(cache.put_value(&key, &value, LONG, Duration::ZERO, &stamp).await.unwrap(), Stored::Yes);
         assert_eq!(entry(cache, &key).await, Entry::Value(value));
     }
 }
@@ -133,7 +133,7 @@ async fn keys_of_any_bytes_are_kept_apart(cache: &dyn SharedCache) {
         .collect();
     for (n, key) in keys.iter().enumerate() {
         let stamp = seen(cache, key).await.stamp;
-        assert_eq!(cache.put_value(key, &value(&n.to_string()), LONG, &stamp).await.unwrap(), Stored::Yes, "{key:?}");
+        assert_eq!(cache.put_value(key, &value(&n.to_string()), LONG, Duration::ZERO, &stamp).await.unwrap(), Stored::Yes, "{key:?}");
     }
     for (n, key) in keys.iter().enumerate() {
         assert_eq!(entry(cache, key).await, Entry::Value(value(&n.to_string())), "{key:?}");
@@ -143,33 +143,33 @@ async fn keys_of_any_bytes_are_kept_apart(cache: &dyn SharedCache) {
 async fn value_of_a_later_lookup_replaces_the_earlier_one(cache: &dyn SharedCache) {
     for body in ["a", "b", "c"] {
         let stamp = seen(cache, &key("1")).await.stamp;
-        assert_eq!(cache.put_value(&key("1"), &value(body), LONG, &stamp).await.unwrap(), Stored::Yes);
+        assert_eq!(cache.put_value(&key("1"), &value(body), LONG, Duration::ZERO, &stamp).await.unwrap(), Stored::Yes);
     }
     assert_eq!(entry(cache, &key("1")).await, Entry::Value(value("c")));
 }
 
 async fn value_is_not_stored_over_a_changed_entry(cache: &dyn SharedCache) {
     let nothing = seen(cache, &key("1")).await.stamp;
-    cache.put_value(&key("1"), &value("a"), LONG, &nothing).await.unwrap();
+    cache.put_value(&key("1"), &value("a"), LONG, Duration::ZERO, &nothing).await.unwrap();
     let first = seen(cache, &key("1")).await.stamp;
-    cache.put_value(&key("1"), &value("b"), LONG, &first).await.unwrap();
+    cache.put_value(&key("1"), &value("b"), LONG, Duration::ZERO, &first).await.unwrap();
     for stale in [nothing, first] {
-        assert_eq!(cache.put_value(&key("1"), &value("stale"), LONG, &stale).await.unwrap(), Stored::No);
+        assert_eq!(cache.put_value(&key("1"), &value("stale"), LONG, Duration::ZERO, &stale).await.unwrap(), Stored::No);
     }
     assert_eq!(entry(cache, &key("1")).await, Entry::Value(value("b")));
 }
 
 async fn equal_value_written_between_still_counts_as_a_change(cache: &dyn SharedCache) {
     let nothing = seen(cache, &key("1")).await.stamp;
-    cache.put_value(&key("1"), &value("same"), LONG, &nothing).await.unwrap();
+    cache.put_value(&key("1"), &value("same"), LONG, Duration::ZERO, &nothing).await.unwrap();
     let first = seen(cache, &key("1")).await.stamp;
-    cache.put_value(&key("1"), &value("same"), LONG, &first).await.unwrap();
-    assert_eq!(cache.put_value(&key("1"), &value("stale"), LONG, &first).await.unwrap(), Stored::No);
+    cache.put_value(&key("1"), &value("same"), LONG, Duration::ZERO, &first).await.unwrap();
+    assert_eq!(cache.put_value(&key("1"), &value("stale"), LONG, Duration::ZERO, &first).await.unwrap(), Stored::No);
 }
 
 async fn absence_is_stored_only_where_nothing_is(cache: &dyn SharedCache) {
     let nothing = seen(cache, &key("1")).await.stamp;
-    cache.put_value(&key("1"), &value("a"), LONG, &nothing).await.unwrap();
+    cache.put_value(&key("1"), &value("a"), LONG, Duration::ZERO, &nothing).await.unwrap();
     let present = seen(cache, &key("1")).await.stamp;
     for stamp in [nothing, present] {
         assert_eq!(cache.put_absence(&key("1"), LONG, &stamp).await.unwrap(), Stored::No);
@@ -193,7 +193,7 @@ async fn absence_is_never_stored_over_a_mark(cache: &dyn SharedCache) {
 async fn mark_overwrites_value_and_absence(cache: &dyn SharedCache) {
     let (with_value, with_absence) = (key("1"), key("2"));
     let stamp = seen(cache, &with_value).await.stamp;
-    cache.put_value(&with_value, &value("a"), LONG, &stamp).await.unwrap();
+    cache.put_value(&with_value, &value("a"), LONG, Duration::ZERO, &stamp).await.unwrap();
     let stamp = seen(cache, &with_absence).await.stamp;
     cache.put_absence(&with_absence, LONG, &stamp).await.unwrap();
     for key in [with_value, with_absence] {
@@ -206,7 +206,7 @@ async fn mark_overwrites_value_and_absence(cache: &dyn SharedCache) {
 
 async fn what_a_mark_replaced_does_not_come_back_when_the_mark_expires(cache: &dyn SharedCache) {
     let stamp = seen(cache, &key("1")).await.stamp;
-    cache.put_value(&key("1"), &value("old"), LONG, &stamp).await.unwrap();
+    cache.put_value(&key("1"), &value("old"), LONG, Duration::ZERO, &stamp).await.unwrap();
     cache.put_mark(&key("1"), Mark::Dropped, Duration::from_millis(30)).await.unwrap();
     becomes(cache, &key("1"), Entry::Nothing).await;
 }
@@ -214,12 +214,12 @@ async fn what_a_mark_replaced_does_not_come_back_when_the_mark_expires(cache: &d
 async fn late_fill_does_not_resurrect_what_a_mark_replaced(cache: &dyn SharedCache) {
     let (fresh, filled, marked) = (key("1"), key("2"), key("3"));
     let stamp = seen(cache, &filled).await.stamp;
-    cache.put_value(&filled, &value("old"), LONG, &stamp).await.unwrap();
+    cache.put_value(&filled, &value("old"), LONG, Duration::ZERO, &stamp).await.unwrap();
     cache.put_mark(&marked, Mark::Dropped, LONG).await.unwrap();
     for key in [fresh, filled, marked] {
         let before = seen(cache, &key).await.stamp;
         cache.put_mark(&key, Mark::Dropped, LONG).await.unwrap();
-        assert_eq!(cache.put_value(&key, &value("old"), LONG, &before).await.unwrap(), Stored::No, "{key:?}");
+        assert_eq!(cache.put_value(&key, &value("old"), LONG, Duration::ZERO, &before).await.unwrap(), Stored::No, "{key:?}");
         assert_eq!(entry(cache, &key).await, Entry::Mark(Mark::Dropped), "{key:?}");
     }
 }
@@ -227,7 +227,7 @@ async fn late_fill_does_not_resurrect_what_a_mark_replaced(cache: &dyn SharedCac
 async fn value_read_after_a_mark_may_replace_it(cache: &dyn SharedCache) {
     cache.put_mark(&key("1"), Mark::Announced, LONG).await.unwrap();
     let stamp = seen(cache, &key("1")).await.stamp;
-    assert_eq!(cache.put_value(&key("1"), &value("new"), LONG, &stamp).await.unwrap(), Stored::Yes);
+    assert_eq!(cache.put_value(&key("1"), &value("new"), LONG, Duration::ZERO, &stamp).await.unwrap(), Stored::Yes);
     assert_eq!(entry(cache, &key("1")).await, Entry::Value(value("new")));
 }
 
@@ -243,7 +243,7 @@ async fn nothing_is_stored_where_the_seen_entry_is_gone(cache: &dyn SharedCache)
         life *= 2;
     };
     becomes(cache, &key("1"), Entry::Nothing).await;
-    assert_eq!(cache.put_value(&key("1"), &value("old"), LONG, &seen.stamp).await.unwrap(), Stored::No);
+    assert_eq!(cache.put_value(&key("1"), &value("old"), LONG, Duration::ZERO, &seen.stamp).await.unwrap(), Stored::No);
     assert_eq!(cache.put_absence(&key("1"), LONG, &seen.stamp).await.unwrap(), Stored::No);
     assert_eq!(entry(cache, &key("1")).await, Entry::Nothing);
 }
@@ -252,12 +252,12 @@ async fn entries_expire(cache: &dyn SharedCache) {
     let soon = Duration::from_millis(30);
     let (with_value, with_absence, with_mark, lasting) = (key("1"), key("2"), key("3"), key("4"));
     let stamp = seen(cache, &with_value).await.stamp;
-    cache.put_value(&with_value, &value("a"), soon, &stamp).await.unwrap();
+    cache.put_value(&with_value, &value("a"), soon, Duration::ZERO, &stamp).await.unwrap();
     let stamp = seen(cache, &with_absence).await.stamp;
     cache.put_absence(&with_absence, soon, &stamp).await.unwrap();
     cache.put_mark(&with_mark, Mark::Announced, soon).await.unwrap();
     let stamp = seen(cache, &lasting).await.stamp;
-    cache.put_value(&lasting, &value("a"), LONG, &stamp).await.unwrap();
+    cache.put_value(&lasting, &value("a"), LONG, Duration::ZERO, &stamp).await.unwrap();
     for key in [with_value, with_absence, with_mark] {
         becomes(cache, &key, Entry::Nothing).await;
     }
@@ -266,7 +266,7 @@ async fn entries_expire(cache: &dyn SharedCache) {
 
 async fn shortest_lifetime_is_accepted(cache: &dyn SharedCache) {
     let stamp = seen(cache, &key("1")).await.stamp;
-    cache.put_value(&key("1"), &value("a"), Duration::from_nanos(1), &stamp).await.unwrap();
+    cache.put_value(&key("1"), &value("a"), Duration::from_nanos(1), Duration::ZERO, &stamp).await.unwrap();
     cache.put_mark(&key("1"), Mark::Announced, Duration::ZERO).await.unwrap();
     becomes(cache, &key("1"), Entry::Nothing).await;
 }
@@ -286,9 +286,9 @@ async fn racing_fills_of_one_stamp_store_once(cache: &dyn SharedCache) {
         let empty = seen(cache, &key).await.stamp;
         let value = value("a");
         let (a, b, c) = tokio::join!(
-            cache.put_value(&key, &value, LONG, &empty),
+            cache.put_value(&key, &value, LONG, Duration::ZERO, &empty),
             cache.put_absence(&key, LONG, &empty),
-            cache.put_value(&key, &value, LONG, &empty)
+            cache.put_value(&key, &value, LONG, Duration::ZERO, &empty)
         );
         let stored = [a, b, c].into_iter().filter(|s| *s.as_ref().unwrap() == Stored::Yes).count();
         assert_eq!(stored, 1);

@@ -22,7 +22,7 @@ async fn put_absence(cache: &RedisCache, text: &str) -> Stored {
 
 async fn put_value(cache: &RedisCache, text: &str, body: &str) -> Stored {
     let stamp = cache.get(&key(text)).await.unwrap().stamp;
-    cache.put_value(&key(text), &value(body), LONG, &stamp).await.unwrap()
+    cache.put_value(&key(text), &value(body), LONG, Duration::ZERO, &stamp).await.unwrap()
 }
 
 /// Waits until `cache` answers again.
@@ -68,7 +68,7 @@ async fn what_can_not_be_decoded_is_a_miss_and_gives_way_to_a_value() {
         let seen = cache.get(&key("1")).await.unwrap();
         assert_eq!(seen.entry, Entry::Nothing, "{garbage:?}");
         assert_eq!(cache.put_absence(&key("1"), LONG, &seen.stamp).await.unwrap(), Stored::No, "{garbage:?}");
-        assert_eq!(cache.put_value(&key("1"), &value("a"), LONG, &seen.stamp).await.unwrap(), Stored::Yes, "{garbage:?}");
+        assert_eq!(cache.put_value(&key("1"), &value("a"), LONG, Duration::ZERO, &seen.stamp).await.unwrap(), Stored::Yes, "{garbage:?}");
         assert_eq!(entry(&cache, &key("1")).await, Entry::Value(value("a")));
     }
 }
@@ -81,7 +81,7 @@ async fn mark_set_over_a_short_entry_is_not_overwritten_by_who_saw_that_entry() 
     let _: () = redis::cmd("SET").arg(ENTRY).arg(b"BGe\x01").query(&mut linked.server.connection()).unwrap();
     let before = cache.get(&key("1")).await.unwrap().stamp;
     cache.put_mark(&key("1"), Mark::Dropped, LONG).await.unwrap();
-    assert_eq!(cache.put_value(&key("1"), &value("old"), LONG, &before).await.unwrap(), Stored::No);
+    assert_eq!(cache.put_value(&key("1"), &value("old"), LONG, Duration::ZERO, &before).await.unwrap(), Stored::No);
     assert_eq!(entry(&cache, &key("1")).await, Entry::Mark(Mark::Dropped));
 }
 
@@ -212,7 +212,7 @@ async fn killed_redis_fails_commands_at_once_and_is_found_again_by_itself() {
     assert!(epochs.has_changed().unwrap() && *epochs.borrow() > before);
     assert!(cache.status().reachable);
     // What was seen at the old Redis stores nothing at the new one.
-    assert_eq!(cache.put_value(&key("1"), &value("old"), LONG, &old_stamp).await.unwrap(), Stored::No);
+    assert_eq!(cache.put_value(&key("1"), &value("old"), LONG, Duration::ZERO, &old_stamp).await.unwrap(), Stored::No);
     assert_eq!(cache.put_absence(&key("1"), LONG, &old_stamp).await.unwrap(), Stored::No);
     assert_eq!(entry(&cache, &key("1")).await, Entry::Nothing);
 }

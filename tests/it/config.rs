@@ -205,7 +205,6 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
         ("keyspaces.users.filter.kind", "\"classic\""),
         ("keyspaces.users.filter.kind", "\"scalable\""),
         ("keyspaces.users.filter.kind", "\"counting\""),
-        ("keyspaces.users.cache.refresh_ahead", "0.1"),
         ("keyspaces.users.cache.stale_if_error", "\"1m\""),
         ("keyspaces.users.backend.kind", "\"set\""),
         ("keyspaces.users.source.incremental", "{ interval = \"1s\" }"),

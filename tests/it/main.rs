@@ -8,6 +8,7 @@ mod backend_http;
 mod backend_mysql;
 mod backend_postgres;
 mod cache_contract;
+mod cache_lease;
 mod cache_redis;
 mod clients;
 mod config;

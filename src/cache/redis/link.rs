@@ -10,7 +10,7 @@ use redis::{Cmd, FromRedisValue, RedisResult};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use super::names::EntryNames;
+use super::names::Names;
 use super::session::{self, Facts, Opener, Session};
 use super::trouble::{Failure, Trouble};
 use crate::breaker::{Breaker, BreakerPolicy, Permit};
@@ -115,8 +115,8 @@ impl RedisLink {
         self.shared.session.load().as_ref().map(|session| session.facts.clone()).ok_or_else(|| self.trouble())
     }
 
-    pub(super) fn entry_names(&self, keyspace: &str) -> EntryNames {
-        self.shared.opener.names.entries(keyspace)
+    pub(super) fn names(&self) -> &Names {
+        &self.shared.opener.names
     }
 
     fn trouble(&self) -> String {
@@ -156,7 +156,7 @@ impl Call<'_> {
         self.report(command.query_async(&mut self.connection()).await)
     }
 
-    pub(super) async fn pipeline(&self, commands: &redis::Pipeline) -> Result<(), CacheError> {
+    pub(super) async fn pipeline<T: FromRedisValue>(&self, commands: &redis::Pipeline) -> Result<T, CacheError> {
         self.report(commands.query_async(&mut self.connection()).await)
     }
 
@@ -168,6 +168,13 @@ impl Call<'_> {
     pub(super) async fn compare_and_set(&self, name: &[u8], head: &[u8], entry: &[u8], millis: u64) -> Result<bool, CacheError> {
         let mut script = self.shared.opener.compare_and_set.key(name);
         script.arg(head).arg(entry).arg(millis);
+        self.report(script.invoke_async(&mut self.connection()).await)
+    }
+
+    /// Gives the lease `name` back if `token` still holds it; `note` takes its place for `millis`, an empty one leaves nothing.
+    pub(super) async fn release(&self, name: &[u8], token: &[u8], note: &[u8], millis: u64) -> Result<(), CacheError> {
+        let mut script = self.shared.opener.release.key(name);
+        script.arg(token).arg(note).arg(millis);
         self.report(script.invoke_async(&mut self.connection()).await)
     }
 

@@ -13,41 +13,59 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 pub use self::link::RedisLink;
-use self::names::EntryNames;
+use self::names::NamesByKey;
 use super::entry::{self, Token};
-use super::{CacheError, CacheStatus, Mark, Seen, SharedCache, Stamp, Stored};
+use super::{CacheError, CacheStatus, Claim, Ending, Entry, Expiry, Lease, Mark, Seen, SharedCache, Stamp, Stored, Turn};
 use crate::backend::Value;
 use crate::key::Key;
 
 /// Keys of one command or pipeline: a larger batch takes several, so that none keeps the server, or other commands, waiting for long.
 const KEYS_A_COMMAND: usize = 1000;
+/// In a lease's place: the key is free to load. No holder's token is that short.
+const FREE: &[u8] = b"free";
 /// Keeps `PX` from overflowing what Redis can add to its clock.
 const LONGEST_MILLIS: u128 = 10 * 365 * 24 * 3600 * 1000;
 
 /// The [`SharedCache`] of one keyspace in Redis.
 ///
-/// `get` is one `GET`; a put is one command that Redis carries out as one step: `SET NX` where nothing had been seen, else a script
-/// that compares headers and sets; a mark is one `SET`. There is no `DEL`: a deleted mark would let an old fill in.
+/// `get` is one `GET`, with a `PTTL` where expiries are to be told; a put is one command that Redis carries out as one step: `SET NX` where nothing had been seen, else a script
+/// that compares headers and sets; a mark is one `SET`. No entry is ever
+/// deleted: a deleted mark would let an old fill in. Leases are keys beside the entries, which nothing but claims looks at.
 #[derive(Debug)]
 pub struct RedisCache {
     link: Arc<RedisLink>,
-    names: EntryNames,
+    entries: NamesByKey,
+    leases: NamesByKey,
     fingerprint: u64,
+    tells_expiries: bool,
 }
 
 impl RedisCache {
     /// The cache of `keyspace`, whose values come from the backend and query that `fingerprint` stands for.
     #[must_use]
     pub fn new(link: Arc<RedisLink>, keyspace: &str, fingerprint: u64) -> Self {
-        let names = link.entry_names(keyspace);
-        Self { link, names, fingerprint }
+        let (entries, leases) = (link.names().entries(keyspace), link.names().leases(keyspace));
+        Self { link, entries, leases, fingerprint, tells_expiries: false }
     }
 
-    fn seen(&self, call: &link::Call<'_>, found: Option<Vec<u8>>) -> Seen {
+    /// Whether reads tell when values expire, which costs one more command in the same round trip.
+    #[must_use]
+    pub fn telling_expiries(mut self, tells_expiries: bool) -> Self {
+        self.tells_expiries = tells_expiries;
+        self
+    }
+
+    /// `left` is what `PTTL` answered. Read beside the entry and not with it, so it may be a later entry's: a refresh that comes of it too
+    /// early or too late harms nobody.
+    fn seen(&self, call: &link::Call<'_>, found: Option<Vec<u8>>, left: Option<i64>) -> Seen {
         let found = found.map(Bytes::from);
         let stamp = Stamp { epoch: call.epoch(), head: found.as_ref().map(|bytes| entry::head(bytes).to_vec()) };
-        let entry = found.map_or(super::Entry::Nothing, |bytes| entry::decode(&bytes, self.fingerprint, call.facts().identity));
-        Seen { entry, stamp }
+        let entry = found.as_ref().map_or(Entry::Nothing, |bytes| entry::decode(bytes, self.fingerprint, call.facts().identity));
+        let expiry = match (&entry, &found, left.and_then(|left| u64::try_from(left).ok())) {
+            (Entry::Value(_), Some(bytes), Some(left)) => Some(Expiry { left: Duration::from_millis(left), cost: entry::cost(bytes) }),
+            _ => None,
+        };
+        Seen { entry, stamp, expiry }
     }
 }
 
@@ -55,33 +73,44 @@ impl RedisCache {
 impl SharedCache for RedisCache {
     async fn get(&self, key: &Key) -> Result<Seen, CacheError> {
         let call = self.link.call()?;
-        let found: Option<Vec<u8>> = call.command(redis::cmd("GET").arg(self.names.of(key))).await?;
-        Ok(self.seen(&call, found))
+        let name = self.entries.of(key);
+        if !self.tells_expiries {
+            let found = call.command(redis::cmd("GET").arg(name)).await?;
+            return Ok(self.seen(&call, found, None));
+        }
+        let (found, left) = call.pipeline(redis::pipe().cmd("GET").arg(&name).cmd("PTTL").arg(&name)).await?;
+        Ok(self.seen(&call, found, Some(left)))
     }
 
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Seen>, CacheError> {
         let call = self.link.call()?;
         let mut seen = Vec::with_capacity(keys.len());
         for part in keys.chunks(KEYS_A_COMMAND) {
-            let mut mget = redis::cmd("MGET");
-            part.iter().for_each(|key| {
-                mget.arg(self.names.of(key));
-            });
-            let found: Vec<Option<Vec<u8>>> = call.command(&mget).await?;
+            let names: Vec<Vec<u8>> = part.iter().map(|key| self.entries.of(key)).collect();
+            let mut reads = redis::pipe();
+            reads.cmd("MGET").arg(&names);
+            for name in names.iter().filter(|_| self.tells_expiries) {
+                reads.cmd("PTTL").arg(name);
+            }
+            let mut answers = call.pipeline::<Vec<redis::Value>>(&reads).await?.into_iter();
+            let found: Vec<Option<Vec<u8>>> = answers.next().map(redis::from_redis_value).and_then(Result::ok).unwrap_or_default();
             if found.len() != part.len() {
                 return Err(CacheError::Refused("MGET answered for another number of keys".into()));
             }
-            seen.extend(found.into_iter().map(|bytes| self.seen(&call, bytes)));
+            for bytes in found {
+                let left = answers.next().and_then(|left| redis::from_redis_value(left).ok());
+                seen.push(self.seen(&call, bytes, left));
+            }
         }
         Ok(seen)
     }
 
-    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
+    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, cost: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
         let call = self.link.call()?;
         if call.epoch() != seen.epoch {
             return Ok(Stored::No);
         }
-        let (name, bytes) = (self.names.of(key), entry::encode_value(value, Token::random(), self.fingerprint));
+        let (name, bytes) = (self.entries.of(key), entry::encode_value(value, cost, Token::random(), self.fingerprint));
         let stored = match &seen.head {
             None => set_if_absent(&call, &name, &bytes, ttl).await?,
             Some(head) => call.compare_and_set(&name, head, &bytes, millis(ttl)).await?,
@@ -95,15 +124,12 @@ impl SharedCache for RedisCache {
             return Ok(Stored::No);
         }
         let bytes = entry::encode_absence(Token::random(), self.fingerprint, call.facts().identity);
-        let stored = set_if_absent(&call, &self.names.of(key), &bytes, ttl).await?;
+        let stored = set_if_absent(&call, &self.entries.of(key), &bytes, ttl).await?;
         Ok(if stored { Stored::Yes } else { Stored::No })
     }
 
     async fn put_mark(&self, key: &Key, mark: Mark, life: Duration) -> Result<(), CacheError> {
-        let bytes = entry::encode_mark(mark, Token::random());
-        let mut set = redis::cmd("SET");
-        set.arg(self.names.of(key)).arg(&bytes).arg("PX").arg(millis(life));
-        self.link.call()?.command(&set).await
+        self.put_marks(std::slice::from_ref(key), mark, life).await
     }
 
     async fn put_marks(&self, keys: &[Key], mark: Mark, life: Duration) -> Result<(), CacheError> {
@@ -112,11 +138,35 @@ impl SharedCache for RedisCache {
             let mut sets = redis::pipe();
             for key in part {
                 let bytes = entry::encode_mark(mark, Token::random());
-                sets.cmd("SET").arg(self.names.of(key)).arg(&bytes).arg("PX").arg(millis(life)).ignore();
+                sets.cmd("SET").arg(self.entries.of(key)).arg(&bytes).arg("PX").arg(millis(life)).ignore();
             }
-            call.pipeline(&sets).await?;
+            call.pipeline::<()>(&sets).await?;
         }
         Ok(())
+    }
+
+    async fn claim(&self, key: &Key, lease: &Lease, life: Duration) -> Result<Claim, CacheError> {
+        let call = self.link.call()?;
+        let name = self.leases.of(key);
+        let mut commands = redis::pipe();
+        commands.cmd("SET").arg(&name).arg(&lease.0).arg("NX").arg("PX").arg(millis(life)).ignore();
+        commands.cmd("GET").arg(&name).cmd("GET").arg(self.entries.of(key));
+        let (holder, found): (Option<Vec<u8>>, Option<Vec<u8>>) = call.pipeline(&commands).await?;
+        let turn = match holder.as_deref() {
+            Some(holder) if holder == lease.0 => Turn::Ours,
+            Some(FREE) => Turn::Free,
+            // Or nobody, where a lease ended between the two commands: the next claim gets it.
+            _ => Turn::Theirs,
+        };
+        Ok(Claim { turn, seen: self.seen(&call, found, None) })
+    }
+
+    async fn release(&self, key: &Key, lease: &Lease, ending: Ending, life: Duration) -> Result<(), CacheError> {
+        let note = match ending {
+            Ending::Stored => &[][..],
+            Ending::NotStored => FREE,
+        };
+        self.link.call()?.release(&self.leases.of(key), &lease.0, note, millis(life)).await
     }
 
     fn epochs(&self) -> watch::Receiver<u64> {

@@ -3,10 +3,11 @@
 //! | name | holds |
 //! |------|-------|
 //! | `{prefix}:entry:{keyspace}:{key}` | an entry, see [`crate::cache::entry`] |
+//! | `{prefix}:lease:{keyspace}:{key}` | who loads the key at present, or that it is free to load, see [`crate::cache::lease`] |
 //! | `{prefix}:secret:{keyspace}` | the secret under which the keyspace's keys are hashed |
 //! | `{prefix}:log:{run_id}` | the log identity of one Redis process |
 //!
-//! No name can be taken for another: the word after the prefix tells the three apart, a keyspace's name has no colon, and the key
+//! No name can be taken for another: the word after the prefix tells them apart, a keyspace's name has no colon, and the key
 //! stands last, whole and unescaped. The version of the format is in the entry, not in its name: while instances of two versions
 //! run side by side, a mark set by one must overwrite what the other stored.
 
@@ -24,8 +25,17 @@ impl Names {
     }
 
     /// What the names of a keyspace's entries begin with.
-    pub(super) fn entries(&self, keyspace: &str) -> EntryNames {
-        EntryNames { prefix: format!("{}:entry:{keyspace}:", self.prefix).into_bytes() }
+    pub(super) fn entries(&self, keyspace: &str) -> NamesByKey {
+        self.by_key("entry", keyspace)
+    }
+
+    /// What the names of its leases begin with.
+    pub(super) fn leases(&self, keyspace: &str) -> NamesByKey {
+        self.by_key("lease", keyspace)
+    }
+
+    fn by_key(&self, word: &str, keyspace: &str) -> NamesByKey {
+        NamesByKey { prefix: format!("{}:{word}:{keyspace}:", self.prefix).into_bytes() }
     }
 
     pub(super) fn secret(&self, keyspace: &str) -> String {
@@ -37,13 +47,13 @@ impl Names {
     }
 }
 
-/// Names of one keyspace's entries.
+/// Names that end with a key of one keyspace.
 #[derive(Debug)]
-pub(super) struct EntryNames {
+pub(super) struct NamesByKey {
     prefix: Vec<u8>,
 }
 
-impl EntryNames {
+impl NamesByKey {
     pub(super) fn of(&self, key: &Key) -> Vec<u8> {
         [&self.prefix, key.as_bytes()].concat()
     }
@@ -65,5 +75,7 @@ mod tests {
         assert_ne!(entry("a", "b:1"), entry("a-b", "1"));
         assert_ne!(entry("secret", "users"), names.secret("users").into_bytes());
         assert_ne!(names.secret("log"), names.log("secret"));
+        let leased = Key::from_canonical(Bytes::from_static(b"1"));
+        assert_eq!(names.leases("users").of(&leased), b"p:lease:users:1");
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Opener {
     pub(super) names: Names,
     /// Replaces an entry if it begins with the bytes that were seen.
     pub(super) compare_and_set: Script,
+    /// Gives a lease back: deletes it, or leaves a note in its place, if it is still held.
+    pub(super) release: Script,
 }
 
 impl Opener {
@@ -79,7 +81,12 @@ impl Opener {
              redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1",
             HEADER_LEN - 1
         ));
-        Ok(Self { client, settings, names: Names::new(&config.key_prefix), compare_and_set })
+        let release = Script::new(
+            "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
+             if ARGV[2] == '' then return redis.call('DEL', KEYS[1]) end \
+             redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1",
+        );
+        Ok(Self { client, settings, names: Names::new(&config.key_prefix), compare_and_set, release })
     }
 
     /// Connects and learns what must be known before the first use.
@@ -106,8 +113,10 @@ impl Opener {
         let log = self.names.log(field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?);
         let fresh = format!("{:032x}:{}.{:06}", rand::random::<u128>(), time.0, time.1);
         let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| Trouble::from(&e))?;
-        // So that a compare-and-set is one round trip from the first one on.
-        self.compare_and_set.load_async(connection).await.map_err(|e| Trouble::from(&e))?;
+        // So that each use of them is one round trip from the first one on.
+        for script in [&self.compare_and_set, &self.release] {
+            script.load_async(connection).await.map_err(|e| Trouble::from(&e))?;
+        }
         let identity = parse_identity(&text).ok_or(Trouble::Strange("GET of the log identity"))?;
         Ok(Facts { identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) })
     }

@@ -44,6 +44,7 @@ fn cache(cache: &CacheConfig, section: &mut Section<'_>) {
     section.duration("absent_ttl", cache.absent_ttl);
     section.duration("hot_ttl", cache.hot_ttl);
     section.share("jitter", cache.jitter);
+    section.share("refresh_ahead", cache.refresh_ahead);
     section.must(cache.max_value_bytes <= MAX_VALUE_BYTES, "max_value_bytes", "be at most 512MiB", cache.max_value_bytes);
 }
 

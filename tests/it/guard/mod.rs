@@ -1,8 +1,11 @@
 //! The guard with scripted parts: what must always hold, race by race.
 
 mod commit_window;
+mod expiry;
+mod lease;
 mod lookup;
 mod marks;
 mod rebuild;
+mod refresh;
 mod state;
 mod storm;

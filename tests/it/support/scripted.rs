@@ -66,6 +66,11 @@ impl ScriptedBackend {
         self.rows.lock().insert(key(text), value(text));
     }
 
+    /// Changes a row.
+    pub fn change(&self, text: &str, body: &str) {
+        self.rows.lock().insert(key(text), value(body));
+    }
+
     pub fn remove(&self, text: &str) {
         self.rows.lock().remove(&key(text));
     }
@@ -197,7 +202,7 @@ impl SharedCache for DeadCache {
         down()
     }
 
-    async fn put_value(&self, _: &Key, _: &Value, _: Duration, _: &Stamp) -> Result<Stored, CacheError> {
+    async fn put_value(&self, _: &Key, _: &Value, _: Duration, _: Duration, _: &Stamp) -> Result<Stored, CacheError> {
         down()
     }
 

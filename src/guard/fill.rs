@@ -1,0 +1,135 @@
+//! What a load leaves behind in the caches, and when an absence may be stored or served.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::call::Row;
+use super::load::{Errand, Held};
+use super::outcome::Answer;
+use super::single_flight::Loaded;
+use super::{Glance, Guard, refresh};
+use crate::cache::{Ending, Mark, Stored, jittered};
+use crate::clock::Moment;
+use crate::config::KeyspaceConfig;
+use crate::words::{Source, Verdict};
+
+impl Guard {
+    /// What is not stored by the deadline is dropped: the answer is known and goes out.
+    ///
+    /// Nothing is sent once it has passed, as after a pause of the whole process: marks outlive a window by one deadline and no more.
+    pub(super) async fn fill_shared_by(&self, deadline: Instant, errand: &Errand, row: &Row, held: &Held) -> Ending {
+        if Instant::now() >= deadline {
+            return Ending::NotStored;
+        }
+        timeout_at(deadline, self.fill_shared(errand, row, held)).await.unwrap_or(Ending::NotStored)
+    }
+
+    async fn fill_shared(&self, errand: &Errand, row: &Row, held: &Held) -> Ending {
+        let stored = match &row.value {
+            Some(value) if value.body.len() as u64 <= self.limits.max_value_bytes => {
+                // In a mark's place a value lives at least as long, else another instance could store an absence where the mark forbade it.
+                let shortest = if held.mark { self.recent.life() } else { Duration::ZERO };
+                let ttl = jittered(self.limits.ttl, self.limits.jitter).max(shortest);
+                self.shared.put_value(&errand.key, value, ttl, row.took, &held.stamp).await
+            }
+            // A backend that looks broken takes no value from those who did not ask it.
+            None if errand.refresh && self.storm.is_raging(Moment::now()) => return Ending::NotStored,
+            // Only a bypass or a refresh gets here past a value: the row is gone, though nobody said so.
+            None if held.value => self.shared.put_mark(&errand.key, Mark::Dropped, self.recent.life()).await.map(|()| Stored::Yes),
+            None if self.may_store_absence(errand) => {
+                let ttl = jittered(self.limits.absent_ttl, self.limits.jitter).min(self.limits.longest_shared_absence);
+                self.shared.put_absence(&errand.key, ttl, &held.stamp).await
+            }
+            _ => return Ending::NotStored,
+        };
+        match stored {
+            Ok(Stored::Yes) => Ending::Stored,
+            Ok(Stored::No) => Ending::NotStored,
+            Err(error) => {
+                tracing::debug!(%error, "the shared cache did not store an answer");
+                Ending::NotStored
+            }
+        }
+    }
+
+    /// Runs under the flight's lock, so that no announce or drop can come between the check of the flight and the store.
+    /// For an absence: store, then look at the memory again, in one stretch that nothing can cut; an announce remembers first and drops second,
+    /// so one of the two sees the other.
+    pub(super) fn fill_hot(&self, errand: &Errand, loaded: &Loaded) {
+        if errand.options.bypass && loaded.is_ok() {
+            self.hot.drop_entry(errand.hash);
+        }
+        match loaded {
+            Ok(Answer { value: Some(value), source: Source::Redis | Source::Backend })
+                if value.body.len() as u64 <= self.limits.max_value_bytes =>
+            {
+                self.hot.put_value(errand.hash, errand.key.clone(), value.clone(), jittered(self.limits.hot_value_ttl, self.limits.jitter));
+            }
+            Ok(Answer { value: None, source: Source::Redis | Source::Backend }) if self.may_store_absence(errand) => {
+                let ttl = jittered(self.limits.hot_ttl, self.limits.jitter).min(self.limits.longest_hot_absence);
+                self.hot.put_absence(errand.hash, errand.key.clone(), ttl);
+                if !self.may_store_absence(errand) {
+                    self.hot.drop_absence(errand.hash);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A cached absence counts only while the filter could reject and the key is not within its commit window.
+    pub(super) fn may_serve_absence(&self, errand: &Errand) -> bool {
+        let now = Moment::now();
+        !errand.options.unapplied_version
+            && !errand.options.bypass
+            && self.glance(errand.hash, now).trusted
+            && !self.recent.contains(errand.hash, now)
+    }
+
+    /// An absence is stored only where a filter that could reject said maybe, then and now, the key is not within its commit window, and the
+    /// backend does not look broken.
+    fn may_store_absence(&self, errand: &Errand) -> bool {
+        let now = Moment::now();
+        let maybe = |glance: &Glance| glance.trusted && glance.probe.verdict == Verdict::Maybe;
+        maybe(&errand.glance)
+            && maybe(&self.glance(errand.hash, now))
+            && !self.recent.contains(errand.hash, now)
+            && !self.storm.is_raging(now)
+    }
+}
+
+/// Lifetimes and sizes that fills keep to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) ttl: Duration,
+    pub(super) absent_ttl: Duration,
+    pub(super) hot_ttl: Duration,
+    /// Of values, which the hot tier must not keep from being refreshed.
+    pub(super) hot_value_ttl: Duration,
+    /// The last part of a value's life in the shared cache, in which reads may refresh it; zero: they don't.
+    pub(super) refresh_window: Duration,
+    pub(super) jitter: f64,
+    pub(super) max_value_bytes: u64,
+    /// Both tiers' absences together live no longer than `max_staleness`: half each at the most.
+    pub(super) longest_shared_absence: Duration,
+    pub(super) longest_hot_absence: Duration,
+}
+
+impl Limits {
+    pub(super) fn new(config: &KeyspaceConfig) -> Self {
+        let cache = &config.cache;
+        let refresh_window = cache.ttl.mul_f64(cache.refresh_ahead);
+        let looked_for = if refresh_window.is_zero() { Duration::MAX } else { refresh_window / refresh::LOOKS };
+        Self {
+            ttl: cache.ttl,
+            absent_ttl: cache.absent_ttl,
+            hot_ttl: cache.hot_ttl,
+            hot_value_ttl: cache.hot_ttl.min(looked_for),
+            refresh_window,
+            jitter: cache.jitter,
+            max_value_bytes: cache.max_value_bytes,
+            longest_shared_absence: config.max_staleness / 2,
+            longest_hot_absence: cache.absent_ttl.min(config.max_staleness / 2),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What the backend's answers teach: of the filter, and of the backend itself.
+
+use std::sync::Arc;
+
+use super::Guard;
+use super::load::Errand;
+use crate::cache::Mark;
+use crate::clock::Moment;
+use crate::key::{Key, KeyHash};
+use crate::words::Verdict;
+
+impl Guard {
+    /// What the backend's answer says of the filter.
+    pub(super) fn learn(&self, errand: &Errand, found: bool) {
+        let now = Moment::now();
+        let probe = errand.glance.probe;
+        if found {
+            self.proven.found(errand.hash, &errand.key, now);
+        }
+        match (probe.generation, probe.verdict, found) {
+            (0, ..) | (_, Verdict::Absent, false) => {}
+            // Nobody asked for this key, so it is neither a mistake of the filter's nor one of the lookups that tell of a storm.
+            (_, Verdict::Maybe, _) if errand.refresh => {}
+            (_, Verdict::Maybe, true) => self.storm.found(now),
+            (_, Verdict::Maybe, false) => {
+                // A key that was deleted, or whose row is still to come, is in the filter by right.
+                if !self.recent.contains(errand.hash, now) && !self.deleted.contains(errand.hash) {
+                    self.metrics.false_positive();
+                    self.observed.false_positive();
+                    if let Some(believed) = self.storm.absent(errand.hash, &errand.key, now) {
+                        self.storm_began(believed);
+                    }
+                }
+            }
+            (_, Verdict::Absent, true) => self.false_negative(errand, now),
+        }
+    }
+
+    /// The filter had said absent of a row that exists.
+    fn false_negative(&self, errand: &Errand, now: Moment) {
+        // An announce may have come between probe and read: then the filter knows the key by now and was never wrong.
+        if self.active.probe(errand.hash.get()).is_none_or(|(maybe, _)| maybe) {
+            return;
+        }
+        self.active.insert(errand.hash.get());
+        self.metrics.false_negative();
+        self.observed.false_negative();
+        if self.standing.promises_every_key() {
+            tracing::error!(keyspace = %self.name, "a row exists that the filter had called absent: the keyspace stops rejecting until a later scan");
+            self.standing.broken(now, "a row was found that the filter had called absent; a rebuild mends it".into());
+            self.hot.drop_all_absences();
+            self.rebuild_wanted.notify_one();
+        }
+    }
+
+    /// Takes back the absences that were cached before the storm was seen: they may be of rows that exist.
+    fn storm_began(&self, believed: Vec<(KeyHash, Key)>) {
+        tracing::error!(keyspace = %self.name, "most keys that pass the filter are absent at the backend: no absence is cached while it looks empty, lagging or broken");
+        self.metrics.absence_storm();
+        self.hot.drop_all_absences();
+        let (shared, life) = (Arc::clone(&self.shared), self.recent.life());
+        // Beside the lookup, which is not to wait for it; at most one of it a storm.
+        tokio::spawn(async move {
+            for (_, key) in believed {
+                if let Err(error) = shared.put_mark(&key, Mark::Dropped, life).await {
+                    tracing::warn!(%error, "an absence from the beginning of an absence storm may still be cached");
+                }
+            }
+        });
+    }
+}
