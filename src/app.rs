@@ -10,8 +10,8 @@ use anyhow::{Context, bail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{Backend, HttpBackend, SqlBackend};
-use crate::cache::{MemoryCache, RedisCache, RedisLink, SharedCache};
+use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
+use crate::cache::{MemoryCache, NoCache, RedisCache, RedisLink, SharedCache};
 use crate::config::{BackendKind, Config, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
 use crate::guard::{Guard, Journal, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
@@ -62,7 +62,7 @@ impl App {
         let data_dir = lock_data_dir(&config.server.data_dir)?;
         let metrics = Arc::new(Metrics::new());
         let redis = connect_redis(config, &metrics).await?;
-        let caches: u64 = config.keyspaces.values().map(|k| k.cache.hot_capacity * if redis.is_some() { 1 } else { 2 }).sum();
+        let caches: u64 = config.keyspaces.values().map(|keyspace| cache_bytes(keyspace, redis.is_some())).sum();
         let memory = Arc::new(MemoryBudget::new(memory_limit(), caches));
         let mut tasks = JoinSet::new();
         let mut keyspaces = BTreeMap::new();
@@ -170,8 +170,10 @@ async fn parts(
     let backend: Arc<dyn Backend> = match keyspace.backend.kind {
         BackendKind::Sql => Arc::new(SqlBackend::new(&keyspace.backend, Arc::clone(&form)).context("backend")?),
         BackendKind::Http => Arc::new(HttpBackend::new(&keyspace.backend).context("backend")?),
+        BackendKind::Set => Arc::new(SetBackend::new(Members::new(Arc::clone(&form), keyspace.commit_window + keyspace.deadline))),
     };
     let shared: Arc<dyn SharedCache> = match redis {
+        _ if keyspace.backend.kind == BackendKind::Set => Arc::new(NoCache::default()),
         Some(link) => {
             let cache = RedisCache::new(Arc::clone(link), name, backend.fingerprint());
             Arc::new(cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0))
@@ -191,6 +193,16 @@ async fn parts(
         replayed,
         metrics: metrics.keyspace(name),
     })
+}
+
+/// What a keyspace remembers beside its filter and its keys, at the most.
+fn cache_bytes(keyspace: &KeyspaceConfig, with_redis: bool) -> u64 {
+    match keyspace.backend.kind {
+        BackendKind::Set => Members::NOTES_BYTES,
+        BackendKind::Sql | BackendKind::Http if with_redis => keyspace.cache.hot_capacity,
+        // The cache that stands in for Redis is as large as the hot tier.
+        BackendKind::Sql | BackendKind::Http => keyspace.cache.hot_capacity * 2,
+    }
 }
 
 /// The keyspace's one source, or the union of several.

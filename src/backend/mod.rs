@@ -9,11 +9,13 @@ use crate::words::BackendOutcome;
 mod content_type;
 mod context;
 mod http;
+mod set;
 mod sql;
 
 pub use content_type::ContentType;
 pub use context::{FetchContext, TraceContext};
 pub use http::HttpBackend;
+pub use set::{KeySet, KeySetBuilder, Members, Membership, SetBackend, SetError, SetStatus};
 pub use sql::SqlBackend;
 
 /// What a backend holds under a key, ready to be sent.
@@ -102,6 +104,11 @@ pub trait Backend: Send + Sync {
     /// [`BackendError`] where it can't be asked.
     async fn form_conflict(&self, _form: KeyForm) -> Result<Option<String>, BackendError> {
         Ok(None)
+    }
+
+    /// The keys themselves, where they are in memory and all that there is: these are asked then, and `fetch` is not.
+    fn members(&self) -> Option<&Members> {
+        None
     }
 
     /// Identifies what `fetch` reads and how, so that values cached under another query are not taken for this one's.

@@ -4,6 +4,7 @@ mod entry;
 mod hot;
 mod lease;
 mod memory;
+mod none;
 mod redis;
 mod ttl;
 
@@ -18,6 +19,7 @@ use crate::key::Key;
 pub use self::hot::{HotCache, HotEntry};
 pub use self::lease::{Claim, Ending, Lease, Turn};
 pub use self::memory::MemoryCache;
+pub use self::none::NoCache;
 pub use self::redis::{RedisCache, RedisLink};
 pub use self::ttl::jittered;
 
@@ -98,7 +100,7 @@ pub enum CacheError {
 /// Health of a shared cache, for `/status`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct CacheStatus {
-    /// `redis` or `memory`.
+    /// `redis`, `memory` or `none`.
     pub kind: &'static str,
     /// Whether commands are being answered.
     pub reachable: bool,

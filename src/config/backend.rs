@@ -80,4 +80,6 @@ pub enum BackendKind {
     Sql,
     /// An HTTP API.
     Http,
+    /// The source's keys, held exactly in memory.
+    Set,
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::units;
 
 /// Lifetimes and sizes of cached answers.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
     /// Lifetime of a value in the shared cache. Default 30 min.

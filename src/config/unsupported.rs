@@ -60,7 +60,6 @@ const REFUSALS: &[Refusal] = &[
         rule: "not supported on a keyspace: a windowed filter forgets keys by design",
     },
     not_yet(&["keyspaces", "*", "cache", "stale_if_error"], When::Set),
-    not_yet(&["keyspaces", "*", "backend", "kind"], When::Is(&["set"])),
     not_yet(&["keyspaces", "*", "source", "incremental"], When::Set),
 ];
 

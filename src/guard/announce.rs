@@ -44,6 +44,7 @@ impl Guard {
             self.hot.drop_absence(*hash);
             self.active.insert(hash.get());
         }
+        self.note_announced(&hashes);
         let (journalled, marked) =
             tokio::join!(self.journal.append(keys), self.shared.put_marks(keys, Mark::Announced, self.recent.life()));
         journalled?;
@@ -59,6 +60,9 @@ impl Guard {
         self.drop_cached(std::slice::from_ref(key)).await?;
         let hash = self.secret.hash(key);
         self.proven.gone(hash);
+        if let Some(members) = self.members() {
+            members.remove(hash, key, Moment::now());
+        }
         if self.active.probe(hash.get()).is_some_and(|(maybe, _)| maybe) {
             self.deleted.insert(hash);
         }
@@ -96,7 +100,9 @@ impl Guard {
         let now = Moment::now();
         let mut forgotten = false;
         for key in &replayed.keys {
-            forgotten |= self.recent.remember(self.secret.hash(key), key, now).is_err();
+            let hash = self.secret.hash(key);
+            forgotten |= self.recent.remember(hash, key, now).is_err();
+            self.note_announced(&[hash]);
         }
         if replayed.damaged || forgotten {
             // Announces were lost: only a scan that begins after their windows have closed finds all their rows.

@@ -66,7 +66,7 @@ impl Guard {
         let budget = options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
         let deadline = Instant::now() + budget;
         let errands: Vec<Errand> = keys.into_iter().map(|key| self.errand(key, options.clone())).collect();
-        let mut answers: Vec<Option<Loaded>> = errands.iter().map(|errand| self.answer_at_once(errand).map(Ok)).collect();
+        let mut answers: Vec<Option<Loaded>> = errands.iter().map(|errand| self.answer_at_once(errand)).collect();
 
         let (mut led, mut waiting) = (Vec::new(), Vec::new());
         for (index, errand) in errands.iter().enumerate().filter(|(index, _)| answers[*index].is_none()) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Guard;
-use crate::backend::{BackendError, FetchContext, Value};
+use crate::backend::{BackendError, FetchContext, KeySet, Members, Value};
 use crate::clock::Moment;
 use crate::filter::{Busy, Candidate, SplitBlock};
 use crate::key::{Key, KeyForm, KeyHash};
@@ -16,6 +16,11 @@ pub struct Build {
     candidate: Option<Candidate>,
     began: Moment,
 }
+
+/// A filter can't be in force beside the set of an earlier scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the build has no set of keys")]
+pub struct NoSet;
 
 impl Guard {
     /// The form of the keys, once it is known.
@@ -47,7 +52,8 @@ impl Guard {
     /// How long to wait for the scan that mends what is broken; `None`: nothing is.
     #[must_use]
     pub fn rescan_in(&self) -> Option<Duration> {
-        self.standing.broken_until().map(|at| at.since(Moment::now()))
+        let lost = self.members().and_then(Members::lost_until);
+        self.standing.broken_until().max(lost).map(|at| at.since(Moment::now()))
     }
 
     /// Returns when something happened that only a new filter mends.
@@ -76,6 +82,9 @@ impl Guard {
         let candidate = self.active.begin(filter)?;
         self.deleted.scan_began();
         let build = Build { guard: Arc::clone(self), candidate: Some(candidate), began: Moment::now() };
+        if let Some(members) = self.members() {
+            members.begin(build.began);
+        }
         // After `begin`, never before: an announce that loaded the filter pair too early for the candidate is in the memory by now.
         build.replay_recent();
         Ok(build)
@@ -124,9 +133,17 @@ impl Build {
         self.guard.proven.gone(self.guard.secret.hash(key));
     }
 
-    /// Puts the candidate in force and returns its number.
-    #[must_use]
-    pub fn swap(mut self) -> u64 {
+    /// Puts the candidate in force, and with it the scanned keys where the backend is a set of them, and returns its number.
+    ///
+    /// # Errors
+    /// [`NoSet`].
+    pub fn swap(mut self, set: Option<KeySet>) -> Result<u64, NoSet> {
+        match (self.guard.members(), set) {
+            // Before the filter, and so before the right to call a key absent: who trusts the new scan must not read the old set.
+            (Some(members), Some(set)) => members.swap(set),
+            (Some(_), None) => return Err(NoSet),
+            (None, _) => {}
+        }
         let number = self.candidate.take().map_or(0, Candidate::swap);
         let guard = Arc::clone(&self.guard);
         if Moment::now() >= guard.standing.trusted_until() {
@@ -140,7 +157,7 @@ impl Build {
         *guard.swapped_at.lock() = Some(Moment::now());
         let (state, reason) = guard.standing.explain(Moment::now());
         guard.note_state(state, &reason);
-        number
+        Ok(number)
     }
 }
 
@@ -148,6 +165,10 @@ impl Drop for Build {
     fn drop(&mut self) {
         if self.candidate.is_some() {
             self.guard.deleted.scan_failed();
+            // While the candidate still keeps others from beginning a build.
+            if let Some(members) = self.guard.members() {
+                members.withdraw();
+            }
         }
     }
 }

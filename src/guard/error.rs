@@ -19,6 +19,9 @@ pub enum LookupError {
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] Arc<BackendError>),
+    /// The key is not in the set of keys, which is too old, or not complete enough, to say that it is absent.
+    #[error("the key is not in the set of keys, which is not fresh or complete enough to say that it is absent; /status tells why")]
+    SetTooOld,
     /// The task that loaded the key ended without an answer, as at shutdown.
     #[error("the load of the key was cancelled")]
     Cancelled,

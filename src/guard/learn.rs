@@ -23,10 +23,8 @@ impl Guard {
             (_, Verdict::Maybe, _) if errand.refresh => {}
             (_, Verdict::Maybe, true) => self.storm.found(now),
             (_, Verdict::Maybe, false) => {
-                // A key that was deleted, or whose row is still to come, is in the filter by right.
-                if !self.recent.contains(errand.hash, now) && !self.deleted.contains(errand.hash) {
-                    self.metrics.false_positive();
-                    self.observed.false_positive();
+                if !self.is_in_filter_by_right(errand, now) {
+                    self.false_positive();
                     if let Some(believed) = self.storm.absent(errand.hash, &errand.key, now) {
                         self.storm_began(believed);
                     }
@@ -36,8 +34,18 @@ impl Guard {
         }
     }
 
+    /// Whether the filter holds an absent key by right: one that was deleted, or whose row is still to come.
+    pub(super) fn is_in_filter_by_right(&self, errand: &Errand, now: Moment) -> bool {
+        self.recent.contains(errand.hash, now) || self.deleted.contains(errand.hash)
+    }
+
+    pub(super) fn false_positive(&self) {
+        self.metrics.false_positive();
+        self.observed.false_positive();
+    }
+
     /// The filter had said absent of a row that exists.
-    fn false_negative(&self, errand: &Errand, now: Moment) {
+    pub(super) fn false_negative(&self, errand: &Errand, now: Moment) {
         // An announce may have come between probe and read: then the filter knows the key by now and was never wrong.
         if self.active.probe(errand.hash.get()).is_none_or(|(maybe, _)| maybe) {
             return;

@@ -18,6 +18,7 @@ mod proven;
 mod recent;
 mod refresh;
 mod report;
+mod set;
 mod single_flight;
 mod standing;
 mod status;
@@ -31,7 +32,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
 pub use self::batch::Checked;
-pub use self::build::Build;
+pub use self::build::{Build, NoSet};
 pub use self::error::{AnnounceError, DropError, LookupError};
 pub use self::journal::{Journal, JournalError, Replayed};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
@@ -39,6 +40,7 @@ pub use self::status::{KeyspaceStatus, LastRebuild};
 
 use self::fill::Limits;
 use self::load::Errand;
+use self::single_flight::Loaded;
 use crate::backend::Backend;
 use crate::cache::{HotCache, SharedCache};
 use crate::clock::Moment;
@@ -185,14 +187,14 @@ impl Guard {
         Ok(key)
     }
 
-    /// Looks a key up: filter, hot tier, shared cache, backend. Lasts no longer than the keyspace's deadline; dropping the future abandons the
+    /// Looks a key up: filter, then hot tier, shared cache and backend, or the set of keys in their place. Lasts no longer than the keyspace's deadline; dropping the future abandons the
     /// wait, not a load that others share.
     pub async fn lookup(self: &Arc<Self>, key: Key, options: LookupOptions) -> Lookup {
         let started = Instant::now();
         let errand = self.errand(key, options);
         let probe = errand.glance.probe;
         let answer = match self.answer_at_once(&errand) {
-            Some(answer) => Ok(answer),
+            Some(answer) => answer,
             None => self.load_together(errand).await,
         };
         let lookup = Lookup { probe, answer };
@@ -209,9 +211,15 @@ impl Guard {
         Errand { glance: self.probe(hash), key, hash, options, refresh: false }
     }
 
-    /// What needs no waiting: the filter's absence, or the hot tier's answer.
-    fn answer_at_once(&self, errand: &Errand) -> Option<Answer> {
-        if errand.rejected() { Some(Answer { value: None, source: Source::Filter }) } else { self.ask_hot(errand) }
+    /// What needs no waiting: the filter's absence, the answer of a set in memory, or the hot tier's.
+    fn answer_at_once(&self, errand: &Errand) -> Option<Loaded> {
+        if errand.rejected() {
+            return Some(Ok(Answer { value: None, source: Source::Filter }));
+        }
+        match self.backend.members() {
+            Some(members) => Some(self.ask_set(members, errand)),
+            None => self.ask_hot(errand).map(Ok),
+        }
     }
 
     /// Asks the filter only.

@@ -36,7 +36,8 @@ impl Guard {
             freshness: self.standing.basis(),
             key_form: self.form.get().map(|form| form.as_str()),
             last_rebuild: self.last_rebuild.lock().clone(),
-            warnings: cache.warning.iter().cloned().chain(self.source_warning.lock().clone()).collect(),
+            warnings: cache.warning.iter().cloned().chain(self.source_warning.lock().clone()).chain(self.set_warning()).collect(),
+            set: self.set_status(),
             cache,
         }
     }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::backend::SetStatus;
 use crate::cache::CacheStatus;
 use crate::words::{RebuildOutcome, State};
 
@@ -46,6 +47,9 @@ pub struct KeyspaceStatus {
     pub last_rebuild: Option<LastRebuild>,
     /// The shared cache.
     pub cache: CacheStatus,
+    /// The keys held exactly, where `backend.kind = "set"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set: Option<SetStatus>,
     /// What an operator should mend.
     pub warnings: Vec<String>,
 }

@@ -20,6 +20,7 @@ impl From<&LookupError> for Problem {
                 BackendError::Unavailable(_) => Self::unavailable("backend-unavailable", "The backend can't be reached", detail),
                 BackendError::Invalid(_) => Self::unavailable("backend-invalid", "The backend's answer can't be used", detail),
             },
+            LookupError::SetTooOld => Self::unavailable("set-too-old", "The set of keys can't tell", detail),
             LookupError::Cancelled => Self::unavailable("cancelled", "Cancelled", detail),
         }
     }
@@ -108,6 +109,7 @@ mod tests {
             Arc::new(BackendError::Timeout(Duration::from_millis(200))).into(),
             Arc::new(BackendError::Unavailable("connection refused".into())).into(),
             Arc::new(BackendError::Invalid("SQLSTATE 42P01".into())).into(),
+            LookupError::SetTooOld,
             LookupError::Cancelled,
         ];
         let problems = failed.iter().map(Problem::from).chain([

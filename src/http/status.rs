@@ -52,5 +52,7 @@ fn gauges(status: &KeyspaceStatus) -> Gauges {
         generation: status.generation,
         age_seconds: status.age_seconds.unwrap_or(f64::NAN),
         freshness_lag_seconds: status.freshness_lag_seconds.unwrap_or(f64::NAN),
+        set_keys: status.set.map_or(0, |set| set.keys),
+        set_bytes: status.set.map_or(0, |set| set.bytes),
     }
 }

@@ -38,6 +38,8 @@ pub struct KeyspaceMetrics {
     state: Vec<Gauge>,
     state_changes: Vec<Counter>,
     filter: FilterGauges,
+    set_keys: Gauge,
+    set_bytes: Gauge,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,10 @@ pub struct Gauges {
     pub age_seconds: f64,
     /// Seconds since the start of the scan.
     pub freshness_lag_seconds: f64,
+    /// Keys held exactly; 0 where none are.
+    pub set_keys: u64,
+    /// Bytes that they take.
+    pub set_bytes: u64,
 }
 
 /// Counts a backend call as in flight until dropped.
@@ -188,6 +194,8 @@ impl KeyspaceMetrics {
                 .iter()
                 .map(|s| counter("keyspace_state_changes_total", "Times the keyspace entered a state", &[("state", s.as_str())]))
                 .collect(),
+            set_keys: gauge("set_keys", "Keys of the last scan that are held exactly; 0 where the backend is no set", None),
+            set_bytes: gauge("set_bytes", "Size of the keys that are held exactly", Some(Unit::Bytes)),
             filter: FilterGauges {
                 items: gauge("filter_items", "Keys in the filter, estimated from its fill", None),
                 capacity: gauge("filter_capacity", "Keys the filter was sized for", None),
@@ -315,6 +323,8 @@ impl KeyspaceMetrics {
         for (state, gauge) in State::ALL.iter().zip(&self.state) {
             gauge.set(f64::from(u8::from(*state == g.state)));
         }
+        self.set_keys.set(g.set_keys as f64);
+        self.set_bytes.set(g.set_bytes as f64);
         let f = &self.filter;
         f.items.set(g.items as f64);
         f.capacity.set(g.capacity as f64);

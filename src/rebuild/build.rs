@@ -8,13 +8,14 @@ use tokio::sync::mpsc;
 
 use super::checks::{self, CountRule};
 use super::error::BuildError;
+use super::gather::Gathered;
 use super::memory::MemoryBudget;
 use super::progress::Tracker;
 use super::request::RebuildRequest;
 use super::samples::Samples;
 use crate::config::{FilterConfig, RebuildConfig};
 use crate::filter::{AllocError, SplitBlock};
-use crate::guard::{Build, Guard};
+use crate::guard::{Build, Guard, NoSet};
 use crate::key::{Key, KeyForm};
 use crate::source::KeySource;
 
@@ -46,13 +47,18 @@ impl Tools {
         if let Some(counted) = counted {
             tracker.expect(counted);
         }
-        let (rate, capacity) = (self.filter.false_positive_rate, self.capacity(counted.or(last_keys))?);
+        let known = counted.or(last_keys);
+        let (rate, capacity) = (self.filter.false_positive_rate, self.capacity(known)?);
         let bytes = SplitBlock::bytes_needed(capacity, rate).map_err(AllocError::from)?;
-        let reservation = self.memory.reserve(self.guard.name(), bytes)?;
+        let reservation = Arc::new(self.memory.reserve(self.guard.name(), bytes)?);
+        let gathered = match self.guard.members() {
+            Some(_) => Some(Gathered::new(form, known, Arc::clone(&reservation), bytes)?),
+            None => None,
+        };
         let filter = tokio::task::spawn_blocking(move || SplitBlock::new(capacity, rate)).await.map_err(|_| BuildError::Cancelled)??;
         let build = Arc::new(self.guard.begin(filter).map_err(|_| BuildError::Cancelled)?);
 
-        let samples = self.fill(&build, form, tracker).await?;
+        let (samples, gathered) = self.fill(&build, gathered, form, tracker).await?;
         let keys = tracker.keys_read();
         // Whatever becomes of the candidate: it may be what explains a refusal.
         self.guard.source_warning(self.source.warning());
@@ -69,13 +75,18 @@ impl Tools {
         checks::count(keys, rule)?;
         checks::fill(&build, keys)?;
         checks::proven_keys(&self.guard, &build).await?;
-        let conflict = checks::agreement(&self.guard, &build, form, &samples).await?;
+        let (set, conflict) = match gathered {
+            // The source is all that there is: nothing could disagree with it.
+            Some(gathered) => (Some(gathered.finish().await?), None),
+            None => (None, checks::agreement(&self.guard, &build, form, &samples).await?),
+        };
         let declared = self.source.form_conflict(form).await?;
         let compared = self.guard.backend_conflict(form).await?;
         self.guard.form_conflict(declared.or(compared).or(conflict));
 
         let build = Arc::into_inner(build).ok_or(BuildError::Cancelled)?;
-        let generation = build.swap();
+        let reservation = Arc::into_inner(reservation).ok_or(BuildError::Cancelled)?;
+        let generation = build.swap(set).map_err(|NoSet| BuildError::Cancelled)?;
         reservation.keep();
         Ok(Built { generation, keys })
     }
@@ -95,26 +106,44 @@ impl Tools {
         Ok((keys as f64 * self.filter.headroom).ceil() as u64)
     }
 
-    /// Streams the source into the candidate: the scan stays on the async threads, hashing and inserting on one of its own. Returns a few of the keys.
-    async fn fill(&self, build: &Arc<Build>, form: KeyForm, tracker: &Arc<Tracker>) -> Result<Samples, BuildError> {
+    /// Streams the source into the candidate: the scan stays on the async threads, hashing and inserting on one of its own. Returns a few of the
+    /// keys, or where all are to be gathered, all.
+    async fn fill(
+        &self,
+        build: &Arc<Build>,
+        gathered: Option<Gathered>,
+        form: KeyForm,
+        tracker: &Arc<Tracker>,
+    ) -> Result<(Samples, Option<Gathered>), BuildError> {
         let (batches, incoming) = mpsc::channel(BATCHES_AHEAD);
         let leash = Leash(Arc::default());
         let inserter = {
             let (build, tracker, pace) = (Arc::clone(build), Arc::clone(tracker), Pace::new(self.rebuild.max_keys_per_second));
             let abandoned = Arc::clone(&leash.0);
-            tokio::task::spawn_blocking(move || insert_all(&build, incoming, &tracker, pace, &abandoned))
+            tokio::task::spawn_blocking(move || insert_all(&build, gathered, incoming, &tracker, pace, &abandoned))
         };
         let scanned = self.source.scan(form, batches).await;
-        let samples = inserter.await.map_err(|_| BuildError::Cancelled)?;
+        // Before what the scan says: a filler that gives up makes the scan end too.
+        let filled = inserter.await.map_err(|_| BuildError::Cancelled)??;
         drop(leash);
         scanned?;
-        Ok(samples)
+        Ok(filled)
     }
 }
 
-fn insert_all(build: &Build, mut incoming: mpsc::Receiver<Vec<Key>>, tracker: &Tracker, mut pace: Pace, abandoned: &AtomicBool) -> Samples {
+fn insert_all(
+    build: &Build,
+    mut gathered: Option<Gathered>,
+    mut incoming: mpsc::Receiver<Vec<Key>>,
+    tracker: &Tracker,
+    mut pace: Pace,
+    abandoned: &AtomicBool,
+) -> Result<(Samples, Option<Gathered>), BuildError> {
     let mut samples = Samples::default();
     while let Some(batch) = incoming.blocking_recv() {
+        if let Some(gathered) = &mut gathered {
+            gathered.add(&batch)?;
+        }
         for key in &batch {
             build.filter().insert(build.hash(key).get());
         }
@@ -125,7 +154,7 @@ fn insert_all(build: &Build, mut incoming: mpsc::Receiver<Vec<Key>>, tracker: &T
             break;
         }
     }
-    samples
+    Ok((samples, gathered))
 }
 
 /// Tells the thread that fills a filter when nobody wants it any more: a process that stops waits for that thread.

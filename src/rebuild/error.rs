@@ -1,6 +1,7 @@
 //! Why a build failed.
 
 use super::memory::NoMemory;
+use crate::backend::SetError;
 use crate::filter::AllocError;
 use crate::key::Key;
 use crate::source::SourceError;
@@ -24,6 +25,9 @@ pub enum BuildError {
     /// Filter, candidate and caches would not fit.
     #[error(transparent)]
     Memory(#[from] NoMemory),
+    /// A key can't be held in the set.
+    #[error(transparent)]
+    Set(#[from] SetError),
     /// No keys at all.
     #[error("the source has no keys; if that is right, set source.allow_empty = true")]
     Empty,
@@ -77,7 +81,7 @@ impl BuildError {
     #[must_use]
     pub const fn outcome(&self) -> RebuildOutcome {
         match self {
-            Self::Source(_) | Self::UnknownForm | Self::UnknownSize => RebuildOutcome::SourceFailed,
+            Self::Source(_) | Self::UnknownForm | Self::UnknownSize | Self::Set(_) => RebuildOutcome::SourceFailed,
             Self::Filter(_) | Self::Memory(_) => RebuildOutcome::NoMemory,
             Self::Empty => RebuildOutcome::Empty,
             Self::Collapsed { .. } => RebuildOutcome::Collapsed,
@@ -97,7 +101,8 @@ impl BuildError {
             Self::Cancelled => CANCELLED,
             Self::UnknownSize => "the number of keys is not known: set filter.expected_keys",
             Self::UnknownForm => "the key form is not known: set `key`",
-            Self::Filter(_) | Self::Memory(_) => "the filter does not fit the memory limit",
+            Self::Set(_) => "a key can't be held in the set; the log and the admin API tell why",
+            Self::Filter(_) | Self::Memory(_) => "filter and keys do not fit the memory limit",
             Self::Empty => "the source has no keys",
             Self::Collapsed { .. } => "the source has far fewer keys than expected",
             Self::Overfull { .. } => "the key set grew during the scan, or filter.expected_keys is too low",

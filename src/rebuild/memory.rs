@@ -1,12 +1,13 @@
-//! Whether filter, candidate and caches fit the memory limit of the control group.
+//! Whether filters, sets of keys, candidates and caches fit the memory limit of the control group.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// What the process needs beside filters and caches.
+/// What the process needs beside filters, sets of keys and caches.
 const BASE_BYTES: u64 = 32 << 20;
 
 /// The memory that builds may take, shared by all keyspaces.
@@ -15,17 +16,24 @@ pub struct MemoryBudget {
     limit: Option<u64>,
     /// Base and caches.
     fixed: u64,
-    filters: Mutex<HashMap<String, u64>>,
+    built: Mutex<HashMap<String, Built>>,
+}
+
+/// Bytes of a keyspace's filter, and of its keys where they are held too.
+#[derive(Debug, Clone, Copy, Default)]
+struct Built {
+    in_force: u64,
+    candidate: u64,
 }
 
 /// A build that would not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "filters in force and under construction ({filters} bytes), this candidate ({candidate} bytes), caches and base ({fixed} bytes) come to {} bytes, over the memory limit of {limit} bytes: \
-     raise the limit, or lower filter.expected_keys, filter.headroom or cache.hot_capacity", filters + candidate + fixed
+    "filters and sets of keys in force and under construction ({others} bytes), this candidate ({candidate} bytes), caches and base ({fixed} bytes) come to {} bytes, over the memory limit of {limit} bytes: \
+     raise the limit, or lower filter.expected_keys, filter.headroom or cache.hot_capacity", others + candidate + fixed
 )]
 pub struct NoMemory {
-    filters: u64,
+    others: u64,
     candidate: u64,
     fixed: u64,
     limit: u64,
@@ -33,11 +41,9 @@ pub struct NoMemory {
 
 /// Memory set aside for a candidate, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Reservation<'a> {
-    budget: &'a MemoryBudget,
+pub(super) struct Reservation {
+    budget: Arc<MemoryBudget>,
     name: String,
-    before: u64,
-    candidate: u64,
     kept: bool,
 }
 
@@ -45,34 +51,44 @@ impl MemoryBudget {
     /// A budget of `limit` bytes (`None`: no limit), of which caches may take `caches`.
     #[must_use]
     pub fn new(limit: Option<u64>, caches: u64) -> Self {
-        Self { limit, fixed: BASE_BYTES + caches, filters: Mutex::default() }
+        Self { limit, fixed: BASE_BYTES + caches, built: Mutex::default() }
     }
 
-    /// Sets memory aside for a candidate of `keyspace`, beside its filter in force.
-    pub(super) fn reserve(&self, keyspace: &str, candidate: u64) -> Result<Reservation<'_>, NoMemory> {
-        let mut filters = self.filters.lock();
-        let held: u64 = filters.values().sum();
-        if let Some(limit) = self.limit.filter(|limit| held.saturating_add(candidate).saturating_add(self.fixed) > *limit) {
-            return Err(NoMemory { filters: held, candidate, fixed: self.fixed, limit });
-        }
-        let entry = filters.entry(keyspace.to_owned()).or_default();
-        let before = *entry;
-        *entry += candidate;
-        Ok(Reservation { budget: self, name: keyspace.to_owned(), before, candidate, kept: false })
+    /// Sets memory aside for a candidate of `keyspace`, beside what it has in force.
+    pub(super) fn reserve(self: &Arc<Self>, keyspace: &str, candidate: u64) -> Result<Reservation, NoMemory> {
+        let reservation = Reservation { budget: Arc::clone(self), name: keyspace.to_owned(), kept: false };
+        reservation.resize(candidate)?;
+        Ok(reservation)
     }
 }
 
-impl Reservation<'_> {
+impl Reservation {
+    /// The candidate takes so many bytes in all. Where that is refused, what was set aside before stays.
+    pub(super) fn resize(&self, candidate: u64) -> Result<(), NoMemory> {
+        let MemoryBudget { limit, fixed, ref built } = *self.budget;
+        let mut built = built.lock();
+        let own = built.get(&self.name).copied().unwrap_or_default();
+        let all: u64 = built.values().map(|built| built.in_force + built.candidate).sum();
+        let others = all - own.candidate;
+        if let Some(limit) = limit.filter(|limit| others.saturating_add(candidate).saturating_add(fixed) > *limit) {
+            return Err(NoMemory { others, candidate, fixed, limit });
+        }
+        built.insert(self.name.clone(), Built { candidate, ..own });
+        Ok(())
+    }
+
     /// The candidate is in force: its predecessor's memory is free.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }
 }
 
-impl Drop for Reservation<'_> {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let left = if self.kept { self.candidate } else { self.before };
-        self.budget.filters.lock().insert(self.name.clone(), left);
+        let mut built = self.budget.built.lock();
+        let own = built.entry(self.name.clone()).or_default();
+        let in_force = if self.kept { own.candidate } else { own.in_force };
+        *own = Built { in_force, candidate: 0 };
     }
 }
 
@@ -111,14 +127,30 @@ mod tests {
 
     #[test]
     fn a_build_that_does_not_fit_is_refused_with_the_sum() {
-        let budget = MemoryBudget::new(Some(BASE_BYTES + 1_000), 400);
+        let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 400));
         budget.reserve("users", 300).unwrap().keep();
         let error = budget.reserve("users", 301).unwrap_err().to_string();
         assert!(error.contains(&(BASE_BYTES + 1_001).to_string()), "{error}");
         drop(budget.reserve("users", 300).unwrap());
         budget.reserve("orders", 300).unwrap().keep();
         assert!(budget.reserve("users", 1).is_err());
-        assert!(MemoryBudget::new(None, 0).reserve("users", 1 << 60).is_ok());
+        assert!(Arc::new(MemoryBudget::new(None, 0)).reserve("users", 1 << 60).is_ok());
+    }
+
+    #[test]
+    fn a_candidate_that_outgrows_the_limit_is_refused_with_the_sum() {
+        let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 0));
+        budget.reserve("users", 300).unwrap().keep();
+        let growing = budget.reserve("users", 100).unwrap();
+        growing.resize(700).unwrap();
+        let error = growing.resize(701).unwrap_err().to_string();
+        assert!(error.contains(&(BASE_BYTES + 1_001).to_string()), "{error}");
+        assert!(budget.reserve("orders", 1).is_err(), "what it had stays set aside");
+        growing.resize(200).unwrap();
+        budget.reserve("orders", 500).unwrap().keep();
+        growing.keep();
+        budget.reserve("users", 300).unwrap();
+        assert!(budget.reserve("users", 301).is_err(), "200 in force, 500 of the other keyspace");
     }
 
     #[test]

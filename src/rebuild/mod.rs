@@ -3,6 +3,7 @@
 mod build;
 mod checks;
 mod error;
+mod gather;
 mod memory;
 mod progress;
 mod report;

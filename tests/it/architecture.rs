@@ -29,6 +29,7 @@ const SIBLINGS: &[(&str, &str)] = &[
 const CONCRETE: &[(&str, &str)] = &[
     ("SqlBackend", "backend"),
     ("HttpBackend", "backend"),
+    ("SetBackend", "backend"),
     ("SqlSource", "source"),
     ("HttpSource", "source"),
     ("FileSource", "source"),
@@ -37,6 +38,7 @@ const CONCRETE: &[(&str, &str)] = &[
     ("RedisCache", "cache"),
     ("RedisLink", "cache"),
     ("MemoryCache", "cache"),
+    ("NoCache", "cache"),
 ];
 
 /// How the `metrics` crate is used.

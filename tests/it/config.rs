@@ -206,7 +206,6 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
         ("keyspaces.users.filter.kind", "\"scalable\""),
         ("keyspaces.users.filter.kind", "\"counting\""),
         ("keyspaces.users.cache.stale_if_error", "\"1m\""),
-        ("keyspaces.users.backend.kind", "\"set\""),
         ("keyspaces.users.source.incremental", "{ interval = \"1s\" }"),
     ] {
         let redis = if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
@@ -405,6 +404,49 @@ fn statements_take_the_key_and_nothing_else() {
     }
     let mistakes = mistakes_of("keyspaces.users.source.query = \"SELECT a FROM t WHERE a > $1\"");
     assert!(mistakes[0].starts_with("keyspaces.users.source.query: must take no parameters"), "{mistakes:?}");
+}
+
+/// A valid keyspace whose backend is the set of the source's keys.
+const SET: &str = r#"
+[keyspaces.users]
+freshness = "announced"
+[keyspaces.users.backend]
+kind = "set"
+[keyspaces.users.source]
+url = "postgres://db/app"
+query = "SELECT id FROM users"
+"#;
+
+/// The mistakes of that keyspace with one override.
+fn set_mistakes_of(setting: &str) -> Vec<String> {
+    let files = Files::new();
+    let (base, change) = (files.write("base.toml", SET), files.write("change.toml", &format!("keyspaces.users.{setting}")));
+    config::load(&[base, change], std::iter::empty()).map_or_else(|errors| lines(&errors), |_| vec![])
+}
+
+#[test]
+fn a_set_needs_a_source_of_its_own_and_nothing_else() {
+    assert_eq!(set_mistakes_of("key = \"uuid\""), [""; 0]);
+    assert_eq!(set_mistakes_of("source.url = \"\""), ["keyspaces.users.source.url: is required, here or in a file that url_file names"]);
+    for setting in [
+        "url = \"postgres://app:hunter2@db/app\"",
+        "query = \"SELECT 1\"",
+        "timeout = \"1s\"",
+        "max_concurrency = 1",
+        "max_queue = 1",
+        "min_connections = 2",
+        "statement_cache = 0",
+        "absent_status = [410]",
+        "absent_header = \"X-Row\"",
+        "headers = { Accept = \"text/plain\" }",
+    ] {
+        let key = setting.split(' ').next().unwrap();
+        let mistakes = set_mistakes_of(&format!("backend.{setting}"));
+        let expected = format!("keyspaces.users.backend.{key}: means nothing to a backend of kind \"set\"");
+        assert!(mistakes.len() == 1 && mistakes[0].starts_with(&expected), "{mistakes:?}");
+    }
+    let mistakes = set_mistakes_of("cache.ttl = \"1m\"");
+    assert!(mistakes.len() == 1 && mistakes[0].starts_with("keyspaces.users.cache: means nothing beside a backend"), "{mistakes:?}");
 }
 
 /// The mistakes of the valid configuration with this in place of its source.

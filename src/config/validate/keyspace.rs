@@ -1,6 +1,6 @@
 //! `[keyspaces.NAME]` and its sections.
 
-use super::{Mistakes, Section, http, keyspace_path, promise, shown_text, source, url};
+use super::{Mistakes, Section, http, keyspace_path, promise, set, shown_text, source, url};
 use crate::config::parameters::{Dialect, parameters};
 use crate::config::{BackendConfig, BackendKind, CacheConfig, FilterConfig, KeyspaceConfig, RebuildConfig, RedisConfig, parse_schedule};
 
@@ -18,7 +18,12 @@ pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&Redis
     section.duration("deadline", keyspace.deadline);
     filter(&keyspace.filter, &mut section.inner("filter"));
     cache(&keyspace.cache, &mut section.inner("cache"));
-    let dialect = backend(&keyspace.backend, &mut section.inner("backend"));
+    let dialect = if keyspace.backend.kind == BackendKind::Set {
+        set::check(keyspace, section);
+        None
+    } else {
+        backend(&keyspace.backend, &mut section.inner("backend"))
+    };
     source::check(keyspace, dialect, shared, section);
     rebuild(&keyspace.rebuild, &mut section.inner("rebuild"));
     promise::check(keyspace, section);

@@ -4,6 +4,7 @@ mod http;
 mod keyspace;
 mod promise;
 mod server;
+mod set;
 mod source;
 mod url;
 

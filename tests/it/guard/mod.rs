@@ -7,5 +7,6 @@ mod lookup;
 mod marks;
 mod rebuild;
 mod refresh;
+mod set;
 mod state;
 mod storm;

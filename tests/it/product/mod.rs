@@ -10,4 +10,5 @@ mod outcomes;
 mod pgbench;
 mod process;
 mod rebuild;
+mod set;
 pub mod users;

@@ -3,8 +3,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bloomguard::cache::{MemoryCache, SharedCache};
-use bloomguard::config::{Freshness, KeyspaceConfig};
+use bloomguard::backend::{Backend, Members, SetBackend};
+use bloomguard::cache::{MemoryCache, NoCache, SharedCache};
+use bloomguard::config::{BackendKind, Freshness, KeyspaceConfig};
 use bloomguard::guard::{Guard, Journal, Lookup, LookupOptions, Parts};
 use bloomguard::key::{KeyForm, KeySecret};
 use bloomguard::metrics::Metrics;
@@ -55,6 +56,12 @@ impl Keyspace {
         Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(users()), limit)
     }
 
+    /// The backend is the set of the source's keys; what stands at `backend` is not asked.
+    pub fn of_set(mut config: KeyspaceConfig) -> Self {
+        config.backend.kind = BackendKind::Set;
+        Self::with_cache(config, Arc::new(NoCache::default()))
+    }
+
     /// Where the journal is.
     pub fn dir(&self) -> &std::path::Path {
         self.dir.path()
@@ -73,13 +80,17 @@ impl Keyspace {
         let recorders = metrics.keyspace("users");
         let (journal, replayed) = Journal::open(dir.path(), "users", config.commit_window + config.deadline).unwrap();
         let form = Arc::new(OnceLock::from(KeyForm::Text));
+        let rows: Arc<dyn Backend> = match config.backend.kind {
+            BackendKind::Set => Arc::new(SetBackend::new(Members::new(Arc::clone(&form), config.commit_window + config.deadline))),
+            BackendKind::Sql | BackendKind::Http => backend.clone(),
+        };
         let parts = Parts {
             name: "users".into(),
             config: config.clone(),
             secret: KeySecret::random(),
             form,
             shared: Arc::clone(&shared),
-            backend: backend.clone(),
+            backend: rows,
             journal,
             replayed,
             metrics: Arc::clone(&recorders),

@@ -38,6 +38,8 @@ impl Scrape {
             observed_fpr: 0.001,
             generation: 1,
             age_seconds: 1.0,
+            set_keys: 0,
+            set_bytes: 0,
             freshness_lag_seconds: 1.0,
         });
         Self::parse(&metrics.render())
