@@ -18,6 +18,7 @@ on_every_database!(
     a_changed_table_is_noticed_by_batches_as_well,
     batches_need_no_kept_statement,
     ended_sessions_cost_no_batch,
+    more_keys_than_a_statement_takes_are_all_found,
 );
 
 type Answer = Result<Option<Value>, BackendError>;
@@ -168,5 +169,15 @@ async fn ended_sessions_cost_no_batch(site: Site) {
         let expected = [r#"{"n":1}"#, "absent", r#"{"n":2}"#];
         assert_eq!(many.iter().map(told).collect::<Vec<_>>(), expected);
         site.end_sessions();
+    }
+}
+
+async fn more_keys_than_a_statement_takes_are_all_found(site: Site) {
+    site.run(&format!("CREATE TABLE t (id INTEGER PRIMARY KEY); INSERT INTO t {}", site.series(300))).await;
+    let backend = backend(&site, KeyForm::Integer, "SELECT id FROM t WHERE id = $1");
+    let many: Vec<Key> = (1..=250).map(|id| key(KeyForm::Integer, &id.to_string())).collect();
+    for size in [1, 2, 3, 8, 9, 32, 33, 100, 101, 250] {
+        let answers = backend.fetch_many(&many[..size], &FetchContext::default()).await;
+        assert!(answers.len() == size && answers.iter().all(|row| matches!(row, Ok(Some(_)))), "{size}");
     }
 }

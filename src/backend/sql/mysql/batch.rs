@@ -62,7 +62,7 @@ impl Batch {
         }
     }
 
-    /// The statement for so many keys, padded by the last of them. `None` where there are none.
+    /// The statement for so many keys, padded by the last of them. `None` where there are none, or more than [`LIMIT`].
     pub(super) fn statement(&self, keys: &mut Vec<Argument>) -> Option<SqlStr> {
         let last = keys.last()?.clone();
         let index = SIZES.iter().position(|size| keys.len() <= *size)?;

@@ -154,7 +154,10 @@ impl Rows for MySqlRows {
                 Err(why) => answers[place] = Err(SqlError::invalid(why)),
             }
         }
-        let Some(statement) = plan.batch.statement(&mut bound) else { return Ok(Some(answers)) };
+        if bound.is_empty() {
+            return Ok(Some(answers));
+        }
+        let Some(statement) = plan.batch.statement(&mut bound) else { return Ok(None) };
         let mut arguments = MySqlArguments::default();
         for argument in bound {
             bind(&mut arguments, argument)?;
