@@ -132,6 +132,9 @@ impl fmt::Debug for KeySecret {
     }
 }
 
+/// What editors of some systems put in front of a text.
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// How the keys of a keyspace are written, so that equal keys have equal bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -203,6 +206,15 @@ impl KeyForm {
             key.original = Some(Box::new(Bytes::copy_from_slice(raw)));
         }
         Ok(key)
+    }
+
+    /// The beginning of a list of keys without a byte order mark. Only keys of form `bytes` may begin with one.
+    #[must_use]
+    pub fn without_mark(self, list: &[u8]) -> &[u8] {
+        match self {
+            Self::Bytes => list,
+            _ => list.strip_prefix(BYTE_ORDER_MARK).unwrap_or(list),
+        }
     }
 
     fn text(self, raw: &[u8]) -> Result<&str, KeyError> {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
+use hyper::header::{CONTENT_ENCODING, HeaderMap, HeaderName, TRANSFER_ENCODING};
 use hyper::{Response, StatusCode};
 
 use super::ClientError;
@@ -60,16 +60,18 @@ impl Answer {
     }
 
     /// Whether the body tells where it ends. One that ends with its connection looks the same when the server has died in the middle of it.
+    ///
+    /// Under a transfer coding that does not end with chunks it does so, whatever length is announced beside it.
     #[must_use]
     pub fn tells_its_end(&self) -> bool {
-        self.headers.contains_key(CONTENT_LENGTH) || self.headers.contains_key(TRANSFER_ENCODING) || self.body.is_end_stream()
+        self.body.size_hint().exact().is_some() || listed(&self.headers, &TRANSFER_ENCODING).last().is_some_and(is_chunked)
     }
 
     /// The coding of its body, where that is not plain.
     #[must_use]
     pub fn coding(&self) -> Option<&str> {
-        let coding = self.headers.get(CONTENT_ENCODING)?.to_str().unwrap_or("of an unreadable name");
-        (!coding.eq_ignore_ascii_case("identity")).then_some(coding)
+        let codings = listed(&self.headers, &CONTENT_ENCODING).chain(listed(&self.headers, &TRANSFER_ENCODING));
+        codings.filter(|coding| !is_chunked(coding)).find(|coding| !coding.eq_ignore_ascii_case("identity"))
     }
 
     /// The next piece of the body; `None` at its end.
@@ -126,4 +128,14 @@ impl Answer {
         body.shrink_to_fit();
         Ok(Bytes::from(body))
     }
+}
+
+/// What headers of this name list.
+fn listed<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
+    let lists = headers.get_all(name).into_iter().map(|value| value.to_str().unwrap_or("of an unreadable name"));
+    lists.flat_map(|list| list.split(',')).map(str::trim).filter(|item| !item.is_empty())
+}
+
+fn is_chunked(coding: &str) -> bool {
+    coding.eq_ignore_ascii_case("chunked")
 }

@@ -1,14 +1,21 @@
 //! From an origin to a connection that speaks HTTP/1.1: name, TCP, TLS.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http_body_util::Empty;
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
+use hyper::rt::{Read, Write};
+use hyper::{Request, Response};
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::{ClientConfig, RootCertStore};
+use tokio::task::unconstrained;
+use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use super::{ClientError, Origin, Trust};
@@ -23,8 +30,30 @@ pub(super) struct Connector {
     https: HttpsConnector<HttpConnector>,
 }
 
-/// The sending end of a connection.
-pub(super) type Sender = SendRequest<Empty<Bytes>>;
+/// A connection: its sending end. Closed when that is dropped.
+#[derive(Debug)]
+pub(super) struct Connection {
+    sender: SendRequest<Empty<Bytes>>,
+    /// Cancelled once nobody works on the connection any more.
+    ended: CancellationToken,
+}
+
+/// Why a request got no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoAnswer {
+    #[error(transparent)]
+    Broke(#[from] hyper::Error),
+    /// The request was never taken.
+    #[error("the connection ended as the request was sent")]
+    Ended,
+}
+
+impl NoAnswer {
+    /// Whether it was answered, though not with HTTP.
+    pub(super) fn is_parse(&self) -> bool {
+        matches!(self, Self::Broke(error) if error.is_parse())
+    }
+}
 
 impl Connector {
     /// Connects to nothing yet. `trust` takes the place of the system's authorities.
@@ -49,23 +78,106 @@ impl Connector {
         Ok(Self { origin, https })
     }
 
-    /// Opens a connection. It lives until its sender is dropped or the server closes it.
-    pub(super) async fn connect(&self) -> Result<Sender, ClientError> {
+    /// Opens a connection. It lives until it is dropped or the server closes it.
+    pub(super) async fn connect(&self) -> Result<Connection, ClientError> {
         tokio::time::timeout(CONNECT_TIMEOUT, self.connect_patiently())
             .await
             .unwrap_or_else(|_| Err(ClientError::Unavailable(format!("{}: no connection within {CONNECT_TIMEOUT:?}", self.origin))))
     }
 
-    async fn connect_patiently(&self) -> Result<Sender, ClientError> {
+    async fn connect_patiently(&self) -> Result<Connection, ClientError> {
         let origin = self.origin.to_string();
         let io = self.https.clone().call(self.origin.uri()).await.map_err(|error| ClientError::unavailable(&origin, &*error))?;
+        Connection::over(io, origin).await
+    }
+}
+
+impl Connection {
+    /// Speaks HTTP over an open transport to `origin`.
+    async fn over(io: impl Read + Write + Unpin + Send + 'static, origin: String) -> Result<Self, ClientError> {
         let (sender, connection) = http1::handshake(io).await.map_err(|error| ClientError::of(&origin, &error))?;
+        let ended = CancellationToken::new();
+        let at_end = ended.clone().drop_guard();
         // One task a connection, and connections are bounded. How it ends is told to whoever waits for an answer on it.
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            let result = connection.await;
+            // By now the connection and its queue of requests are gone.
+            drop(at_end);
+            if let Err(error) = result {
                 tracing::debug!(%origin, %error, "a connection ended");
             }
         });
-        Ok(sender)
+        Ok(Self { sender, ended })
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Sends a request and returns once its answer has begun.
+    pub(super) async fn ask(&mut self, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, NoAnswer> {
+        self.sender.ready().await?;
+        let answered = unless_ended(self.sender.send_request(request), self.ended.cancelled()).await;
+        Ok(answered.ok_or(NoAnswer::Ended)??)
+    }
+}
+
+/// Waits for an answer; `None` where the connection has ended without one.
+///
+/// hyper hands a request over through a channel whose reader, when it goes away, empties it and leaves. A request that is counted in before that
+/// and put in after it stays there unread for as long as the sender lives, and nobody would ever answer it.
+async fn unless_ended<T>(answer: impl Future<Output = T>, ended: impl Future<Output = ()>) -> Option<T> {
+    let mut answer = pin!(answer);
+    tokio::select! {
+        biased;
+        answered = answer.as_mut() => Some(answered),
+        // What was answered before the end is there by now, whatever the task's budget says.
+        () = ended => unconstrained(answer).now_or_never(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn, ready};
+    use std::task::Poll;
+
+    use hyper_util::rt::TokioIo;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_came_before_the_end_is_taken() {
+        assert_eq!(unless_ended(ready(7), ready(())).now_or_never(), Some(Some(7)));
+        let mut asked = 0;
+        let came_meanwhile = poll_fn(|_| {
+            asked += 1;
+            if asked > 1 { Poll::Ready(7) } else { Poll::Pending }
+        });
+        assert_eq!(unless_ended(came_meanwhile, ready(())).now_or_never(), Some(Some(7)));
+        assert_eq!(unless_ended(pending::<()>(), ready(())).now_or_never(), Some(None));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_an_ended_connection_has_lost_is_not_waited_for() {
+        let (ours, mut theirs) = tokio::io::duplex(1024);
+        let mut connection = Connection::over(TokioIo::new(ours), "http://test".into()).await.unwrap();
+        let ended = connection.ended.clone();
+        let asking = tokio::spawn(async move { connection.ask(Request::new(Empty::new())).await.map(drop) });
+        // As the channel's race would have it: the end is there, and no word for the request.
+        theirs.read_u8().await.unwrap();
+        ended.cancel();
+        let asked = tokio::time::timeout(Duration::from_secs(60), asking).await.expect("it ends").unwrap();
+        assert!(matches!(asked, Err(NoAnswer::Ended)));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_connection_is_noticed() {
+        let (ours, theirs) = tokio::io::duplex(1024);
+        let mut connection = Connection::over(TokioIo::new(ours), "http://test".into()).await.unwrap();
+        drop(theirs);
+        connection.ended.cancelled().await;
+        assert!(connection.is_closed());
+        assert!(connection.ask(Request::new(Empty::new())).await.is_err());
     }
 }

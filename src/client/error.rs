@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use super::connect::NoAnswer;
+
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
@@ -19,7 +21,15 @@ impl ClientError {
         Self::Unavailable(format!("{origin}: {}", with_causes(error)))
     }
 
-    /// What hyper says of a request to `origin`.
+    /// A request to `origin` was not answered.
+    pub(super) fn without_answer(origin: &str, error: &NoAnswer) -> Self {
+        match error {
+            NoAnswer::Broke(error) => Self::of(origin, error),
+            NoAnswer::Ended => Self::unavailable(origin, error),
+        }
+    }
+
+    /// What hyper says of a connection to `origin`.
     pub(super) fn of(origin: &str, error: &hyper::Error) -> Self {
         if error.is_parse() { Self::Invalid(format!("{origin}: {}", with_causes(error))) } else { Self::unavailable(origin, error) }
     }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::answer::Answer;
-use super::connect::{Connector, Sender};
+use super::connect::{Connection, Connector};
 use super::{ClientError, Origin, Trust};
 
 /// Connections are not used again after so long without work: what stands between may have forgotten them without a word.
@@ -42,7 +42,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Idle {
-    sender: Sender,
+    connection: Connection,
     opened: Instant,
     since: Instant,
 }
@@ -50,7 +50,7 @@ struct Idle {
 /// A connection in use. Dropped before its answer was read to the end, it is closed.
 #[derive(Debug)]
 pub(super) struct Lease {
-    sender: Sender,
+    connection: Connection,
     opened: Instant,
     reused: bool,
     client: Client,
@@ -84,7 +84,7 @@ impl Client {
         request.headers_mut().extend(headers);
         let mut lease = self.acquire().await?;
         loop {
-            match lease.ask(request.clone()).await {
+            match lease.connection.ask(request.clone()).await {
                 Ok(response) => return Ok(Answer::new(response, self.0.origin.clone(), lease)),
                 Err(error) if lease.reused && !error.is_parse() => {
                     tracing::debug!(origin = self.0.origin, %error, "a connection broke that had been idle: asking again on a new one");
@@ -92,7 +92,7 @@ impl Client {
                     self.0.idle.lock().clear();
                     lease = self.open(lease.slot).await?;
                 }
-                Err(error) => return Err(ClientError::of(&self.0.origin, &error)),
+                Err(error) => return Err(ClientError::without_answer(&self.0.origin, &error)),
             }
         }
     }
@@ -100,7 +100,7 @@ impl Client {
     async fn acquire(&self) -> Result<Lease, ClientError> {
         let slot = Arc::clone(&self.0.slots).acquire_owned().await.map_err(|_| self.given_up())?;
         match self.0.pop_idle() {
-            Some(Idle { sender, opened, .. }) => Ok(Lease { sender, opened, reused: true, client: self.clone(), slot }),
+            Some(Idle { connection, opened, .. }) => Ok(Lease { connection, opened, reused: true, client: self.clone(), slot }),
             None => self.open(slot).await,
         }
     }
@@ -111,7 +111,7 @@ impl Client {
         let client = self.clone();
         tokio::spawn(async move {
             let opened = client.0.connector.connect().await;
-            let lease = opened.map(|sender| Lease { sender, opened: Instant::now(), reused: false, client, slot });
+            let lease = opened.map(|connection| Lease { connection, opened: Instant::now(), reused: false, client, slot });
             if let Err(Ok(unwanted)) = answer.send(lease) {
                 unwanted.finish();
             }
@@ -128,18 +128,18 @@ impl Inner {
     fn pop_idle(&self) -> Option<Idle> {
         let mut idle = self.idle.lock();
         while let Some(candidate) = idle.pop() {
-            if !candidate.sender.is_closed() && !candidate.is_old() {
+            if !candidate.connection.is_closed() && !candidate.is_old() {
                 return Some(candidate);
             }
         }
         None
     }
 
-    fn put_idle(&self, sender: Sender, opened: Instant) {
+    fn put_idle(&self, connection: Connection, opened: Instant) {
         let mut idle = self.idle.lock();
         // Whoever comes back takes those out that nobody has needed for long.
-        idle.retain(|other| !other.sender.is_closed() && !other.is_old());
-        idle.push(Idle { sender, opened, since: Instant::now() });
+        idle.retain(|other| !other.connection.is_closed() && !other.is_old());
+        idle.push(Idle { connection, opened, since: Instant::now() });
     }
 }
 
@@ -150,15 +150,10 @@ impl Idle {
 }
 
 impl Lease {
-    async fn ask(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<hyper::Response<hyper::body::Incoming>> {
-        self.sender.ready().await?;
-        self.sender.send_request(request).await
-    }
-
     /// Gives the connection back, between two answers.
     pub(super) fn finish(self) {
-        let Self { sender, opened, client, slot, .. } = self;
-        client.0.put_idle(sender, opened);
+        let Self { connection, opened, client, slot, .. } = self;
+        client.0.put_idle(connection, opened);
         // Only now, so that whoever gets the slot finds the connection and opens no other.
         drop(slot);
     }

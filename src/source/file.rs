@@ -11,14 +11,12 @@ use tokio_util::sync::CancellationToken;
 use super::batch::Batcher;
 use super::{KeyBatches, KeySource, SourceError};
 use crate::config::SourceConfig;
-use crate::key::KeyForm;
+use crate::key::{BYTE_ORDER_MARK, KeyForm};
 
 /// Bytes read at a time.
 const CHUNK: usize = 128 * 1024;
 /// Lines between two looks at whether anybody still wants them; lines without a key are not sent, and so would not tell.
 const LOOK_EVERY: u64 = 4096;
-/// What editors of some systems put in front of a text; no key begins with it.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads keys from a file: one a line, ended by `\n` or `\r\n`, the last one's end being optional; empty lines are skipped.
 ///
@@ -157,8 +155,8 @@ impl Target {
             }
             batcher.begin_row();
             let mut key = without_end(&line);
-            if batcher.row() == 1 && batcher.form() != KeyForm::Bytes {
-                key = key.strip_prefix(BYTE_ORDER_MARK).unwrap_or(key);
+            if batcher.row() == 1 {
+                key = batcher.form().without_mark(key);
             }
             if key.len() > self.max_line {
                 let (row, most) = (batcher.row(), self.max_line);

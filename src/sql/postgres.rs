@@ -85,9 +85,7 @@ impl Parameter {
         let value = match self.kind {
             KeyType::Integer => match integer(text()?) {
                 Some(wide) => match i64::try_from(wide) {
-                    Ok(value) => {
-                        return Ok(Some(Argument { info: <i64 as Type<Postgres>>::type_info(), value: ArgumentValue::Integer(value) }));
-                    }
+                    Ok(value) => ArgumentValue::Integer(value),
                     Err(_) => return Ok(None),
                 },
                 None => return Err(self.refused()),
@@ -97,7 +95,17 @@ impl Parameter {
             KeyType::Text | KeyType::Padded | KeyType::TextCi => ArgumentValue::Raw(Bytes::copy_from_slice(text()?.as_bytes())),
             KeyType::Bytes => ArgumentValue::Raw(Bytes::copy_from_slice(key.as_bytes())),
         };
-        Ok(Some(Argument { info: self.info.clone(), value }))
+        Ok(Some(Argument { info: self.bound_as(), value }))
+    }
+
+    /// The type that keys are bound as.
+    #[must_use]
+    pub fn bound_as(&self) -> PgTypeInfo {
+        match self.kind {
+            // Whatever its size: an integer beyond a column's own type is absent from it and no error.
+            KeyType::Integer => <i64 as Type<Postgres>>::type_info(),
+            _ => self.info.clone(),
+        }
     }
 
     fn refused(&self) -> String {

@@ -8,28 +8,11 @@ use bloomguard::config::{BackendConfig, SecretUrl};
 use bloomguard::key::{Key, KeyForm};
 use serde_json::json;
 
-use crate::support::database::Site;
+use crate::support::database::{Site, on_every_database};
 
 pub(crate) const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 
-macro_rules! on_every_backend {
-    ($($name:ident),+ $(,)?) => {
-        mod sqlite {
-            use crate::support::database::Site;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::sqlite()).await; })+
-        }
-        mod postgres {
-            use crate::support::database::Site;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::postgres()).await; })+
-        }
-        mod mariadb {
-            use crate::support::database::Site;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::mariadb()).await; })+
-        }
-    };
-}
-
-on_every_backend!(
+on_every_database!(
     integer_keys_bind_without_a_cast,
     text_keys_bind_without_a_cast,
     uuid_keys_bind_without_a_cast,
@@ -62,7 +45,7 @@ pub(crate) fn open(config: &BackendConfig, form: KeyForm) -> SqlBackend {
     SqlBackend::new(config, Arc::new(OnceLock::from(form))).unwrap()
 }
 
-fn backend(site: &Site, form: KeyForm, query: &str) -> SqlBackend {
+pub(crate) fn backend(site: &Site, form: KeyForm, query: &str) -> SqlBackend {
     open(&config(&site.url(), &site.query(query)), form)
 }
 

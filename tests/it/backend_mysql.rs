@@ -42,11 +42,8 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-#[tokio::test]
-async fn every_type_of_mysql_is_rendered_exactly() {
-    let database = Database::create();
-    database.sql(
-        "SET time_zone = '+02:00';
+/// A table `t` with a row whose values are hard to render.
+pub(crate) const EVERY_TYPE: &str = "SET time_zone = '+02:00';
          CREATE TABLE t (id int PRIMARY KEY, tiny tinyint, utiny tinyint unsigned, big bigint, ubig bigint unsigned, zero int(8) zerofill, amount decimal(65,30),
                          price decimal(8,2) zerofill, f float, d double, yes bool, seven tinyint(1), flag bit, mask bit(64), day date, t time(3), at timestamp(6),
                          naive datetime(3), never datetime, y year, doc json, c char(8), v varchar(40) collate utf8mb4_bin, latin varchar(40) charset latin1,
@@ -55,8 +52,12 @@ async fn every_type_of_mysql_is_rendered_exactly() {
          INSERT INTO t VALUES (1, -128, 255, -9223372036854775808, 18446744073709551615, 42, 12345678901234567890123456789012345.123456789012345678901234567890,
                          12.5, 0.1, 0.1, true, 7, b'1', 18446744073709551615, '2024-05-06', '-100:00:01.5', '2024-05-06 07:08:09.000123',
                          '2024-05-06 07:08:09.120', '0000-00-00', 2024, '{\"a\": [1.50, null]}', 'pad', 'é \"q\"', 'é', '{\"no\": \"json\"}', 'sad', 'a,c', 'x', x'00ff', x'ff', NULL,
-                         '67E55044-10B1-426F-9247-BB680E5FE0C8', '::1', NULL)",
-    );
+                         '67E55044-10B1-426F-9247-BB680E5FE0C8', '::1', NULL)";
+
+#[tokio::test]
+async fn every_type_of_mysql_is_rendered_exactly() {
+    let database = Database::create();
+    database.sql(EVERY_TYPE);
     let backend = open(&config(&database.url(), "SELECT * FROM t WHERE id = ?"), KeyForm::Integer);
     assert_eq!(
         text(&backend, KeyForm::Integer, "1").await,

@@ -43,9 +43,24 @@ try:
 except Unavailable:
     assert database.execute("SELECT count(*) FROM users WHERE id = ?", (stranger + 1,)).fetchone() == (0,)
 
+# Connections that the other side closes while they are idle, as it may.
+import socketserver
+import threading
+
+class Closing(socketserver.StreamRequestHandler):
+    def handle(self):
+        while self.rfile.readline().strip():
+            pass
+        self.wfile.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+closing = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Closing)
+threading.Thread(target=closing.serve_forever, daemon=True).start()
+idle = Bloomguard("users", port=closing.server_address[1], timeout=20)
+for key in range(3):
+    idle.announce(key)
+
 # Something else on the port: its 404 is not ours.
 import http.server
-import threading
 other = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
 threading.Thread(target=other.serve_forever, daemon=True).start()
 assert Bloomguard("users", port=other.server_port).read(42, ask_database)["name"] == "from the database"

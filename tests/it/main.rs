@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod architecture;
+mod backend_batches;
 mod backend_contract;
 mod backend_http;
 mod backend_mysql;

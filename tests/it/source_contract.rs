@@ -7,30 +7,13 @@ use bloomguard::key::{KeyError, KeyForm};
 use bloomguard::source::{BATCH_KEYS, KeySource, SourceError, SqlSource};
 use tokio::sync::mpsc;
 
-use crate::support::database::Site;
+use crate::support::database::{Site, on_every_database};
 use crate::support::postgres::Database;
 use crate::support::scan::{scan, sorted};
 
 const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 
-macro_rules! on_every_source {
-    ($($name:ident),+ $(,)?) => {
-        mod sqlite {
-            use crate::support::database::Site;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::sqlite()).await; })+
-        }
-        mod postgres {
-            use crate::support::database::Site;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::postgres()).await; })+
-        }
-        mod mariadb {
-            use crate::support::database::Site;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::mariadb()).await; })+
-        }
-    };
-}
-
-on_every_source!(
+on_every_database!(
     every_key_arrives_once_in_bounded_batches,
     null_keys_are_left_out_and_not_counted,
     text_and_uuid_and_bytes_keys_are_canonical,

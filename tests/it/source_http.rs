@@ -93,6 +93,9 @@ async fn a_body_that_ends_short_is_a_failed_scan() {
         Reply::Reset(format!("{head}content-length: {}\r\n\r\n{many}", many.len() * 2).into_bytes()),
         // By closing only: the same bytes as from a server that died in the middle.
         raw(&format!("{head}\r\n{many}")),
+        // As by closing: only chunks end a body of a transfer coding.
+        raw(&format!("{head}transfer-encoding: identity\r\n\r\n{many}")),
+        raw(&format!("{head}transfer-encoding: chunked, identity\r\ncontent-length: {}\r\n\r\n{many}", many.len() + 1)),
         raw(&format!("{head}content-le")),
         raw(""),
     ] {
@@ -128,7 +131,9 @@ async fn what_is_no_list_is_a_failed_scan() {
         (status("401 Unauthorized", "", ""), false),
         (status("429 Too Many Requests", "", ""), true),
         (status("502 Bad Gateway", "", ""), true),
-        (status("200 OK", "content-encoding: gzip\r\n", "\u{1f}"), false),
+        (status("200 OK", "content-encoding: gzip\r\n", "1"), false),
+        (status("200 OK", "content-encoding: identity\r\ncontent-encoding: gzip\r\n", "1"), false),
+        (raw("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n"), false),
     ] {
         let (server, source) = answering(reply).await;
         let error = scan(&source, KeyForm::Integer).await.unwrap_err();

@@ -115,14 +115,15 @@ async fn a_replica_is_refused() {
 struct UnderWay {
     batches: mpsc::Receiver<Vec<bloomguard::key::Key>>,
     scan: tokio::task::JoinHandle<Result<u64, SourceError>>,
+    keys: Vec<bloomguard::key::Key>,
 }
 
 impl UnderWay {
     async fn start(source: RedisSource) -> Self {
         let (sender, mut batches) = mpsc::channel(1);
         let scan = tokio::spawn(async move { source.scan(KeyForm::Integer, sender).await });
-        batches.recv().await.expect("keys flow");
-        Self { batches, scan }
+        let keys = batches.recv().await.expect("keys flow");
+        Self { batches, scan, keys }
     }
 
     async fn end(mut self) -> Result<u64, SourceError> {
@@ -170,6 +171,40 @@ async fn a_primary_that_becomes_a_replica_in_the_middle_is_a_failed_scan() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_that_is_emptied_in_the_middle_is_a_failed_scan() {
+    let server = RedisServer::start();
+    for refilled in [0, 10, 60_000] {
+        fill(&server, 100_000);
+        let scan = UnderWay::start(members(&server, "users")).await;
+        command(&server, &["DEL", "users"]);
+        fill(&server, refilled);
+        let ended = scan.end().await;
+        assert!(
+            matches!(&ended, Err(SourceError::Invalid(why)) if why.contains("the set had 100000 members and then")),
+            "{refilled}: {ended:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_that_another_is_renamed_over_in_the_middle_is_read_whole() {
+    let server = RedisServer::start();
+    fill(&server, 100_000);
+    command(&server, &["COPY", "users", "new"]);
+    command(&server, &["SADD", "new", "0"]);
+    command(&server, &["SREM", "new", "1", "2", "3"]);
+    let mut scan = UnderWay::start(members(&server, "users")).await;
+    command(&server, &["RENAME", "new", "users"]);
+    let mut found = scan.keys;
+    while let Some(batch) = scan.batches.recv().await {
+        found.extend(batch);
+    }
+    scan.scan.await.unwrap().unwrap();
+    let found: std::collections::HashSet<u32> = found.iter().map(|key| key.as_str().unwrap().parse().unwrap()).collect();
+    assert!((4..=100_000).all(|i| found.contains(&i)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn elements_that_stay_are_found_while_others_come_and_go() {
     let server = RedisServer::start();
     fill(&server, 50_000);
@@ -194,7 +229,7 @@ async fn elements_that_stay_are_found_while_others_come_and_go() {
 async fn reader_that_left_cancels_the_scan() {
     let server = RedisServer::start();
     fill(&server, 100_000);
-    let UnderWay { batches, scan } = UnderWay::start(members(&server, "users")).await;
+    let UnderWay { batches, scan, .. } = UnderWay::start(members(&server, "users")).await;
     server.pause();
     drop(batches);
     let ended = tokio::time::timeout(Duration::from_secs(10), scan).await.expect("the scan ends").unwrap();

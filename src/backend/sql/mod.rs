@@ -1,19 +1,22 @@
 //! Rows of a SQL database: [`SqlBackend`].
 
 mod mysql;
+mod pace;
 mod postgres;
+mod reader;
 mod sqlite;
+mod verdict;
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
-use sqlx::Connection;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use self::mysql::MySqlRows;
+use self::pace::Pace;
 use self::postgres::PostgresRows;
+use self::reader::{Answer, Reader};
 use self::sqlite::SqliteRows;
 use super::{Backend, BackendError, FetchContext, Value};
 use crate::config::{BackendConfig, SecretUrl};
@@ -32,6 +35,7 @@ const SQLITE_SETTLE: Duration = Duration::from_secs(60);
 pub struct SqlBackend {
     timeout: Duration,
     fingerprint: u64,
+    pace: Pace,
     driver: Driver,
 }
 
@@ -72,15 +76,21 @@ impl SqlBackend {
                 Driver::Sqlite(Reader::new(rows, Pool::new(options, target, settings(SQLITE_SETTLE))))
             }
         };
-        Ok(Self { timeout: config.timeout, fingerprint: fingerprint(&config.url, &config.query), driver })
+        Ok(Self { timeout: config.timeout, fingerprint: fingerprint(&config.url, &config.query), pace: Pace::new(config.timeout), driver })
     }
 
     async fn within_timeout<T>(&self, read: impl Future<Output = Result<T, SqlError>>) -> Result<T, BackendError> {
         match tokio::time::timeout(self.timeout, read).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(SqlError::Unavailable(reason))) => Err(BackendError::Unavailable(reason)),
-            Ok(Err(SqlError::Invalid { message, .. })) => Err(BackendError::Invalid(message)),
-            Ok(Err(SqlError::Timeout(_))) | Err(_) => Err(BackendError::Timeout(self.timeout)),
+            Ok(read) => read.map_err(|error| self.failure(error)),
+            Err(_) => Err(BackendError::Timeout(self.timeout)),
+        }
+    }
+
+    fn failure(&self, error: SqlError) -> BackendError {
+        match error {
+            SqlError::Unavailable(reason) => BackendError::Unavailable(reason),
+            SqlError::Invalid { message, .. } => BackendError::Invalid(message),
+            SqlError::Timeout(_) => BackendError::Timeout(self.timeout),
         }
     }
 }
@@ -96,6 +106,35 @@ impl Backend for SqlBackend {
             }
         })
         .await
+    }
+
+    async fn fetch_many(&self, keys: &[Key], _: &FetchContext) -> Vec<Result<Option<Value>, BackendError>> {
+        let mut answers: Vec<Option<Answer>> = vec![None; keys.len()];
+        let started = Instant::now();
+        let read = async {
+            match &self.driver {
+                Driver::Postgres(reader) => reader.fetch_many(keys, &mut answers).await,
+                Driver::MySql(reader) => reader.fetch_many(keys, &mut answers).await,
+                Driver::Sqlite(reader) => reader.fetch_many(keys, &mut answers).await,
+            }
+        };
+        // What was answered in time stays answered.
+        let late = tokio::time::timeout(self.timeout, read).await.is_err();
+        debug_assert!(late || answers.iter().all(Option::is_some), "each key has its answer");
+        // The server's own limit on a statement may be the first to end it.
+        let late = late || answers.iter().any(|answer| matches!(answer, Some(Err(SqlError::Timeout(_)))));
+        self.pace.took(keys.len(), started.elapsed(), late);
+        let told = |answer: Option<Answer>| answer.map(|row| row.map_err(|error| self.failure(error)));
+        answers.into_iter().map(|answer| told(answer).unwrap_or(Err(BackendError::Timeout(self.timeout)))).collect()
+    }
+
+    fn batch_limit(&self) -> usize {
+        let limit = match &self.driver {
+            Driver::Postgres(reader) => reader.batch_limit(),
+            Driver::MySql(reader) => reader.batch_limit(),
+            Driver::Sqlite(reader) => reader.batch_limit(),
+        };
+        limit.min(self.pace.limit())
     }
 
     async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, BackendError> {
@@ -122,97 +161,6 @@ fn fingerprint(url: &SecretUrl, query: &str) -> u64 {
     }
     hasher.update(&RENDERING.to_le_bytes());
     hasher.digest()
-}
-
-/// How one kind of database reads a row.
-trait Rows: Send + Sync + 'static {
-    type Connection: Connection + 'static;
-    /// What is learnt of the query once: parameter, columns, and the statement that is really run.
-    type Plan: Send + Sync;
-
-    fn describe(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Self::Plan, SqlError>> + Send;
-
-    fn read(
-        &self,
-        connection: &mut Self::Connection,
-        plan: &Self::Plan,
-        key: &Key,
-    ) -> impl Future<Output = Result<Option<Value>, SqlError>> + Send;
-
-    /// Why what the query compares the key with takes keys for equal that `form` tells apart, as far as the plan shows it.
-    fn conflict(&self, _plan: &Self::Plan, _form: KeyForm) -> Option<String> {
-        None
-    }
-}
-
-/// Runs one query over a pool of connections.
-#[derive(Debug)]
-struct Reader<R: Rows> {
-    rows: R,
-    pool: Pool<R::Connection>,
-    /// Empty until the database was first reached, and after the tables changed.
-    plan: Mutex<Option<Arc<R::Plan>>>,
-}
-
-impl<R: Rows> Reader<R> {
-    const fn new(rows: R, pool: Pool<R::Connection>) -> Self {
-        Self { rows, pool, plan: Mutex::new(None) }
-    }
-
-    /// Tries twice where the first failure may come of what this process remembers: a connection that died while idle, or a
-    /// plan older than the tables.
-    async fn fetch(&self, key: &Key) -> Result<Option<Value>, SqlError> {
-        let mut last_try = false;
-        loop {
-            let mut lease = self.pool.acquire().await?;
-            let known = self.plan.lock().clone();
-            let result = self.read(lease.connection(), known.clone(), key).await;
-            let lost = result.as_ref().is_err_and(SqlError::is_unavailable);
-            let outdated = known.is_some() && result.as_ref().is_err_and(SqlError::is_stale);
-            let reused = lease.is_reused();
-            if lost {
-                lease.discard()
-            } else {
-                lease.finish()
-            }
-            if lost && reused {
-                self.pool.discard_idle();
-            }
-            if outdated {
-                *self.plan.lock() = None;
-            }
-            if last_try || !(outdated || (lost && reused)) {
-                return result;
-            }
-            last_try = true;
-        }
-    }
-
-    async fn conflict(&self, form: KeyForm) -> Result<Option<String>, SqlError> {
-        let mut lease = self.pool.acquire().await?;
-        let described = self.rows.describe(lease.connection()).await;
-        if described.as_ref().is_err_and(SqlError::is_unavailable) {
-            lease.discard();
-        } else {
-            lease.finish();
-        }
-        let plan = Arc::new(described?);
-        *self.plan.lock() = Some(Arc::clone(&plan));
-        Ok(self.rows.conflict(&plan, form))
-    }
-
-    async fn read(&self, connection: &mut R::Connection, known: Option<Arc<R::Plan>>, key: &Key) -> Result<Option<Value>, SqlError> {
-        let plan = match known {
-            Some(plan) => plan,
-            // Several first lookups may each describe the query; nobody waits for another's connection.
-            None => {
-                let plan = Arc::new(self.rows.describe(connection).await?);
-                *self.plan.lock() = Some(Arc::clone(&plan));
-                plan
-            }
-        };
-        self.rows.read(connection, &plan, key).await
-    }
 }
 
 /// Refuses names that would be one and the same member of a JSON object.

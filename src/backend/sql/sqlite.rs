@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Column, Connection, Executor, Row, SqlSafeStr, SqlStr, Statement};
 
-use super::{RAW_COLUMN, Rows, unique_names};
+use super::reader::Rows;
+use super::{RAW_COLUMN, unique_names};
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};
 use crate::sql::sqlite::{Argument, Stored, declared_type};

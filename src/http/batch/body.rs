@@ -1,11 +1,12 @@
 //! The keys of a batch's body: a JSON array, NDJSON, or text lines.
 
 use axum::http::StatusCode;
-use axum::http::header::{CONTENT_TYPE, HeaderMap};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
 use crate::http::problem::Problem;
+use crate::key::KeyForm;
 
 /// How a body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,17 +27,20 @@ impl Format {
             .into_iter()
             .find_map(|(name, format)| media_type.eq_ignore_ascii_case(name).then_some(format))
             .ok_or_else(|| {
-                Problem::new(
-                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                    "not-a-batch",
+                not_a_batch(
                     "Content type is not that of a batch",
                     "batches are application/json (an array), application/x-ndjson or text/plain (one key a line)",
                 )
             })
     }
 
-    /// The keys in their order, as bytes; none where there are more than `limit`.
-    pub(super) fn keys(self, body: &[u8], limit: usize) -> Result<Vec<Vec<u8>>, Problem> {
+    /// The keys in their order, as bytes; none where there are more than `limit`. Of a keyspace of form `bytes` a line may begin with anything.
+    pub(super) fn keys(self, body: &[u8], limit: usize, form: KeyForm) -> Result<Vec<Vec<u8>>, Problem> {
+        let body = match self {
+            Self::Text => form.without_mark(body),
+            // JSON is text, whatever its keys are.
+            Self::Json | Self::Ndjson => KeyForm::Text.without_mark(body),
+        };
         let mut keys = Keys { keys: Vec::new(), limit };
         match self {
             Self::Json => keys.json(body)?,
@@ -45,6 +49,16 @@ impl Format {
         }
         Ok(keys.keys)
     }
+}
+
+/// Refuses bodies that are compressed: as they are they could be taken for keys of form `bytes`, and the true ones would not be announced.
+pub(super) fn require_plain(headers: &HeaderMap) -> Result<(), Problem> {
+    let all = |name, plain: &str| headers.get_all(name).into_iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(plain.as_bytes()));
+    if all(CONTENT_ENCODING, "identity") && all(TRANSFER_ENCODING, "chunked") {
+        return Ok(());
+    }
+    let problem = not_a_batch("Coding of the body is not supported", "batches are sent as they are, without content-encoding");
+    Err(problem.header(ACCEPT_ENCODING, HeaderValue::from_static("identity")))
 }
 
 /// Lines with their number, without those that are empty.
@@ -150,6 +164,10 @@ impl From<Line> for Vec<u8> {
     }
 }
 
+fn not_a_batch(title: &'static str, detail: &'static str) -> Problem {
+    Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-batch", title, detail)
+}
+
 fn bad_body(detail: String) -> Problem {
     Problem::bad_request("bad-body", "Request body does not fit", detail)
 }
@@ -164,7 +182,7 @@ mod tests {
     use super::*;
 
     fn read(format: Format, body: &str) -> Result<Vec<String>, String> {
-        let keys = format.keys(body.as_bytes(), 3).map_err(|problem| format!("{problem:?}"))?;
+        let keys = format.keys(body.as_bytes(), 3, KeyForm::Text).map_err(|problem| format!("{problem:?}"))?;
         Ok(keys.into_iter().map(|key| String::from_utf8(key).unwrap()).collect())
     }
 
@@ -179,6 +197,16 @@ mod tests {
             assert_eq!(read(format, ""), Ok(vec![]));
         }
         assert_eq!(read(Format::Json, "[]"), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_key() {
+        for (format, body) in [(Format::Json, "\u{feff}[\"a\"]"), (Format::Ndjson, "\u{feff}\"a\"\n"), (Format::Text, "\u{feff}a\n")] {
+            assert_eq!(read(format, body), Ok(vec!["a".into()]));
+        }
+        assert_eq!(read(Format::Text, "a\n\u{feff}b"), Ok(vec!["a".into(), "\u{feff}b".into()]));
+        let bytes = Format::Text.keys(b"\xef\xbb\xbfa", 3, KeyForm::Bytes).unwrap();
+        assert_eq!(bytes, [b"\xef\xbb\xbfa"]);
     }
 
     #[test]

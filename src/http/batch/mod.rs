@@ -9,14 +9,14 @@ use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::json;
 
-use self::body::Format;
+use self::body::{Format, require_plain};
 pub(super) use self::lookup::lookup;
 use super::answer::{self, DataResponse};
 use super::context::{HttpContext, Keyspace};
 use super::key_request::find_keyspace;
 use super::options::unapplied_version;
 use super::problem::Problem;
-use crate::guard::Checked;
+use crate::guard::{Checked, ParseError};
 use crate::key::Key;
 
 pub(super) const ALLOW: &str = "POST";
@@ -33,7 +33,10 @@ pub(super) struct BatchRequest<'a> {
 impl<'a> BatchRequest<'a> {
     pub(super) fn new(context: &'a HttpContext, keyspace: &str, headers: &HeaderMap, body: &[u8]) -> Result<Self, Problem> {
         let keyspace = find_keyspace(context, keyspace)?;
-        let keys = Format::of(headers)?.keys(body, context.settings.max_batch_keys)?;
+        require_plain(headers)?;
+        let format = Format::of(headers)?;
+        let form = keyspace.guard.form().ok_or_else(|| Problem::from(&ParseError::UnknownForm))?;
+        let keys = format.keys(body, context.settings.max_batch_keys, form)?;
         let (max_key_bytes, honor_no_cache) = (context.settings.max_key_bytes, context.settings.honor_no_cache);
         Ok(Self { keyspace, keys, max_key_bytes, honor_no_cache })
     }

@@ -4,14 +4,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::config::KeyListFormat;
-use crate::key::KeyForm;
+use crate::key::{BYTE_ORDER_MARK, KeyForm};
 use crate::source::SourceError;
 use crate::source::batch::Batcher;
 
 /// Longest line of NDJSON: room for members that are not the key.
 const LONGEST_OBJECT: usize = 1 << 20;
-/// What editors of some systems put in front of a text; no key begins with it.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Lines that come in pieces.
 #[derive(Debug)]
@@ -61,8 +59,12 @@ impl KeyList {
     async fn line(&mut self, line: &[u8], batcher: &mut Batcher) -> Result<(), SourceError> {
         batcher.begin_row();
         let mut line = line.strip_suffix(b"\r").unwrap_or(line);
-        if batcher.row() == 1 && (batcher.form() != KeyForm::Bytes || self.format == KeyListFormat::Ndjson) {
-            line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+        if batcher.row() == 1 {
+            line = match self.format {
+                KeyListFormat::Lines => batcher.form().without_mark(line),
+                // JSON is text, whatever its keys are.
+                KeyListFormat::Ndjson => KeyForm::Text.without_mark(line),
+            };
         }
         if line.is_empty() {
             return Ok(());

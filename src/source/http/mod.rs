@@ -155,11 +155,14 @@ fn counted(headers: &HeaderMap) -> Option<u64> {
 
 /// RFC 8288, as paginated APIs use it.
 fn is_one_page(headers: &HeaderMap) -> bool {
-    let links = headers.get_all(LINK).into_iter().filter_map(|value| value.to_str().ok());
-    links.flat_map(|value| value.split([',', ';'])).any(|part| {
-        let part = part.trim().to_ascii_lowercase();
-        part.strip_prefix("rel=").is_some_and(|rel| rel.trim_matches('"').split(' ').any(|word| word == "next"))
-    })
+    // Its URLs may hold anything but what they should.
+    let links = headers.get_all(LINK).into_iter().map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase());
+    links.into_iter().any(|links| links.split([',', ';']).any(is_rel_next))
+}
+
+fn is_rel_next(parameter: &str) -> bool {
+    let Some(("rel", relations)) = parameter.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else { return false };
+    relations.trim_matches('"').split_ascii_whitespace().any(|relation| relation == "next")
 }
 
 impl From<ClientError> for SourceError {
@@ -182,6 +185,9 @@ mod tests {
     #[test]
     fn pages_are_known_by_their_link_to_the_next() {
         for link in ["<http://x?p=2>; rel=\"next\"", "<a>; rel=\"first\", <b>; Rel=next", "<a>; rel=\"last next\""] {
+            assert!(is_one_page(&headers("link", link)), "{link}");
+        }
+        for link in ["<a>; rel = \"next\"", "<a>;rel=\"next \"", "<http://x/?q=\u{e9}>; rel=\"next\""] {
             assert!(is_one_page(&headers("link", link)), "{link}");
         }
         for link in ["<http://x/next>; rel=\"prev\"", "<a>; rel=preload; as=nextgen"] {

@@ -22,12 +22,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Keys that Redis looks at for one page: enough to make round trips cheap, and few enough not to hold up its other clients.
 const PAGE: u32 = 1000;
+/// A set that loses more than this part of its members while it is read is taken for one that is emptied and filled again.
+const LARGEST_LOSS: u64 = 10;
 
 /// Reads keys from Redis: the names of its keys that match a pattern (`SCAN`), or the members of one set (`SSCAN`).
 ///
 /// A scan has a connection of its own, apart from that of lookups, and is one connection or none: whatever breaks it, fails the scan.
 /// Redis lists every element that was there from the scan's start to its end, some of them more than once; that holds for one dataset, so
-/// the scan also fails where the server turns out at its end to be another one, or a replica.
+/// the scan also fails where the server turns out at its end to be another one, or a replica. Nor can it be believed of a set that is emptied
+/// and filled again meanwhile, which ends the scan early or makes it pass members that are not back yet: members are counted with each page.
 #[derive(Debug)]
 pub struct RedisSource {
     client: Client,
@@ -45,6 +48,15 @@ enum Keys {
     Names { pattern: String, prefix: String },
     /// Members of the set of this name.
     Members { set: String },
+}
+
+/// One step of a scan.
+struct Page {
+    /// The cursor of the next one; 0 where there is none.
+    next: u64,
+    found: Vec<Vec<u8>>,
+    /// How many the set had after it.
+    members: u64,
 }
 
 impl RedisSource {
@@ -91,7 +103,7 @@ impl RedisSource {
         }
     }
 
-    /// Milliseconds that the set has left, where it expires.
+    /// Whether the set has an expiry.
     async fn expires(&self, connection: &mut MultiplexedConnection) -> Result<bool, SourceError> {
         match &self.keys {
             Keys::Names { .. } => Ok(false),
@@ -101,21 +113,56 @@ impl RedisSource {
 
     async fn read_pages(&self, connection: &mut MultiplexedConnection, batcher: &mut Batcher) -> Result<(), SourceError> {
         let mut cursor = 0_u64;
+        let mut most_members = self.members(connection).await?;
         loop {
-            let page = self.keys.page(cursor);
-            let (next, found): (u64, Vec<Vec<u8>>) = tokio::select! {
+            let page = tokio::select! {
                 biased;
-                answer = self.ask(connection, &page) => answer?,
+                page = self.page(connection, cursor) => page?,
                 () = batcher.closed() => return Err(SourceError::Cancelled),
             };
-            for name in found {
+            most_members = most_members.max(page.members);
+            // A page that is the only one has seen the set at one moment.
+            let is_only = cursor == 0 && page.next == 0;
+            if !is_only && page.members < most_members - most_members / LARGEST_LOSS {
+                return Err(self.lost_members(most_members, page.members));
+            }
+            for name in page.found {
                 self.keys.push(&name, batcher).await?;
             }
-            if next == 0 {
+            if page.next == 0 {
                 return Ok(());
             }
-            cursor = next;
+            cursor = page.next;
         }
+    }
+
+    async fn page(&self, connection: &mut MultiplexedConnection, cursor: u64) -> Result<Page, SourceError> {
+        let command = self.keys.page(cursor);
+        let ((next, found), members) = match &self.keys {
+            Keys::Names { .. } => (self.ask(connection, &command).await?, 0),
+            Keys::Members { set } => {
+                // Counted behind it: to SSCAN a set that is gone has simply come to its end.
+                let mut both = redis::pipe();
+                both.add_command(command).cmd("SCARD").arg(set);
+                both.query_async(connection).await.map_err(|error| self.failed(&error))?
+            }
+        };
+        Ok(Page { next, found, members })
+    }
+
+    /// Members of the set; 0 where names are read.
+    async fn members(&self, connection: &mut MultiplexedConnection) -> Result<u64, SourceError> {
+        match &self.keys {
+            Keys::Names { .. } => Ok(0),
+            Keys::Members { set } => self.ask(connection, redis::cmd("SCARD").arg(set)).await,
+        }
+    }
+
+    fn lost_members(&self, most: u64, left: u64) -> SourceError {
+        let target = &self.target;
+        SourceError::Invalid(format!(
+            "{target}: the set had {most} members and then {left} while it was read; fill a set anew under another name and RENAME it over this one"
+        ))
     }
 
     /// Nothing of it shows a password: the driver's words name addresses and Redis' own answers.
@@ -141,9 +188,9 @@ impl KeySource for RedisSource {
     async fn count(&self) -> Result<Option<u64>, SourceError> {
         match &self.keys {
             Keys::Names { .. } => Ok(None),
-            Keys::Members { set } => {
+            Keys::Members { .. } => {
                 let mut connection = self.connect().await?;
-                self.ask(&mut connection, redis::cmd("SCARD").arg(set)).await.map(Some)
+                self.members(&mut connection).await.map(Some)
             }
         }
     }

@@ -25,21 +25,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const LONGEST_SILENCE: Duration = Duration::from_secs(900);
 
 /// Reads keys from the first column of a query on PostgreSQL, MySQL or SQLite.
-///
-/// Each call opens a connection of its own and closes it at its end: calls are minutes apart, and a scan that is given up must not
-/// leave a half-read result behind on a connection for the next one.
 #[derive(Debug)]
-pub struct SqlSource {
-    /// Where it connects, without password.
-    target: String,
-    driver: Driver,
-}
+pub struct SqlSource(Driver);
 
 #[derive(Debug)]
 enum Driver {
-    Postgres(PostgresKeys),
-    MySql(MySqlKeys),
-    Sqlite(SqliteKeys),
+    Postgres(Reader<PostgresKeys>),
+    MySql(Reader<MySqlKeys>),
+    Sqlite(Reader<SqliteKeys>),
 }
 
 impl SqlSource {
@@ -49,104 +42,105 @@ impl SqlSource {
     /// [`SourceError::Invalid`] where URL or query can never be used.
     pub fn new(config: &SourceConfig, backend: &SecretUrl) -> Result<Self, SourceError> {
         let url = if config.url.is_empty() { backend } else { &config.url };
-        let driver = match Database::parse(url.expose(), Purpose::Scans)? {
-            Database::Postgres(options) => Driver::Postgres(PostgresKeys::new(options, &config.query)?),
-            Database::MySql(session) => Driver::MySql(MySqlKeys::new(session, &config.query)?),
-            Database::Sqlite(options) => Driver::Sqlite(SqliteKeys::new(options, &config.query)?),
-        };
-        Ok(Self { target: url.redacted(), driver })
+        let target = url.redacted();
+        Ok(Self(match Database::parse(url.expose(), Purpose::Scans)? {
+            Database::Postgres(options) => Driver::Postgres(Reader { keys: PostgresKeys::new(options, &config.query)?, target }),
+            Database::MySql(session) => Driver::MySql(Reader { keys: MySqlKeys::new(session, &config.query)?, target }),
+            Database::Sqlite(options) => Driver::Sqlite(Reader { keys: SqliteKeys::new(options, &config.query)?, target }),
+        }))
+    }
+
+    fn reader(&self) -> &dyn KeySource {
+        match &self.0 {
+            Driver::Postgres(reader) => reader,
+            Driver::MySql(reader) => reader,
+            Driver::Sqlite(reader) => reader,
+        }
     }
 }
 
 #[async_trait]
 impl KeySource for SqlSource {
     async fn key_form(&self) -> Result<Option<KeyForm>, SourceError> {
-        match &self.driver {
-            Driver::Postgres(keys) => {
-                let mut connection = connect(&keys.options, &self.target).await?;
-                let result = keys.key_form(&mut connection).await;
-                close(connection, result).await
-            }
-            Driver::MySql(keys) => {
-                let mut connection = connect(&keys.session, &self.target).await?;
-                let result = keys.key_form(&mut connection).await;
-                close(connection, result).await
-            }
-            Driver::Sqlite(keys) => {
-                let mut connection = connect(&keys.options, &self.target).await?;
-                let result = keys.key_form(&mut connection).await;
-                close(connection, result).await
-            }
-        }
+        self.reader().key_form().await
     }
 
     async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, SourceError> {
-        match &self.driver {
-            Driver::Postgres(keys) => {
-                let mut connection = connect(&keys.options, &self.target).await?;
-                let result = keys.form_conflict(&mut connection, form).await;
-                close(connection, result).await
-            }
-            Driver::MySql(keys) => {
-                let mut connection = connect(&keys.session, &self.target).await?;
-                let result = keys.form_conflict(&mut connection, form).await;
-                close(connection, result).await
-            }
-            Driver::Sqlite(keys) => {
-                let mut connection = connect(&keys.options, &self.target).await?;
-                let result = keys.form_conflict(&mut connection, form).await;
-                close(connection, result).await
-            }
-        }
+        self.reader().form_conflict(form).await
     }
 
     async fn count(&self) -> Result<Option<u64>, SourceError> {
-        match &self.driver {
-            Driver::Postgres(keys) => {
-                let mut connection = connect(&keys.options, &self.target).await?;
-                let result = keys.count(&mut connection).await.map(Some);
-                close(connection, result).await
-            }
-            Driver::MySql(keys) => {
-                let mut connection = connect(&keys.session, &self.target).await?;
-                let result = keys.count(&mut connection).await.map(Some);
-                close(connection, result).await
-            }
-            Driver::Sqlite(keys) => {
-                let mut connection = connect(&keys.options, &self.target).await?;
-                let result = keys.count(&mut connection).await.map(Some);
-                close(connection, result).await
-            }
-        }
+        self.reader().count().await
     }
 
     async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
-        let batcher = Batcher::new(form, batches);
-        match &self.driver {
-            Driver::Postgres(keys) => {
-                let mut connection = connect(&keys.options, &self.target).await?;
-                let result = keys.scan(&mut connection, batcher).await;
-                close(connection, result).await
-            }
-            Driver::MySql(keys) => {
-                let mut connection = connect(&keys.session, &self.target).await?;
-                let result = keys.scan(&mut connection, form, batcher).await;
-                close(connection, result).await
-            }
-            Driver::Sqlite(keys) => {
-                let mut connection = connect(&keys.options, &self.target).await?;
-                let result = keys.scan(&mut connection, batcher).await;
-                close(connection, result).await
-            }
+        self.reader().scan(form, batches).await
+    }
+}
+
+/// How one kind of database lists keys.
+trait Keys: std::fmt::Debug + Send + Sync {
+    type Connection: Connection;
+
+    fn connector(&self) -> &impl Connector<Self::Connection>;
+
+    fn key_form(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Option<KeyForm>, SourceError>> + Send;
+
+    fn form_conflict(
+        &self,
+        connection: &mut Self::Connection,
+        form: KeyForm,
+    ) -> impl Future<Output = Result<Option<String>, SourceError>> + Send;
+
+    fn count(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<u64, SourceError>> + Send;
+
+    fn scan(&self, connection: &mut Self::Connection, batcher: Batcher) -> impl Future<Output = Result<u64, SourceError>> + Send;
+}
+
+/// Opens a connection for each call and closes it at its end: calls are minutes apart, and a scan that is given up must not leave a
+/// half-read result behind on a connection for the next one.
+#[derive(Debug)]
+struct Reader<K> {
+    keys: K,
+    /// Where it connects, without password.
+    target: String,
+}
+
+impl<K: Keys> Reader<K> {
+    async fn connect(&self) -> Result<K::Connection, SourceError> {
+        let target = &self.target;
+        match tokio::time::timeout(CONNECT_TIMEOUT, self.keys.connector().connect()).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(error)) => Err(SqlError::connecting(target, &error).into()),
+            Err(_) => Err(SourceError::Unavailable(format!("{target}: no connection within {CONNECT_TIMEOUT:?}"))),
         }
     }
 }
 
-async fn connect<C>(connector: &impl Connector<C>, target: &str) -> Result<C, SourceError> {
-    match tokio::time::timeout(CONNECT_TIMEOUT, connector.connect()).await {
-        Ok(Ok(connection)) => Ok(connection),
-        Ok(Err(error)) => Err(SqlError::connecting(target, &error).into()),
-        Err(_) => Err(SourceError::Unavailable(format!("{target}: no connection within {CONNECT_TIMEOUT:?}"))),
+#[async_trait]
+impl<K: Keys> KeySource for Reader<K> {
+    async fn key_form(&self) -> Result<Option<KeyForm>, SourceError> {
+        let mut connection = self.connect().await?;
+        let form = self.keys.key_form(&mut connection).await;
+        close(connection, form).await
+    }
+
+    async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, SourceError> {
+        let mut connection = self.connect().await?;
+        let conflict = self.keys.form_conflict(&mut connection, form).await;
+        close(connection, conflict).await
+    }
+
+    async fn count(&self) -> Result<Option<u64>, SourceError> {
+        let mut connection = self.connect().await?;
+        let count = self.keys.count(&mut connection).await.map(Some);
+        close(connection, count).await
+    }
+
+    async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
+        let mut connection = self.connect().await?;
+        let sent = self.keys.scan(&mut connection, Batcher::new(form, batches)).await;
+        close(connection, sent).await
     }
 }
 

@@ -3,16 +3,16 @@
 use sqlx::mysql::{MySqlColumn, MySqlConnection, MySqlStatement};
 use sqlx::{AssertSqlSafe, Column, Either, Executor, Row, SqlSafeStr, Statement, TypeInfo, ValueRef};
 
-use super::{Batcher, next_row, next_scanned};
+use super::{Batcher, Keys, next_row, next_scanned};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::mysql::{Facts, KeyType, MySqlSession, collation, conflict, facts, write_key};
-use crate::sql::{Dialect, SqlError, body};
+use crate::sql::{Connector, Dialect, SqlError, body};
 
 /// A query whose first column is a key.
 #[derive(Debug)]
 pub(super) struct MySqlKeys {
-    pub(super) session: MySqlSession,
+    session: MySqlSession,
     query: String,
 }
 
@@ -39,8 +39,16 @@ impl MySqlKeys {
         let others: String = (1..columns).map(|i| format!(", c{i}")).collect();
         AssertSqlSafe(format!("WITH bloomguard_keys (bloomguard_key{others}) AS ({}\n) {rest}", self.query))
     }
+}
 
-    pub(super) async fn key_form(&self, connection: &mut MySqlConnection) -> Result<Option<KeyForm>, SourceError> {
+impl Keys for MySqlKeys {
+    type Connection = MySqlConnection;
+
+    fn connector(&self) -> &impl Connector<MySqlConnection> {
+        &self.session
+    }
+
+    async fn key_form(&self, connection: &mut MySqlConnection) -> Result<Option<KeyForm>, SourceError> {
         let described = self.describe(connection).await?;
         let (column, kind) = key_column(&described)?;
         Ok(match kind {
@@ -53,7 +61,7 @@ impl MySqlKeys {
         })
     }
 
-    pub(super) async fn form_conflict(&self, connection: &mut MySqlConnection, form: KeyForm) -> Result<Option<String>, SourceError> {
+    async fn form_conflict(&self, connection: &mut MySqlConnection, form: KeyForm) -> Result<Option<String>, SourceError> {
         let described = self.describe(connection).await?;
         let (column, kind) = key_column(&described)?;
         let mut facts = facts(connection, column).await?;
@@ -65,7 +73,7 @@ impl MySqlKeys {
         Ok(conflict(kind, &facts, form))
     }
 
-    pub(super) async fn count(&self, connection: &mut MySqlConnection) -> Result<u64, SourceError> {
+    async fn count(&self, connection: &mut MySqlConnection) -> Result<u64, SourceError> {
         let described = self.describe(connection).await?;
         let statement = self.statement(described.columns().len(), "SELECT count(bloomguard_key) FROM bloomguard_keys");
         let mut rows = sqlx::query_scalar::<_, i64>(statement).persistent(false).fetch(connection);
@@ -74,7 +82,7 @@ impl MySqlKeys {
     }
 
     /// One statement, so one snapshot; its rows are sent as they are read, and held by neither side.
-    pub(super) async fn scan(&self, connection: &mut MySqlConnection, form: KeyForm, mut batcher: Batcher) -> Result<u64, SourceError> {
+    async fn scan(&self, connection: &mut MySqlConnection, mut batcher: Batcher) -> Result<u64, SourceError> {
         let described = self.describe(connection).await?;
         let (_, kind) = key_column(&described)?;
         // Other columns need not travel.
@@ -86,7 +94,7 @@ impl MySqlKeys {
             if value.is_null() {
                 continue;
             }
-            write_key(kind, form, value, &mut raw).map_err(|error| batcher.unreadable(error))?;
+            write_key(kind, batcher.form(), value, &mut raw).map_err(|error| batcher.unreadable(error))?;
             batcher.push(&raw).await?;
         }
         batcher.finish().await

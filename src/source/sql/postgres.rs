@@ -3,16 +3,16 @@
 use sqlx::postgres::{PgColumn, PgConnectOptions, PgConnection, PgStatement};
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, SqlSafeStr, Statement, Transaction, TypeInfo, ValueRef};
 
-use super::{Batcher, next_row, next_scanned};
+use super::{Batcher, Keys, next_row, next_scanned};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::postgres::{KeyType, write_key};
-use crate::sql::{Dialect, SqlError, body};
+use crate::sql::{Connector, Dialect, SqlError, body};
 
 /// A query whose first column is a key.
 #[derive(Debug)]
 pub(super) struct PostgresKeys {
-    pub(super) options: PgConnectOptions,
+    options: PgConnectOptions,
     query: String,
 }
 
@@ -38,8 +38,16 @@ impl PostgresKeys {
             _ => Err(SqlError::invalid("the query can't be used: it takes parameters, and there are none to give")),
         }
     }
+}
 
-    pub(super) async fn key_form(&self, connection: &mut PgConnection) -> Result<Option<KeyForm>, SourceError> {
+impl Keys for PostgresKeys {
+    type Connection = PgConnection;
+
+    fn connector(&self) -> &impl Connector<PgConnection> {
+        &self.options
+    }
+
+    async fn key_form(&self, connection: &mut PgConnection) -> Result<Option<KeyForm>, SourceError> {
         let mut transaction = self.begin(connection).await?;
         let described = self.describe(&mut transaction).await?;
         let (_, kind) = key_column(&described)?;
@@ -54,7 +62,7 @@ impl PostgresKeys {
         })
     }
 
-    pub(super) async fn form_conflict(&self, connection: &mut PgConnection, form: KeyForm) -> Result<Option<String>, SourceError> {
+    async fn form_conflict(&self, connection: &mut PgConnection, form: KeyForm) -> Result<Option<String>, SourceError> {
         let mut transaction = self.begin(connection).await?;
         let described = self.describe(&mut transaction).await?;
         let (column, kind) = key_column(&described)?;
@@ -78,7 +86,7 @@ impl PostgresKeys {
         Ok(Some(format!("the key column is {what}: it matches keys that key form \"{form}\" tells apart; {mend}")))
     }
 
-    pub(super) async fn count(&self, connection: &mut PgConnection) -> Result<u64, SourceError> {
+    async fn count(&self, connection: &mut PgConnection) -> Result<u64, SourceError> {
         let mut transaction = self.begin(connection).await?;
         let statement = format!("SELECT count(keys.bloomguard_key) FROM ({}\n) AS keys (bloomguard_key)", self.query);
         let mut rows = sqlx::query_scalar::<_, i64>(AssertSqlSafe(statement)).persistent(false).fetch(&mut *transaction);
@@ -87,7 +95,7 @@ impl PostgresKeys {
     }
 
     /// One statement, so one snapshot.
-    pub(super) async fn scan(&self, connection: &mut PgConnection, mut batcher: Batcher) -> Result<u64, SourceError> {
+    async fn scan(&self, connection: &mut PgConnection, mut batcher: Batcher) -> Result<u64, SourceError> {
         let mut transaction = self.begin(connection).await?;
         let described = self.describe(&mut transaction).await?;
         let (_, kind) = key_column(&described)?;

@@ -3,16 +3,16 @@
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteStatement};
 use sqlx::{AssertSqlSafe, Executor, Row, SqlSafeStr, Statement};
 
-use super::{Batcher, next_row, next_scanned};
+use super::{Batcher, Keys, next_row, next_scanned};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::sqlite::{Affinity, Stored, declared_type, first_column_collation};
-use crate::sql::{Dialect, SqlError, body};
+use crate::sql::{Connector, Dialect, SqlError, body};
 
 /// A query whose first column is a key.
 #[derive(Debug)]
 pub(super) struct SqliteKeys {
-    pub(super) options: SqliteConnectOptions,
+    options: SqliteConnectOptions,
     query: String,
 }
 
@@ -39,8 +39,16 @@ impl SqliteKeys {
         let others: String = (1..columns).map(|i| format!(", c{i}")).collect();
         format!("WITH keys(c0{others}) AS ({}\n)", self.query)
     }
+}
 
-    pub(super) async fn key_form(&self, connection: &mut SqliteConnection) -> Result<Option<KeyForm>, SourceError> {
+impl Keys for SqliteKeys {
+    type Connection = SqliteConnection;
+
+    fn connector(&self) -> &impl Connector<SqliteConnection> {
+        &self.options
+    }
+
+    async fn key_form(&self, connection: &mut SqliteConnection) -> Result<Option<KeyForm>, SourceError> {
         let described = self.describe(connection).await?;
         let declared = declared_type(connection, described.column(0)).await?;
         Ok(match Affinity::of(&declared) {
@@ -52,7 +60,7 @@ impl SqliteKeys {
         })
     }
 
-    pub(super) async fn form_conflict(&self, connection: &mut SqliteConnection, form: KeyForm) -> Result<Option<String>, SourceError> {
+    async fn form_conflict(&self, connection: &mut SqliteConnection, form: KeyForm) -> Result<Option<String>, SourceError> {
         let described = self.describe(connection).await?;
         if form == KeyForm::Text
             && let Some(collation) = first_column_collation(connection, &self.keys(described.columns().len())).await?
@@ -72,7 +80,7 @@ impl SqliteKeys {
         Ok(None)
     }
 
-    pub(super) async fn count(&self, connection: &mut SqliteConnection) -> Result<u64, SourceError> {
+    async fn count(&self, connection: &mut SqliteConnection) -> Result<u64, SourceError> {
         let described = self.describe(connection).await?;
         let statement = format!("{} SELECT count(c0) FROM keys", self.keys(described.columns().len()));
         let mut rows = sqlx::query_scalar::<_, i64>(AssertSqlSafe(statement)).persistent(false).fetch(connection);
@@ -81,7 +89,7 @@ impl SqliteKeys {
     }
 
     /// One statement, so one snapshot.
-    pub(super) async fn scan(&self, connection: &mut SqliteConnection, mut batcher: Batcher) -> Result<u64, SourceError> {
+    async fn scan(&self, connection: &mut SqliteConnection, mut batcher: Batcher) -> Result<u64, SourceError> {
         let described = self.describe(connection).await?;
         // Other columns need not be copied.
         let statement = format!("{} SELECT c0 FROM keys", self.keys(described.columns().len()));

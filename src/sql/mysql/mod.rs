@@ -5,6 +5,7 @@ mod column;
 mod compared;
 mod error;
 mod key;
+mod parts;
 mod session;
 
 pub use collation::conflict;
@@ -12,4 +13,5 @@ pub use column::{Facts, Origin, collation, facts, is_json_text, is_mariadb};
 pub use compared::comparison;
 pub(super) use error::from_number as error;
 pub use key::{Argument, KeyType, Parameter, write_key};
+pub use parts::{Parts, parts};
 pub use session::MySqlSession;

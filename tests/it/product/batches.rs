@@ -140,3 +140,21 @@ async fn what_is_no_batch_is_refused_with_the_limit() {
     }
     assert_eq!(app.get("/v1/lookup/users").await.status, 405);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compressed_batch_is_refused_and_never_taken_for_keys() {
+    let site = site(Site::sqlite()).await;
+    // Whose keys may be any bytes, those of a compressed body too.
+    let app = TestApp::start(&config(&site.url(), "", "key = \"bytes\"")).await;
+    let announce = async |header: &'static str, coding: &'static str| {
+        let headers = [("content-type", "text/plain"), (header, coding)];
+        app.http.send("POST", &app.url("/v1/keys/users"), &headers, "1\n2").await
+    };
+    for (header, coding) in [("content-encoding", "gzip"), ("content-encoding", "identity, gzip"), ("transfer-encoding", "gzip, chunked")] {
+        let answer = announce(header, coding).await;
+        assert_eq!((answer.status, answer.header("accept-encoding")), (415, "identity"), "{answer:?}");
+        assert!(answer.text().contains("not-a-batch"), "{}", answer.text());
+    }
+    assert_eq!(announce("content-encoding", "Identity").await.status, 204);
+    assert_eq!(announce("transfer-encoding", "chunked").await.status, 204);
+}

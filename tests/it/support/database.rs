@@ -7,6 +7,25 @@ use tempfile::TempDir;
 
 use super::{mariadb, postgres};
 
+/// Makes a test of each function for each kind of database.
+macro_rules! on_every_database {
+    ($($name:ident),+ $(,)?) => {
+        mod sqlite {
+            use crate::support::database::Site;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::sqlite()).await; })+
+        }
+        mod postgres {
+            use crate::support::database::Site;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::postgres()).await; })+
+        }
+        mod mariadb {
+            use crate::support::database::Site;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(Site::mariadb()).await; })+
+        }
+    };
+}
+pub(crate) use on_every_database;
+
 /// An empty database; gone with the test.
 pub enum Site {
     Sqlite(TempDir),
@@ -56,6 +75,19 @@ impl Site {
 
     pub const fn is_postgres(&self) -> bool {
         matches!(self, Self::Postgres(_))
+    }
+
+    pub const fn is_sqlite(&self) -> bool {
+        matches!(self, Self::Sqlite(_))
+    }
+
+    /// Ends every session, as an administrator would; SQLite has none.
+    pub fn end_sessions(&self) {
+        match self {
+            Self::Sqlite(_) => {}
+            Self::Postgres(database) => assert!(database.terminate_sessions() > 0),
+            Self::Mariadb(database) => assert!(database.kill_sessions() > 0),
+        }
     }
 
     pub const fn database(&self) -> Option<&postgres::Database<'static>> {

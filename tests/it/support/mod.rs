@@ -12,6 +12,7 @@ pub mod promql;
 pub mod redis;
 pub mod scan;
 pub mod scripted;
+pub mod server;
 
 use std::time::{Duration, Instant};
 

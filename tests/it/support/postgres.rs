@@ -1,36 +1,16 @@
-//! PostgreSQL servers in temporary directories.
-//!
-//! Each server runs under a small shell that waits for its standard input to close. That happens when the test process ends, in
-//! whatever way; the shell then stops the server and removes the directory. Destructors alone would not do: statics have none,
-//! and a killed process runs none.
+//! PostgreSQL servers.
 
-use std::io::Write;
-use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
-const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// A word on standard input stops the server and leaves its files; the end of input removes them as well.
-pub(super) const GUARDIAN: &str = r#"
-directory=$1; shift
-"$@" >>"$directory/log" 2>&1 </dev/null &
-server=$!
-read -r word
-kill -QUIT "$server" 2>/dev/null
-wait "$server"
-if [ -z "$word" ]; then rm -rf "$directory"; fi
-"#;
+use super::server::{self, Kind, Server, printed};
 
 /// A server of its own. Dropped, it is stopped and its files are removed.
 pub struct Postgres {
-    directory: PathBuf,
-    port: u16,
+    server: Server,
     settings: Vec<String>,
-    guardian: Option<Child>,
 }
 
 impl Postgres {
@@ -41,43 +21,44 @@ impl Postgres {
 
     /// Starts a server with settings such as `log_statement=all`.
     pub fn start_with(settings: &[&str]) -> Self {
-        let directory = tempfile::Builder::new().prefix("bloomguard-pg-").tempdir().unwrap().keep();
-        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        let mut server = Self { directory, port: 0, settings, guardian: None };
-        if let Some((user, group)) = unprivileged("postgres") {
-            std::os::unix::fs::chown(&server.directory, Some(user), Some(group)).unwrap();
-        }
-        let output = server_command("initdb")
-            .args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--no-locale", "--username=postgres", "-D"])
-            .arg(server.data())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
-        // Another process may take a port between its being found free and its being used.
-        for _ in 0..5 {
-            server.port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            if server.launch() {
-                return server;
-            }
-        }
-        panic!("PostgreSQL did not start: {}", server.log());
+        // "FATAL: the database system is starting up" is only impatience of ours.
+        let server = Server::new(Kind { user: "postgres", folders, failure: "FATAL:  could not" });
+        let mut initdb = server.command("initdb");
+        initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--no-locale", "--username=postgres", "-D"]).arg(server.data());
+        printed(&mut initdb).unwrap_or_else(|error| panic!("initdb: {error}"));
+        let mut postgres = Self { server, settings: settings.iter().map(|setting| (*setting).to_owned()).collect() };
+        postgres.start_again();
+        postgres
     }
 
     /// Stops the server at once, as a crash would; its files stay.
     pub fn stop(&mut self) {
-        let Some(mut guardian) = self.guardian.take() else { return };
-        guardian.stdin.take().unwrap().write_all(b"stop\n").unwrap();
-        guardian.wait().unwrap();
+        self.server.stop();
     }
 
     /// Starts it again after [`Postgres::stop`], on the same port.
     pub fn start_again(&mut self) {
-        assert!(self.guardian.is_none(), "it is running");
-        assert!(self.launch(), "PostgreSQL did not start again: {}", self.log());
+        let command = |server: &Server| {
+            let mut command = server.command("postgres");
+            command.arg("-D").arg(server.data()).arg("-k").arg(server.directory()).args(["-h", "127.0.0.1", "-p"]);
+            command.arg(server.port().to_string());
+            for setting in ["fsync=off", "full_page_writes=off", "max_connections=300"] {
+                command.args(["-c", setting]);
+            }
+            for setting in &self.settings {
+                command.args(["-c", setting]);
+            }
+            command
+        };
+        self.server.start(command, |server| psql(server, "postgres", "SELECT 1").is_ok());
     }
 
     pub fn url(&self, database: &str) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+        format!("postgres://postgres@{}/{database}", self.address())
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.server.port())
     }
 
     /// A new, empty database.
@@ -88,74 +69,31 @@ impl Postgres {
         Database { server: self, name }
     }
 
-    /// What the server logged so far.
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.join("log")).unwrap_or_default()
-    }
-
     /// Runs SQL; returns its rows as `psql -At` prints them.
     pub fn psql(&self, database: &str, sql: &str) -> String {
-        self.try_psql(database, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
-    }
-
-    fn try_psql(&self, database: &str, sql: &str) -> Result<String, String> {
-        let output = Command::new(binary("psql"))
-            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database, "-p", &self.port.to_string()])
-            .arg("-h")
-            .arg(&self.directory)
-            .args(["-c", sql])
-            .output()
-            .unwrap();
-        if output.status.success() {
-            Ok(String::from_utf8(output.stdout).unwrap().trim_end().to_owned())
-        } else {
-            Err(String::from_utf8_lossy(&output.stderr).into_owned())
-        }
-    }
-
-    fn data(&self) -> PathBuf {
-        self.directory.join("data")
-    }
-
-    fn launch(&mut self) -> bool {
-        let mut command = Command::new("sh");
-        command.args(["-c", GUARDIAN, "guardian"]).arg(&self.directory);
-        let server = server_command("postgres");
-        command.arg(server.get_program()).args(server.get_args());
-        command.arg("-D").arg(self.data()).arg("-k").arg(&self.directory);
-        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
-        for setting in ["fsync=off", "full_page_writes=off", "max_connections=300"] {
-            command.args(["-c", setting]);
-        }
-        for setting in &self.settings {
-            command.args(["-c", setting]);
-        }
-        // A group of its own: an interrupt from the keyboard must not reach the shell before it has cleaned up.
-        let logged = self.log().len();
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        self.guardian = Some(command.spawn().unwrap());
-        let deadline = Instant::now() + START_TIMEOUT;
-        while self.try_psql("postgres", "SELECT 1").is_err() {
-            // "FATAL: the database system is starting up" is only impatience of ours.
-            let failed = self.log()[logged..].lines().any(|line| line.contains("FATAL:  could not"));
-            if failed || Instant::now() > deadline {
-                self.stop();
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        true
+        psql(&self.server, database, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 }
 
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        if let Some(mut guardian) = self.guardian.take() {
-            drop(guardian.stdin.take());
-            let _ = guardian.wait();
-        }
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
+fn psql(server: &Server, database: &str, sql: &str) -> Result<String, String> {
+    let mut client = Command::new(binary("psql"));
+    client.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database]);
+    client.args(["-p", &server.port().to_string(), "-h"]).arg(server.directory()).args(["-c", sql]);
+    printed(&mut client)
+}
+
+/// A binary of PostgreSQL.
+pub fn binary(name: &str) -> PathBuf {
+    server::binary(name, folders())
+}
+
+/// The latest version first.
+fn folders() -> Vec<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin")).collect();
+    folders.sort();
+    folders.reverse();
+    folders
 }
 
 /// A database on a server.
@@ -179,7 +117,7 @@ impl Database<'_> {
 
     /// Host and port of the server.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.server.port)
+        self.server.address()
     }
 
     /// Runs SQL; returns its rows as `psql -At` prints them.
@@ -194,38 +132,4 @@ impl Database<'_> {
         );
         ended.parse().unwrap()
     }
-}
-
-/// A server's binary, found in `PATH` or where Debian puts it.
-pub fn binary(name: &str) -> PathBuf {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut versions: Vec<PathBuf> =
-        std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path().join("bin")).collect();
-    versions.sort();
-    std::env::split_paths(&path)
-        .chain(versions.into_iter().rev())
-        .map(|directory| directory.join(name))
-        .find(|candidate| candidate.is_file())
-        .unwrap_or_else(|| panic!("{name} is not installed"))
-}
-
-/// PostgreSQL refuses to run as root.
-fn server_command(name: &str) -> Command {
-    let Some((user, group)) = unprivileged("postgres") else { return Command::new(binary(name)) };
-    let mut command = Command::new("setpriv");
-    command.args([format!("--reuid={user}"), format!("--regid={group}"), "--clear-groups".to_owned(), "--".to_owned()]);
-    command.arg(binary(name)).current_dir("/");
-    command
-}
-
-/// The user to run servers as, where this process is root.
-pub(super) fn unprivileged(name: &str) -> Option<(u32, u32)> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let id = |flag: &str| {
-        let output = Command::new("id").args([flag, name]).output().unwrap();
-        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap_or_else(|_| panic!("no user named {name}"))
-    };
-    Some((id("-u"), id("-g")))
 }

@@ -1,19 +1,22 @@
 //! Rows of MySQL and MariaDB, rendered by column type.
 
+mod batch;
 mod render;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt as _;
 use sqlx::mysql::{MySqlArguments, MySqlColumn, MySqlConnection, MySqlRow};
 use sqlx::{Arguments, AssertSqlSafe, Column, Connection, Either, Executor, MySql, Row, SqlSafeStr, SqlStr, Statement, Type, TypeInfo};
 
+use self::batch::Batch;
 use self::render::{object, raw};
-use super::{RAW_COLUMN, Rows, unique_names};
+use super::reader::{Answer, Rows};
+use super::{RAW_COLUMN, unique_names};
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};
-use crate::sql::mysql::{KeyType, Origin, Parameter, collation, comparison, facts, is_json_text, is_mariadb};
+use crate::sql::mysql::{Argument, KeyType, Origin, Parameter, collation, comparison, facts, is_json_text, is_mariadb};
 use crate::sql::{Dialect, SqlError, body};
 
 /// No error tells that the column which the key is compared with has another type now, so the query is described anew this often.
@@ -28,6 +31,7 @@ pub(super) struct MySqlRows {
     form: Arc<OnceLock<KeyForm>>,
     /// Statements are kept prepared.
     kept: bool,
+    refusal_logged: Arc<Once>,
 }
 
 /// What was learnt of the query. It is run as it stands: MariaDB drops the order of a query that is wrapped in another.
@@ -36,6 +40,8 @@ pub(super) struct Plan {
     parameter: Parameter,
     /// Text columns, and whether they were declared JSON.
     texts: Vec<(Origin, bool)>,
+    columns: Vec<MySqlColumn>,
+    batch: Batch,
     described: Instant,
 }
 
@@ -51,7 +57,7 @@ impl MySqlRows {
             }
             others => return Err(unusable(format!("it takes {} parameters instead of one, the key as ?", others.len()))),
         }
-        Ok(Self { query: AssertSqlSafe(query).into_sql_str(), form, kept })
+        Ok(Self { query: AssertSqlSafe(query).into_sql_str(), form, kept, refusal_logged: Arc::new(Once::new()) })
     }
 
     fn form(&self) -> Result<KeyForm, SqlError> {
@@ -88,6 +94,8 @@ impl Rows for MySqlRows {
     type Connection = MySqlConnection;
     type Plan = Plan;
 
+    const BATCH: usize = batch::LIMIT;
+
     async fn describe(&self, connection: &mut MySqlConnection) -> Result<Plan, SqlError> {
         // Kept, the description would be told again when the tables have changed.
         connection.clear_cached_statements().await?;
@@ -111,32 +119,71 @@ impl Rows for MySqlRows {
             }
         }
         connection.clear_cached_statements().await?;
-        Ok(Plan { parameter, texts, described: Instant::now() })
+        let columns = described.columns().to_vec();
+        let batch = Batch::of(self.query.as_str(), Arc::clone(&self.refusal_logged));
+        Ok(Plan { parameter, texts, columns, batch, described: Instant::now() })
     }
 
-    async fn read(&self, connection: &mut MySqlConnection, plan: &Plan, key: &Key) -> Result<Option<Value>, SqlError> {
-        let outdated = || SqlError::Invalid { message: "the tables keep changing".to_owned(), stale: true };
+    async fn read(&self, connection: &mut MySqlConnection, plan: &Plan, key: &Key) -> Answer {
         if plan.described.elapsed() > PLAN_LIFETIME {
             return Err(outdated());
         }
         let argument = plan.parameter.bind(self.form()?, key).map_err(SqlError::invalid)?;
         let mut arguments = MySqlArguments::default();
-        arguments.add(argument).map_err(|error| SqlError::invalid(format!("the key can't be bound: {error}")))?;
+        bind(&mut arguments, argument)?;
         let Some(row) = self.first_row(connection, arguments).await? else { return Ok(None) };
-        if let [only] = row.columns()
-            && only.name() == RAW_COLUMN
-        {
-            return Ok(Some(Value { body: raw(&row)?, content_type: ContentType::OctetStream }));
+        plan.value(&row, row.columns()).map(Some)
+    }
+
+    async fn read_many(&self, connection: &mut MySqlConnection, plan: &Plan, keys: &[Key]) -> Result<Option<Vec<Answer>>, SqlError> {
+        if plan.described.elapsed() > PLAN_LIFETIME {
+            return Err(outdated());
         }
-        let mut json = Vec::with_capacity(row.columns().len());
-        for column in row.columns() {
-            json.push(match plan.is_json(column) {
-                Some(json) => json,
-                None if plan.described.elapsed() > FRESH => return Err(outdated()),
-                None => false,
-            });
+        if !plan.batch.settled(connection, &plan.columns).await? {
+            return Ok(None);
         }
-        Ok(Some(Value { body: object(&row, &json)?, content_type: ContentType::Json }))
+        let mut answers: Vec<Answer> = vec![Ok(None); keys.len()];
+        let (mut places, mut bound) = (Vec::new(), Vec::new());
+        let form = self.form()?;
+        for (place, key) in keys.iter().enumerate() {
+            match plan.parameter.bind(form, key) {
+                Ok(argument) => {
+                    places.push(place);
+                    bound.push(argument);
+                }
+                Err(why) => answers[place] = Err(SqlError::invalid(why)),
+            }
+        }
+        if bound.is_empty() {
+            return Ok(Some(answers));
+        }
+        let Some(statement) = plan.batch.statement(&mut bound) else { return Ok(None) };
+        let mut arguments = MySqlArguments::default();
+        for argument in bound {
+            bind(&mut arguments, argument)?;
+        }
+        let mut found = vec![false; places.len()];
+        for row in sqlx::query_with(statement, arguments).persistent(self.kept).fetch_all(connection).await? {
+            if !batch::has_columns_of(&plan.columns, row.columns()) {
+                return Err(outdated());
+            }
+            // A column has got another type, which a single lookup sees at once and the plan when it is renewed.
+            if !batch::can_be_read_as(&plan.columns, row.columns()) {
+                return Ok(None);
+            }
+            let ordinal: i64 = row.try_get(plan.columns.len())?;
+            let ordinal = usize::try_from(ordinal).map_err(|error| SqlError::invalid(error.to_string()))?;
+            // The first of a key's rows; those behind the last key are padding.
+            if found.get(ordinal) == Some(&false) {
+                found[ordinal] = true;
+                answers[places[ordinal]] = plan.value(&row, &plan.columns).map(Some);
+            }
+        }
+        Ok(Some(answers))
+    }
+
+    fn is_single(&self, plan: &Plan) -> bool {
+        plan.batch.is_refused()
     }
 
     fn conflict(&self, plan: &Plan, form: KeyForm) -> Option<String> {
@@ -145,11 +192,37 @@ impl Rows for MySqlRows {
 }
 
 impl Plan {
+    /// The row's first columns, rendered as `columns`.
+    fn value(&self, row: &MySqlRow, columns: &[MySqlColumn]) -> Result<Value, SqlError> {
+        if let [only] = columns
+            && only.name() == RAW_COLUMN
+        {
+            return Ok(Value { body: raw(row, only)?, content_type: ContentType::OctetStream });
+        }
+        let mut json = Vec::with_capacity(columns.len());
+        for column in columns {
+            json.push(match self.is_json(column) {
+                Some(json) => json,
+                None if self.described.elapsed() > FRESH => return Err(outdated()),
+                None => false,
+            });
+        }
+        Ok(Value { body: object(row, columns, &json)?, content_type: ContentType::Json })
+    }
+
     /// Whether a column holds JSON as text; `None` where the plan does not know the column.
     fn is_json(&self, column: &MySqlColumn) -> Option<bool> {
         let Some(origin) = json_candidate(column) else { return Some(false) };
         self.texts.iter().find(|(known, _)| *known == origin).map(|(_, json)| *json)
     }
+}
+
+fn outdated() -> SqlError {
+    SqlError::Invalid { message: "the tables keep changing".to_owned(), stale: true }
+}
+
+fn bind(arguments: &mut MySqlArguments, argument: Argument) -> Result<(), SqlError> {
+    arguments.add(argument).map_err(|error| SqlError::invalid(format!("the key can't be bound: {error}")))
 }
 
 /// `None` where the statement did not fit; other errors stay errors.

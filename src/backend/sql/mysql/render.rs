@@ -9,16 +9,16 @@ use sqlx::{Column, Decode, MySql, Row, Type, TypeInfo};
 
 use crate::sql::SqlError;
 
-/// A row as an object. `json` tells of each column whether its text is JSON.
-pub(super) fn object(row: &MySqlRow, json: &[bool]) -> Result<Bytes, SqlError> {
+/// A row's first `columns` as an object, each rendered as what it is there. `json` tells of each whether its text is JSON.
+pub(super) fn object(row: &MySqlRow, columns: &[MySqlColumn], json: &[bool]) -> Result<Bytes, SqlError> {
     let mut body = String::from("{");
-    for (index, column) in row.columns().iter().enumerate() {
+    for (index, column) in columns.iter().enumerate() {
         if index > 0 {
             body.push(',');
         }
         body.push_str(&quoted(column.name())?);
         body.push(':');
-        let cell = Cell::read(row, index)?;
+        let cell = Cell::read(row, index, column)?;
         match cell {
             Cell::Text(text) if json.get(index) == Some(&true) => body.push_str(&Cell::Json(text).json()?),
             cell => body.push_str(&cell.json()?),
@@ -28,14 +28,66 @@ pub(super) fn object(row: &MySqlRow, json: &[bool]) -> Result<Bytes, SqlError> {
     Ok(Bytes::from(body))
 }
 
-/// The bytes of the only column: NULL is an empty body.
-pub(super) fn raw(row: &MySqlRow) -> Result<Bytes, SqlError> {
-    Ok(match Cell::read(row, 0)? {
+/// The bytes of the first column, rendered as `column`: NULL is an empty body.
+pub(super) fn raw(row: &MySqlRow, column: &MySqlColumn) -> Result<Bytes, SqlError> {
+    Ok(match Cell::read(row, 0, column)? {
         Cell::Text(text) | Cell::Json(text) => Bytes::copy_from_slice(text.as_bytes()),
         Cell::Binary(bytes) => Bytes::copy_from_slice(bytes),
         Cell::Null => Bytes::new(),
         Cell::Literal(text) | Cell::Quoted(text) => Bytes::from(text),
     })
+}
+
+/// What a column's values are, as far as it matters to how they are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Boolean { unsigned: bool },
+    Integer { unsigned: bool },
+    Bits,
+    Float,
+    Double,
+    Decimal,
+    Date,
+    DateTime,
+    Timestamp,
+    Time,
+    Json,
+    Text,
+    Binary,
+}
+
+impl Kind {
+    pub(super) fn of(column: &MySqlColumn) -> Self {
+        let info = column.type_info();
+        let unsigned = <u64 as Type<MySql>>::compatible(info);
+        match info.name() {
+            "BOOLEAN" => Self::Boolean { unsigned },
+            "YEAR" => Self::Integer { unsigned: true },
+            name if name.split(' ').next().is_some_and(|base| base.ends_with("INT")) => Self::Integer { unsigned },
+            "BIT" => Self::Bits,
+            "FLOAT" => Self::Float,
+            "DOUBLE" => Self::Double,
+            "DECIMAL" => Self::Decimal,
+            "DATE" => Self::Date,
+            "DATETIME" => Self::DateTime,
+            "TIMESTAMP" => Self::Timestamp,
+            "TIME" => Self::Time,
+            "JSON" => Self::Json,
+            "GEOMETRY" => Self::Binary,
+            // By collation and not by name: the driver calls text under a `_bin` collation binary.
+            name if <str as Type<MySql>>::compatible(info) || matches!(name, "ENUM" | "SET") => Self::Text,
+            _ => Self::Binary,
+        }
+    }
+
+    /// Whether a value that came as `sent` is written as it would be, had it come as this. `TINYINT(1)` differs from other integers by a
+    /// width alone, which expressions lose.
+    pub(super) fn can_come_as(self, sent: Self) -> bool {
+        match (self, sent) {
+            (Self::Boolean { unsigned }, Self::Integer { unsigned: sent }) => unsigned == sent,
+            (kind, sent) => kind == sent,
+        }
+    }
 }
 
 /// A value on its way to JSON.
@@ -52,12 +104,11 @@ enum Cell<'r> {
 }
 
 impl<'r> Cell<'r> {
-    fn read(row: &'r MySqlRow, index: usize) -> Result<Self, SqlError> {
-        let column = &row.columns()[index];
+    fn read(row: &'r MySqlRow, index: usize, column: &MySqlColumn) -> Result<Self, SqlError> {
         let value = row.try_get_raw(index)?;
         // A value that is no NULL always has bytes. The driver's own test for NULL takes a zero date for one.
         let Ok(bytes) = <&[u8] as Decode<'_, MySql>>::decode(value) else { return Ok(Self::Null) };
-        Self::of(column, bytes).ok_or_else(|| {
+        Self::of(Kind::of(column), bytes).ok_or_else(|| {
             SqlError::invalid(format!(
                 "column {} can't be read as a {}",
                 quoted(column.name()).unwrap_or_default(),
@@ -67,34 +118,26 @@ impl<'r> Cell<'r> {
     }
 
     /// Of a value in the binary protocol.
-    fn of(column: &MySqlColumn, bytes: &'r [u8]) -> Option<Self> {
-        let info = column.type_info();
-        Some(match info.name() {
-            "BOOLEAN" => match bytes {
-                [0] => Self::Literal("false".to_owned()),
-                [1] => Self::Literal("true".to_owned()),
-                _ => Self::Literal(integer(bytes, <u64 as Type<MySql>>::compatible(info))?),
-            },
-            "YEAR" => Self::Literal(integer(bytes, true)?),
-            name if name.split(' ').next().is_some_and(|base| base.ends_with("INT")) => {
-                Self::Literal(integer(bytes, <u64 as Type<MySql>>::compatible(info))?)
-            }
-            "BIT" => Self::Literal(bits(bytes)?),
-            "FLOAT" => Self::Literal(serde_json::to_string(&f32::from_le_bytes(bytes.try_into().ok()?)).ok()?),
-            "DOUBLE" => Self::Literal(serde_json::to_string(&f64::from_le_bytes(bytes.try_into().ok()?)).ok()?),
-            "DECIMAL" => Self::Literal(decimal(std::str::from_utf8(bytes).ok()?)),
-            "DATE" => Self::Quoted(date_time(bytes, "")?.get(..10)?.to_owned()),
-            "DATETIME" => Self::Quoted(date_time(bytes, "")?),
+    fn of(kind: Kind, bytes: &'r [u8]) -> Option<Self> {
+        Some(match kind {
+            Kind::Boolean { unsigned } => Self::Literal(match integer(bytes, unsigned)?.as_str() {
+                "0" => "false".to_owned(),
+                "1" => "true".to_owned(),
+                other => other.to_owned(),
+            }),
+            Kind::Integer { unsigned } => Self::Literal(integer(bytes, unsigned)?),
+            Kind::Bits => Self::Literal(bits(bytes)?),
+            Kind::Float => Self::Literal(serde_json::to_string(&f32::from_le_bytes(bytes.try_into().ok()?)).ok()?),
+            Kind::Double => Self::Literal(serde_json::to_string(&f64::from_le_bytes(bytes.try_into().ok()?)).ok()?),
+            Kind::Decimal => Self::Literal(decimal(std::str::from_utf8(bytes).ok()?)),
+            Kind::Date => Self::Quoted(date_time(bytes, "")?.get(..10)?.to_owned()),
+            Kind::DateTime => Self::Quoted(date_time(bytes, "")?),
             // The session's time zone is UTC.
-            "TIMESTAMP" => Self::Quoted(date_time(bytes, "+00:00")?),
-            "TIME" => Self::Quoted(time(bytes)?),
-            "JSON" => Self::Json(std::str::from_utf8(bytes).ok()?),
-            "GEOMETRY" => Self::Binary(bytes),
-            // By collation and not by name: the driver calls text under a `_bin` collation binary.
-            name if <str as Type<MySql>>::compatible(info) || matches!(name, "ENUM" | "SET") => {
-                Self::Text(std::str::from_utf8(bytes).ok()?)
-            }
-            _ => Self::Binary(bytes),
+            Kind::Timestamp => Self::Quoted(date_time(bytes, "+00:00")?),
+            Kind::Time => Self::Quoted(time(bytes)?),
+            Kind::Json => Self::Json(std::str::from_utf8(bytes).ok()?),
+            Kind::Text => Self::Text(std::str::from_utf8(bytes).ok()?),
+            Kind::Binary => Self::Binary(bytes),
         })
     }
 

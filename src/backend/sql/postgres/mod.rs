@@ -1,10 +1,19 @@
 //! Rows of PostgreSQL, which renders them itself: no type is unknown to it, and numbers stay exact.
 
+mod batch;
+
+use std::sync::{Arc, Once};
+
 use bytes::Bytes;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
-use sqlx::{Arguments, AssertSqlSafe, Column, Connection, Either, Executor, Row, SqlSafeStr, SqlStr, Statement, TypeInfo, ValueRef};
+use sqlx::{
+    Arguments, AssertSqlSafe, Column, Connection, Either, Encode, Executor, Postgres, Row, SqlSafeStr, SqlStr, Statement, Type, TypeInfo,
+    ValueRef,
+};
 
-use super::{RAW_COLUMN, Rows, unique_names};
+use self::batch::{Batch, Keys, PLACE, RENDERED};
+use super::reader::{Answer, Rows};
+use super::{RAW_COLUMN, unique_names};
 use crate::backend::{ContentType, Value};
 use crate::key::Key;
 use crate::sql::postgres::Parameter;
@@ -17,6 +26,7 @@ pub(super) struct PostgresRows {
     /// Statements may be prepared under a name and kept. Behind a transaction-mode pooler they may not: each transaction can
     /// run on another server connection.
     named: bool,
+    refusal_logged: Arc<Once>,
 }
 
 /// What is run instead of the query, and how its answer is read.
@@ -25,29 +35,32 @@ pub(super) struct Plan {
     statement: SqlStr,
     parameter: Parameter,
     content_type: ContentType,
+    batch: Batch,
 }
 
 impl PostgresRows {
     pub(super) fn new(query: &str, named: bool) -> Result<Self, SqlError> {
         let (query, _) = body(query, Dialect::Postgres).map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))?;
-        Ok(Self { query: query.to_owned(), named })
+        Ok(Self { query: query.to_owned(), named, refusal_logged: Arc::new(Once::new()) })
     }
 
-    async fn row(&self, connection: &mut PgConnection, statement: SqlStr, arguments: PgArguments) -> Result<Option<PgRow>, sqlx::Error> {
+    async fn rows(&self, connection: &mut PgConnection, statement: SqlStr, arguments: PgArguments) -> Result<Vec<PgRow>, sqlx::Error> {
         if self.named {
-            return sqlx::query_with(statement, arguments).fetch_optional(connection).await;
+            return sqlx::query_with(statement, arguments).fetch_all(connection).await;
         }
         // The driver prepares and runs in two round trips; the transaction keeps both on one server connection.
         let mut transaction = connection.begin().await?;
-        let row = sqlx::query_with(statement, arguments).persistent(false).fetch_optional(&mut *transaction).await?;
+        let rows = sqlx::query_with(statement, arguments).persistent(false).fetch_all(&mut *transaction).await?;
         transaction.commit().await?;
-        Ok(row)
+        Ok(rows)
     }
 }
 
 impl Rows for PostgresRows {
     type Connection = PgConnection;
     type Plan = Plan;
+
+    const BATCH: usize = batch::LIMIT;
 
     async fn describe(&self, connection: &mut PgConnection) -> Result<Plan, SqlError> {
         let mut transaction = connection.begin().await?;
@@ -63,29 +76,75 @@ impl Rows for PostgresRows {
         };
         let parameter = parameter.map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))?;
         unique_names(described.columns().iter().map(Column::name), |a, b| a == b)?;
-        let (statement, content_type) = match described.columns() {
-            [only] if only.name() == RAW_COLUMN => (raw(&self.query, only.type_info().name()), ContentType::OctetStream),
-            columns => {
-                let columns: Vec<_> = columns.iter().map(|column| (column.name(), column.type_info().name())).collect();
-                (object(&self.query, &columns), ContentType::Json)
-            }
+        let columns: Vec<_> = described.columns().iter().map(|column| (column.name(), column.type_info().name())).collect();
+        let raw_type = match columns.as_slice() {
+            [(RAW_COLUMN, type_name)] => Some(*type_name),
+            _ => None,
         };
-        Ok(Plan { statement: AssertSqlSafe(statement).into_sql_str(), parameter, content_type })
+        let render = |query: &str| raw_type.map_or_else(|| object(query, &columns), |type_name| raw(query, type_name));
+        let content_type = if raw_type.is_some() { ContentType::OctetStream } else { ContentType::Json };
+        let statement = AssertSqlSafe(render(&self.query)).into_sql_str();
+        Ok(Plan { statement, parameter, content_type, batch: Batch::of(&self.query, render, Arc::clone(&self.refusal_logged)) })
     }
 
-    async fn read(&self, connection: &mut PgConnection, plan: &Plan, key: &Key) -> Result<Option<Value>, SqlError> {
+    async fn read(&self, connection: &mut PgConnection, plan: &Plan, key: &Key) -> Answer {
         let Some(argument) = plan.parameter.bind(key).map_err(SqlError::invalid)? else { return Ok(None) };
-        let mut arguments = PgArguments::default();
-        arguments.add(argument).map_err(|error| SqlError::invalid(format!("the key can't be bound: {error}")))?;
-        let Some(row) = self.row(connection, plan.statement.clone(), arguments).await? else { return Ok(None) };
-        let rendered = row.try_get_raw(0)?;
+        let arguments = arguments(argument)?;
+        match self.rows(connection, plan.statement.clone(), arguments).await?.first() {
+            Some(row) => plan.value(row, 0).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn read_many(&self, connection: &mut PgConnection, plan: &Plan, keys: &[Key]) -> Result<Option<Vec<Answer>>, SqlError> {
+        let Some(asked) = plan.batch.settled(connection, &plan.parameter).await? else { return Ok(None) };
+        let mut answers: Vec<Answer> = vec![Ok(None); keys.len()];
+        let (mut places, mut bound) = (Vec::new(), Vec::new());
+        for (place, key) in keys.iter().enumerate() {
+            match plan.parameter.bind(key) {
+                Ok(Some(argument)) => {
+                    places.push(place);
+                    bound.push(argument);
+                }
+                Ok(None) => {}
+                Err(why) => answers[place] = Err(SqlError::invalid(why)),
+            }
+        }
+        if bound.is_empty() {
+            return Ok(Some(answers));
+        }
+        let arguments = arguments(Keys::new(bound, asked))?;
+        for row in self.rows(connection, asked.statement.clone(), arguments).await? {
+            // Counted from 1.
+            let ordinality: i64 = row.try_get(PLACE)?;
+            let place = usize::try_from(ordinality - 1).ok().and_then(|index| places.get(index));
+            let place = *place.ok_or_else(|| SqlError::invalid("the database answered for a key that it was not asked for"))?;
+            answers[place] = plan.value(&row, RENDERED).map(Some);
+        }
+        Ok(Some(answers))
+    }
+
+    fn is_single(&self, plan: &Plan) -> bool {
+        plan.batch.is_refused()
+    }
+}
+
+impl Plan {
+    fn value(&self, row: &PgRow, column: usize) -> Result<Value, SqlError> {
+        let rendered = row.try_get_raw(column)?;
         let body = if rendered.is_null() {
             Bytes::new()
         } else {
             Bytes::copy_from_slice(rendered.as_bytes().map_err(|error| SqlError::invalid(error.to_string()))?)
         };
-        Ok(Some(Value { body, content_type: plan.content_type.clone() }))
+        Ok(Value { body, content_type: self.content_type.clone() })
     }
+}
+
+fn arguments<'t>(argument: impl Encode<'t, Postgres> + Type<Postgres>) -> Result<PgArguments, SqlError> {
+    let mut arguments = PgArguments::default();
+    arguments.add(argument).map_err(|error| SqlError::invalid(format!("the key can't be bound: {error}")))?;
+    Ok(arguments)
 }
 
 /// Names that no column has: PostgreSQL takes a name for a column's before it takes it for a row's.

@@ -1,0 +1,154 @@
+//! One query over a pool of connections: retries, and what is learnt of the query once.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sqlx::Connection;
+
+use crate::backend::Value;
+use crate::key::{Key, KeyForm};
+use crate::sql::{Pool, SqlError};
+
+/// What became of one key.
+pub(super) type Answer = Result<Option<Value>, SqlError>;
+
+/// How one kind of database reads a row.
+pub(super) trait Rows: Send + Sync + 'static {
+    type Connection: Connection + 'static;
+    /// What is learnt of the query once: parameter, columns, and the statement that is really run.
+    type Plan: Send + Sync;
+
+    /// The most keys that one statement answers for.
+    const BATCH: usize = 1;
+
+    fn describe(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Self::Plan, SqlError>> + Send;
+
+    fn read(&self, connection: &mut Self::Connection, plan: &Self::Plan, key: &Key) -> impl Future<Output = Answer> + Send;
+
+    /// Reads several keys by one statement, which fails as a whole: one answer a key, in their order. `None` where this query takes one
+    /// key at a time.
+    fn read_many(
+        &self,
+        _connection: &mut Self::Connection,
+        _plan: &Self::Plan,
+        _keys: &[Key],
+    ) -> impl Future<Output = Result<Option<Vec<Answer>>, SqlError>> + Send {
+        async { Ok(None) }
+    }
+
+    /// Whether the query is known to take one key at a time.
+    fn is_single(&self, _plan: &Self::Plan) -> bool {
+        Self::BATCH == 1
+    }
+
+    /// Why what the query compares the key with takes keys for equal that `form` tells apart, as far as the plan shows it.
+    fn conflict(&self, _plan: &Self::Plan, _form: KeyForm) -> Option<String> {
+        None
+    }
+}
+
+/// Runs one query over a pool of connections.
+#[derive(Debug)]
+pub(super) struct Reader<R: Rows> {
+    rows: R,
+    pool: Pool<R::Connection>,
+    /// Empty until the database was first reached, and after the tables changed.
+    plan: Mutex<Option<Arc<R::Plan>>>,
+}
+
+impl<R: Rows> Reader<R> {
+    pub(super) const fn new(rows: R, pool: Pool<R::Connection>) -> Self {
+        Self { rows, pool, plan: Mutex::new(None) }
+    }
+
+    pub(super) async fn fetch(&self, key: &Key) -> Answer {
+        let rows = self.retrying(std::slice::from_ref(key)).await?;
+        rows.and_then(|mut rows| rows.pop()).unwrap_or_else(|| Err(SqlError::invalid("the key got no answer")))
+    }
+
+    /// Leaves in `answers` what became of each key, as soon as it is known: who drops the future has what came before.
+    pub(super) async fn fetch_many(&self, keys: &[Key], answers: &mut [Option<Answer>]) {
+        let mut parts: Vec<Range<usize>> = std::iter::once(0..keys.len()).collect();
+        while let Some(part) = parts.pop() {
+            match self.retrying(&keys[part.clone()]).await {
+                Ok(Some(rows)) => answers[part].iter_mut().zip(rows).for_each(|(answer, row)| *answer = Some(row)),
+                Ok(None) => parts.extend(part.rev().map(|index| index..index + 1)),
+                // One key can fail them all, by a cast or a division in the query: halving finds it, and the others have their answers.
+                Err(SqlError::Invalid { .. }) if part.len() > 1 => {
+                    let middle = part.start + part.len() / 2;
+                    parts.extend([middle..part.end, part.start..middle]);
+                }
+                Err(error) => answers[part].fill(Some(Err(error))),
+            }
+        }
+    }
+
+    /// Keys that are worth asking for at once.
+    pub(super) fn batch_limit(&self) -> usize {
+        if self.plan.lock().as_ref().is_some_and(|plan| self.rows.is_single(plan)) { 1 } else { R::BATCH }
+    }
+
+    /// Tries twice where the first failure may come of what this process remembers: a connection that died while idle, or a
+    /// plan older than the tables.
+    async fn retrying(&self, keys: &[Key]) -> Result<Option<Vec<Answer>>, SqlError> {
+        let mut last_try = false;
+        loop {
+            let mut lease = self.pool.acquire().await?;
+            let known = self.plan.lock().clone();
+            let result = self.read(lease.connection(), known.clone(), keys).await;
+            let lost = result.as_ref().is_err_and(SqlError::is_unavailable);
+            let outdated = known.is_some() && result.as_ref().is_err_and(SqlError::is_stale);
+            let reused = lease.is_reused();
+            if lost {
+                lease.discard()
+            } else {
+                lease.finish()
+            }
+            if lost && reused {
+                self.pool.discard_idle();
+            }
+            if outdated {
+                *self.plan.lock() = None;
+            }
+            if last_try || !(outdated || (lost && reused)) {
+                return result;
+            }
+            last_try = true;
+        }
+    }
+
+    pub(super) async fn conflict(&self, form: KeyForm) -> Result<Option<String>, SqlError> {
+        let mut lease = self.pool.acquire().await?;
+        let described = self.rows.describe(lease.connection()).await;
+        if described.as_ref().is_err_and(SqlError::is_unavailable) {
+            lease.discard();
+        } else {
+            lease.finish();
+        }
+        let plan = Arc::new(described?);
+        *self.plan.lock() = Some(Arc::clone(&plan));
+        Ok(self.rows.conflict(&plan, form))
+    }
+
+    async fn read(
+        &self,
+        connection: &mut R::Connection,
+        known: Option<Arc<R::Plan>>,
+        keys: &[Key],
+    ) -> Result<Option<Vec<Answer>>, SqlError> {
+        let plan = match known {
+            Some(plan) => plan,
+            // Several first lookups may each describe the query; nobody waits for another's connection.
+            None => {
+                let plan = Arc::new(self.rows.describe(connection).await?);
+                *self.plan.lock() = Some(Arc::clone(&plan));
+                plan
+            }
+        };
+        match keys {
+            [key] => Ok(Some(vec![Ok(self.rows.read(connection, &plan, key).await?)])),
+            keys => self.rows.read_many(connection, &plan, keys).await,
+        }
+    }
+}

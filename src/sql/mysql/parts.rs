@@ -1,0 +1,101 @@
+//! A query cut where a column can be added to its list, for it to become a part of a union.
+
+use crate::sql::Dialect;
+use crate::sql::text::tokens;
+
+/// What a part of a union can't have, or what would have to stand behind its limit.
+const REFUSED: [&str; 10] = ["UNION", "EXCEPT", "MINUS", "INTERSECT", "FETCH", "INTO", "PROCEDURE", "FOR", "LOCK", "WINDOW"];
+
+/// A query in two halves, with a limit.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Up to its list's end.
+    pub list: String,
+    /// From `FROM`.
+    pub rest: String,
+}
+
+/// Cuts a query before its `FROM`. Its parameter has to stand behind `WHERE`, so that the types of its columns can't depend on it.
+///
+/// # Errors
+/// Says why it can't become a part of a union.
+pub fn parts(query: &str) -> Result<Parts, &'static str> {
+    if query.contains('\\') {
+        return Err("with a backslash in it, the server's settings decide where its strings end");
+    }
+    if query.contains("/*!") || query.contains("/*M!") {
+        return Err("the server decides which of its comments are none");
+    }
+    let mut depth = 0_usize;
+    let (mut from, mut condition, mut limit) = (None, None, false);
+    for span in tokens(query, Dialect::MySql) {
+        let token = &query[span.clone()];
+        let is = |word: &str| token.eq_ignore_ascii_case(word);
+        match token {
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
+            "?" if condition.is_none() => return Err("its parameter does not stand behind WHERE"),
+            // LIMIT ROWS EXAMINED counts those of a whole statement, and ends it early without an error.
+            _ if is("EXAMINED") => return Err("the rows that it may read are counted"),
+            _ if depth > 0 => {}
+            _ if REFUSED.iter().any(|word| is(word)) => return Err("it is more than one plain SELECT"),
+            _ if is("FROM") && from.is_none() => from = Some(span.start),
+            _ if is("WHERE") && from.is_some() => condition = Some(span.start),
+            _ if is("LIMIT") => limit = true,
+            _ => {}
+        }
+    }
+    let from = from.ok_or("it reads no table")?;
+    // The first row, as a single lookup takes it; a limit also keeps the order, which servers drop within a union.
+    let limit = if limit { "" } else { "\nLIMIT 1" };
+    Ok(Parts { list: query[..from].to_owned(), rest: format!("{}{limit}", &query[from..]) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_cut_before_its_table() {
+        for (query, list, rest) in [
+            ("SELECT * FROM t WHERE id = ?", "SELECT * ", "FROM t WHERE id = ?\nLIMIT 1"),
+            (
+                "select extract(year from a), '? from' from t where id = ? order by n limit 1",
+                "select extract(year from a), '? from' ",
+                "from t where id = ? order by n limit 1",
+            ),
+            (
+                "WITH l AS (SELECT * FROM t LIMIT 9) SELECT max(n) FROM l WHERE id = ? GROUP BY id -- FROM\n",
+                "WITH l AS (SELECT * FROM t LIMIT 9) SELECT max(n) ",
+                "FROM l WHERE id = ? GROUP BY id -- FROM\n\nLIMIT 1",
+            ),
+            (
+                "SELECT `from` FROM t WHERE a IN (SELECT b FROM u WHERE id = ?)",
+                "SELECT `from` ",
+                "FROM t WHERE a IN (SELECT b FROM u WHERE id = ?)\nLIMIT 1",
+            ),
+        ] {
+            assert_eq!(parts(query), Ok(Parts { list: list.into(), rest: rest.into() }));
+        }
+    }
+
+    #[test]
+    fn other_queries_are_left_whole() {
+        for query in [
+            "SELECT a FROM t WHERE id = ? UNION SELECT a FROM u",
+            "SELECT a FROM t WHERE id = ? FOR UPDATE",
+            "SELECT a FROM t WHERE id = ? LOCK IN SHARE MODE",
+            "SELECT a FROM t WHERE id = ? OFFSET 1 ROWS FETCH FIRST ROW ONLY",
+            "(SELECT a FROM t WHERE id = ?)",
+            "SELECT ? AS a FROM t WHERE id = 1",
+            "SELECT a FROM (SELECT ? + 1 AS a) AS q",
+            "SELECT a FROM t JOIN u ON u.id = ? WHERE t.id = u.id",
+            "SELECT 1",
+            "SELECT a FROM t WHERE id = ? LIMIT ROWS EXAMINED 10",
+            r"SELECT a FROM t WHERE b = 'it\'s' AND id = ?",
+            "SELECT a /*!50000 , b */ FROM t WHERE id = ?",
+        ] {
+            assert!(parts(query).is_err(), "{query}");
+        }
+    }
+}

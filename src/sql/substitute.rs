@@ -1,0 +1,123 @@
+//! A query whose parameter is written as an expression instead, so that one statement can ask it for many keys.
+
+use std::ops::Range;
+
+use super::text::{Dialect, tokens};
+
+/// Words that an expression of a SELECT's list can follow directly.
+const BEFORE_A_COLUMN: [&str; 4] = ["SELECT", "ALL", "DISTINCT", "ELSE"];
+
+/// `query`, one of PostgreSQL, with `expression` wherever it has `$1`.
+///
+/// # Errors
+/// Says why the result could mean something else than the query does.
+pub fn substitute(query: &str, expression: &str) -> Result<String, &'static str> {
+    if query.contains('\\') {
+        return Err("with a backslash in it, the server's settings decide where its strings end");
+    }
+    let spans = tokens(query, Dialect::Postgres);
+    let mut written = String::with_capacity(query.len() + expression.len());
+    let mut copied = 0;
+    for (at, span) in spans.iter().enumerate() {
+        let token = &query[span.clone()];
+        // `$$` and `$tag$` begin strings.
+        if !token.starts_with('$') || !token[1..].starts_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
+        if token != "$1" {
+            return Err("its parameter runs into what follows");
+        }
+        if may_name_a_column(query, &spans[..at]) {
+            return Err("the key may give a column its name");
+        }
+        written.push_str(&query[copied..span.start]);
+        written.push('(');
+        written.push_str(expression);
+        written.push(')');
+        copied = span.end;
+    }
+    written.push_str(&query[copied..]);
+    Ok(written)
+}
+
+/// Whether an expression that follows these tokens can stand in a SELECT's list, bare or within parentheses, a cast or a CASE. Such a
+/// column is named after what stands there, and `$1` names none. Within operators and functions nothing is named.
+fn may_name_a_column(query: &str, before: &[Range<usize>]) -> bool {
+    let token = |at: usize| &query[before[at].clone()];
+    let mut end = before.len();
+    while end > 0 && (token(end - 1) == "(" || token(end - 1).eq_ignore_ascii_case("CAST")) {
+        end -= 1;
+    }
+    let Some(last) = end.checked_sub(1) else { return true };
+    match token(last) {
+        "," => lists_columns(query, &before[..last]),
+        // SELECT DISTINCT ON (…) $1
+        ")" => true,
+        word => BEFORE_A_COLUMN.iter().any(|other| word.eq_ignore_ascii_case(other)),
+    }
+}
+
+/// Whether a comma after these tokens is one of a SELECT's, and not of a function's arguments or of a list of values.
+fn lists_columns(query: &str, before: &[Range<usize>]) -> bool {
+    let mut closed = 0_usize;
+    for span in before.iter().rev() {
+        match &query[span.clone()] {
+            ")" => closed += 1,
+            "(" if closed == 0 => return false,
+            "(" => closed -= 1,
+            word if closed == 0 && word.eq_ignore_ascii_case("SELECT") => return true,
+            _ => {}
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_parameters_are_replaced() {
+        for (query, expected) in [
+            ("SELECT a FROM t WHERE id = $1", "SELECT a FROM t WHERE id = (k)"),
+            ("SELECT a FROM t WHERE id=$1::int OR $1 = b", "SELECT a FROM t WHERE id=(k)::int OR (k) = b"),
+            (
+                "SELECT '$1', \"$1\", $$ $1 $$, a$1, $t$ $1 $t$ FROM t -- $1\nWHERE /* $1 */ id = $1",
+                "SELECT '$1', \"$1\", $$ $1 $$, a$1, $t$ $1 $t$ FROM t -- $1\nWHERE /* $1 */ id = (k)",
+            ),
+            ("SELECT * FROM f('a', $1) WHERE b IN (1, $1)", "SELECT * FROM f('a', (k)) WHERE b IN (1, (k))"),
+            ("SELECT upper($1), g(a, $1) FROM t", "SELECT upper((k)), g(a, (k)) FROM t"),
+            ("SELECT a FROM t WHERE id = CAST($1 AS int) AND b = (($1))", "SELECT a FROM t WHERE id = CAST((k) AS int) AND b = (((k)))"),
+            ("WITH q AS (VALUES (1, $1)) SELECT * FROM q", "WITH q AS (VALUES (1, (k))) SELECT * FROM q"),
+        ] {
+            assert_eq!(substitute(query, "k").as_deref(), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn a_key_that_may_name_a_column_is_left_alone() {
+        for query in [
+            "SELECT $1",
+            "SELECT $1::text, a FROM t",
+            "SELECT a, $1::text FROM t WHERE id = $1",
+            "SELECT f(a), ($1) FROM t",
+            "SELECT CAST($1 AS int) FROM t",
+            "SELECT DISTINCT $1 FROM t",
+            "SELECT DISTINCT ON (a) $1 FROM t",
+            "SELECT CASE WHEN a = 1 THEN b ELSE $1 END FROM t",
+            "SELECT a FROM (SELECT b, CAST(($1) AS text) FROM t) AS s",
+            "SELECT row_to_json(s) FROM (SELECT (SELECT $1)) AS s",
+            "$1",
+        ] {
+            assert!(substitute(query, "k").is_err(), "{query}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_told_apart_is_left_alone() {
+        // Under standard_conforming_strings = off the parameter is within the string.
+        assert!(substitute(r"SELECT a FROM t WHERE b = 'it\' = $1 --'", "k").is_err());
+        assert!(substitute("SELECT a FROM t WHERE id = $1AND b = 1", "k").is_err());
+        assert!(substitute("SELECT a FROM t WHERE id = $12", "k").is_err());
+    }
+}
