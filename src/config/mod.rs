@@ -42,7 +42,7 @@ pub use self::load::load;
 pub use self::log::{LogConfig, LogFormat};
 pub use self::mistake::{ConfigErrors, Mistake};
 pub use self::rebuild::RebuildConfig;
-pub use self::redis::RedisConfig;
+pub use self::redis::{RedisConfig, RedisLogConfig};
 pub use self::schedule::parse_schedule;
 pub use self::secret::{SecretText, SecretUrl};
 pub use self::server::ServerConfig;

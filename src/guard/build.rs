@@ -145,7 +145,9 @@ impl Build {
     #[must_use]
     pub fn missing(&self) -> Vec<Key> {
         let filter = self.filter();
-        self.guard.proven.before(self.began).into_iter().filter(|(hash, _)| !filter.contains(hash.get())).map(|(_, key)| key).collect()
+        let proven = self.guard.proven.before(self.began);
+        // Hashed now: they may have been proven before the fleet's secret was known.
+        proven.into_iter().filter(|key| !filter.contains(self.hash(key).get())).collect()
     }
 
     /// A key turned out to be gone: later builds need not hold it.

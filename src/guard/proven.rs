@@ -49,9 +49,9 @@ impl Proven {
     }
 
     /// Keys that were seen before `moment`.
-    pub(super) fn before(&self, moment: Moment) -> Vec<(KeyHash, Key)> {
+    pub(super) fn before(&self, moment: Moment) -> Vec<Key> {
         let inner = self.inner.lock();
-        inner.keys.iter().filter(|(_, (at, _))| *at < moment).map(|(hash, (_, key))| (*hash, key.clone())).collect()
+        inner.keys.iter().filter(|(_, (at, _))| *at < moment).map(|(_, (_, key))| key.clone()).collect()
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
         }
         let (deleted, _) = key(4);
         proven.gone(deleted);
-        let mut left: Vec<String> = proven.before(Moment::FOREVER).iter().map(|(_, k)| k.as_str().unwrap().to_owned()).collect();
+        let mut left: Vec<String> = proven.before(Moment::FOREVER).iter().map(|k| k.as_str().unwrap().to_owned()).collect();
         left.sort();
         assert_eq!(left, ["2", "3"]);
         assert_eq!(proven.before(Moment::from_nanos(3)).len(), 1);

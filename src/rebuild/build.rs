@@ -42,10 +42,10 @@ pub(super) struct Built {
 impl Tools {
     /// Builds a filter and puts it in force. `last_keys`: what the last scan brought.
     pub(super) async fn build(&self, request: RebuildRequest, last_keys: Option<u64>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
+        let form = self.key_form().await?;
         if !self.guard.has_secret() {
             return Err(BuildError::NoSecret);
         }
-        let form = self.key_form().await?;
         let counted = self.source.count().await?;
         if let Some(counted) = counted {
             tracker.expect(counted);

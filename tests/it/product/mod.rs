@@ -3,6 +3,7 @@
 mod announces;
 mod bad_input;
 mod batches;
+mod fleet;
 mod http_api;
 mod nginx;
 mod outages;

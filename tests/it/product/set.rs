@@ -91,13 +91,18 @@ async fn each_outcome_of_a_redis_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn announces_and_deletes_need_no_redis() {
-    let mut redis = RedisServer::start();
+async fn what_one_instance_is_told_the_sets_of_the_others_know() {
+    let redis = RedisServer::start();
     let site = site(Site::sqlite()).await;
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"", redis.url());
-    let app = TestApp::enforcing(&config(&sql(&site), "", &section)).await;
-    redis.kill();
-    each_outcome(&app).await;
+    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"", redis.url());
+    let toml = config(&sql(&site), "", &section);
+    let (one, other) = (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await);
+    each_outcome(&one).await;
+    assert_eq!(one.send("PUT", "/v1/keys/users/8000000", &[]).await.status, 204);
+    let start = std::time::Instant::now();
+    while other.get("/v1/keys/users/8000000").await.told() != "200 backend" {
+        assert!(start.elapsed().as_secs() < 60, "the other instance never learns of it");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

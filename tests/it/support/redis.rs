@@ -30,7 +30,7 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts a server that persists nothing by itself.
     pub fn start() -> Self {
-        Self::start_with(&[])
+        Self::launched(&[], false)
     }
 
     /// Starts a server whose log was made just now: what had been announced before is unknown.
@@ -40,7 +40,7 @@ impl RedisServer {
 
     /// Starts a server with further arguments, such as `["--requirepass", "secret"]`.
     pub fn start_with(arguments: &[&str]) -> Self {
-        Self::launched(arguments, false)
+        Self::launched(arguments, true)
     }
 
     fn launched(arguments: &[&str], young: bool) -> Self {
