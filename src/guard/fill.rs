@@ -133,3 +133,20 @@ impl Limits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hot_tier_lets_reads_through_while_a_value_may_be_refreshed() {
+        let mut config = KeyspaceConfig::default();
+        config.cache.hot_ttl = Duration::from_secs(60);
+        config.cache.ttl = Duration::from_secs(1600);
+        for (refresh_ahead, hot_value_ttl) in [(0.0, 60), (0.1, 10), (1.0, 60)] {
+            config.cache.refresh_ahead = refresh_ahead;
+            let limits = Limits::new(&config);
+            assert_eq!((limits.hot_value_ttl.as_secs(), limits.hot_ttl.as_secs()), (hot_value_ttl, 60), "refresh_ahead = {refresh_ahead}");
+        }
+    }
+}
