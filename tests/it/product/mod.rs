@@ -3,6 +3,7 @@
 mod announces;
 mod bad_input;
 mod batches;
+mod chaos;
 mod fleet;
 mod http_api;
 mod nginx;

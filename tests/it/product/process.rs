@@ -10,7 +10,7 @@ use crate::support::app::Http;
 use crate::support::database::Site;
 use crate::support::process::Process;
 
-fn write_config(dir: &Path, toml: &str) -> String {
+pub fn write_config(dir: &Path, toml: &str) -> String {
     let file = dir.join("bloomguard.toml");
     std::fs::write(&file, toml).unwrap();
     file.to_str().unwrap().to_owned()

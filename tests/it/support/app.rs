@@ -27,6 +27,12 @@ pub struct Answer {
 }
 
 impl Answer {
+    async fn read(response: hyper::Response<hyper::body::Incoming>) -> hyper::Result<Self> {
+        let (parts, body) = response.into_parts();
+        let headers = parts.headers.iter().map(|(k, v)| (k.to_string(), v.to_str().unwrap().to_owned())).collect();
+        Ok(Self { status: parts.status.as_u16(), headers, body: body.collect().await?.to_bytes() })
+    }
+
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
@@ -45,6 +51,14 @@ impl Answer {
     }
 }
 
+fn request(method: &str, url: &str, headers: &[(&str, &str)], body: &str) -> hyper::Request<Full<Bytes>> {
+    let mut request = hyper::Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap()
+}
+
 /// A client with a pool of connections.
 #[derive(Debug, Clone)]
 pub struct Http(Client<HttpConnector, Full<Bytes>>);
@@ -57,15 +71,13 @@ impl Default for Http {
 
 impl Http {
     pub async fn send(&self, method: &str, url: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let mut request = hyper::Request::builder().method(method).uri(url);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
-        let response = self.0.request(request).await.unwrap_or_else(|e| panic!("{method} {url}: {e:?}"));
-        let (parts, body) = response.into_parts();
-        let headers = parts.headers.iter().map(|(k, v)| (k.to_string(), v.to_str().unwrap().to_owned())).collect();
-        Answer { status: parts.status.as_u16(), headers, body: body.collect().await.unwrap().to_bytes() }
+        let response = self.0.request(request(method, url, headers, body)).await.unwrap_or_else(|e| panic!("{method} {url}: {e:?}"));
+        Answer::read(response).await.unwrap()
+    }
+
+    /// `None`: nobody answered, or not to the end.
+    pub async fn try_send(&self, method: &str, url: &str, headers: &[(&str, &str)], body: &str) -> Option<Answer> {
+        Answer::read(self.0.request(request(method, url, headers, body)).await.ok()?).await.ok()
     }
 
     pub async fn get(&self, url: &str) -> Answer {
