@@ -24,6 +24,8 @@ use crate::source::{FileSource, HttpSource, KeySource, Member, RedisSource, Sour
 
 /// How long start-up waits for Redis before it goes on without.
 const REDIS_AT_START: Duration = Duration::from_secs(1);
+/// How often the keyspace secret is compared, besides after each connect.
+const SECRET_AGAIN: Duration = Duration::from_secs(1);
 /// Announces and drops whose marks the in-process shared cache holds.
 const MEMORY_MARKS: usize = 1 << 20;
 /// How often histogram samples leave their buffers.
@@ -246,22 +248,26 @@ fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Opti
 
 /// The fleet's secret from Redis, `None` where it does not answer; one of this process's own where there is no fleet.
 async fn secret(keyspace: &str, redis: Option<&Arc<RedisLink>>) -> Option<KeySecret> {
-    let Some(link) = redis else { return Some(KeySecret::random()) };
-    let told = link.secret(keyspace).await;
+    let proposal = KeySecret::random();
+    let Some(link) = redis else { return Some(proposal) };
+    let told = link.secret(keyspace, &proposal).await;
     told.inspect_err(
         |error| tracing::warn!(keyspace, %error, "the keyspace secret could not be read from Redis: nothing is built before it is"),
     )
     .ok()
 }
 
-/// Asks for the secret until Redis has told it.
+/// Agrees with Redis on the secret after each connect, for it may have been wiped: who is there first proposes the one that it has.
 async fn agree_on_secret(guard: Arc<Guard>, link: Arc<RedisLink>) {
-    while !guard.has_secret() {
-        if let Ok(secret) = link.secret(guard.name()).await {
-            guard.agree_on_secret(secret);
-            return;
+    let mut epochs = link.epochs();
+    loop {
+        epochs.mark_unchanged();
+        match link.secret(guard.name(), &guard.proposed_secret()).await {
+            Ok(secret) => guard.agree_on_secret(secret),
+            Err(error) => tracing::debug!(keyspace = guard.name(), %error, "the keyspace secret was not read"),
         }
-        tokio::time::sleep(REDIS_AT_START).await;
+        // Also where a connection is there and did not answer.
+        let _ = tokio::time::timeout(SECRET_AGAIN, epochs.changed()).await;
     }
 }
 

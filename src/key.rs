@@ -7,7 +7,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_128_with_secret;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_secret};
 
 /// A key in canonical form: never empty.
 #[derive(Clone)]
@@ -117,6 +117,12 @@ impl KeySecret {
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
         &self.0
+    }
+
+    /// Tells this secret from others without telling it.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        xxh3_64(&self.0)
     }
 
     /// Hashes a canonical key.

@@ -7,7 +7,6 @@ use tokio::sync::{mpsc, oneshot};
 use super::entry::{Delta, EntryId, Kind};
 use super::log::{DeltaLog, LogError};
 use crate::cache::LogIdentity;
-use crate::key::KeyHash;
 
 /// Appends that may wait; further callers wait for room, within their own deadline.
 const QUEUE: usize = 1024;
@@ -42,10 +41,10 @@ impl Committer {
     ///
     /// # Errors
     /// [`LogError`].
-    pub async fn append(&self, kind: Kind, hashes: Vec<KeyHash>, epoch: Option<u64>) -> Committed {
+    pub async fn append(&self, delta: Delta, epoch: Option<u64>) -> Committed {
         let gone = || LogError::Unavailable("the process is stopping".into());
         let (done, answer) = oneshot::channel();
-        self.0.send(Request { delta: Delta { kind, hashes }, epoch, done }).await.map_err(|_| gone())?;
+        self.0.send(Request { delta, epoch, done }).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
@@ -90,16 +89,16 @@ struct Group {
 
 impl Group {
     fn take(&mut self, request: Request) {
-        let Delta { kind, hashes } = request.delta;
+        let Delta { kind, secret, hashes } = request.delta;
         self.hashes += hashes.len();
         self.waiting.push(request.done);
         if kind == Kind::Gap {
-            return self.deltas.push(Delta { kind, hashes });
+            return self.deltas.push(Delta { kind, secret, hashes });
         }
         for hash in hashes {
             match self.deltas.last_mut() {
-                Some(last) if last.kind == kind && last.hashes.len() < HASHES_AN_ENTRY => last.hashes.push(hash),
-                _ => self.deltas.push(Delta { kind, hashes: vec![hash] }),
+                Some(last) if (last.kind, last.secret) == (kind, secret) && last.hashes.len() < HASHES_AN_ENTRY => last.hashes.push(hash),
+                _ => self.deltas.push(Delta { kind, secret, hashes: vec![hash] }),
             }
         }
     }
@@ -115,6 +114,7 @@ mod tests {
 
     use super::*;
     use crate::fleet::Page;
+    use crate::key::KeyHash;
 
     /// Notes what is appended; each append waits for a permit.
     struct Slow {
@@ -148,7 +148,7 @@ mod tests {
         let committer = Committer::new(log.clone());
         let send = |kind, n, epoch: u64| {
             let committer = committer.clone();
-            tokio::spawn(async move { committer.append(kind, vec![hash(n)], Some(epoch)).await })
+            tokio::spawn(async move { committer.append(Delta { kind, secret: 1, hashes: vec![hash(n)] }, Some(epoch)).await })
         };
         let first = send(Kind::Announce, 0, 1);
         while log.begun.load(Ordering::SeqCst) == 0 {
@@ -166,7 +166,7 @@ mod tests {
         let places: Vec<_> =
             futures_util::future::join_all(later).await.into_iter().map(|place| place.unwrap().unwrap().1.millis).collect();
         assert_eq!(places, [2, 2, 2, 3], "another connection's append goes by itself");
-        let delta = |kind, hashes: &[u128]| Delta { kind, hashes: hashes.iter().map(|n| hash(*n)).collect() };
+        let delta = |kind, hashes: &[u128]| Delta { kind, secret: 1, hashes: hashes.iter().map(|n| hash(*n)).collect() };
         let expected = [
             (vec![delta(Kind::Announce, &[0])], Some(1)),
             (vec![delta(Kind::Announce, &[1, 2]), delta(Kind::Drop, &[3])], Some(1)),
@@ -179,7 +179,7 @@ mod tests {
     async fn large_announces_become_several_entries() {
         let log = Arc::new(Slow { appended: Mutex::default(), begun: AtomicUsize::new(0), permits: Semaphore::new(10) });
         let committer = Committer::new(log.clone());
-        committer.append(Kind::Announce, (0..600).map(hash).collect(), None).await.unwrap();
+        committer.append(Delta { kind: Kind::Announce, secret: 1, hashes: (0..600).map(hash).collect() }, None).await.unwrap();
         let sizes: Vec<usize> = log.appended.lock()[0].0.iter().map(|delta| delta.hashes.len()).collect();
         assert_eq!(sizes, [256, 256, 88]);
     }

@@ -6,7 +6,8 @@
 //! | 1 | 1 | kind: `A` announce, `D` drop, `G` gap |
 //! | 2 | 8 | writer, random each time a process starts |
 //! | 10 | 16 | id of this writer's previous entry that was acknowledged; 0-0: none |
-//! | 26 | 16·n | key hashes |
+//! | 26 | 8 | fingerprint of the secret under which the keys were hashed |
+//! | 34 | 16·n | key hashes |
 //!
 //! Integers in network order. The previous id makes a chain of each writer's entries: an entry that a failover or a trim has lost leaves a hole
 //! that the next one shows.
@@ -17,7 +18,7 @@ use std::str::FromStr;
 use crate::key::KeyHash;
 
 const FORMAT: u8 = 1;
-const HEADER: usize = 26;
+const HEADER: usize = 34;
 
 /// Place of an entry in its log, as Redis numbers them: milliseconds of the server's clock, then a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -102,6 +103,8 @@ impl Kind {
 pub struct Delta {
     /// What it is about.
     pub kind: Kind,
+    /// Fingerprint of the secret under which they were hashed.
+    pub secret: u64,
     /// Of which keys; none for a gap.
     pub hashes: Vec<KeyHash>,
 }
@@ -127,6 +130,7 @@ pub(super) fn encode(writer: WriterId, previous: EntryId, delta: &Delta) -> Vec<
     bytes.extend(writer.0.to_be_bytes());
     bytes.extend(previous.millis.to_be_bytes());
     bytes.extend(previous.sequence.to_be_bytes());
+    bytes.extend(delta.secret.to_be_bytes());
     bytes.extend(delta.hashes.iter().flat_map(|hash| hash.get().to_be_bytes()));
     bytes
 }
@@ -143,7 +147,11 @@ pub(super) fn decode(id: EntryId, bytes: &[u8]) -> Option<Entry> {
         id,
         writer: WriterId(number(2)?),
         previous: EntryId { millis: number(10)?, sequence: number(18)? },
-        delta: Delta { kind, hashes: hashes.iter().map(|hash| KeyHash::from_bits(u128::from_be_bytes(*hash))).collect() },
+        delta: Delta {
+            kind,
+            secret: number(26)?,
+            hashes: hashes.iter().map(|hash| KeyHash::from_bits(u128::from_be_bytes(*hash))).collect(),
+        },
     })
 }
 
@@ -152,7 +160,7 @@ mod tests {
     use super::*;
 
     fn delta(kind: Kind, hashes: &[u128]) -> Delta {
-        Delta { kind, hashes: hashes.iter().map(|h| KeyHash::from_bits(*h)).collect() }
+        Delta { kind, secret: 0x77, hashes: hashes.iter().map(|h| KeyHash::from_bits(*h)).collect() }
     }
 
     /// Other instances read these bytes: this test changes only together with the version.
@@ -165,6 +173,7 @@ mod tests {
             &[0, 0, 0, 0, 0, 0, 0x0a, 0x0b],
             &[0, 0, 0, 0, 0, 0, 1, 2],
             &[0, 0, 0, 0, 0, 0, 0, 3],
+            &[0, 0, 0, 0, 0, 0, 0, 0x77],
             &5u128.to_be_bytes(),
             &[255; 16],
         ]

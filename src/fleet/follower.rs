@@ -59,6 +59,9 @@ pub enum Loss {
     /// An entry can't be read: damaged, or of a later version.
     #[error("an entry of the delta log can't be read: is a later version of bloomguard writing it?")]
     Unreadable,
+    /// An entry's keys were hashed under another secret, so nobody here knows which they are.
+    #[error("an instance hashes keys under another secret, as after Redis was wiped")]
+    Foreign,
     /// A writer had to forget announces.
     #[error("an instance had more announces than it could hold")]
     Gap,
@@ -197,7 +200,7 @@ mod tests {
     }
 
     fn entry(at: u64, writer: u64, previous: u64) -> Entry {
-        let delta = Delta { kind: Kind::Announce, hashes: vec![KeyHash::from_bits(u128::from(at))] };
+        let delta = Delta { kind: Kind::Announce, secret: 0, hashes: vec![KeyHash::from_bits(u128::from(at))] };
         Entry { id: id(at), writer: WriterId(writer), previous: id(previous), delta }
     }
 
@@ -329,7 +332,7 @@ mod tests {
     #[test]
     fn gaps_and_entries_that_can_not_be_read_are_losses_and_the_others_apply() {
         let mut log = begun();
-        let gap = Entry { delta: Delta { kind: Kind::Gap, hashes: Vec::new() }, ..entry(NOW - 9, 7, 0) };
+        let gap = Entry { delta: Delta { kind: Kind::Gap, secret: 0, hashes: Vec::new() }, ..entry(NOW - 9, 7, 0) };
         let step = log.read(&[gap, entry(NOW - 8, 7, NOW - 9)]);
         assert_eq!((step.loss, step.entries.len()), (Some(Loss::Gap), 2));
         let mut unreadable = log.page(&[entry(NOW - 6, 7, NOW - 8)], 1);

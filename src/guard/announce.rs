@@ -7,10 +7,11 @@ use futures_util::{StreamExt, stream};
 
 use super::error::TellError;
 use super::recent::Full;
+use super::secret::Current;
 use super::{AnnounceError, DropError, Guard, Replayed};
 use crate::cache::{CacheError, Mark};
 use crate::clock::Moment;
-use crate::fleet::{Kind, Version};
+use crate::fleet::{Delta, Kind, Version};
 use crate::key::{Key, KeyHash};
 use crate::words::AnnounceOutcome;
 
@@ -38,10 +39,8 @@ impl Guard {
     }
 
     async fn announce_in_order(&self, keys: &[Key]) -> Result<Option<Version>, AnnounceError> {
-        if !self.secret.is_agreed() {
-            return Err(AnnounceError::NoSecret);
-        }
-        let hashes: Vec<KeyHash> = keys.iter().map(|key| self.secret.hash(key)).collect();
+        let secret = self.secret.agreed().ok_or(AnnounceError::NoSecret)?;
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| secret.hash(key)).collect();
         // Remembered first, before the filter pair is loaded: a build that begins now finds the keys here or gets their bits below.
         self.recent.remember_all(&hashes, keys, Moment::now()).map_err(|full| self.could_not_remember(full))?;
         for hash in &hashes {
@@ -51,14 +50,16 @@ impl Guard {
             self.active.insert(hash.get());
         }
         self.note_announced(&hashes);
-        let (journalled, told) = tokio::join!(self.journal.append(keys), self.mark_and_tell(Mark::Announced, keys, hashes));
+        let (journalled, told) = tokio::join!(self.journal.append(keys), self.mark_and_tell(Mark::Announced, keys, &secret));
         journalled?;
-        told.map_err(AnnounceError::from)
+        let version = told.map_err(AnnounceError::from)?;
+        // Whoever changes the secret looks at the memory after that: where it is still the same now, the key is hashed again there.
+        if self.secret.fingerprint() == secret.fingerprint { Ok(version) } else { Err(AnnounceError::NoSecret) }
     }
 
     /// Sets the marks and then appends to the log, over the same connection: an entry in a log whose server has no such marks would let an absence
     /// be stored there that its readers believe.
-    async fn mark_and_tell(&self, mark: Mark, keys: &[Key], hashes: Vec<KeyHash>) -> Result<Option<Version>, TellError> {
+    async fn mark_and_tell(&self, mark: Mark, keys: &[Key], secret: &Current) -> Result<Option<Version>, TellError> {
         // Read before: where the connection changes after this, the append is refused.
         let epoch = self.shared.epoch();
         self.shared.put_marks(keys, mark, self.recent.life()).await?;
@@ -67,7 +68,8 @@ impl Guard {
             Mark::Announced => Kind::Announce,
             Mark::Dropped => Kind::Drop,
         };
-        let (identity, position) = fleet.committer.append(kind, hashes, epoch).await?;
+        let delta = Delta { kind, secret: secret.fingerprint, hashes: keys.iter().map(|key| secret.hash(key)).collect() };
+        let (identity, position) = fleet.committer.append(delta, epoch).await?;
         Ok(Some(Version { identity, keyspace: self.name.clone(), position }))
     }
 
@@ -112,18 +114,16 @@ impl Guard {
     }
 
     async fn drop_cached(&self, keys: &[Key]) -> Result<(), DropError> {
-        let hashes: Vec<KeyHash> = keys.iter().map(|key| self.secret.hash(key)).collect();
-        if !self.secret.is_agreed() {
-            return Err(DropError::NoSecret);
-        }
+        let secret = self.secret.agreed().ok_or(DropError::NoSecret)?;
         // The tombstones first, then the log: a fill that comes after a drop, here or elsewhere, must find them.
-        let told = tokio::time::timeout(self.deadline, self.mark_and_tell(Mark::Dropped, keys, hashes.clone())).await;
-        for hash in hashes {
+        let told = tokio::time::timeout(self.deadline, self.mark_and_tell(Mark::Dropped, keys, &secret)).await;
+        for hash in keys.iter().map(|key| secret.hash(key)) {
             // Detached first: a flight that is still attached would store the old value behind the drop.
             self.flights.detach(hash);
             self.hot.drop_entry(hash);
         }
-        told.unwrap_or(Err(TellError::Mark(CacheError::Timeout(self.deadline)))).map(|_| ()).map_err(DropError::from)
+        told.unwrap_or(Err(TellError::Mark(CacheError::Timeout(self.deadline))))?;
+        if self.secret.fingerprint() == secret.fingerprint { Ok(()) } else { Err(DropError::NoSecret) }
     }
 
     /// Takes back what the journal held: those announces were acknowledged, and their rows may still be on their way.
@@ -166,7 +166,7 @@ impl Guard {
         let epoch = self.shared.epoch();
         let own: Vec<(KeyHash, Key, Duration)> =
             self.recent.snapshot(Moment::now()).into_iter().filter_map(|a| Some((a.hash, a.key?, a.left))).collect();
-        let (count, hashes) = (own.len(), own.iter().map(|(hash, ..)| *hash).collect());
+        let (count, keys) = (own.len(), own.iter().map(|(_, key, _)| key.clone()).collect::<Vec<_>>());
         let failed = stream::iter(own)
             .map(|(_, key, left)| {
                 let shared = &self.shared;
@@ -176,19 +176,18 @@ impl Guard {
             .filter(|ok| std::future::ready(!ok))
             .count()
             .await;
-        let told = failed == 0 && self.tell_again(hashes, epoch).await;
+        let told = failed == 0 && self.tell_again(&keys, epoch).await;
         if count > 0 {
             tracing::info!(keyspace = %self.name, count, failed, told, "set the marks of recent announces again");
         }
         told
     }
 
-    async fn tell_again(&self, hashes: Vec<KeyHash>, epoch: Option<u64>) -> bool {
+    async fn tell_again(&self, keys: &[Key], epoch: Option<u64>) -> bool {
         let Some(fleet) = &self.fleet else { return true };
-        if hashes.is_empty() || !self.secret.is_agreed() {
-            return true;
-        }
-        let appended = fleet.committer.append(Kind::Announce, hashes, epoch).await;
+        let Some(secret) = self.secret.agreed().filter(|_| !keys.is_empty()) else { return true };
+        let hashes = keys.iter().map(|key| secret.hash(key)).collect();
+        let appended = fleet.committer.append(Delta { kind: Kind::Announce, secret: secret.fingerprint, hashes }, epoch).await;
         appended.inspect_err(|error| tracing::debug!(keyspace = %self.name, %error, "recent announces were not appended again")).is_ok()
     }
 }

@@ -37,7 +37,8 @@ impl Guard {
     /// Asks the filter only, for all keys at one moment.
     #[must_use]
     pub fn check_all(&self, keys: &[Key]) -> Checked {
-        // In this order: a swap in between can only make the answer stricter.
+        // In this order: a change of the secret or a swap in between can only make the answer stricter.
+        let secret = self.secret.load();
         let until = self.standing.trusted_until();
         let current = self.active.current();
         let trusted = current.is_some() && Moment::now() < until;
@@ -45,7 +46,7 @@ impl Guard {
         let mut absent = Vec::new();
         if let Some(generation) = &current {
             for (index, key) in keys.iter().enumerate() {
-                let maybe = generation.filter.contains(self.secret.hash(key).get());
+                let maybe = generation.filter.contains(secret.hash(key).get());
                 self.metrics.check(if maybe { Verdict::Maybe } else { Verdict::Absent });
                 if !maybe {
                     self.observed.true_negative();

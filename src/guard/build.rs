@@ -14,13 +14,21 @@ use crate::key::{Key, KeyForm, KeyHash, KeySecret};
 pub struct Build {
     guard: Arc<Guard>,
     candidate: Option<Candidate>,
+    /// Fingerprint of the secret under which its keys are hashed.
+    secret: u64,
     began: Moment,
 }
 
-/// A filter can't be in force beside the set of an earlier scan.
+/// Why a build can't be put in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the build has no set of keys")]
-pub struct NoSet;
+pub enum CantSwap {
+    /// A filter can't be in force beside the set of an earlier scan.
+    #[error("the build has no set of keys")]
+    NoSet,
+    /// Its keys were hashed under a secret that is the fleet's no more.
+    #[error("the keyspace secret has changed during the build")]
+    OtherSecret,
+}
 
 impl Guard {
     /// The form of the keys, once it is known.
@@ -40,16 +48,38 @@ impl Guard {
         self.secret.is_agreed()
     }
 
-    /// Takes the fleet's secret. What had been hashed before is hashed again, as far as it matters: announces within their window.
+    /// What is proposed to a Redis that holds no secret for this keyspace.
+    #[must_use]
+    pub fn proposed_secret(&self) -> KeySecret {
+        self.secret.proposal()
+    }
+
+    /// Takes the fleet's secret. What had been hashed under another one is hashed again, as far as it matters: announces within their window. A
+    /// filter of before knows no key under the new one, and announces of others were read under the old: both end the rejecting.
     pub fn agree_on_secret(&self, secret: KeySecret) {
-        self.secret.agree(secret);
         let now = Moment::now();
+        if self.secret.is_agreed() {
+            if self.secret.fingerprint() == secret.fingerprint() {
+                return;
+            }
+            tracing::warn!(
+                keyspace = self.name(),
+                "Redis holds another keyspace secret than before, as after it was wiped: everything is built anew"
+            );
+            // First, see `Secret`.
+            self.standing
+                .broken(now.plus(self.commit_window), "the keyspace secret has changed, as after Redis was wiped; a scan mends it".into());
+            self.rebuild_wanted.notify_one();
+        }
+        self.secret.agree(secret);
+        self.hot.drop_all_absences();
         for key in self.recent.snapshot(now).into_iter().filter_map(|announced| announced.key) {
             let hash = self.secret.hash(&key);
             if let Err(full) = self.recent.remember(hash, &key, now) {
-                self.standing
-                    .broken(now.plus(self.recent.life()), format!("{} announces of before the start are more than can be held", full.0));
+                let why = format!("{} announces are within their window, and no more can be held; a scan after it mends that", full.0);
+                self.standing.broken(now.plus(self.recent.life()), why);
             }
+            self.active.insert(hash.get());
             self.note_announced(&[hash]);
         }
     }
@@ -99,9 +129,10 @@ impl Guard {
     /// # Errors
     /// [`Busy`].
     pub(crate) fn begin(self: &Arc<Self>, filter: SplitBlock) -> Result<Build, Busy> {
+        let secret = self.secret.fingerprint();
         let candidate = self.active.begin(filter)?;
         self.deleted.scan_began();
-        let build = Build { guard: Arc::clone(self), candidate: Some(candidate), began: Moment::now() };
+        let build = Build { guard: Arc::clone(self), candidate: Some(candidate), secret, began: Moment::now() };
         if let Some(members) = self.members() {
             members.begin(build.began);
         }
@@ -158,12 +189,16 @@ impl Build {
     /// Puts the candidate in force, and with it the scanned keys where the backend is a set of them, and returns its number.
     ///
     /// # Errors
-    /// [`NoSet`].
-    pub fn swap(mut self, set: Option<KeySet>) -> Result<u64, NoSet> {
+    /// [`CantSwap`].
+    pub fn swap(mut self, set: Option<KeySet>) -> Result<u64, CantSwap> {
+        // Where it changes only after this, the change has ended the rejecting, and this scan began too early to mend that.
+        if self.secret != self.guard.secret.fingerprint() {
+            return Err(CantSwap::OtherSecret);
+        }
         match (self.guard.members(), set) {
             // Before the filter, and so before the right to call a key absent: who trusts the new scan must not read the old set.
             (Some(members), Some(set)) => members.swap(set),
-            (Some(_), None) => return Err(NoSet),
+            (Some(_), None) => return Err(CantSwap::NoSet),
             (None, _) => {}
         }
         let number = self.candidate.take().map_or(0, Candidate::swap);

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::Guard;
 use crate::cache::LogIdentity;
 use crate::clock::Moment;
-use crate::fleet::{Committer, DeltaLog, Entry, EntryId, Follower, Kind, Loss, Version, WriterId};
+use crate::fleet::{Committer, Delta, DeltaLog, Entry, EntryId, Follower, Kind, Loss, Version, WriterId};
 use crate::words::ResyncReason;
 
 /// How often the log is read. Each pause is spread, so that a fleet does not read in step.
@@ -55,10 +55,14 @@ impl Fleet {
     }
 
     async fn tell_gap(&self) {
-        if self.gap.swap(false, Ordering::Relaxed) && self.committer.append(Kind::Gap, Vec::new(), None).await.is_err() {
+        if self.gap.swap(false, Ordering::Relaxed) && self.committer.append(gap(), None).await.is_err() {
             self.owes_gap();
         }
     }
+}
+
+fn gap() -> Delta {
+    Delta { kind: Kind::Gap, secret: 0, hashes: Vec::new() }
 }
 
 impl Guard {
@@ -112,7 +116,12 @@ impl Guard {
 
     /// Own entries took effect before they were appended.
     fn apply(&self, fleet: &Fleet, entries: &[Entry]) {
-        for entry in entries.iter().filter(|entry| entry.writer != fleet.writer) {
+        let secret = self.secret.fingerprint();
+        let is_foreign = |entry: &Entry| entry.delta.secret != secret && entry.delta.kind != Kind::Gap;
+        if entries.iter().any(is_foreign) {
+            self.log_was_lost(Loss::Foreign);
+        }
+        for entry in entries.iter().filter(|entry| entry.writer != fleet.writer && !is_foreign(entry)) {
             let hashes = &entry.delta.hashes;
             match entry.delta.kind {
                 Kind::Announce => {
@@ -146,7 +155,7 @@ impl Guard {
             Loss::Young { .. } => ResyncReason::Young,
             Loss::Replaced | Loss::Shrunk => ResyncReason::Replaced,
             Loss::Trimmed => ResyncReason::Trimmed,
-            Loss::Hole | Loss::Unreadable | Loss::Gap => ResyncReason::Gap,
+            Loss::Hole | Loss::Unreadable | Loss::Foreign | Loss::Gap => ResyncReason::Gap,
         });
         self.standing.broken(Moment::now().plus(in_time), format!("{loss}; a scan after the commit window mends it"));
         self.hot.drop_all_absences();

@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
 pub use self::batch::Checked;
-pub use self::build::{Build, NoSet};
+pub use self::build::{Build, CantSwap};
 pub use self::error::{AnnounceError, DropError, LookupError};
 pub use self::follow::LogParts;
 pub use self::journal::{Journal, JournalError, Replayed};

@@ -1,33 +1,73 @@
 //! The secret under which keys are hashed: the fleet's, once it is known.
 
-use std::sync::OnceLock;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 
 use crate::key::{Key, KeyHash, KeySecret};
 
-/// While Redis has not told the fleet's secret, one of this process's own does for what does not leave it: flights, the hot tier. Nothing that outlives
-/// the change, or that others read, may be made of it: no filter is built and no announce acknowledged before.
+/// While Redis has not told the fleet's secret, one of this process's own does for what does not leave it: flights, the hot tier. Nothing that
+/// others read may be made of it: no filter is built and no announce acknowledged before.
+///
+/// A Redis that was wiped may come back with another secret, of an instance that was there first. Then the filter in force knows no key any more:
+/// whoever changes the secret ends the rejecting **first**, and whoever hashes for a probe reads the secret **before** the right to reject.
 #[derive(Debug)]
-pub(super) struct Secret {
-    agreed: OnceLock<KeySecret>,
-    own: KeySecret,
+pub(super) struct Secret(ArcSwap<Current>);
+
+/// One secret, for everything that must be hashed alike.
+#[derive(Debug)]
+pub(super) struct Current {
+    secret: KeySecret,
+    pub(super) fingerprint: u64,
+    pub(super) agreed: bool,
+}
+
+impl Current {
+    pub(super) fn hash(&self, key: &Key) -> KeyHash {
+        self.secret.hash(key)
+    }
 }
 
 impl Secret {
     /// `None`: not known yet.
     pub(super) fn new(agreed: Option<KeySecret>) -> Self {
-        Self { agreed: agreed.map_or_else(OnceLock::new, OnceLock::from), own: KeySecret::random() }
+        let is_agreed = agreed.is_some();
+        Self(ArcSwap::from_pointee(current(agreed.unwrap_or_else(KeySecret::random), is_agreed)))
+    }
+
+    pub(super) fn load(&self) -> arc_swap::Guard<Arc<Current>> {
+        self.0.load()
+    }
+
+    /// The fleet's, for a whole announce or drop.
+    pub(super) fn agreed(&self) -> Option<Arc<Current>> {
+        Some(self.0.load_full()).filter(|current| current.agreed)
     }
 
     pub(super) fn hash(&self, key: &Key) -> KeyHash {
-        self.agreed.get().unwrap_or(&self.own).hash(key)
+        self.load().hash(key)
     }
 
     pub(super) fn is_agreed(&self) -> bool {
-        self.agreed.get().is_some()
+        self.load().agreed
     }
 
-    /// The first call decides.
-    pub(super) fn agree(&self, secret: KeySecret) {
-        let _ = self.agreed.set(secret);
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.load().fingerprint
     }
+
+    /// Takes a secret's bytes as the fleet's.
+    pub(super) fn agree(&self, secret: KeySecret) {
+        self.0.store(Arc::new(current(secret, true)));
+    }
+
+    /// What is proposed to a Redis that has none: the one that the fleet has agreed on, or a fresh one.
+    pub(super) fn proposal(&self) -> KeySecret {
+        let current = self.load();
+        if current.agreed { current.secret.clone() } else { KeySecret::random() }
+    }
+}
+
+fn current(secret: KeySecret, agreed: bool) -> Current {
+    Current { fingerprint: secret.fingerprint(), secret, agreed }
 }

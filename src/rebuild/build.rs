@@ -15,7 +15,7 @@ use super::request::RebuildRequest;
 use super::samples::Samples;
 use crate::config::{FilterConfig, RebuildConfig};
 use crate::filter::{AllocError, SplitBlock};
-use crate::guard::{Build, Guard, NoSet};
+use crate::guard::{Build, Guard};
 use crate::key::{Key, KeyForm};
 use crate::source::KeySource;
 
@@ -89,7 +89,7 @@ impl Tools {
 
         let build = Arc::into_inner(build).ok_or(BuildError::Cancelled)?;
         let reservation = Arc::into_inner(reservation).ok_or(BuildError::Cancelled)?;
-        let generation = build.swap(set).map_err(|NoSet| BuildError::Cancelled)?;
+        let generation = build.swap(set).map_err(|_| BuildError::Cancelled)?;
         reservation.keep();
         Ok(Built { generation, keys })
     }

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bloomguard::cache::{CacheError, Entry, Mark, RedisCache, RedisLink, SharedCache, Stored};
+use bloomguard::key::KeySecret;
 use bloomguard::words::BreakerState;
 
 use crate::cache_contract::{LONG, Linked, entry, key, redis_config, value};
@@ -143,11 +144,12 @@ async fn secret_of_a_keyspace_is_the_same_for_every_instance() {
     let linked = Linked::to(RedisServer::start()).await;
     let second = RedisLink::connect(&redis_config(&linked.server.url(), PATIENT), |_| {}).unwrap();
     assert!(second.wait_connected(PATIENT).await);
-    let (a, b) = tokio::join!(linked.link.secret("users"), second.secret("users"));
+    let (one, other) = (KeySecret::random(), KeySecret::random());
+    let (a, b) = tokio::join!(linked.link.secret("users", &one), second.secret("users", &other));
     let (a, b) = (a.unwrap(), b.unwrap());
     assert_eq!(a.as_bytes(), b.as_bytes());
-    assert_ne!(a.as_bytes(), linked.link.secret("orders").await.unwrap().as_bytes());
-    assert_eq!(a.as_bytes(), linked.link.secret("users").await.unwrap().as_bytes());
+    assert_ne!(a.as_bytes(), linked.link.secret("orders", &KeySecret::random()).await.unwrap().as_bytes());
+    assert_eq!(a.as_bytes(), linked.link.secret("users", &KeySecret::random()).await.unwrap().as_bytes());
 }
 
 #[tokio::test]
@@ -155,14 +157,14 @@ async fn full_redis_is_read_and_refuses_writes_without_losing_the_connection() {
     let linked = Linked::to(RedisServer::start()).await;
     let cache = linked.cache();
     put_value(&cache, "1", "a").await;
-    linked.link.secret("users").await.unwrap();
+    linked.link.secret("users", &KeySecret::random()).await.unwrap();
     let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1").query(&mut linked.server.connection()).unwrap();
     let error = cache.put_mark(&key("2"), Mark::Announced, LONG).await.unwrap_err();
     assert!(matches!(&error, CacheError::Refused(why) if why.contains("OOM")), "{error}");
     // Not even an instance that comes now is kept from reading.
     let second = RedisLink::connect(&redis_config(&linked.server.url(), PATIENT), |_| {}).unwrap();
     assert!(second.wait_connected(PATIENT).await);
-    second.secret("users").await.unwrap();
+    second.secret("users", &KeySecret::random()).await.unwrap();
     assert_eq!(entry(&RedisCache::new(second, "users", 7), &key("1")).await, Entry::Value(value("a")));
 }
 
@@ -170,7 +172,7 @@ async fn full_redis_is_read_and_refuses_writes_without_losing_the_connection() {
 async fn what_is_no_secret_is_refused() {
     let linked = Linked::to(RedisServer::start()).await;
     let _: () = redis::cmd("SET").arg("bloomguard:secret:users").arg("short").query(&mut linked.server.connection()).unwrap();
-    let error = linked.link.secret("users").await.unwrap_err();
+    let error = linked.link.secret("users", &KeySecret::random()).await.unwrap_err();
     assert!(matches!(&error, CacheError::Refused(why) if why.contains("5 bytes")), "{error}");
 }
 

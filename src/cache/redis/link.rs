@@ -72,13 +72,13 @@ impl RedisLink {
         Ok(Arc::new(Self { shared, keeper }))
     }
 
-    /// The hash secret of a keyspace, the same for all instances: made by the first to ask.
+    /// The hash secret of a keyspace, the same for all instances: `proposal` where there is none yet.
     ///
     /// # Errors
     /// [`CacheError`]; `Refused` where what is stored is no secret.
-    pub async fn secret(&self, keyspace: &str) -> Result<KeySecret, CacheError> {
+    pub async fn secret(&self, keyspace: &str, proposal: &KeySecret) -> Result<KeySecret, CacheError> {
         let name = self.shared.opener.names.secret(keyspace);
-        let stored: Vec<u8> = self.call()?.get_or_set(&name, KeySecret::random().as_bytes()).await?;
+        let stored: Vec<u8> = self.call()?.get_or_set(&name, proposal.as_bytes()).await?;
         let bytes = stored.try_into().map_err(|other: Vec<u8>| {
             CacheError::Refused(format!("{name} holds {} bytes where a secret has {}", other.len(), KeySecret::LEN))
         })?;

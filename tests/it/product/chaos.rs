@@ -19,7 +19,7 @@ use crate::support::process::Process;
 use crate::support::redis::RedisServer;
 
 const PROCESSES: usize = 3;
-const WRITERS: u64 = 8;
+const WRITERS: u64 = 64;
 const FIRST_ID: u64 = 10_000_000;
 const MAX_LAG: Duration = Duration::from_millis(800);
 const WINDOW: Duration = Duration::from_secs(3);
@@ -215,7 +215,7 @@ async fn break_things(world: Arc<World>, mut redis: RedisServer) -> RedisServer 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_row_that_was_announced_and_committed_is_ever_absent() {
-    let rows = std::env::var("BLOOMGUARD_CHAOS_ROWS").ok().map_or(300, |text| text.parse().unwrap());
+    let rows = std::env::var("BLOOMGUARD_CHAOS_ROWS").ok().map_or(1_000, |text| text.parse().unwrap());
     let (redis, site) = (RedisServer::start_young(), site(Site::postgres()).await);
     let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"500ms\"\nmax_lag = \"{}ms\"", redis.url(), MAX_LAG.as_millis());
     let more = "key = \"integer\"\n[keyspaces.users.rebuild]\nschedule = \"*/2 * * * * *\"\njitter = \"500ms\"\n";
@@ -223,7 +223,7 @@ async fn no_row_that_was_announced_and_committed_is_ever_absent() {
         .replace("commit_window = \"5s\"", &format!("commit_window = \"{}s\"", WINDOW.as_secs()))
         .replace("deadline = \"10s\"", "deadline = \"3s\"");
     let instances = (0..PROCESSES).map(|_| RwLock::new(Instance::start(&toml))).collect();
-    let database = PgPoolOptions::new().max_connections(8).connect(&site.url()).await.unwrap();
+    let database = PgPoolOptions::new().max_connections(16).connect(&site.url()).await.unwrap();
     let world = Arc::new(World {
         http: Http::default(),
         database,
