@@ -213,6 +213,15 @@ async fn break_things(world: Arc<World>, mut redis: RedisServer) -> RedisServer 
     redis
 }
 
+/// The figures, for whoever runs this by hand.
+#[allow(clippy::print_stdout)]
+fn tell(counts: &Counts, spans: &[(usize, String, Duration)]) {
+    println!("{counts:?}");
+    for (instance, why, lasted) in spans {
+        println!("instance {instance} did not reject for {lasted:?}: {why}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_row_that_was_announced_and_committed_is_ever_absent() {
     let rows = std::env::var("BLOOMGUARD_CHAOS_ROWS").ok().map_or(1_000, |text| text.parse().unwrap());
@@ -245,10 +254,7 @@ async fn no_row_that_was_announced_and_committed_is_ever_absent() {
     let _redis = chaos.await.unwrap();
     let spans = watch.await.unwrap();
     world.wait_until_all_enforce().await;
-    println!("{:?}", world.counts);
-    for (instance, why, lasted) in &spans {
-        println!("instance {instance} did not reject for {lasted:?}: {why}");
-    }
+    tell(&world.counts, &spans);
     assert_eq!(*world.wrong.lock(), [""; 0], "wrong answers");
     let committed = world.counts.committed.load(Ordering::Relaxed);
     assert!(committed > rows / 10, "too few rows to prove anything: {:?}", world.counts);
