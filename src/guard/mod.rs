@@ -24,6 +24,7 @@ mod standing;
 mod status;
 mod storm;
 mod trouble;
+mod verify;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -37,6 +38,7 @@ pub use self::error::{AnnounceError, DropError, LookupError};
 pub use self::journal::{Journal, JournalError, Replayed};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
 pub use self::status::{KeyspaceStatus, LastRebuild};
+pub(crate) use self::verify::Verified;
 
 use self::fill::Limits;
 use self::load::Errand;

@@ -67,6 +67,7 @@ async fn a_batch_lookup_costs_postgresql_one_statement_a_chunk() {
         "CREATE TABLE users (id bigint PRIMARY KEY, name text); INSERT INTO users SELECT i, 'User ' || i FROM generate_series(1, 1000) i",
     );
     let app = TestApp::enforcing(&guarded(&server.url("postgres"), "$1")).await;
+    assert_eq!(statements(&server), (1, 0), "the build has tried its samples together");
     for (asked, chunks) in [(1..=250, 3), (251..=350, 1), (351..=351, 0), (352..=353, 1)] {
         let before = statements(&server);
         assert_found(&app, asked.clone()).await;

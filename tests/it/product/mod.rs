@@ -5,6 +5,7 @@ mod bad_input;
 mod batches;
 mod http_api;
 mod nginx;
+mod odd_keys;
 mod outages;
 mod outcomes;
 mod pgbench;
