@@ -1,5 +1,6 @@
 //! The guard of one keyspace: [`Guard::lookup`], announces, drops, and what builds need of it.
 
+mod allowance;
 mod announce;
 mod batch;
 mod build;

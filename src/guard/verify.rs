@@ -76,6 +76,7 @@ fn judge(row: Result<Option<Value>, BackendError>) -> Result<Verified, BackendEr
         Ok(Some(_)) => Ok(Verified::Row),
         Ok(None) => Ok(Verified::NoRow),
         Err(BackendError::Invalid(reason)) => Ok(Verified::Unknown(Some(reason))),
-        Err(error @ (BackendError::Timeout(_) | BackendError::Unavailable(_))) => Err(error),
+        // There is no bound to the room here.
+        Err(error @ (BackendError::Timeout(_) | BackendError::Unavailable(_) | BackendError::NoRoom)) => Err(error),
     }
 }

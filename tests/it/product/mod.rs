@@ -2,6 +2,7 @@
 
 mod announces;
 mod bad_input;
+mod batch_bytes;
 mod batches;
 mod http_api;
 mod nginx;
