@@ -15,6 +15,32 @@ pub struct FetchContext {
     pub trace: Option<Arc<TraceContext>>,
     /// When nobody waits for the answer any more.
     pub deadline: Option<Instant>,
+    /// Bytes of rows that one call may gather; the row that fills them may exceed them. `None`: as many as there are.
+    pub room: Option<u64>,
+}
+
+/// What is left of [`FetchContext::room`] in one call.
+#[derive(Debug, Clone)]
+pub(super) struct Room(u64);
+
+impl Room {
+    pub(super) fn of(context: &FetchContext) -> Self {
+        // A call that may gather nothing would never come to an end.
+        context.room.map_or(Self::unlimited(), |room| Self(room.max(1)))
+    }
+
+    pub(super) const fn unlimited() -> Self {
+        Self(u64::MAX)
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// Counts a row of so many bytes, which is kept.
+    pub(super) const fn take(&mut self, bytes: usize) {
+        self.0 = self.0.saturating_sub(bytes as u64);
+    }
 }
 
 /// W3C trace context of a request, passed on as it came: bloomguard has no spans of its own.

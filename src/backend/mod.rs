@@ -13,6 +13,7 @@ mod set;
 mod sql;
 
 pub use content_type::ContentType;
+use context::Room;
 pub use context::{FetchContext, TraceContext};
 pub use http::HttpBackend;
 pub use set::{KeySet, KeySetBuilder, Members, Membership, SetBackend, SetError, SetStatus};
@@ -48,16 +49,20 @@ pub enum BackendError {
     /// absence.
     #[error("the backend's answer can't be used: {0}")]
     Invalid(String),
+    /// Not asked for, or not kept: other rows of the call took all of [`FetchContext::room`]. Says nothing of the row; ask again.
+    #[error("the rows of other keys took all the room that the call had")]
+    NoRoom,
 }
 
 impl BackendError {
-    /// The word that metrics use.
+    /// The word that metrics use; `None` where it is no failure of the backend's.
     #[must_use]
-    pub const fn outcome(&self) -> BackendOutcome {
+    pub const fn outcome(&self) -> Option<BackendOutcome> {
         match self {
-            Self::Timeout(_) => BackendOutcome::Timeout,
-            Self::Unavailable(_) => BackendOutcome::Unavailable,
-            Self::Invalid(_) => BackendOutcome::Invalid,
+            Self::Timeout(_) => Some(BackendOutcome::Timeout),
+            Self::Unavailable(_) => Some(BackendOutcome::Unavailable),
+            Self::Invalid(_) => Some(BackendOutcome::Invalid),
+            Self::NoRoom => None,
         }
     }
 }
@@ -82,12 +87,18 @@ pub trait Backend: Send + Sync {
     async fn fetch(&self, key: &Key, context: &FetchContext) -> Result<Option<Value>, BackendError>;
 
     /// Reads the rows of several keys, each for itself: one answer a key, in their order. At most [`Backend::batch_limit`] keys.
+    /// At least one of them is answered otherwise than by [`BackendError::NoRoom`].
     ///
     /// Ends within the backend's own timeout, as `fetch` does.
     async fn fetch_many(&self, keys: &[Key], context: &FetchContext) -> Vec<Result<Option<Value>, BackendError>> {
         let mut rows = Vec::with_capacity(keys.len());
+        let mut room = Room::of(context);
         for key in keys {
-            rows.push(self.fetch(key, context).await);
+            let row = if room.is_full() { Err(BackendError::NoRoom) } else { self.fetch(key, context).await };
+            if let Ok(Some(value)) = &row {
+                room.take(value.bytes());
+            }
+            rows.push(row);
         }
         rows
     }

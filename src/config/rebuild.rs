@@ -17,7 +17,8 @@ pub struct RebuildConfig {
     pub jitter: Duration,
     /// Whether a filter is built at start. Default on.
     pub on_start: bool,
-    /// Fewest keys a build may find, as a share of the last count, else of `expected_keys`; 0 to 1. Default 0.9.
+    /// Fewest keys a build may find, as a share of the last count, else of `expected_keys`; 0 to 1. Of several sources
+    /// each must find so many. Default 0.9.
     pub min_keys_ratio: f64,
     /// Deletes since the last scan, as a share of its keys, at which a build starts; 0 to 1. Default 0.1.
     pub max_deleted_ratio: f64,

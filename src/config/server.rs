@@ -27,6 +27,9 @@ pub struct ServerConfig {
     pub max_key_bytes: usize,
     /// Most keys of one batch. Default 10,000.
     pub max_batch_keys: usize,
+    /// Most bytes of values in the answer to one batch lookup; keys beyond it fail. Default 64 MiB.
+    #[serde(deserialize_with = "units::size")]
+    pub max_batch_bytes: u64,
     /// Longest request body in bytes. Default 16 MiB.
     #[serde(deserialize_with = "units::size")]
     pub max_body_bytes: u64,
@@ -77,6 +80,7 @@ impl Default for ServerConfig {
             max_connections: 10_000,
             max_key_bytes: 1024,
             max_batch_keys: 10_000,
+            max_batch_bytes: 64 << 20,
             max_body_bytes: 16 << 20,
             drain_timeout: Duration::from_secs(25),
             header_timeout: Duration::from_secs(10),

@@ -3,12 +3,17 @@
 use std::sync::Arc;
 use std::time::Instant as StdInstant;
 
+use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, future, stream};
 use tokio::time::{Instant, timeout_at};
 
+use super::allowance::{Allowance, Loads};
+use super::call::Row;
 use super::load::{Errand, Held, Shared};
-use super::single_flight::{Flight, Loaded, Part, Ticket};
+use super::single_flight::{Flight, Loaded, Part};
 use super::{Guard, Lookup, LookupError, LookupOptions};
+use crate::backend::{BackendError, FetchContext};
+use crate::cache::CacheError;
 use crate::clock::Moment;
 use crate::key::Key;
 use crate::words::{State, Verdict};
@@ -25,6 +30,9 @@ pub struct Checked {
     /// State of the keyspace at that moment.
     pub state: State,
 }
+
+/// Bytes that one read of the shared cache may bring at the least, so that small batches cost one round trip.
+const SHARED_ROOM: u64 = 16 << 20;
 
 /// A led load that the shared cache has not answered.
 struct Pending {
@@ -61,93 +69,153 @@ impl Guard {
     }
 
     /// Looks many keys up, coalesced with single lookups. Lasts no longer than the keyspace's deadline; what is not known by then has failed,
-    /// each key for itself.
-    pub async fn lookup_all(self: &Arc<Self>, keys: Vec<Key>, options: LookupOptions) -> Vec<Lookup> {
+    /// each key for itself. So have those whose values do not fit into `max_bytes` beside the others.
+    pub async fn lookup_all(self: &Arc<Self>, keys: Vec<Key>, options: LookupOptions, max_bytes: u64) -> Vec<Lookup> {
         let started = StdInstant::now();
         let budget = options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
         let deadline = Instant::now() + budget;
         let errands: Vec<Errand> = keys.into_iter().map(|key| self.errand(key, options.clone())).collect();
-        let mut answers: Vec<Option<Loaded>> = errands.iter().map(|errand| self.answer_at_once(errand)).collect();
-
-        let (mut led, mut waiting) = (Vec::new(), Vec::new());
-        for (index, errand) in errands.iter().enumerate().filter(|(index, _)| answers[*index].is_none()) {
-            match self.flights.join(errand.hash, &errand.key, errand.kind()) {
-                Part::Lead(flight, ticket) => {
-                    led.push((flight, errand.clone()));
-                    waiting.push((index, ticket));
-                }
-                Part::Join(ticket) => {
-                    self.metrics.coalesced();
-                    waiting.push((index, ticket));
-                }
+        let mut allowance = Allowance::new(max_bytes);
+        let mut answers: Vec<Option<Loaded>> =
+            errands.iter().map(|errand| self.answer_at_once(errand).map(|answer| allowance.admit(answer))).collect();
+        let mut open: Vec<usize> = (0..errands.len()).filter(|index| answers[*index].is_none()).collect();
+        while !open.is_empty() && Instant::now() < deadline {
+            for (index, answer) in self.load_all(&errands, &open, &mut allowance, deadline).await {
+                answers[index] = Some(answer);
             }
-        }
-        if !led.is_empty() {
-            // A task of its own, as for a single lookup: others may wait for these keys too.
-            tokio::spawn(Arc::clone(self).fly_together(led));
-        }
-        for (index, ticket) in waiting {
-            let waited = timeout_at(deadline, self.wait(ticket, &errands[index])).await;
-            answers[index] = Some(waited.unwrap_or(Err(LookupError::Deadline(budget))));
+            // Who was told to look again finds hot what others have loaded meanwhile.
+            open.retain(|index| answers[*index].is_none());
+            for index in &open {
+                answers[*index] = self.ask_hot(&errands[*index]).map(|answer| allowance.admit(Ok(answer)));
+            }
+            open.retain(|index| answers[*index].is_none());
         }
         let lookups = errands
             .iter()
             .zip(answers)
-            .map(|(errand, answer)| Lookup { probe: errand.glance.probe, answer: answer.unwrap_or(Err(LookupError::Cancelled)) });
+            .map(|(errand, answer)| Lookup { probe: errand.glance.probe, answer: answer.unwrap_or(Err(LookupError::Deadline(budget))) });
         lookups.inspect(|lookup| self.metrics.lookup(lookup.source(), lookup.result(), started.elapsed())).collect()
     }
 
-    /// Who is told to look again does so for itself.
-    async fn wait(self: &Arc<Self>, ticket: Ticket, errand: &Errand) -> Loaded {
-        match ticket.result().await {
-            Some(loaded) => loaded,
-            None => self.load_together(errand.clone()).await,
+    /// One round of loads: leads those of the keys that nobody loads, and waits for all. Without an answer are left those that are to look
+    /// again, or are too late.
+    async fn load_all(
+        self: &Arc<Self>,
+        errands: &[Errand],
+        open: &[usize],
+        allowance: &mut Allowance,
+        deadline: Instant,
+    ) -> Vec<(usize, Loaded)> {
+        let (mut led, waiting) = (Vec::new(), FuturesUnordered::new());
+        for index in open.iter().copied() {
+            let errand = &errands[index];
+            let (ticket, leads) = match self.flights.join(errand.hash, &errand.key, errand.kind()) {
+                Part::Lead(flight, ticket) => {
+                    led.push((flight, errand.clone()));
+                    (ticket, true)
+                }
+                Part::Join(ticket) => {
+                    self.metrics.coalesced();
+                    (ticket, false)
+                }
+            };
+            waiting.push(async move { (index, leads, ticket.result().await) });
         }
-    }
-
-    /// Leads the loads of a batch: one read of the shared cache, then the backend by chunks.
-    async fn fly_together(self: Arc<Self>, led: Vec<(Flight, Errand)>) {
-        let deadline = Instant::now() + self.deadline;
-        led.iter().for_each(|(flight, _)| flight.begin_read());
-        let keys: Vec<Key> = led.iter().map(|(_, errand)| errand.key.clone()).collect();
-        let seen = match self.shared.get_many(&keys).await {
-            Ok(seen) => seen.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error); keys.len()],
-        };
-        let mut pending = Vec::new();
-        for ((flight, errand), seen) in led.into_iter().zip(seen) {
-            match self.judge_shared(&errand, seen) {
-                Shared::Answer(answer) => self.land(flight, errand, &Ok(answer)),
-                Shared::GoOn(held) => pending.push(Pending { flight, errand, held }),
+        if !led.is_empty() {
+            // A task of its own, as for a single lookup: others may wait for these keys too.
+            tokio::spawn(Arc::clone(self).fly_together(led, allowance.loads()));
+        }
+        // In the order in which they come, so that what has no room is dropped at once.
+        let mut waiting = std::pin::pin!(waiting);
+        let mut told = Vec::with_capacity(open.len());
+        while let Ok(Some((index, leads, loaded))) = timeout_at(deadline, waiting.next()).await {
+            match loaded {
+                Some(loaded) => told.push((index, allowance.admit(loaded))),
+                None if allowance.is_full() => told.push((index, Err(allowance.refusal()))),
+                None if leads => told.push((index, Err(LookupError::Cancelled))),
+                None => {}
             }
         }
+        told
+    }
+
+    /// Leads the loads of a batch: from the shared cache, then from the backend by chunks. Loads that the batch has no more room for are left
+    /// to those who wait for them besides.
+    async fn fly_together(self: Arc<Self>, led: Vec<(Flight, Errand)>, batch: Loads) {
+        let deadline = Instant::now() + self.deadline;
+        let mut pending = self.ask_shared_together(led, &batch).await;
         let mut chunks = Vec::new();
         while !pending.is_empty() {
             let rest = pending.split_off(pending.len().min(self.backend.batch_limit().max(1)));
             chunks.push(std::mem::replace(&mut pending, rest));
         }
         // A batch leaves three quarters of the backend to the others.
-        stream::iter(chunks).for_each_concurrent(self.batch_share, |chunk| self.load_chunk(chunk, deadline)).await;
+        stream::iter(chunks).for_each_concurrent(self.batch_share, |chunk| self.load_chunk(chunk, &batch, deadline)).await;
     }
 
-    /// One call of the backend, within its cap.
-    async fn load_chunk(self: &Arc<Self>, chunk: Vec<Pending>, deadline: Instant) {
-        let keys: Vec<Key> = chunk.iter().map(|pending| pending.errand.key.clone()).collect();
-        // They came in one request, but for those that others took over meanwhile.
-        let trace = chunk.first().and_then(|pending| pending.errand.options.trace.clone());
-        let rows = self.ask_backend(&keys, trace, deadline).await;
-        let settled = chunk.into_iter().zip(rows).map(|(pending, row)| async move {
-            let loaded = match row {
-                Ok(row) => Ok(self.conclude(&pending.errand, pending.held.as_ref(), row, deadline).await.0),
-                Err(error) => Err(error),
+    /// Reads the shared cache, as many entries at a time as fit into the batch's room however long they are. Returns what it has no answer for.
+    async fn ask_shared_together(self: &Arc<Self>, led: Vec<(Flight, Errand)>, batch: &Loads) -> Vec<Pending> {
+        let at_a_time = (batch.limit().max(SHARED_ROOM) / self.limits.max_value_bytes.max(1)).max(1);
+        let mut led = led.into_iter();
+        let mut pending = Vec::with_capacity(led.len());
+        let mut failure = None;
+        while !batch.is_full() {
+            let part: Vec<_> = led.by_ref().take(usize::try_from(at_a_time).unwrap_or(usize::MAX)).collect();
+            if part.is_empty() {
+                break;
+            }
+            part.iter().for_each(|(flight, _)| flight.begin_read());
+            let keys: Vec<Key> = part.iter().map(|(_, errand)| errand.key.clone()).collect();
+            let seen = match &failure {
+                None => self.shared.get_many(&keys).await,
+                // Who did not answer once is not waited for again.
+                Some(error) => Err(CacheError::clone(error)),
             };
-            self.land(pending.flight, pending.errand, &loaded);
-        });
-        future::join_all(settled).await;
+            let seen: Vec<_> = match seen {
+                Ok(seen) => seen.into_iter().map(Ok).collect(),
+                Err(error) => vec![Err(failure.insert(error).clone()); part.len()],
+            };
+            for ((flight, errand), seen) in part.into_iter().zip(seen) {
+                match self.judge_shared(&errand, seen) {
+                    Shared::Answer(answer) => self.land(flight, errand, &Ok(answer), batch),
+                    Shared::GoOn(held) => pending.push(Pending { flight, errand, held }),
+                }
+            }
+        }
+        pending
+    }
+
+    /// One call of the backend, within its cap; further ones where the rows do not fit into one.
+    async fn load_chunk(self: &Arc<Self>, mut chunk: Vec<Pending>, batch: &Loads, deadline: Instant) {
+        let room = Some(batch.limit() / self.batch_share as u64);
+        while !chunk.is_empty() && !batch.is_full() {
+            let keys: Vec<Key> = chunk.iter().map(|pending| pending.errand.key.clone()).collect();
+            // They came in one request, but for those that others took over meanwhile.
+            let context = chunk.first().map(|pending| pending.errand.context()).unwrap_or_default();
+            let rows = self.ask_backend(&keys, FetchContext { room, ..context }, deadline).await;
+            let (mut settled, mut left_out) = (Vec::new(), Vec::new());
+            for (pending, row) in chunk.into_iter().zip(rows) {
+                match row {
+                    Err(LookupError::Backend(error)) if matches!(*error, BackendError::NoRoom) => left_out.push(pending),
+                    row => settled.push(self.land_row(pending, row, batch, deadline)),
+                }
+            }
+            future::join_all(settled).await;
+            chunk = left_out;
+        }
+    }
+
+    async fn land_row(self: &Arc<Self>, pending: Pending, row: Result<Row, LookupError>, batch: &Loads, deadline: Instant) {
+        let loaded = match row {
+            Ok(row) => Ok(self.conclude(&pending.errand, pending.held.as_ref(), row, deadline).await.0),
+            Err(error) => Err(error),
+        };
+        self.land(pending.flight, pending.errand, &loaded, batch);
     }
 
     /// Ends a flight; those who joined too late to be told get a round of their own.
-    fn land(self: &Arc<Self>, flight: Flight, errand: Errand, loaded: &Loaded) {
+    fn land(self: &Arc<Self>, flight: Flight, errand: Errand, loaded: &Loaded, batch: &Loads) {
+        batch.note(loaded);
         if let Some(next) = flight.settle(loaded, || self.fill_hot(&errand, loaded)) {
             tokio::spawn(Arc::clone(self).fly(next, errand, true));
         }

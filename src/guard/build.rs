@@ -1,10 +1,10 @@
-//! What a build needs of the guard: the candidate from begin to swap, and the checks that only the guard can make.
+//! What a build needs of the guard: the candidate from begin to swap, and what only the guard knows of it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Guard;
-use crate::backend::{BackendError, FetchContext, KeySet, Members, Value};
+use crate::backend::{KeySet, Members};
 use crate::clock::Moment;
 use crate::filter::{Busy, Candidate, SplitBlock};
 use crate::key::{Key, KeyForm, KeyHash, KeySecret};
@@ -109,19 +109,6 @@ impl Guard {
     /// Returns when something happened that only a new filter mends.
     pub(crate) async fn rebuild_wanted(&self) {
         self.rebuild_wanted.notified().await;
-    }
-
-    /// Asks the backend for a build's checks: neither counted nor capped as a guarded read. A key that nobody can ask for has no row.
-    pub(crate) async fn verify_at_backend(&self, key: &Key) -> Result<Option<Value>, BackendError> {
-        if self.backend.admits(key).is_err() {
-            return Ok(None);
-        }
-        self.backend.fetch(key, &FetchContext::default()).await
-    }
-
-    /// Why the backend finds a row under keys that `form` tells apart, where it can tell.
-    pub(crate) async fn backend_conflict(&self, form: KeyForm) -> Result<Option<String>, BackendError> {
-        self.backend.form_conflict(form).await
     }
 
     /// Begins a build: from now on every insert reaches `filter` too, and the announces within their window are in it already.

@@ -23,6 +23,9 @@ pub enum LookupError {
     /// The key is not in the set of keys, which is too old, or not complete enough, to say that it is absent.
     #[error("the key is not in the set of keys, which is not fresh or complete enough to say that it is absent; /status tells why")]
     SetTooOld,
+    /// The values of a batch take all of this many bytes, `server.max_batch_bytes`, or this one alone takes more.
+    #[error("the values of the batch take all of server.max_batch_bytes = {0}: ask for this key again, alone or with fewer others")]
+    BatchFull(u64),
     /// The task that loaded the key ended without an answer, as at shutdown.
     #[error("the load of the key was cancelled")]
     Cancelled,

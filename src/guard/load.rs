@@ -9,6 +9,7 @@ use super::error::LookupError;
 use super::outcome::{Answer, LookupOptions, Probe};
 use super::single_flight::{Flight, Kind, Loaded, Part};
 use super::{Glance, Guard};
+use crate::backend::FetchContext;
 use crate::cache::{CacheError, Ending, Entry, HotEntry, Lease, Seen, Stamp};
 use crate::key::{Key, KeyHash};
 use crate::words::{CacheResult, CacheTier, Source, State, Verdict};
@@ -103,7 +104,7 @@ impl Guard {
     }
 
     async fn load_from_backend(&self, errand: &Errand, held: Option<&Held>, deadline: Instant) -> (Loaded, Ending) {
-        let rows = self.ask_backend(std::slice::from_ref(&errand.key), errand.options.trace.clone(), deadline).await;
+        let rows = self.ask_backend(std::slice::from_ref(&errand.key), errand.context(), deadline).await;
         match rows.into_iter().next().unwrap_or(Err(LookupError::Cancelled)) {
             Ok(row) => {
                 let (answer, ending) = self.conclude(errand, held, row, deadline).await;
@@ -187,6 +188,11 @@ fn cache_result(answer: Option<&Answer>) -> CacheResult {
 }
 
 impl Errand {
+    /// What the backend is told of the lookup.
+    pub(super) fn context(&self) -> FetchContext {
+        FetchContext { trace: self.options.trace.clone(), ..FetchContext::default() }
+    }
+
     pub(super) fn kind(&self) -> Kind {
         match self.options {
             _ if self.refresh => Kind::Refresh,

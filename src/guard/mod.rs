@@ -1,5 +1,6 @@
 //! The guard of one keyspace: [`Guard::lookup`], announces, drops, and what builds need of it.
 
+mod allowance;
 mod announce;
 mod batch;
 mod build;
@@ -26,6 +27,7 @@ mod standing;
 mod status;
 mod storm;
 mod trouble;
+mod verify;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -40,6 +42,7 @@ pub use self::follow::LogParts;
 pub use self::journal::{Journal, JournalError, Replayed};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
 pub use self::status::{KeyspaceStatus, LastRebuild};
+pub(crate) use self::verify::Verified;
 
 use self::fill::Limits;
 use self::load::Errand;

@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use super::load::{Errand, Held};
 use super::single_flight::{Flight, Kind, Part};
 use super::{Answer, Guard, LookupOptions};
+use crate::backend::FetchContext;
 use crate::cache::{Ending, Expiry, Lease, Stamp, Turn};
 use crate::words::RefreshOutcome;
 
@@ -77,7 +78,7 @@ impl Guard {
         // The entry is as good as it was: those who find it need not wait for this one's lease.
         let Some(permit) = self.gate.enter_if_free() else { return (RefreshOutcome::Skipped, Ending::Stored) };
         let deadline = Instant::now() + self.deadline;
-        let row = self.call_backend(std::slice::from_ref(&errand.key), None, deadline).await.pop();
+        let row = self.call_backend(std::slice::from_ref(&errand.key), FetchContext::default(), deadline).await.pop();
         drop(permit);
         let Some(Ok(row)) = row else { return (RefreshOutcome::Error, Ending::NotStored) };
         let held = Held { stamp, value: true, mark: false };

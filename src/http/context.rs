@@ -49,6 +49,8 @@ pub struct HttpSettings {
     pub max_body_bytes: u64,
     /// Keys of one batch.
     pub max_batch_keys: usize,
+    /// Bytes of values in the answer to one batch.
+    pub max_batch_bytes: u64,
     /// Whether `Cache-Control: no-cache` bypasses filter and caches.
     pub honor_no_cache: bool,
     /// Whether answers carry `Cache-Status`.
@@ -73,6 +75,7 @@ impl HttpSettings {
             max_key_bytes: config.max_key_bytes,
             max_body_bytes: config.max_body_bytes,
             max_batch_keys: config.max_batch_keys,
+            max_batch_bytes: config.max_batch_bytes,
             honor_no_cache: config.honor_no_cache,
             cache_status: config.cache_status,
             data_deadline: DATA_DEADLINE,

@@ -19,7 +19,12 @@ impl From<&LookupError> for Problem {
                 BackendError::Timeout(_) => Self::unavailable("backend-timeout", "The backend gave no answer in time", detail),
                 BackendError::Unavailable(_) => Self::unavailable("backend-unavailable", "The backend can't be reached", detail),
                 BackendError::Invalid(_) => Self::unavailable("backend-invalid", "The backend's answer can't be used", detail),
+                // Only batches bound a call, and they ask again by themselves.
+                BackendError::NoRoom => Self::unavailable("cancelled", "Cancelled", detail),
             },
+            LookupError::BatchFull(limit) => {
+                Self::unavailable("batch-full", "The batch's values are too large together", detail).member("limit", *limit)
+            }
             LookupError::SetTooOld => Self::unavailable("set-too-old", "The set of keys can't tell", detail),
             LookupError::Cancelled => Self::unavailable("cancelled", "Cancelled", detail),
         }
@@ -113,6 +118,8 @@ mod tests {
             Arc::new(BackendError::Timeout(Duration::from_millis(200))).into(),
             Arc::new(BackendError::Unavailable("connection refused".into())).into(),
             Arc::new(BackendError::Invalid("SQLSTATE 42P01".into())).into(),
+            Arc::new(BackendError::NoRoom).into(),
+            LookupError::BatchFull(7),
             LookupError::SetTooOld,
             LookupError::Cancelled,
         ];

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::checks::{self, CountRule};
+use super::agreement::agreement;
+use super::checks;
+use super::counts::{CountRule, KeyCounts};
 use super::error::BuildError;
 use super::gather::Gathered;
 use super::memory::MemoryBudget;
@@ -17,7 +19,7 @@ use crate::config::{FilterConfig, RebuildConfig};
 use crate::filter::{AllocError, SplitBlock};
 use crate::guard::{Build, Guard};
 use crate::key::{Key, KeyForm};
-use crate::source::KeySource;
+use crate::source::{KeySource, SourceError};
 
 /// Batches on their way from the source to the filter: enough to keep both busy.
 const BATCHES_AHEAD: usize = 4;
@@ -33,15 +35,20 @@ pub(super) struct Tools {
 }
 
 /// What a build ended with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Built {
     pub(super) generation: u64,
-    pub(super) keys: u64,
+    pub(super) keys: KeyCounts,
 }
 
 impl Tools {
-    /// Builds a filter and puts it in force. `last_keys`: what the last scan brought.
-    pub(super) async fn build(&self, request: RebuildRequest, last_keys: Option<u64>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
+    /// Builds a filter and puts it in force. `last`: what the last scan brought.
+    pub(super) async fn build(
+        &self,
+        request: RebuildRequest,
+        last: Option<&KeyCounts>,
+        tracker: &Arc<Tracker>,
+    ) -> Result<Built, BuildError> {
         let form = self.key_form().await?;
         if !self.guard.has_secret() {
             return Err(BuildError::NoSecret);
@@ -50,7 +57,7 @@ impl Tools {
         if let Some(counted) = counted {
             tracker.expect(counted);
         }
-        let known = counted.or(last_keys);
+        let known = counted.or(last.map(KeyCounts::total));
         let (rate, capacity) = (self.filter.false_positive_rate, self.capacity(known)?);
         let bytes = SplitBlock::bytes_needed(capacity, rate).map_err(AllocError::from)?;
         let reservation = Arc::new(self.memory.reserve(self.guard.name(), bytes)?);
@@ -62,26 +69,26 @@ impl Tools {
         let build = Arc::new(self.guard.begin(filter).map_err(|_| BuildError::Cancelled)?);
 
         let (samples, gathered) = self.fill(&build, gathered, form, tracker).await?;
-        let keys = tracker.keys_read();
+        let keys: KeyCounts = samples.iter().map(Samples::keys).collect();
         // Whatever becomes of the candidate: it may be what explains a refusal.
         self.guard.source_warning(self.source.warning());
         // Announces since `begin` are in already; once more costs little and does not depend on that.
         build.replay_recent();
 
         let rule = CountRule {
-            last: last_keys,
+            last,
             expected: self.filter.expected_keys,
             ratio: self.rebuild.min_keys_ratio,
             allow_empty: self.allow_empty,
             accept_fewer: request.accept_fewer,
         };
-        checks::count(keys, rule)?;
-        checks::fill(&build, keys)?;
+        rule.judge(&keys)?;
+        checks::fill(&build, keys.total())?;
         checks::proven_keys(&self.guard, &build).await?;
         let (set, conflict) = match gathered {
             // The source is all that there is: nothing could disagree with it.
             Some(gathered) => (Some(gathered.finish().await?), None),
-            None => (None, checks::agreement(&self.guard, &build, form, &samples).await?),
+            None => (None, agreement(&self.guard, &build, form, &samples).await?),
         };
         let declared = self.source.form_conflict(form).await?;
         let compared = self.guard.backend_conflict(form).await?;
@@ -110,54 +117,82 @@ impl Tools {
     }
 
     /// Streams the source into the candidate: the scan stays on the async threads, hashing and inserting on one of its own. Returns a few of the
-    /// keys, or where all are to be gathered, all.
+    /// keys of each source of a union, and where all are to be gathered, all.
     async fn fill(
         &self,
         build: &Arc<Build>,
         gathered: Option<Gathered>,
         form: KeyForm,
         tracker: &Arc<Tracker>,
-    ) -> Result<(Samples, Option<Gathered>), BuildError> {
-        let (batches, incoming) = mpsc::channel(BATCHES_AHEAD);
+    ) -> Result<(Vec<Samples>, Option<Gathered>), BuildError> {
+        let (members, incoming) = mpsc::channel(1);
         let leash = Leash(Arc::default());
-        let inserter = {
-            let (build, tracker, pace) = (Arc::clone(build), Arc::clone(tracker), Pace::new(self.rebuild.max_keys_per_second));
-            let abandoned = Arc::clone(&leash.0);
-            tokio::task::spawn_blocking(move || insert_all(&build, gathered, incoming, &tracker, pace, &abandoned))
+        let filler = Filler {
+            build: Arc::clone(build),
+            gathered,
+            tracker: Arc::clone(tracker),
+            pace: Pace::new(self.rebuild.max_keys_per_second),
+            abandoned: Arc::clone(&leash.0),
         };
-        let scanned = self.source.scan(form, batches).await;
+        let filled = tokio::task::spawn_blocking(move || filler.fill(incoming));
+        let scanned = self.scan(form, members).await;
         // Before what the scan says: a filler that gives up makes the scan end too.
-        let filled = inserter.await.map_err(|_| BuildError::Cancelled)??;
+        let filled = filled.await.map_err(|_| BuildError::Cancelled)??;
         drop(leash);
         scanned?;
         Ok(filled)
     }
+
+    /// Scans the sources of a union one after another, each into a channel of its own.
+    async fn scan(&self, form: KeyForm, members: mpsc::Sender<Batches>) -> Result<(), SourceError> {
+        for member in 0..self.source.members() {
+            let (batches, incoming) = mpsc::channel(BATCHES_AHEAD);
+            members.send(incoming).await.map_err(|_| SourceError::Cancelled)?;
+            self.source.scan_member(member, form, batches).await?;
+        }
+        Ok(())
+    }
 }
 
-fn insert_all(
-    build: &Build,
-    mut gathered: Option<Gathered>,
-    mut incoming: mpsc::Receiver<Vec<Key>>,
-    tracker: &Tracker,
-    mut pace: Pace,
-    abandoned: &AtomicBool,
-) -> Result<(Samples, Option<Gathered>), BuildError> {
-    let mut samples = Samples::default();
-    while let Some(batch) = incoming.blocking_recv() {
-        if let Some(gathered) = &mut gathered {
-            gathered.add(&batch)?;
+/// The keys of one source, in batches.
+type Batches = mpsc::Receiver<Vec<Key>>;
+
+/// What the thread needs that hashes and inserts.
+struct Filler {
+    build: Arc<Build>,
+    gathered: Option<Gathered>,
+    tracker: Arc<Tracker>,
+    pace: Pace,
+    abandoned: Arc<AtomicBool>,
+}
+
+impl Filler {
+    fn fill(mut self, mut members: mpsc::Receiver<Batches>) -> Result<(Vec<Samples>, Option<Gathered>), BuildError> {
+        let mut samples = Vec::new();
+        while let Some(batches) = members.blocking_recv() {
+            samples.push(self.fill_from(batches)?);
         }
-        for key in &batch {
-            build.filter().insert(build.hash(key).get());
-        }
-        samples.draw(&batch);
-        tracker.read(batch.len() as u64);
-        pace.keep(batch.len() as u64, abandoned);
-        if abandoned.load(Ordering::Relaxed) {
-            break;
-        }
+        Ok((samples, self.gathered))
     }
-    Ok((samples, gathered))
+
+    fn fill_from(&mut self, mut batches: Batches) -> Result<Samples, BuildError> {
+        let mut samples = Samples::new();
+        while let Some(batch) = batches.blocking_recv() {
+            if let Some(gathered) = &mut self.gathered {
+                gathered.add(&batch)?;
+            }
+            for key in &batch {
+                self.build.filter().insert(self.build.hash(key).get());
+                samples.draw(key);
+            }
+            self.tracker.read(batch.len() as u64);
+            self.pace.keep(batch.len() as u64, &self.abandoned);
+            if self.abandoned.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(samples)
+    }
 }
 
 /// Tells the thread that fills a filter when nobody wants it any more: a process that stops waits for that thread.

@@ -33,9 +33,12 @@ pub enum BuildError {
     Empty,
     /// Far fewer keys than before.
     #[error(
-        "the source has {keys} keys, fewer than min_keys_ratio = {ratio} of the {reference} {of}; if that is right, rebuild once with {{\"accept_fewer\": true}}"
+        "{} has {keys} keys, fewer than min_keys_ratio = {ratio} of the {reference} {of}; if that is right, rebuild once with {{\"accept_fewer\": true}}",
+        name_of(*member)
     )]
     Collapsed {
+        /// Which of several sources; `None`: all of them.
+        member: Option<usize>,
         /// Keys read.
         keys: u64,
         /// Keys to compare with.
@@ -116,6 +119,10 @@ impl BuildError {
             Self::Backend(_) => "the backend did not answer a check",
         }
     }
+}
+
+fn name_of(member: Option<usize>) -> String {
+    member.map_or_else(|| "the source".to_owned(), |index| format!("source[{index}]"))
 }
 
 const CANCELLED: &str = "the build was cancelled";

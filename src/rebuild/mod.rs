@@ -1,7 +1,9 @@
-//! Building the next filter: when (`schedule`), how (`build`), what it must pass (`checks`), how far it is (`progress`).
+//! Building the next filter: when (`schedule`), how (`build`), what it must pass (`counts`, `checks`, `agreement`), how far it is (`progress`).
 
+mod agreement;
 mod build;
 mod checks;
+mod counts;
 mod error;
 mod gather;
 mod memory;

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::build::{Built, Tools};
+use super::counts::KeyCounts;
 use super::error::BuildError;
 use super::memory::MemoryBudget;
 use super::progress::{Progress, Tracker};
@@ -47,7 +48,8 @@ struct Work {
     last_job: u64,
     running: Option<Arc<Tracker>>,
     requested: Option<RebuildRequest>,
-    last_keys: Option<u64>,
+    /// What the last scan that ended in a swap brought.
+    last_keys: Option<KeyCounts>,
     last_error: Option<String>,
 }
 
@@ -206,10 +208,10 @@ impl Runner {
     }
 
     async fn build(&self, tracker: &Arc<Tracker>, request: RebuildRequest) -> Result<Built, BuildError> {
-        let last_keys = self.desk.state.lock().last_keys;
+        let last = self.desk.state.lock().last_keys.clone();
         let built = tokio::select! {
             // A panic is a failed build, not the end of all builds.
-            built = AssertUnwindSafe(self.tools.build(request, last_keys, tracker)).catch_unwind() => built.unwrap_or(Err(BuildError::Cancelled)),
+            built = AssertUnwindSafe(self.tools.build(request, last.as_ref(), tracker)).catch_unwind() => built.unwrap_or(Err(BuildError::Cancelled)),
             () = report::show(self.tools.guard.name(), Arc::clone(tracker)) => Err(BuildError::Cancelled),
         };
         self.ended(tracker, &built);
@@ -233,7 +235,7 @@ impl Runner {
                 keyspace = guard.name(),
                 job = tracker.job(),
                 generation = built.generation,
-                keys = built.keys,
+                keys = built.keys.total(),
                 seconds = took.as_secs_f64(),
                 "the new filter is in force"
             ),
@@ -248,7 +250,7 @@ impl Runner {
         work.running = None;
         work.last_error = built.as_ref().err().map(ToString::to_string);
         if let Ok(built) = built {
-            work.last_keys = Some(built.keys);
+            work.last_keys = Some(built.keys.clone());
         }
     }
 }

@@ -87,6 +87,19 @@ pub trait KeySource: Send + Sync {
     /// [`SourceError`]; what was sent before it is no key set.
     async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError>;
 
+    /// How many sources this is the union of. What a scan brings is judged for each of them: the sum would hide what one of them lacks.
+    fn members(&self) -> usize {
+        1
+    }
+
+    /// As [`KeySource::scan`], of one of the [`KeySource::members`], counted from 0. All of them, one after another, are the whole scan.
+    ///
+    /// # Errors
+    /// [`SourceError`], as for the whole.
+    async fn scan_member(&self, _member: usize, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
+        self.scan(form, batches).await
+    }
+
     /// What the last scan found that an operator should mend; `None` where all is well.
     fn warning(&self) -> Option<String> {
         None

@@ -34,7 +34,7 @@ impl Union {
         Self(members)
     }
 
-    fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
+    fn each(&self) -> impl Iterator<Item = (usize, &Member)> {
         self.0.iter().enumerate()
     }
 }
@@ -53,7 +53,7 @@ impl KeySource for Union {
     async fn key_form(&self) -> Result<Option<KeyForm>, SourceError> {
         let mut first: Option<(usize, KeyForm)> = None;
         let mut silent = false;
-        for (index, member) in self.members() {
+        for (index, member) in self.each() {
             match (first, member.source.key_form().await.map_err(of(index))?) {
                 (_, None) => silent = true,
                 (None, Some(form)) => first = Some((index, form)),
@@ -69,7 +69,7 @@ impl KeySource for Union {
     }
 
     async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, SourceError> {
-        for (index, member) in self.members() {
+        for (index, member) in self.each() {
             if let Some(conflict) = member.source.form_conflict(form).await.map_err(of(index))? {
                 return Ok(Some(format!("source[{index}]: {conflict}")));
             }
@@ -80,7 +80,7 @@ impl KeySource for Union {
     /// The sum; `None` where one of them can't tell.
     async fn count(&self) -> Result<Option<u64>, SourceError> {
         let mut sum = Some(0_u64);
-        for (index, member) in self.members() {
+        for (index, member) in self.each() {
             let counted = member.source.count().await.map_err(of(index))?;
             sum = sum.zip(counted).map(|(sum, counted)| sum.saturating_add(counted));
         }
@@ -89,20 +89,29 @@ impl KeySource for Union {
 
     async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
         let mut sent = 0;
-        for (index, member) in self.members() {
-            let keys = member.source.scan(form, batches.clone()).await.map_err(of(index))?;
-            if keys == 0 && !member.allow_empty {
-                let why = "it has no keys; if that is right, set its allow_empty = true";
-                return Err(of(index)(SourceError::Invalid(why.to_owned())));
-            }
-            sent += keys;
+        for index in 0..self.0.len() {
+            sent += self.scan_member(index, form, batches.clone()).await?;
         }
         Ok(sent)
     }
 
+    fn members(&self) -> usize {
+        self.0.len()
+    }
+
+    async fn scan_member(&self, index: usize, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
+        let member = self.0.get(index).ok_or_else(|| of(index)(SourceError::Invalid("there is no such source".to_owned())))?;
+        let keys = member.source.scan(form, batches).await.map_err(of(index))?;
+        if keys == 0 && !member.allow_empty {
+            let why = "it has no keys; if that is right, set its allow_empty = true";
+            return Err(of(index)(SourceError::Invalid(why.to_owned())));
+        }
+        Ok(keys)
+    }
+
     fn warning(&self) -> Option<String> {
         let warnings: Vec<String> =
-            self.members().filter_map(|(index, member)| Some(format!("source[{index}]: {}", member.source.warning()?))).collect();
+            self.each().filter_map(|(index, member)| Some(format!("source[{index}]: {}", member.source.warning()?))).collect();
         (!warnings.is_empty()).then(|| warnings.join("; "))
     }
 }

@@ -18,6 +18,7 @@ use self::pace::Pace;
 use self::postgres::PostgresRows;
 use self::reader::{Answer, Reader};
 use self::sqlite::SqliteRows;
+use super::context::Room;
 use super::{Backend, BackendError, FetchContext, Value};
 use crate::config::{BackendConfig, SecretUrl};
 use crate::key::{Key, KeyForm};
@@ -108,24 +109,26 @@ impl Backend for SqlBackend {
         .await
     }
 
-    async fn fetch_many(&self, keys: &[Key], _: &FetchContext) -> Vec<Result<Option<Value>, BackendError>> {
+    async fn fetch_many(&self, keys: &[Key], context: &FetchContext) -> Vec<Result<Option<Value>, BackendError>> {
+        let mut room = Room::of(context);
         let mut answers: Vec<Option<Answer>> = vec![None; keys.len()];
         let started = Instant::now();
         let read = async {
             match &self.driver {
-                Driver::Postgres(reader) => reader.fetch_many(keys, &mut answers).await,
-                Driver::MySql(reader) => reader.fetch_many(keys, &mut answers).await,
-                Driver::Sqlite(reader) => reader.fetch_many(keys, &mut answers).await,
+                Driver::Postgres(reader) => reader.fetch_many(keys, &mut answers, &mut room).await,
+                Driver::MySql(reader) => reader.fetch_many(keys, &mut answers, &mut room).await,
+                Driver::Sqlite(reader) => reader.fetch_many(keys, &mut answers, &mut room).await,
             }
         };
         // What was answered in time stays answered.
         let late = tokio::time::timeout(self.timeout, read).await.is_err();
-        debug_assert!(late || answers.iter().all(Option::is_some), "each key has its answer");
+        debug_assert!(late || room.is_full() || answers.iter().all(Option::is_some), "each key has its answer");
+        let unanswered = if late { BackendError::Timeout(self.timeout) } else { BackendError::NoRoom };
         // The server's own limit on a statement may be the first to end it.
         let late = late || answers.iter().any(|answer| matches!(answer, Some(Err(SqlError::Timeout(_)))));
         self.pace.took(keys.len(), started.elapsed(), late);
         let told = |answer: Option<Answer>| answer.map(|row| row.map_err(|error| self.failure(error)));
-        answers.into_iter().map(|answer| told(answer).unwrap_or(Err(BackendError::Timeout(self.timeout)))).collect()
+        answers.into_iter().map(|answer| told(answer).unwrap_or_else(|| Err(unanswered.clone()))).collect()
     }
 
     fn batch_limit(&self) -> usize {

@@ -3,15 +3,20 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use futures_util::{Stream, TryStreamExt as _};
 use parking_lot::Mutex;
 use sqlx::Connection;
 
 use crate::backend::Value;
+use crate::backend::context::Room;
 use crate::key::{Key, KeyForm};
 use crate::sql::{Pool, SqlError};
 
 /// What became of one key.
 pub(super) type Answer = Result<Option<Value>, SqlError>;
+
+/// What became of several keys, in their order; `None` where there was no room for the row.
+pub(super) type Answers = Vec<Option<Answer>>;
 
 /// How one kind of database reads a row.
 pub(super) trait Rows: Send + Sync + 'static {
@@ -26,14 +31,14 @@ pub(super) trait Rows: Send + Sync + 'static {
 
     fn read(&self, connection: &mut Self::Connection, plan: &Self::Plan, key: &Key) -> impl Future<Output = Answer> + Send;
 
-    /// Reads several keys by one statement, which fails as a whole: one answer a key, in their order. `None` where this query takes one
-    /// key at a time.
+    /// Reads several keys by one statement, which fails as a whole. `None` where this query takes one key at a time.
     fn read_many(
         &self,
         _connection: &mut Self::Connection,
         _plan: &Self::Plan,
         _keys: &[Key],
-    ) -> impl Future<Output = Result<Option<Vec<Answer>>, SqlError>> + Send {
+        _room: &mut Room,
+    ) -> impl Future<Output = Result<Option<Answers>, SqlError>> + Send {
         async { Ok(None) }
     }
 
@@ -63,16 +68,17 @@ impl<R: Rows> Reader<R> {
     }
 
     pub(super) async fn fetch(&self, key: &Key) -> Answer {
-        let rows = self.retrying(std::slice::from_ref(key)).await?;
-        rows.and_then(|mut rows| rows.pop()).unwrap_or_else(|| Err(SqlError::invalid("the key got no answer")))
+        let rows = self.retrying(std::slice::from_ref(key), &mut Room::unlimited()).await?;
+        rows.and_then(|mut rows| rows.pop()).flatten().unwrap_or_else(|| Err(SqlError::invalid("the key got no answer")))
     }
 
-    /// Leaves in `answers` what became of each key, as soon as it is known: who drops the future has what came before.
-    pub(super) async fn fetch_many(&self, keys: &[Key], answers: &mut [Option<Answer>]) {
+    /// Leaves in `answers` what became of each key, as soon as it is known: who drops the future has what came before. Nothing is left where
+    /// there was no room.
+    pub(super) async fn fetch_many(&self, keys: &[Key], answers: &mut [Option<Answer>], room: &mut Room) {
         let mut parts: Vec<Range<usize>> = std::iter::once(0..keys.len()).collect();
-        while let Some(part) = parts.pop() {
-            match self.retrying(&keys[part.clone()]).await {
-                Ok(Some(rows)) => answers[part].iter_mut().zip(rows).for_each(|(answer, row)| *answer = Some(row)),
+        while let Some(part) = parts.pop().filter(|_| !room.is_full()) {
+            match self.retrying(&keys[part.clone()], room).await {
+                Ok(Some(rows)) => answers[part].iter_mut().zip(rows).for_each(|(answer, row)| *answer = row),
                 Ok(None) => parts.extend(part.rev().map(|index| index..index + 1)),
                 // One key can fail them all, by a cast or a division in the query: halving finds it, and the others have their answers.
                 Err(SqlError::Invalid { .. }) if part.len() > 1 => {
@@ -91,12 +97,17 @@ impl<R: Rows> Reader<R> {
 
     /// Tries twice where the first failure may come of what this process remembers: a connection that died while idle, or a
     /// plan older than the tables.
-    async fn retrying(&self, keys: &[Key]) -> Result<Option<Vec<Answer>>, SqlError> {
+    async fn retrying(&self, keys: &[Key], room: &mut Room) -> Result<Option<Answers>, SqlError> {
         let mut last_try = false;
         loop {
             let mut lease = self.pool.acquire().await?;
             let known = self.plan.lock().clone();
-            let result = self.read(lease.connection(), known.clone(), keys).await;
+            // What is read in vain takes no room.
+            let mut left = room.clone();
+            let result = self.read(lease.connection(), known.clone(), keys, &mut left).await;
+            if let Ok(Some(_)) = &result {
+                *room = left;
+            }
             let lost = result.as_ref().is_err_and(SqlError::is_unavailable);
             let outdated = known.is_some() && result.as_ref().is_err_and(SqlError::is_stale);
             let reused = lease.is_reused();
@@ -136,7 +147,8 @@ impl<R: Rows> Reader<R> {
         connection: &mut R::Connection,
         known: Option<Arc<R::Plan>>,
         keys: &[Key],
-    ) -> Result<Option<Vec<Answer>>, SqlError> {
+        room: &mut Room,
+    ) -> Result<Option<Answers>, SqlError> {
         let plan = match known {
             Some(plan) => plan,
             // Several first lookups may each describe the query; nobody waits for another's connection.
@@ -147,8 +159,34 @@ impl<R: Rows> Reader<R> {
             }
         };
         match keys {
-            [key] => Ok(Some(vec![Ok(self.rows.read(connection, &plan, key).await?)])),
-            keys => self.rows.read_many(connection, &plan, keys).await,
+            [key] => {
+                let row = self.rows.read(connection, &plan, key).await?;
+                room.take(row.as_ref().map_or(0, Value::bytes));
+                Ok(Some(vec![Some(Ok(row))]))
+            }
+            keys => self.rows.read_many(connection, &plan, keys, room).await,
         }
     }
+}
+
+/// A row that was read among others, and what it takes of their room.
+pub(super) fn counted(row: Result<Value, SqlError>, room: &mut Room) -> Answer {
+    let value = row?;
+    room.take(value.bytes());
+    Ok(Some(value))
+}
+
+/// Hands out the rows one by one, and reads to their end whatever `take` says: an error behind the first row must not meet the connection's
+/// next user.
+pub(super) async fn each_row<T>(
+    mut rows: impl Stream<Item = Result<T, sqlx::Error>> + Unpin + Send,
+    mut take: impl FnMut(T) -> Result<(), SqlError> + Send,
+) -> Result<(), SqlError> {
+    let mut taken = Ok(());
+    while let Some(row) = rows.try_next().await? {
+        if taken.is_ok() {
+            taken = take(row);
+        }
+    }
+    taken
 }

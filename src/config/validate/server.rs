@@ -11,6 +11,7 @@ pub(super) fn check(server: &ServerConfig, mistakes: &mut Mistakes) {
     section.must((1..=1_000_000).contains(&server.max_connections), "max_connections", "be from 1 to 1000000", server.max_connections);
     section.must((1..=65_536).contains(&server.max_key_bytes), "max_key_bytes", "be from 1 to 65536", server.max_key_bytes);
     section.must((1..=1_000_000).contains(&server.max_batch_keys), "max_batch_keys", "be from 1 to 1000000", server.max_batch_keys);
+    section.must(server.max_batch_bytes >= 1, "max_batch_bytes", "be at least 1", server.max_batch_bytes);
     section.must(server.max_body_bytes >= 1, "max_body_bytes", "be at least 1", server.max_body_bytes);
     section.duration_or_zero("drain_timeout", server.drain_timeout);
     section.duration("header_timeout", server.header_timeout);

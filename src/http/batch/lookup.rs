@@ -2,10 +2,10 @@
 
 use axum::http::Response;
 use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use base64::Engine;
+use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::Full;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::BatchRequest;
@@ -31,11 +31,20 @@ struct Outcome<'a> {
     value: Option<&'a RawValue>,
     /// … raw bytes in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
-    value_base64: Option<String>,
+    value_base64: Option<Base64<'a>>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
+}
+
+/// Bytes that are encoded where they are written, without a copy of their own.
+struct Base64<'a>(&'a [u8]);
+
+impl Serialize for Base64<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Base64Display::new(self.0, &STANDARD))
+    }
 }
 
 /// Looks all keys up; a key without canonical form fails alone.
@@ -52,7 +61,7 @@ pub(in crate::http) async fn lookup(request: BatchRequest<'_>, headers: &HeaderM
         }
     }
     let guard = &request.keyspace.guard;
-    let lookups = guard.lookup_all(keys, options).await;
+    let lookups = guard.lookup_all(keys, options, request.max_bytes).await;
     let mut found = lookups.iter();
     let results = refused.iter().filter_map(|refused| match refused {
         Some(problem) => Some(failed(problem)),
@@ -72,7 +81,7 @@ fn outcome(lookup: &Lookup) -> Outcome<'_> {
             let json = value.as_ref().filter(|v| v.content_type.is_json());
             // A row that is no JSON after all goes out as bytes.
             let json: Option<&RawValue> = json.and_then(|v| serde_json::from_slice(&v.body).ok());
-            let bytes = value.as_ref().filter(|_| json.is_none()).map(|v| STANDARD.encode(&v.body));
+            let bytes = value.as_ref().filter(|_| json.is_none()).map(|v| Base64(&v.body));
             let status = if value.is_some() { 200 } else { 404 };
             Outcome { status, source: Some(source.as_str()), value: json, value_base64: bytes, problem: None, detail: None }
         }

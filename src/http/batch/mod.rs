@@ -12,7 +12,7 @@ use serde_json::json;
 use self::body::{Format, require_plain};
 pub(super) use self::lookup::lookup;
 use super::answer::{self, DataResponse};
-use super::context::{HttpContext, Keyspace};
+use super::context::{HttpContext, HttpSettings, Keyspace};
 use super::key_request::find_keyspace;
 use super::options::unapplied_version;
 use super::problem::Problem;
@@ -27,6 +27,8 @@ pub(super) struct BatchRequest<'a> {
     /// As they were sent, in their order.
     keys: Vec<Vec<u8>>,
     max_key_bytes: usize,
+    /// Bytes of values in the answer.
+    max_bytes: u64,
     honor_no_cache: bool,
 }
 
@@ -37,8 +39,8 @@ impl<'a> BatchRequest<'a> {
         let format = Format::of(headers)?;
         let form = keyspace.guard.form().ok_or_else(|| Problem::from(&ParseError::UnknownForm))?;
         let keys = format.keys(body, context.settings.max_batch_keys, form)?;
-        let (max_key_bytes, honor_no_cache) = (context.settings.max_key_bytes, context.settings.honor_no_cache);
-        Ok(Self { keyspace, keys, max_key_bytes, honor_no_cache })
+        let HttpSettings { max_key_bytes, max_batch_bytes: max_bytes, honor_no_cache, .. } = context.settings;
+        Ok(Self { keyspace, keys, max_key_bytes, max_bytes, honor_no_cache })
     }
 
     /// Brings one key into its form.

@@ -19,6 +19,7 @@ on_every_database!(
     batches_need_no_kept_statement,
     ended_sessions_cost_no_batch,
     more_keys_than_a_statement_takes_are_all_found,
+    rows_without_room_are_neither_kept_nor_absent,
 );
 
 type Answer = Result<Option<Value>, BackendError>;
@@ -179,5 +180,38 @@ async fn more_keys_than_a_statement_takes_are_all_found(site: Site) {
     for size in [1, 2, 3, 8, 9, 32, 33, 100, 101, 250] {
         let answers = backend.fetch_many(&many[..size], &FetchContext::default()).await;
         assert!(answers.len() == size && answers.iter().all(|row| matches!(row, Ok(Some(_)))), "{size}");
+    }
+}
+
+async fn rows_without_room_are_neither_kept_nor_absent(site: Site) {
+    let name = "n".repeat(1000);
+    site.run(&format!(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO t SELECT i, '{name}' FROM ({}) AS n",
+        site.series(20)
+    ))
+    .await;
+    let many = keys(KeyForm::Integer, &["1", "99", "2", "3", "4", "5", "6", "98"]);
+    // MySQL is asked the second for one key at a time, and the third fails for one of them.
+    for query in [
+        "SELECT id, name FROM t WHERE id = $1",
+        "SELECT id, name FROM t WHERE id = $1 UNION SELECT id, name FROM t WHERE id < 0",
+        "SELECT name, 9223372036854775807 + (CASE WHEN id = 6 THEN 1 ELSE 0 END) AS sum FROM t WHERE id = $1",
+    ] {
+        let backend = backend(&site, KeyForm::Integer, query);
+        for (room, most) in [(2500, 3), (0, 1), (1_000_000, 6)] {
+            let context = FetchContext { room: Some(room), ..FetchContext::default() };
+            let answers = backend.fetch_many(&many, &context).await;
+            let kept = answers.iter().filter(|row| matches!(row, Ok(Some(_)))).count();
+            assert!((1..=most).contains(&kept), "{query}, {room}: {kept}");
+            for (index, row) in answers.iter().enumerate() {
+                let expected = match row {
+                    Ok(None) => [1, 7].contains(&index),
+                    Err(BackendError::NoRoom) => most < 6,
+                    Err(BackendError::Invalid(_)) => index == 6,
+                    other => matches!(other, Ok(Some(_))),
+                };
+                assert!(expected, "{query}, {room}, {index}: {row:?}");
+            }
+        }
     }
 }

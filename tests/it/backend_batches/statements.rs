@@ -7,7 +7,7 @@ use bloomguard::backend::{Backend, BackendError, FetchContext};
 use bloomguard::key::{Key, KeyForm};
 
 use super::{keys, together, told};
-use crate::backend_contract::{backend, config, key, open};
+use crate::backend_contract::{config, key, open};
 use crate::support::app::TestApp;
 use crate::support::database::Site;
 use crate::support::eventually;
@@ -67,6 +67,7 @@ async fn a_batch_lookup_costs_postgresql_one_statement_a_chunk() {
         "CREATE TABLE users (id bigint PRIMARY KEY, name text); INSERT INTO users SELECT i, 'User ' || i FROM generate_series(1, 1000) i",
     );
     let app = TestApp::enforcing(&guarded(&server.url("postgres"), "$1")).await;
+    assert_eq!(statements(&server), (1, 0), "the build has tried its samples together");
     for (asked, chunks) in [(1..=250, 3), (251..=350, 1), (351..=351, 0), (352..=353, 1)] {
         let before = statements(&server);
         assert_found(&app, asked.clone()).await;
@@ -198,33 +199,6 @@ async fn batches_leave_no_prepared_statement_where_none_may_be_kept() {
     for _ in 0..3 {
         let many = backend.fetch_many(&keys(KeyForm::Text, &["x", "y"]), &FetchContext::default()).await;
         assert_eq!(many.iter().map(told).collect::<Vec<_>>(), ["{\"prepared\":0}", "{\"prepared\":0}"]);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
-#[allow(clippy::print_stdout)]
-async fn batches_against_single_fetches() {
-    for site in [Site::postgres(), Site::mariadb()] {
-        let rows = format!("SELECT i, 'User ' || i FROM ({}) AS n", site.series(100_000));
-        site.run(&format!("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO t {rows}")).await;
-        let backend = backend(&site, KeyForm::Integer, "SELECT id, name FROM t WHERE id = $1");
-        let all: Vec<Key> = (1..=1000).map(|i| key(KeyForm::Integer, &(i * 97).to_string())).collect();
-        let context = FetchContext::default();
-        for _ in 0..5 {
-            let start = Instant::now();
-            for key in &all {
-                assert!(backend.fetch(key, &context).await.unwrap().is_some());
-            }
-            let single = start.elapsed();
-            let start = Instant::now();
-            for chunk in all.chunks(backend.batch_limit()) {
-                assert!(backend.fetch_many(chunk, &context).await.iter().all(|row| matches!(row, Ok(Some(_)))));
-            }
-            let together = start.elapsed();
-            let ratio = single.as_secs_f64() / together.as_secs_f64();
-            println!("{}: 1000 rows, each alone {single:?}, together {together:?}: {ratio:.1} times", site.url());
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The guard with scripted parts: what must always hold, race by race.
 
+mod batch_bytes;
 mod commit_window;
 mod expiry;
 mod lease;

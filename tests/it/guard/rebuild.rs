@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use bloomguard::backend::BackendError;
 use bloomguard::config::SourceConfig;
 use bloomguard::filter::{Active, SplitBlock};
 use bloomguard::key::KeySecret;
 use bloomguard::rebuild::RebuildRequest;
 use bloomguard::source::SourceError;
-use bloomguard::words::RebuildOutcome;
+use bloomguard::words::{RebuildOutcome, Verdict};
 
 use crate::support::eventually;
 use crate::support::keyspace::{Keyspace, config};
@@ -117,6 +118,31 @@ async fn source_and_backend_that_mean_different_columns_are_refused() {
     }
     assert_eq!(ks.rebuild().await, RebuildOutcome::Mismatch);
     assert_eq!(ks.guard.state().as_str(), "cold");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_the_backend_can_not_be_asked_for_do_not_end_a_build() {
+    let ks = Keyspace::cold(config());
+    // So few that each of them is tried.
+    ks.source.keys.lock().truncate(16);
+    ks.backend.refuse("user:7");
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Swapped, "{:?}", ks.rebuild.progress().last_error);
+    assert_eq!(ks.get("user:7").await, "503");
+    (0..16).for_each(|i| ks.backend.refuse(&format!("user:{i}")));
+    assert_eq!(ks.rebuild().await, RebuildOutcome::BackendFailed, "no key at all was found");
+    ks.backend.fail_with(Some(BackendError::Unavailable("down".into())));
+    assert_eq!(ks.rebuild().await, RebuildOutcome::BackendFailed);
+    ks.backend.fail_with(None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answered_key_that_can_no_longer_be_asked_for_is_not_called_absent() {
+    let ks = Keyspace::enforcing(config()).await;
+    assert_eq!(ks.get("user:7").await, "200 backend");
+    ks.source.keys.lock().retain(|k| k != "user:7");
+    ks.backend.refuse("user:7");
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Swapped, "{:?}", ks.rebuild.progress().last_error);
+    assert_eq!(ks.guard.peek(&key("user:7")).verdict, Verdict::Maybe);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,11 +2,13 @@
 
 mod announces;
 mod bad_input;
+mod batch_bytes;
 mod batches;
 mod chaos;
 mod fleet;
 mod http_api;
 mod nginx;
+mod odd_keys;
 mod outages;
 mod outcomes;
 mod pgbench;

@@ -1,6 +1,6 @@
 //! A backend and a source whose every step the test decides: for races, where a real server can't be stopped between two instructions.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -48,6 +48,7 @@ pub struct ScriptedBackend {
     rows: Mutex<HashMap<Key, Value>>,
     calls: AtomicU64,
     failure: Mutex<Option<BackendError>>,
+    refused: Mutex<HashSet<Key>>,
     block: Mutex<Duration>,
     /// Passed after the row was read and before it is returned.
     after_read: Mutex<Option<Arc<Turnstile>>>,
@@ -89,6 +90,11 @@ impl ScriptedBackend {
         *self.failure.lock() = error;
     }
 
+    /// It can't be asked for this key.
+    pub fn refuse(&self, text: &str) {
+        self.refused.lock().insert(key(text));
+    }
+
     pub fn hold_after_read(&self) -> Arc<Turnstile> {
         let turnstile = Turnstile::new();
         *self.after_read.lock() = Some(Arc::clone(&turnstile));
@@ -107,6 +113,9 @@ impl Backend for ScriptedBackend {
         let failure = self.failure.lock().clone();
         if let Some(error) = failure {
             return Err(error);
+        }
+        if self.refused.lock().contains(key) {
+            return Err(BackendError::Invalid("no such key can be asked for".into()));
         }
         let row = self.rows.lock().get(key).cloned();
         let block = *self.block.lock();

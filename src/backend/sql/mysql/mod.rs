@@ -12,8 +12,9 @@ use sqlx::{Arguments, AssertSqlSafe, Column, Connection, Either, Executor, MySql
 
 use self::batch::Batch;
 use self::render::{object, raw};
-use super::reader::{Answer, Rows};
+use super::reader::{Answer, Answers, Rows, counted, each_row};
 use super::{RAW_COLUMN, unique_names};
+use crate::backend::context::Room;
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};
 use crate::sql::mysql::{Argument, KeyType, Origin, Parameter, collation, comparison, facts, is_json_text, is_mariadb};
@@ -135,14 +136,20 @@ impl Rows for MySqlRows {
         plan.value(&row, row.columns()).map(Some)
     }
 
-    async fn read_many(&self, connection: &mut MySqlConnection, plan: &Plan, keys: &[Key]) -> Result<Option<Vec<Answer>>, SqlError> {
+    async fn read_many(
+        &self,
+        connection: &mut MySqlConnection,
+        plan: &Plan,
+        keys: &[Key],
+        room: &mut Room,
+    ) -> Result<Option<Answers>, SqlError> {
         if plan.described.elapsed() > PLAN_LIFETIME {
             return Err(outdated());
         }
         if !plan.batch.settled(connection, &plan.columns).await? {
             return Ok(None);
         }
-        let mut answers: Vec<Answer> = vec![Ok(None); keys.len()];
+        let mut answers: Answers = vec![Some(Ok(None)); keys.len()];
         let (mut places, mut bound) = (Vec::new(), Vec::new());
         let form = self.form()?;
         for (place, key) in keys.iter().enumerate() {
@@ -151,7 +158,7 @@ impl Rows for MySqlRows {
                     places.push(place);
                     bound.push(argument);
                 }
-                Err(why) => answers[place] = Err(SqlError::invalid(why)),
+                Err(why) => answers[place] = Some(Err(SqlError::invalid(why))),
             }
         }
         if bound.is_empty() {
@@ -163,23 +170,28 @@ impl Rows for MySqlRows {
             bind(&mut arguments, argument)?;
         }
         let mut found = vec![false; places.len()];
-        for row in sqlx::query_with(statement, arguments).persistent(self.kept).fetch_all(connection).await? {
+        let mut readable = true;
+        let answer = |row: MySqlRow| {
             if !batch::has_columns_of(&plan.columns, row.columns()) {
                 return Err(outdated());
             }
             // A column has got another type, which a single lookup sees at once and the plan when it is renewed.
-            if !batch::can_be_read_as(&plan.columns, row.columns()) {
-                return Ok(None);
+            readable = readable && batch::can_be_read_as(&plan.columns, row.columns());
+            if !readable {
+                return Ok(());
             }
             let ordinal: i64 = row.try_get(plan.columns.len())?;
             let ordinal = usize::try_from(ordinal).map_err(|error| SqlError::invalid(error.to_string()))?;
             // The first of a key's rows; those behind the last key are padding.
             if found.get(ordinal) == Some(&false) {
                 found[ordinal] = true;
-                answers[places[ordinal]] = plan.value(&row, &plan.columns).map(Some);
+                // Without room it is not even rendered, and not called absent.
+                answers[places[ordinal]] = if room.is_full() { None } else { Some(counted(plan.value(&row, &plan.columns), room)) };
             }
-        }
-        Ok(Some(answers))
+            Ok(())
+        };
+        each_row(sqlx::query_with(statement, arguments).persistent(self.kept).fetch(connection), answer).await?;
+        Ok(readable.then_some(answers))
     }
 
     fn is_single(&self, plan: &Plan) -> bool {

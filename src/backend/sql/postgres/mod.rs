@@ -12,8 +12,9 @@ use sqlx::{
 };
 
 use self::batch::{Batch, Keys, PLACE, RENDERED};
-use super::reader::{Answer, Rows};
+use super::reader::{Answer, Answers, Rows, counted, each_row};
 use super::{RAW_COLUMN, unique_names};
+use crate::backend::context::Room;
 use crate::backend::{ContentType, Value};
 use crate::key::Key;
 use crate::sql::postgres::Parameter;
@@ -44,15 +45,21 @@ impl PostgresRows {
         Ok(Self { query: query.to_owned(), named, refusal_logged: Arc::new(Once::new()) })
     }
 
-    async fn rows(&self, connection: &mut PgConnection, statement: SqlStr, arguments: PgArguments) -> Result<Vec<PgRow>, sqlx::Error> {
+    async fn rows(
+        &self,
+        connection: &mut PgConnection,
+        statement: SqlStr,
+        arguments: PgArguments,
+        take: impl FnMut(PgRow) -> Result<(), SqlError> + Send,
+    ) -> Result<(), SqlError> {
         if self.named {
-            return sqlx::query_with(statement, arguments).fetch_all(connection).await;
+            return each_row(sqlx::query_with(statement, arguments).fetch(connection), take).await;
         }
         // The driver prepares and runs in two round trips; the transaction keeps both on one server connection.
         let mut transaction = connection.begin().await?;
-        let rows = sqlx::query_with(statement, arguments).persistent(false).fetch_all(&mut *transaction).await?;
+        each_row(sqlx::query_with(statement, arguments).persistent(false).fetch(&mut *transaction), take).await?;
         transaction.commit().await?;
-        Ok(rows)
+        Ok(())
     }
 }
 
@@ -90,15 +97,24 @@ impl Rows for PostgresRows {
     async fn read(&self, connection: &mut PgConnection, plan: &Plan, key: &Key) -> Answer {
         let Some(argument) = plan.parameter.bind(key).map_err(SqlError::invalid)? else { return Ok(None) };
         let arguments = arguments(argument)?;
-        match self.rows(connection, plan.statement.clone(), arguments).await?.first() {
-            Some(row) => plan.value(row, 0).map(Some),
-            None => Ok(None),
-        }
+        let mut found = None;
+        let first = |row: PgRow| {
+            found = Some(plan.value(&row, 0)?);
+            Ok(())
+        };
+        self.rows(connection, plan.statement.clone(), arguments, first).await?;
+        Ok(found)
     }
 
-    async fn read_many(&self, connection: &mut PgConnection, plan: &Plan, keys: &[Key]) -> Result<Option<Vec<Answer>>, SqlError> {
+    async fn read_many(
+        &self,
+        connection: &mut PgConnection,
+        plan: &Plan,
+        keys: &[Key],
+        room: &mut Room,
+    ) -> Result<Option<Answers>, SqlError> {
         let Some(asked) = plan.batch.settled(connection, &plan.parameter).await? else { return Ok(None) };
-        let mut answers: Vec<Answer> = vec![Ok(None); keys.len()];
+        let mut answers: Answers = vec![Some(Ok(None)); keys.len()];
         let (mut places, mut bound) = (Vec::new(), Vec::new());
         for (place, key) in keys.iter().enumerate() {
             match plan.parameter.bind(key) {
@@ -107,20 +123,23 @@ impl Rows for PostgresRows {
                     bound.push(argument);
                 }
                 Ok(None) => {}
-                Err(why) => answers[place] = Err(SqlError::invalid(why)),
+                Err(why) => answers[place] = Some(Err(SqlError::invalid(why))),
             }
         }
         if bound.is_empty() {
             return Ok(Some(answers));
         }
         let arguments = arguments(Keys::new(bound, asked))?;
-        for row in self.rows(connection, asked.statement.clone(), arguments).await? {
+        let answer = |row: PgRow| {
             // Counted from 1.
             let ordinality: i64 = row.try_get(PLACE)?;
             let place = usize::try_from(ordinality - 1).ok().and_then(|index| places.get(index));
             let place = *place.ok_or_else(|| SqlError::invalid("the database answered for a key that it was not asked for"))?;
-            answers[place] = plan.value(&row, RENDERED).map(Some);
-        }
+            // Without room it is not even copied, and not called absent.
+            answers[place] = if room.is_full() { None } else { Some(counted(plan.value(&row, RENDERED), room)) };
+            Ok(())
+        };
+        self.rows(connection, asked.statement.clone(), arguments, answer).await?;
         Ok(Some(answers))
     }
 

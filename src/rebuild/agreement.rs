@@ -1,0 +1,150 @@
+//! Source and backend are tried against each other, by keys that were drawn from the scan.
+
+use super::error::BuildError;
+use super::samples::Samples;
+use crate::backend::BackendError;
+use crate::guard::{Build, Guard, Verified};
+use crate::key::{Key, KeyForm};
+
+/// Source and backend mean the same keys: of each source of a union, for each has a column of its own. Returns why the key form can't be
+/// trusted, where they spell keys differently.
+pub(super) async fn agreement(guard: &Guard, build: &Build, form: KeyForm, members: &[Samples]) -> Result<Option<String>, BuildError> {
+    let mut conflict = None;
+    for (index, samples) in members.iter().enumerate() {
+        let name = if members.len() == 1 { String::new() } else { format!("source[{index}]: ") };
+        // Another source may be worse: where the two mean different columns there must be no swap at all.
+        let found = match of_member(guard, build, form, samples).await {
+            Err(BuildError::Mismatch(why)) => return Err(BuildError::Mismatch(format!("{name}{why}"))),
+            found => found?,
+        };
+        conflict = conflict.or(found.map(|why| format!("{name}{why}")));
+    }
+    Ok(conflict)
+}
+
+async fn of_member(guard: &Guard, build: &Build, form: KeyForm, samples: &Samples) -> Result<Option<String>, BuildError> {
+    if finds_only_originals(guard, samples).await? {
+        return Ok(Some(format!(
+            "the backend finds the row of one key only as the source spells it, and not in the form that key = \"{form}\" gives it: \
+             use key = \"text\", or make backend.query compare that form, as by lower(column)"
+        )));
+    }
+    if finds_variants(guard, build, form, samples.plain()).await? {
+        return Ok(Some(format!(
+            "the backend finds the row of one key under another spelling, which key = \"{form}\" tells apart (a collation that ignores case, \
+             accents or trailing spaces, or a padded CHAR column): compare exactly in backend.query, or use key = \"text-ci\" where nothing \
+             but case is ignored"
+        )));
+    }
+    let verified = guard.verify_at_backend(samples.plain()).await?;
+    judge_found(&verified).map(|()| None)
+}
+
+/// A key that the source spells otherwise than its form is at the backend under the source's spelling only.
+async fn finds_only_originals(guard: &Guard, samples: &Samples) -> Result<bool, BuildError> {
+    let respelled: Vec<Key> = samples.respelled().cloned().collect();
+    let verified = guard.verify_at_backend(&respelled).await?;
+    let missed = respelled.iter().zip(verified).filter(|(_, verified)| *verified == Verified::NoRow);
+    finds_any(guard, &missed.filter_map(|(key, _)| key.original()).collect::<Vec<_>>()).await
+}
+
+/// The backend takes another key, which the filter calls absent, for one of `keys`.
+async fn finds_variants(guard: &Guard, build: &Build, form: KeyForm, keys: &[Key]) -> Result<bool, BuildError> {
+    let others = keys.iter().flat_map(|key| variants(form, key));
+    finds_any(guard, &others.filter(|other| !build.filter().contains(build.hash(other).get())).collect::<Vec<_>>()).await
+}
+
+/// Whether the backend has one of the rows. A spelling that its column can't hold has none.
+async fn finds_any(guard: &Guard, keys: &[Key]) -> Result<bool, BuildError> {
+    Ok(guard.verify_at_backend(keys).await?.contains(&Verified::Row))
+}
+
+/// Where the backend finds none of the source's keys, its query means another column, or none at all. Also of the few keys of a small
+/// source: that all of them were removed since the scan is mended by the next build, a wrong column by nothing. A single key that the backend
+/// can't be asked for, as one too long for a URL, says nothing beside those that it finds.
+fn judge_found(verified: &[Verified]) -> Result<(), BuildError> {
+    if verified.contains(&Verified::Row) {
+        return Ok(());
+    }
+    let asked = verified.iter().filter(|verified| **verified == Verified::NoRow).count();
+    if asked > 0 {
+        return Err(BuildError::Mismatch(format!(
+            "the backend finds none of the {asked} keys of the source that it was asked for: do both mean the same column?"
+        )));
+    }
+    let refused = verified.iter().find_map(|verified| if let Verified::Unknown(Some(reason)) = verified { Some(reason) } else { None });
+    refused.map_or(Ok(()), |reason| Err(BackendError::Invalid(reason.clone()).into()))
+}
+
+/// Letters and what collations that ignore accents take them for.
+const ACCENTED: [(char, char); 7] = [('a', 'á'), ('e', 'é'), ('i', 'í'), ('o', 'ó'), ('u', 'ú'), ('n', 'ñ'), ('c', 'ç')];
+
+/// Other spellings that a lax comparison would take for the same key.
+fn variants(form: KeyForm, key: &Key) -> Vec<Key> {
+    let mut spellings: Vec<Vec<u8>> = Vec::new();
+    if let (KeyForm::Text | KeyForm::TextCi | KeyForm::Bytes, Some(text)) = (form, key.as_str()) {
+        let swap = |c: char| if c.is_ascii_lowercase() { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() };
+        let swapped: String = text.chars().map(swap).collect();
+        // A zero-width space has no weight in most collations of Unicode.
+        let spaces = [format!("{text} "), text.trim_end().to_owned(), format!("{text}\u{200b}")];
+        spellings.extend([swapped].into_iter().chain(spaces).chain(with_other_accent(text)).map(String::into_bytes));
+    }
+    if form == KeyForm::Bytes {
+        // BINARY(n) is padded with zeros.
+        let bytes = key.as_bytes();
+        let unpadded = bytes.len() - bytes.iter().rev().take_while(|b| **b == 0).count();
+        spellings.extend([[bytes, &[0]].concat(), bytes[..unpadded].to_vec()]);
+    }
+    spellings.iter().filter_map(|spelling| form.canonical(spelling).ok()).filter(|variant| variant != key).collect()
+}
+
+/// The text with an accent more or less.
+fn with_other_accent(text: &str) -> Option<String> {
+    text.char_indices().find_map(|(at, c)| {
+        let other = ACCENTED.iter().find_map(|(plain, accented)| match c {
+            _ if c == *plain => Some(*accented),
+            _ if c == *accented => Some(*plain),
+            _ => None,
+        })?;
+        Some(format!("{}{other}{}", &text[..at], &text[at + c.len_utf8()..]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_can_not_be_asked_for_say_nothing_beside_those_that_are_found() {
+        let (row, no_row, odd) = (Verified::Row, Verified::NoRow, Verified::Unknown(Some("too long".into())));
+        let nobodys = Verified::Unknown(None);
+        let judged = |verified: &[&[Verified]]| judge_found(&verified.concat());
+        assert!(judged(&[]).is_ok());
+        assert!(judged(&[&vec![odd.clone(); 15], &[row]]).is_ok());
+        assert!(judged(&[&vec![nobodys.clone(); 16]]).is_ok(), "no request can ask for such keys either");
+        assert!(matches!(judged(&[&vec![odd.clone(); 16]]), Err(BuildError::Backend(BackendError::Invalid(why))) if why == "too long"));
+        for odd in [odd, nobodys] {
+            assert!(matches!(judged(&[&vec![odd; 8], std::slice::from_ref(&no_row)]), Err(BuildError::Mismatch(_))));
+        }
+    }
+
+    fn spellings(form: KeyForm, key: &[u8]) -> Vec<String> {
+        let key = form.canonical(key).unwrap();
+        variants(form, &key).iter().map(|k| k.as_bytes().escape_ascii().to_string()).collect()
+    }
+
+    #[test]
+    fn spellings_that_lax_comparisons_take_for_equal_are_tried() {
+        assert_eq!(spellings(KeyForm::Text, b"Foo"), ["fOO", "Foo ", r"Foo\xe2\x80\x8b", r"F\xc3\xb3o"]);
+        assert_eq!(spellings(KeyForm::Text, "ré ".as_bytes()).last().unwrap(), "re ");
+        // Its case is gone before it is looked up.
+        assert_eq!(spellings(KeyForm::TextCi, b"FX "), ["fx  ", "fx", r"fx \xe2\x80\x8b"]);
+        assert_eq!(spellings(KeyForm::Bytes, b"\xff\0\0"), [r"\xff\x00\x00\x00", r"\xff"]);
+    }
+
+    #[test]
+    fn integers_and_uuids_have_one_spelling() {
+        assert!(spellings(KeyForm::Integer, b"42").is_empty());
+        assert!(spellings(KeyForm::Uuid, b"67e55044-10b1-426f-9247-bb680e5fe0c8").is_empty());
+    }
+}

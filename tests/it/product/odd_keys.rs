@@ -1,0 +1,50 @@
+//! Keys of the source that the backend can never be asked for.
+
+use crate::support::app::TestApp;
+use crate::support::database::Site;
+use crate::support::http_server::{HttpServer, ok, status};
+
+/// A text source of so few keys that each is tried, one of them `odd`; the backend holds 1 to 15.
+async fn keys_with(odd: &str) -> Site {
+    let site = Site::sqlite();
+    let numbers = site.series(15);
+    site.run(&format!("CREATE TABLE t (id TEXT); INSERT INTO t SELECT CAST(i AS TEXT) FROM ({numbers}); INSERT INTO t VALUES ('{odd}')"))
+        .await;
+    site
+}
+
+async fn assert_built(source: &Site, backend: &str) {
+    let app = TestApp::start(&format!(
+        "[keyspaces.users]\nkey = \"text\"\nfreshness = \"static\"\ndeadline = \"20s\"\n\
+         [keyspaces.users.backend]\n{backend}\ntimeout = \"20s\"\n\
+         [keyspaces.users.source]\nurl = \"{}\"\nquery = \"SELECT id FROM t\"\n",
+        source.url()
+    ))
+    .await;
+    let outcome = app.rebuild("users").await;
+    let progress = app.admin("GET", "/admin/keyspaces/users/rebuild", "").await;
+    assert_eq!(outcome, "swapped", "{}", progress.text());
+    assert_eq!(app.get("/v1/keys/users/7").await.told(), "200 backend");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_too_long_for_a_url_does_not_end_every_build() {
+    let api = HttpServer::start(|request| match request.target().strip_prefix("/users/").map(str::parse::<u32>) {
+        Some(Ok(1..=15)) => ok("application/json", "{}"),
+        _ => status("404 Not Found", "", ""),
+    })
+    .await;
+    let backend = format!("kind = \"http\"\nurl = \"{}\"", api.url("/users/{key}"));
+    assert_built(&keys_with(&"x".repeat(70_000)).await, &backend).await;
+    // No request can ask for this one either.
+    assert_built(&keys_with("..").await, &backend).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_the_column_can_not_hold_does_not_end_every_build() {
+    let source = keys_with("no number").await;
+    for site in [Site::postgres(), Site::mariadb(), Site::sqlite()] {
+        site.run(&format!("CREATE TABLE t (id INTEGER PRIMARY KEY); INSERT INTO t {}", site.series(15))).await;
+        assert_built(&source, &format!("url = \"{}\"\nquery = \"{}\"", site.url(), site.query("SELECT id FROM t WHERE id = $1"))).await;
+    }
+}
