@@ -3,6 +3,8 @@
 mod announces;
 mod bad_input;
 mod batches;
+mod canary;
+mod enforcement;
 mod fleet;
 mod http_api;
 mod nginx;
