@@ -313,6 +313,32 @@ mod tests {
     }
 
     #[test]
+    fn a_missed_row_ends_the_rejecting_until_a_later_scan_and_for_its_hold() {
+        let second = |n: u64| Moment::from_nanos(n * 1_000_000_000);
+        let standing = standing(Freshness::Announced).with_hold(Duration::from_secs(60));
+        let lifted = |now: Moment| {
+            let over = standing.hold_is_over(now);
+            if over {
+                standing.lift_hold();
+            }
+            over
+        };
+        standing.swapped(second(1));
+        standing.missed_row(second(10));
+        standing.missed_row(second(20));
+        standing.swapped(second(15));
+        assert!(!trusted(&standing, second(21)), "the second row may be younger than the scan");
+        standing.swapped(second(25));
+        assert!(!trusted(&standing, second(69)) && !lifted(second(69)), "mended, and held");
+        assert_eq!(standing.explain(second(69)).0, State::Degraded);
+        assert!(lifted(second(70)) && trusted(&standing, second(70)), "one fault, however many rows");
+        standing.missed_row(second(100));
+        assert!(lifted(second(220)) && !trusted(&standing, second(220)), "no longer held, and not mended");
+        standing.swapped(second(230));
+        assert!(trusted(&standing, second(230)));
+    }
+
+    #[test]
     fn a_later_fault_does_not_shorten_an_earlier_quarantine() {
         let standing = standing(Freshness::Announced);
         standing.broken(Moment::from_nanos(500), "the journal was damaged".into());
