@@ -33,7 +33,7 @@ async fn insert(site: &Site, id: u32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_nobody_announced_is_found_by_the_canary_and_ends_the_rejecting_for_its_hold() {
     let site = site(Site::postgres()).await;
-    let app = TestApp::enforcing(&eager(&site.url(), "", "2s")).await;
+    let app = TestApp::enforcing(&eager(&site.url(), "", "4s")).await;
     let id = absent(&app);
     let path = format!("/v1/keys/users/{id}");
     assert_eq!(app.get(&path).await.told(), "404 filter");
@@ -51,8 +51,14 @@ async fn a_row_that_nobody_announced_is_found_by_the_canary_and_ends_the_rejecti
     );
     let told = app.admin("GET", "/admin/keyspaces/users/mismatches", "").await.json();
     assert_eq!(told["false_negatives"][0]["found_by"], "canary");
+    assert_eq!(app.rebuild("users").await, "swapped", "which mends the filter at once");
+    let other = format!("/v1/keys/users/{}", absent(&app));
+    while app.get(&other).await.told() != "404 filter" {
+        assert!(asked.elapsed() < Duration::from_secs(60), "{}", app.status("users").await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(asked.elapsed() >= Duration::from_secs(4), "{:?}", asked.elapsed());
     app.wait_for("enforcing").await;
-    assert!(asked.elapsed() >= Duration::from_secs(2), "{:?}", asked.elapsed());
     assert_eq!(app.metric("bloomguard_keyspace_state_changes_total{keyspace=\"users\",state=\"degraded\"}").await, 1.0);
     assert!(app.guard("users").generation() > 1, "it was scanned again");
     assert_eq!(app.get(&path).await.status, 200);
