@@ -95,6 +95,40 @@ words! {
 }
 
 words! {
+    /// What the filter got wrong.
+    MismatchKind {
+        /// It said absent of a row that exists.
+        FalseNegative = "false_negative",
+        /// It said maybe of a key that does not.
+        FalsePositive = "false_positive",
+    }
+}
+
+words! {
+    /// Who asked the backend and so found the filter wrong.
+    FoundBy {
+        /// A lookup that the filter did not answer.
+        Lookup = "lookup",
+        /// A check of an answer that the filter had given.
+        Canary = "canary",
+    }
+}
+
+words! {
+    /// What became of a check of one of the filter's answers.
+    CanaryResult {
+        /// The backend has no such row either.
+        Absent = "absent",
+        /// It has, and so has the filter by now: the row is younger than the answer.
+        Late = "late",
+        /// It has, and the filter should have known.
+        FalseNegative = "false_negative",
+        /// The backend, or the log that tells what the filter should know, gave no answer.
+        Error = "error",
+    }
+}
+
+words! {
     /// A tier that caches.
     CacheTier {
         /// In-process.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BackendConfig, CacheConfig, FilterConfig, RebuildConfig, Sources, units};
+use super::{BackendConfig, CacheConfig, CanaryConfig, Enforcement, EnforcementSetting, FilterConfig, RebuildConfig, Sources, units};
 use crate::key::KeyForm;
 
 /// A named set of keys guarded together.
@@ -15,6 +15,10 @@ pub struct KeyspaceConfig {
     pub key: Option<KeyForm>,
     /// Whether the filter answers or is only compared. Default `enforce`.
     pub enforcement: Enforcement,
+    /// Share of the keys whose absence the filter answers, the same keys at every instance; 0 to 100. Default 100.
+    pub enforce_percent: u8,
+    /// Whether the admin API shows keys where it otherwise shows their hashes. Default off.
+    pub reveal_keys: bool,
     /// What the promise rests on. Default `rebuilt`.
     pub freshness: Freshness,
     /// Age at which the filter stops rejecting. `rebuilt`: counted from the start of the last scan. Default 10 min.
@@ -36,6 +40,16 @@ pub struct KeyspaceConfig {
     pub source: Sources,
     /// When the filter is built anew, and what a build must pass.
     pub rebuild: RebuildConfig,
+    /// Checks of a sample of the filter's answers against the backend.
+    pub canary: CanaryConfig,
+}
+
+impl KeyspaceConfig {
+    /// Which absences the filter answers, as far as the configuration says.
+    #[must_use]
+    pub const fn enforcement_setting(&self) -> EnforcementSetting {
+        EnforcementSetting { mode: self.enforcement, percent: self.enforce_percent }
+    }
 }
 
 impl Default for KeyspaceConfig {
@@ -43,6 +57,8 @@ impl Default for KeyspaceConfig {
         Self {
             key: None,
             enforcement: Enforcement::Enforce,
+            enforce_percent: EnforcementSetting::ALL,
+            reveal_keys: false,
             freshness: Freshness::Rebuilt,
             max_staleness: Duration::from_secs(600),
             commit_window: Duration::from_secs(30),
@@ -52,18 +68,9 @@ impl Default for KeyspaceConfig {
             backend: BackendConfig::default(),
             source: Sources::default(),
             rebuild: RebuildConfig::default(),
+            canary: CanaryConfig::default(),
         }
     }
-}
-
-/// Whether the filter answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Enforcement {
-    /// It answers 404.
-    Enforce,
-    /// It is only compared.
-    Shadow,
 }
 
 /// What the promise "absent means absent" rests on.

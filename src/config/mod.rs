@@ -6,6 +6,8 @@
 
 mod backend;
 mod cache;
+mod canary;
+mod enforcement;
 mod environment;
 mod files;
 mod filter;
@@ -33,10 +35,12 @@ use serde::Deserialize;
 
 pub use self::backend::{BackendConfig, BackendKind};
 pub use self::cache::CacheConfig;
+pub use self::canary::CanaryConfig;
+pub use self::enforcement::{Enforcement, EnforcementSetting};
 pub use self::environment::environment;
 pub use self::filter::{FilterConfig, FilterKind};
 pub use self::headers::{AbsentHeader, Headers};
-pub use self::keyspace::{Enforcement, Freshness, KeyspaceConfig};
+pub use self::keyspace::{Freshness, KeyspaceConfig};
 pub use self::listen::{Listen, ListenError};
 pub use self::load::load;
 pub use self::log::{LogConfig, LogFormat};

@@ -42,12 +42,11 @@ const REFUSALS: &[Refusal] = &[
     section(&["keyspaces", "*", "cache"]),
     section(&["keyspaces", "*", "backend"]),
     section(&["keyspaces", "*", "rebuild"]),
+    section(&["keyspaces", "*", "canary"]),
     not_yet(&["redis", "log", "url"], When::Set),
     not_yet(&["redis", "log", "url_file"], When::Set),
     not_yet(&["redis", "min_replicas_acked"], When::Set),
-    not_yet(&["keyspaces", "*", "enforce_percent"], When::Set),
     not_yet(&["keyspaces", "*", "freshness"], When::Is(&["polled"])),
-    not_yet(&["keyspaces", "*", "canary"], When::Set),
     not_yet(&["keyspaces", "*", "filter", "kind"], When::Is(&["classic", "scalable"])),
     Refusal {
         path: &["keyspaces", "*", "filter", "kind"],

@@ -113,7 +113,8 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::fleet::Page;
+    use crate::config::EnforcementSetting;
+    use crate::fleet::{Page, Switch};
     use crate::key::KeyHash;
 
     /// Notes what is appended; each append waits for a permit.
@@ -134,6 +135,14 @@ mod tests {
         }
 
         async fn read(&self, _: EntryId) -> Result<Page, LogError> {
+            Err(LogError::Timeout)
+        }
+
+        async fn switch(&self, _: Option<EnforcementSetting>, _: u64) -> Result<Switch, LogError> {
+            Err(LogError::Timeout)
+        }
+
+        async fn restore_switch(&self, _: Switch) -> Result<(), LogError> {
             Err(LogError::Timeout)
         }
     }

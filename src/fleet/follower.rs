@@ -226,6 +226,7 @@ mod tests {
                 floor: id(0),
                 entries,
                 complete: true,
+                switch: None,
             }
         }
 

@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 
 use super::entry::{Delta, Entry, EntryId};
+use super::switch::Switch;
 use crate::cache::LogIdentity;
+use crate::config::EnforcementSetting;
 
 /// What one read brought: log and entries as they were at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct Page {
     pub entries: Vec<(EntryId, Option<Entry>)>,
     /// Whether there was room for more entries than these: nothing was left unread.
     pub complete: bool,
+    /// What the fleet was told to enforce; `None`: nothing, or nothing that can be read.
+    pub switch: Option<Switch>,
 }
 
 /// Why the log did not take or tell anything.
@@ -60,4 +64,16 @@ pub trait DeltaLog: Send + Sync {
     /// # Errors
     /// [`LogError`].
     async fn read(&self, after: EntryId) -> Result<Page, LogError>;
+
+    /// Tells the whole fleet what to enforce from now on; `known` is the highest serial that the caller has seen.
+    ///
+    /// # Errors
+    /// [`LogError`]; after `Timeout` nobody knows whether it was told.
+    async fn switch(&self, setting: Option<EnforcementSetting>, known: u64) -> Result<Switch, LogError>;
+
+    /// Puts `switch` back where only an older one is left, or none.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    async fn restore_switch(&self, switch: Switch) -> Result<(), LogError>;
 }

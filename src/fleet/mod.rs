@@ -8,6 +8,7 @@ mod entry;
 mod follower;
 mod log;
 mod redis;
+mod switch;
 mod version;
 
 pub use self::committer::Committer;
@@ -15,4 +16,5 @@ pub use self::entry::{Delta, Entry, EntryId, Kind, WriterId};
 pub use self::follower::{Follower, Loss, Step};
 pub use self::log::{DeltaLog, LogError, Page};
 pub use self::redis::{RedisDeltaLog, Retention};
+pub use self::switch::Switch;
 pub use self::version::Version;

@@ -9,7 +9,9 @@ use redis::Script;
 
 use super::entry::{self, Delta, EntryId, WriterId};
 use super::log::{DeltaLog, LogError, Page};
+use super::switch::{self, Switch};
 use crate::cache::{CacheError, LogBirth, LogIdentity, RedisLink};
+use crate::config::EnforcementSetting;
 
 /// Entries of one read: at 256 hashes each, 4 MiB.
 const ENTRIES_A_READ: usize = 1000;
@@ -30,7 +32,25 @@ if redis.call('MEMORY', 'USAGE', KEYS[1]) > tonumber(ARGV[3]) then
 end
 return id";
 
-/// What one page is made of, seen at one moment: identity, clock, last entry, entries ever made, floor, entries behind `ARGV[1]`.
+/// Stores the switch `ARGV[2]`, where there is a later one leaves it. With `ARGV[1] = 'new'` it is later than what is there, than serial `ARGV[3]`, and
+/// than all others that this server's clock numbered; else it has that serial. Returns the serial. One of a form that can't be read stays.
+const SWITCH: &str = r"
+local held = redis.call('GET', KEYS[1])
+local last = -1
+if held then
+  last = tonumber(string.match(held, '^v1 (%d+) '))
+  if not last then return redis.error_reply('ERR the switch that is there has another form: is a later version of bloomguard writing it?') end
+end
+local serial = tonumber(ARGV[3])
+if ARGV[1] == 'new' then
+  local time = redis.call('TIME')
+  serial = math.max(time[1] * 1000000 + time[2], serial + 1, last + 1)
+end
+local text = string.format('%.0f', serial)
+if serial > last then redis.call('SET', KEYS[1], 'v1 ' .. text .. ' ' .. ARGV[2]) end
+return text";
+
+/// What one page is made of, seen at one moment: identity, clock, last entry, entries ever made, floor, entries behind `ARGV[1]`, switch.
 const READ: &str = r"
 local time = redis.call('TIME')
 local last, made, entries = '0-0', 0, {}
@@ -44,10 +64,10 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   if not made then return redis.error_reply('ERR the delta log needs Redis 7.0 or later') end
   entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
 end
-return {redis.call('GET', KEYS[2]), time[1], time[2], last, made, redis.call('GET', KEYS[3]) or '0-0', entries}";
+return {redis.call('GET', KEYS[2]), time[1], time[2], last, made, redis.call('GET', KEYS[3]) or '0-0', entries, redis.call('GET', KEYS[4])}";
 
 /// What [`READ`] answers.
-type Answer = (Option<String>, u64, u64, String, u64, String, Vec<(String, Vec<Vec<u8>>)>);
+type Answer = (Option<String>, u64, u64, String, u64, String, Vec<(String, Vec<Vec<u8>>)>, Option<String>);
 
 /// How much a log keeps.
 #[derive(Debug, Clone, Copy)]
@@ -64,10 +84,12 @@ pub struct RedisDeltaLog {
     link: Arc<RedisLink>,
     stream: String,
     floor: String,
+    switch: String,
     writer: WriterId,
     retention: Retention,
     append: Script,
     read: Script,
+    tell: Script,
     /// The last entry of ours that was acknowledged, and in which log.
     previous: Mutex<Option<(LogIdentity, EntryId)>>,
 }
@@ -76,8 +98,16 @@ impl RedisDeltaLog {
     /// The log of `keyspace` at the server that `link` connects to.
     #[must_use]
     pub fn new(link: Arc<RedisLink>, keyspace: &str, writer: WriterId, retention: Retention) -> Self {
-        let [stream, floor] = link.log_names(keyspace);
-        Self { link, stream, floor, writer, retention, append: Script::new(APPEND), read: Script::new(READ), previous: Mutex::default() }
+        let [stream, floor, switch] = link.log_names(keyspace);
+        let [append, read, tell] = [APPEND, READ, SWITCH].map(Script::new);
+        Self { link, stream, floor, switch, writer, retention, append, read, tell, previous: Mutex::default() }
+    }
+
+    async fn tell(&self, how: &str, setting: Option<EnforcementSetting>, serial: u64) -> Result<Switch, LogError> {
+        let mut tell = self.tell.key(&self.switch);
+        tell.arg(how).arg(switch::words(setting)).arg(serial);
+        let serial: String = self.link.call()?.script(&tell).await?;
+        Ok(Switch { serial: serial.parse().map_err(|_| strange("SET of the switch"))?, setting })
     }
 }
 
@@ -105,8 +135,8 @@ impl DeltaLog for RedisDeltaLog {
     async fn read(&self, after: EntryId) -> Result<Page, LogError> {
         let call = self.link.call()?;
         let mut read = self.read.key(&self.stream);
-        read.key(call.log_name()).key(&self.floor).arg(after.to_string()).arg(ENTRIES_A_READ);
-        let (identity, seconds, micros, last, made, floor, found): Answer = call.script(&read).await?;
+        read.key(call.log_name()).key(&self.floor).key(&self.switch).arg(after.to_string()).arg(ENTRIES_A_READ);
+        let (identity, seconds, micros, last, made, floor, found, switch): Answer = call.script(&read).await?;
         let birth: LogBirth = identity.ok_or(LogError::Replaced)?.parse().map_err(|()| strange("GET of the log identity"))?;
         let id = |text: &str| text.parse::<EntryId>().map_err(|()| strange("XINFO"));
         let complete = found.len() < ENTRIES_A_READ;
@@ -120,7 +150,26 @@ impl DeltaLog for RedisDeltaLog {
             entries.push((place, entry));
         }
         let now = seconds.saturating_mul(1000) + micros / 1000;
-        Ok(Page { identity: birth.identity, born: birth.millis, now, last: id(&last)?, made, floor: id(&floor)?, entries, complete })
+        let switch = switch.and_then(|text| text.parse().ok());
+        Ok(Page {
+            identity: birth.identity,
+            born: birth.millis,
+            now,
+            last: id(&last)?,
+            made,
+            floor: id(&floor)?,
+            entries,
+            complete,
+            switch,
+        })
+    }
+
+    async fn switch(&self, setting: Option<EnforcementSetting>, known: u64) -> Result<Switch, LogError> {
+        self.tell("new", setting, known).await
+    }
+
+    async fn restore_switch(&self, switch: Switch) -> Result<(), LogError> {
+        self.tell("known", switch.setting, switch.serial).await.map(|_| ())
     }
 }
 

@@ -11,7 +11,8 @@ use super::allowance::{Allowance, Loads};
 use super::call::Row;
 use super::load::{Errand, Held, Shared};
 use super::single_flight::{Flight, Loaded, Part};
-use super::{Guard, Lookup, LookupError, LookupOptions};
+use super::standing::Standing;
+use super::{Guard, Lookup, LookupError, LookupOptions, Probe};
 use crate::backend::{BackendError, FetchContext};
 use crate::cache::CacheError;
 use crate::clock::Moment;
@@ -21,7 +22,7 @@ use crate::words::{State, Verdict};
 /// What the filter said of a batch: one generation, one state for all of its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
-    /// Indices of the keys that are absent, ascending. Empty unless the keyspace enforces.
+    /// Indices of the keys that are absent, ascending. Empty unless the keyspace enforces, and none outside `enforce_percent`.
     pub absent: Vec<usize>,
     /// How many keys were asked for.
     pub checked: usize,
@@ -50,20 +51,24 @@ impl Guard {
         let until = self.standing.trusted_until();
         let current = self.active.current();
         let trusted = current.is_some() && Moment::now() < until;
-        let state = self.standing.state(current.is_some(), trusted);
+        let in_force = self.standing.enforcing.in_force();
+        let state = Standing::state(in_force, current.is_some(), trusted);
         let mut absent = Vec::new();
         if let Some(generation) = &current {
             for (index, key) in keys.iter().enumerate() {
-                let maybe = generation.filter.contains(secret.hash(key).get());
+                let hash = secret.hash(key);
+                let maybe = generation.filter.contains(hash.get());
                 self.metrics.check(if maybe { Verdict::Maybe } else { Verdict::Absent });
                 if !maybe {
                     self.observed.true_negative();
-                    absent.push(index);
+                    self.growth.true_negative(hash);
+                    let enforced = state == State::Enforcing && in_force.covers(hash);
+                    if enforced {
+                        self.sample(key, hash, Probe { verdict: Verdict::Absent, state, enforced, generation: generation.number });
+                        absent.push(index);
+                    }
                 }
             }
-        }
-        if state != State::Enforcing {
-            absent.clear();
         }
         Checked { absent, checked: keys.len(), generation: current.map_or(0, |g| g.number), state }
     }

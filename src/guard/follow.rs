@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use super::Guard;
 use crate::cache::LogIdentity;
 use crate::clock::Moment;
-use crate::fleet::{Committer, Delta, DeltaLog, Entry, EntryId, Follower, Kind, Loss, Version, WriterId};
+use crate::config::EnforcementSetting;
+use crate::fleet::{Committer, Delta, DeltaLog, Entry, EntryId, Follower, Kind, LogError, Loss, Switch, Version, WriterId};
 use crate::words::ResyncReason;
 
 /// How often the log is read. Each pause is spread, so that a fleet does not read in step.
@@ -54,6 +55,19 @@ impl Fleet {
         self.gap.store(true, Ordering::Relaxed);
     }
 
+    /// Tells every instance what to enforce.
+    pub(super) async fn switch(&self, setting: Option<EnforcementSetting>, known: u64) -> Result<Switch, LogError> {
+        self.log.switch(setting, known).await
+    }
+
+    /// Redis has lost what the fleet was told. Where this fails, the next read says so again.
+    async fn restore(&self, switch: Switch) {
+        match self.log.restore_switch(switch).await {
+            Ok(()) => tracing::info!(%switch, "Redis had lost what the fleet was told to enforce: put it back"),
+            Err(error) => tracing::debug!(%error, "Redis has lost what the fleet was told to enforce"),
+        }
+    }
+
     async fn tell_gap(&self) {
         if self.gap.swap(false, Ordering::Relaxed) && self.committer.append(gap(), None).await.is_err() {
             self.owes_gap();
@@ -74,7 +88,9 @@ impl Guard {
             // Before it is sent: what was appended later may not be in the answer.
             let sent = Moment::now();
             match fleet.log.read(follower.after()).await {
-                Ok(page) => {
+                Ok(mut page) => {
+                    // Before the log counts as read: who does not know what the fleet was told does not enforce.
+                    let better = self.heed(page.switch.take());
                     let step = follower.judge(page);
                     if let Some(loss) = step.loss {
                         self.log_was_lost(loss);
@@ -88,6 +104,9 @@ impl Guard {
                     }
                     self.log_is_read(sent);
                     fleet.tell_gap().await;
+                    if let Some(switch) = better {
+                        fleet.restore(switch).await;
+                    }
                 }
                 Err(error) => {
                     tracing::debug!(keyspace = %self.name, %error, "the delta log was not read");
@@ -104,6 +123,17 @@ impl Guard {
         let Some(fleet) = &self.fleet else { return false };
         let applied = *fleet.applied.lock();
         version.keyspace == self.name && applied.is_some_and(|(identity, upto)| identity == version.identity && version.position <= upto)
+    }
+
+    /// Waits until everything that others had announced by `moment` has taken effect here, as long as the log may lag; says whether it has.
+    pub(super) async fn catch_up(&self, moment: Moment) -> bool {
+        let Some(max_lag) = self.standing.max_lag() else { return true };
+        let read = async {
+            while !self.standing.log_was_read_after(moment) {
+                tokio::time::sleep(POLL / 4).await;
+            }
+        };
+        tokio::time::timeout(max_lag, read).await.is_ok()
     }
 
     fn log_is_read(&self, sent: Moment) {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::Guard;
 use super::load::Errand;
+use super::outcome::Probe;
 use crate::cache::Mark;
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
-use crate::words::Verdict;
+use crate::words::{FoundBy, MismatchKind, Verdict};
 
 impl Guard {
     /// What the backend's answer says of the filter.
@@ -24,7 +25,7 @@ impl Guard {
             (_, Verdict::Maybe, true) => self.storm.found(now),
             (_, Verdict::Maybe, false) => {
                 if !self.is_in_filter_by_right(errand, now) {
-                    self.false_positive();
+                    self.false_positive(errand);
                     if let Some(believed) = self.storm.absent(errand.hash, &errand.key, now) {
                         self.storm_began(believed);
                     }
@@ -41,23 +42,30 @@ impl Guard {
         self.recent.contains(errand.hash, now) || self.deleted.contains(errand.hash)
     }
 
-    pub(super) fn false_positive(&self) {
+    pub(super) fn false_positive(&self, errand: &Errand) {
         self.metrics.false_positive();
         self.observed.false_positive();
+        self.growth.false_positive(errand.hash);
+        self.note_mismatch(MismatchKind::FalsePositive, FoundBy::Lookup, errand.glance.probe, errand.hash, &errand.key);
     }
 
-    /// The filter had said absent of a row that exists.
+    /// A lookup found a row of which the filter had said absent.
     pub(super) fn false_negative(&self, errand: &Errand, now: Moment) {
         // An announce may have come between probe and read: then the filter knows the key by now and was never wrong.
-        if self.active.probe(errand.hash.get()).is_none_or(|(maybe, _)| maybe) {
-            return;
+        if self.active.probe(errand.hash.get()).is_some_and(|(maybe, _)| !maybe) {
+            self.missed_row(FoundBy::Lookup, errand.glance.probe, errand.hash, &errand.key, now);
         }
-        self.active.insert(errand.hash.get());
+    }
+
+    /// A row exists that the filter has called absent and does not know yet.
+    pub(super) fn missed_row(&self, found_by: FoundBy, probe: Probe, hash: KeyHash, key: &Key, now: Moment) {
+        self.active.insert(hash.get());
         self.metrics.false_negative();
         self.observed.false_negative();
+        self.note_mismatch(MismatchKind::FalseNegative, found_by, probe, hash, key);
         if self.standing.promises_every_key() {
-            tracing::error!(keyspace = %self.name, "a row exists that the filter had called absent: the keyspace stops rejecting until a later scan");
-            self.standing.broken(now, "a row was found that the filter had called absent; a rebuild mends it".into());
+            tracing::error!(keyspace = %self.name, "a row exists that the filter had called absent: the keyspace stops rejecting until a later scan, and for a while");
+            self.standing.missed_row(now);
             self.hot.drop_all_absences();
             self.rebuild_wanted.notify_one();
         }

@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 use super::call::Row;
 use super::error::LookupError;
-use super::outcome::{Answer, LookupOptions, Probe};
+use super::outcome::{Answer, LookupOptions};
 use super::single_flight::{Flight, Kind, Loaded, Part};
 use super::{Glance, Guard};
 use crate::backend::FetchContext;
 use crate::cache::{CacheError, Ending, Entry, HotEntry, Lease, Seen, Stamp};
 use crate::key::{Key, KeyHash};
-use crate::words::{CacheResult, CacheTier, Source, State, Verdict};
+use crate::words::{CacheResult, CacheTier, Source, Verdict};
 
 /// What one load is about; fixed when it begins.
 #[derive(Debug, Clone)]
@@ -204,7 +204,6 @@ impl Errand {
 
     /// Whether the filter answers this lookup.
     pub(super) fn rejected(&self) -> bool {
-        let Probe { state, .. } = self.glance.probe;
-        state == State::Enforcing && self.glance.probe.verdict == Verdict::Absent && !self.options.bypass && !self.options.unapplied_version
+        self.glance.probe.effective() == Verdict::Absent && !self.options.bypass && !self.options.unapplied_version
     }
 }

@@ -5,15 +5,21 @@ mod announce;
 mod batch;
 mod build;
 mod call;
+mod canary;
 mod deleted;
+mod distinct;
+mod enforcement;
 mod error;
 mod fill;
 mod follow;
 mod gate;
+mod growth;
+mod hold;
 mod journal;
 mod learn;
 mod lease;
 mod load;
+mod mismatches;
 mod observed;
 mod outcome;
 mod proven;
@@ -37,9 +43,11 @@ use tokio::sync::{Notify, Semaphore};
 
 pub use self::batch::Checked;
 pub use self::build::{Build, CantSwap};
+pub use self::enforcement::{EnforcementStatus, Origin, SwitchError};
 pub use self::error::{AnnounceError, DropError, LookupError};
 pub use self::follow::LogParts;
 pub use self::journal::{Journal, JournalError, Replayed};
+pub use self::mismatches::{Mismatch, Mismatches};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
 pub use self::status::{KeyspaceStatus, LastRebuild};
 pub(crate) use self::verify::Verified;
@@ -47,6 +55,7 @@ pub(crate) use self::verify::Verified;
 use self::fill::Limits;
 use self::load::Errand;
 use self::single_flight::Loaded;
+use self::standing::Standing;
 use crate::backend::Backend;
 use crate::cache::{HotCache, SharedCache};
 use crate::clock::Moment;
@@ -96,7 +105,7 @@ pub struct Guard {
     secret: secret::Secret,
     form: Arc<OnceLock<KeyForm>>,
     active: Arc<Active>,
-    standing: standing::Standing,
+    standing: Standing,
     hot: HotCache,
     shared: Arc<dyn SharedCache>,
     backend: Arc<dyn Backend>,
@@ -113,6 +122,9 @@ pub struct Guard {
     proven: proven::Proven,
     deleted: deleted::Deleted,
     observed: observed::Observed,
+    mismatches: mismatches::Memory,
+    canary: canary::Canary,
+    growth: growth::Growth,
     storm: storm::Storm,
     trouble: trouble::Trouble,
     last_rebuild: Mutex<Option<LastRebuild>>,
@@ -151,6 +163,7 @@ impl Guard {
         let config = &parts.config;
         let life = config.commit_window + config.deadline;
         let share = (config.backend.max_concurrency / 4).max(1);
+        let canary = canary::Canary::new(&config.canary, parts.backend.members().is_none());
         let guard = Self {
             name: parts.name,
             deadline: config.deadline,
@@ -161,12 +174,13 @@ impl Guard {
             secret: secret::Secret::new(parts.secret),
             form: parts.form,
             active: Arc::default(),
-            standing: standing::Standing::new(
-                config.enforcement,
+            standing: Standing::new(
+                config.enforcement_setting(),
                 config.freshness,
                 config.max_staleness,
                 parts.log.as_ref().map(|log| log.max_lag),
-            ),
+            )
+            .with_hold(config.canary.hold),
             hot: HotCache::new(config.cache.hot_capacity),
             shared: parts.shared,
             backend: parts.backend,
@@ -181,6 +195,9 @@ impl Guard {
             proven: proven::Proven::new(PROVEN_LIMIT),
             deleted: deleted::Deleted::default(),
             observed: observed::Observed::default(),
+            mismatches: mismatches::Memory::new(config.reveal_keys),
+            canary,
+            growth: growth::Growth::new(&config.filter),
             storm: storm::Storm::default(),
             trouble: trouble::Trouble::default(),
             last_rebuild: Mutex::default(),
@@ -231,6 +248,7 @@ impl Guard {
     /// What needs no waiting: the filter's absence, the answer of a set in memory, or the hot tier's.
     fn answer_at_once(&self, errand: &Errand) -> Option<Loaded> {
         if errand.rejected() {
+            self.sample(&errand.key, errand.hash, errand.glance.probe);
             return Some(Ok(Answer { value: None, source: Source::Filter }));
         }
         match self.backend.members() {
@@ -241,7 +259,12 @@ impl Guard {
 
     /// Asks the filter only.
     pub fn check(&self, key: &Key) -> Probe {
-        self.probe(self.secret.hash(key)).probe
+        let hash = self.secret.hash(key);
+        let probe = self.probe(hash).probe;
+        if probe.effective() == Verdict::Absent {
+            self.sample(key, hash, probe);
+        }
+        probe
     }
 
     /// Asks the filter without counting the answer.
@@ -257,6 +280,7 @@ impl Guard {
             self.metrics.check(glance.probe.verdict);
             if glance.probe.verdict == Verdict::Absent {
                 self.observed.true_negative();
+                self.growth.true_negative(hash);
             }
         }
         glance
@@ -271,7 +295,9 @@ impl Guard {
             None => (Verdict::Maybe, 0),
         };
         let trusted = generation > 0 && now < until;
-        Glance { probe: Probe { verdict, state: self.standing.state(generation > 0, trusted), generation }, trusted }
+        let in_force = self.standing.enforcing.in_force();
+        let state = Standing::state(in_force, generation > 0, trusted);
+        Glance { probe: Probe { verdict, state, enforced: state == State::Enforcing && in_force.covers(hash), generation }, trusted }
     }
 
     /// The present state.
@@ -284,6 +310,12 @@ impl Guard {
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.active.current().map_or(0, |generation| generation.number)
+    }
+
+    /// Keys in the filter in force, estimated from its fill; `None` while there is none.
+    #[must_use]
+    pub fn items(&self) -> Option<u64> {
+        self.active.current().map(|generation| generation.filter.items())
     }
 
     /// Name of the keyspace.

@@ -14,15 +14,17 @@ pub struct Probe {
     pub verdict: Verdict,
     /// State of the keyspace at that moment.
     pub state: State,
+    /// Whether the filter answers for this key: the keyspace is enforcing, and the key among those of `enforce_percent`.
+    pub enforced: bool,
     /// The generation that was asked; 0 while there is none.
     pub generation: u64,
 }
 
 impl Probe {
-    /// The effective verdict: only an enforcing keyspace rejects.
+    /// The effective verdict: only an enforcing keyspace rejects, and only keys of its `enforce_percent`.
     #[must_use]
     pub fn effective(&self) -> Verdict {
-        if self.state == State::Enforcing { self.verdict } else { Verdict::Maybe }
+        if self.enforced { self.verdict } else { Verdict::Maybe }
     }
 }
 

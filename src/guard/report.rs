@@ -20,6 +20,7 @@ impl Guard {
         KeyspaceStatus {
             state,
             reason,
+            enforcement: self.enforcement(),
             generation: current.as_ref().map_or(0, |g| g.number),
             items,
             capacity,
@@ -31,6 +32,7 @@ impl Guard {
             estimated_fpr: filter.map_or(0.0, |f| f.estimated_fpr()),
             observed_fpr: self.observed.rate(),
             false_negatives: self.observed.false_negatives(),
+            distinct_absent_keys: self.growth.distinct_absent(),
             age_seconds: self.swapped_at.lock().map(|at| now.since(at).as_secs_f64()),
             freshness_lag_seconds: self.standing.scan_started().map(|at| now.since(at).as_secs_f64()),
             delta_lag_seconds: self.standing.log_lag(now).map(|lag| lag.as_secs_f64()),
@@ -59,15 +61,21 @@ impl Guard {
         }
     }
 
-    /// Looks at the state every second, so that a filter that ages unasked is told of too. Runs until dropped.
+    /// Looks at the state every second, so that a filter that ages unasked is told of too, one that is too small built anew, and a hold lifted. Runs until dropped.
     pub async fn keep_watch(self: Arc<Self>) {
         let mut every = tokio::time::interval(std::time::Duration::from_secs(1));
         loop {
             every.tick().await;
             let now = Moment::now();
+            if self.standing.hold_is_over(now) {
+                // Until this moment the keyspace could not reject: no absence from before may be served from now on.
+                self.hot.drop_all_absences();
+                self.standing.lift_hold();
+            }
             let (state, reason) = self.standing.explain(now);
             self.note_state(state, &reason);
             self.recent.purge(now);
+            self.watch_growth(now);
         }
     }
 

@@ -40,7 +40,7 @@ impl Guard {
         let (probe, now) = (errand.glance.probe, Moment::now());
         match (probe.verdict, membership) {
             _ if probe.generation == 0 => {}
-            (Verdict::Maybe, Membership::Stranger) if !self.is_in_filter_by_right(errand, now) => self.false_positive(),
+            (Verdict::Maybe, Membership::Stranger) if !self.is_in_filter_by_right(errand, now) => self.false_positive(errand),
             // An announce alone proves no row: the set may still hold one that the filter has been built without.
             (Verdict::Absent, Membership::Scanned) => self.false_negative(errand, now),
             _ => {}

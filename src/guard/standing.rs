@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::enforcement::{Enforcing, InForce};
+use super::hold::Hold;
 use crate::clock::Moment;
-use crate::config::{Enforcement, Freshness};
+use crate::config::{Enforcement, EnforcementSetting, Freshness};
 use crate::words::State;
 
 /// The standing of one keyspace.
 #[derive(Debug)]
 pub(super) struct Standing {
-    enforcement: Enforcement,
+    /// Whose absences the filter answers while it may decide.
+    pub(super) enforcing: Enforcing,
     freshness: Freshness,
     max_staleness: Duration,
     /// How long ago the delta log may have been read to its end; `None` where there is no log.
@@ -33,6 +36,8 @@ struct Facts {
     cold_because: Option<String>,
     /// Something happened that only a filter scanned later can mend.
     broken: Option<(Moment, String)>,
+    /// A row was found lately that the filter had called absent.
+    hold: Hold,
     /// The key form can't tell keys apart as the database does.
     conflict: Option<String>,
     /// When the last read of the delta log that left nothing unread was sent.
@@ -44,8 +49,20 @@ struct Facts {
 }
 
 impl Standing {
-    pub(super) fn new(enforcement: Enforcement, freshness: Freshness, max_staleness: Duration, max_lag: Option<Duration>) -> Self {
-        Self { enforcement, freshness, max_staleness, max_lag, trusted_until: AtomicU64::new(0), facts: Mutex::default() }
+    pub(super) fn new(
+        enforcement: impl Into<EnforcementSetting>,
+        freshness: Freshness,
+        max_staleness: Duration,
+        max_lag: Option<Duration>,
+    ) -> Self {
+        let enforcing = Enforcing::new(enforcement.into());
+        Self { enforcing, freshness, max_staleness, max_lag, trusted_until: AtomicU64::new(0), facts: Mutex::default() }
+    }
+
+    /// With a hold of this length after the first row that the filter had called absent.
+    pub(super) fn with_hold(self, first: Duration) -> Self {
+        self.facts.lock().hold = Hold::new(first);
+        self
     }
 
     /// Until when the filter may decide. Read it **before** the filter: then a swap between the two reads can only make the answer stricter.
@@ -54,9 +71,9 @@ impl Standing {
         Moment::from_nanos(self.trusted_until.load(Ordering::Acquire))
     }
 
-    /// The state that follows from whether there is a filter and whether it may decide.
-    pub(super) fn state(&self, has_filter: bool, trusted: bool) -> State {
-        match (has_filter, self.enforcement, trusted) {
+    /// The state that follows from what is enforced, whether there is a filter, and whether it may decide.
+    pub(super) fn state(in_force: InForce, has_filter: bool, trusted: bool) -> State {
+        match (has_filter, in_force.mode(), trusted) {
             (false, ..) => State::Cold,
             (true, Enforcement::Shadow, _) => State::Shadow,
             (true, Enforcement::Enforce, true) => State::Enforcing,
@@ -82,12 +99,28 @@ impl Standing {
 
     /// The promise was broken at `at`; only a filter whose scan began later mends it.
     pub(super) fn broken(&self, at: Moment, reason: String) {
+        self.change(|facts| facts.break_promise(at, reason));
+    }
+
+    /// A row was found that the filter had called absent.
+    pub(super) fn missed_row(&self, now: Moment) {
         self.change(|facts| {
-            // The later moment stays: a scan must have begun after both.
-            if facts.broken.as_ref().is_none_or(|(earlier, _)| *earlier < at) {
-                facts.broken = Some((at, reason));
+            // What is found while the keyspace rejects nobody anyway is of the same fault, and no recurrence.
+            if facts.broken.is_none() && facts.hold.length().is_none() {
+                facts.hold.begin(now);
             }
+            facts.break_promise(now, "a row was found that the filter had called absent; a rebuild mends it".into());
         });
+    }
+
+    /// Whether a hold has to be lifted, which nothing else does.
+    pub(super) fn hold_is_over(&self, now: Moment) -> bool {
+        self.facts.lock().hold.is_over(now)
+    }
+
+    /// Lifts a hold that is over.
+    pub(super) fn lift_hold(&self) {
+        self.change(|facts| facts.hold.lift());
     }
 
     /// The moment after which a scan must begin to mend what is broken.
@@ -118,6 +151,15 @@ impl Standing {
         self.facts.lock().log_read.map(|sent| now.since(sent))
     }
 
+    pub(super) const fn max_lag(&self) -> Option<Duration> {
+        self.max_lag
+    }
+
+    /// Whether a read of the delta log that was sent later than `moment` has left nothing unread.
+    pub(super) fn log_was_read_after(&self, moment: Moment) -> bool {
+        self.facts.lock().log_read.is_some_and(|sent| sent > moment)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Facts)) {
         let mut facts = self.facts.lock();
         change(&mut facts);
@@ -126,6 +168,7 @@ impl Standing {
             (Some(_), None, None) => Moment::FOREVER,
             _ => Moment::NEVER,
         };
+        let until = if facts.hold.length().is_some() { Moment::NEVER } else { until };
         let until = self.max_lag.map_or(until, |max_lag| until.min(facts.log_read.map_or(Moment::NEVER, |sent| sent.plus(max_lag))));
         // Release: pairs with the acquire in `trusted_until`. Under the lock, so that two changes can't leave the older value.
         self.trusted_until.store(until.as_nanos(), Ordering::Release);
@@ -147,6 +190,7 @@ impl Standing {
         let trouble = match (&facts.conflict, &facts.broken) {
             (Some(conflict), _) => Some(conflict.clone()),
             (None, Some((_, broken))) => Some(broken.clone()),
+            (None, None) if facts.hold.length().is_some() => facts.held(),
             (None, None) if aged => Some(format!(
                 "the filter's scan began {} ago, longer than max_staleness = {}",
                 humantime::format_duration(Duration::from_secs(age.as_secs())),
@@ -154,11 +198,15 @@ impl Standing {
             )),
             (None, None) => self.behind(&facts, now),
         };
-        let state = self.state(true, trouble.is_none());
+        let state = Self::state(self.enforcing.in_force(), true, trouble.is_none());
+        let enforcement = self.enforcing.status();
         let reason = match (state, trouble) {
-            (State::Shadow, None) => "enforcement = \"shadow\"".into(),
-            (State::Shadow, Some(trouble)) => format!("enforcement = \"shadow\"; it could not enforce: {trouble}"),
+            (State::Shadow, None) => enforcement.reason(),
+            (State::Shadow, Some(trouble)) => format!("{}; it could not enforce: {trouble}", enforcement.reason()),
             (_, Some(trouble)) => trouble,
+            (_, None) if enforcement.in_force.percent < EnforcementSetting::ALL => {
+                format!("the filter is as fresh as promised; {}", enforcement.reason())
+            }
             (_, None) => "the filter is as fresh as promised".into(),
         };
         (state, reason)
@@ -206,6 +254,20 @@ impl Standing {
     }
 }
 
+impl Facts {
+    fn break_promise(&mut self, at: Moment, reason: String) {
+        // The later moment stays: a scan must have begun after both.
+        if self.broken.as_ref().is_none_or(|(earlier, _)| *earlier < at) {
+            self.broken = Some((at, reason));
+        }
+    }
+
+    fn held(&self) -> Option<String> {
+        let length = humantime::format_duration(self.hold.length()?);
+        Some(format!("a row was found that the filter had called absent: it is mended, and rejects nobody for {length} after that"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,6 +310,32 @@ mod tests {
         assert_eq!(standing.explain(Moment::from_nanos(300)), (State::Degraded, "a row was found".into()));
         standing.swapped(Moment::from_nanos(250));
         assert_eq!(standing.explain(Moment::from_nanos(300)).0, State::Enforcing);
+    }
+
+    #[test]
+    fn a_missed_row_ends_the_rejecting_until_a_later_scan_and_for_its_hold() {
+        let second = |n: u64| Moment::from_nanos(n * 1_000_000_000);
+        let standing = standing(Freshness::Announced).with_hold(Duration::from_secs(60));
+        let lifted = |now: Moment| {
+            let over = standing.hold_is_over(now);
+            if over {
+                standing.lift_hold();
+            }
+            over
+        };
+        standing.swapped(second(1));
+        standing.missed_row(second(10));
+        standing.missed_row(second(20));
+        standing.swapped(second(15));
+        assert!(!trusted(&standing, second(21)), "the second row may be younger than the scan");
+        standing.swapped(second(25));
+        assert!(!trusted(&standing, second(69)) && !lifted(second(69)), "mended, and held");
+        assert_eq!(standing.explain(second(69)).0, State::Degraded);
+        assert!(lifted(second(70)) && trusted(&standing, second(70)), "one fault, however many rows");
+        standing.missed_row(second(100));
+        assert!(lifted(second(220)) && !trusted(&standing, second(220)), "no longer held, and not mended");
+        standing.swapped(second(230));
+        assert!(trusted(&standing, second(230)));
     }
 
     #[test]

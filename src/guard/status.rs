@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::EnforcementStatus;
 use crate::backend::SetStatus;
 use crate::cache::CacheStatus;
 use crate::words::{RebuildOutcome, State};
@@ -13,6 +14,8 @@ pub struct KeyspaceStatus {
     pub state: State,
     /// Why it is in that state.
     pub reason: String,
+    /// Whose absences the filter answers while it may decide, and where that comes from.
+    pub enforcement: EnforcementStatus,
     /// Number of the filter in force; 0 = none.
     pub generation: u64,
     /// Keys in the filter, estimated from its fill.
@@ -35,6 +38,8 @@ pub struct KeyspaceStatus {
     pub observed_fpr: Option<f64>,
     /// Rows found although the filter had said absent, since the start.
     pub false_negatives: u64,
+    /// Distinct absent keys that were asked for in the last five minutes, estimated.
+    pub distinct_absent_keys: u64,
     /// Seconds since the swap.
     pub age_seconds: Option<f64>,
     /// Seconds since the start of the scan behind the filter in force.

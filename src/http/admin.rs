@@ -14,16 +14,19 @@ use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::context::{HttpContext, Keyspace};
 use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, RequireLayer};
 use super::problem::Problem;
+use crate::config::{Enforcement, EnforcementSetting};
+use crate::guard::{EnforcementStatus, Mismatches};
 use crate::metrics::Route;
 use crate::rebuild::{AlreadyRunning, Progress, RebuildRequest};
 
-/// `/admin/keyspaces/{ks}/rebuild`.
+/// `/admin/keyspaces/{ks}/rebuild`, `…/enforcement`, `…/mismatches`.
 pub fn admin_router(context: Arc<HttpContext>) -> Router {
     let settings = &context.settings;
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
@@ -31,6 +34,8 @@ pub fn admin_router(context: Arc<HttpContext>) -> Router {
     let (deadline, body_limit) = (settings.admin_deadline, settings.max_body_bytes);
     Router::new()
         .route("/admin/keyspaces/{keyspace}/rebuild", get(rebuild_progress).post(start_rebuild))
+        .route("/admin/keyspaces/{keyspace}/enforcement", get(enforcement).post(switch_enforcement))
+        .route("/admin/keyspaces/{keyspace}/mismatches", get(mismatches).fallback(async || Problem::wrong_method("GET, HEAD")))
         .fallback(async || Problem::unknown_route(StatusCode::NOT_FOUND))
         .method_not_allowed_fallback(async || Problem::wrong_method("GET, HEAD, POST"))
         .with_state(context)
@@ -45,6 +50,54 @@ pub fn admin_router(context: Arc<HttpContext>) -> Router {
 
 fn classify(path: &str) -> Route {
     if path.starts_with("/admin/") { Route::Admin } else { Route::Unknown }
+}
+
+/// What the filter shall answer from now on.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EnforcementRequest {
+    mode: Mode,
+    /// Counts where the mode is `enforce`.
+    #[serde(default = "all")]
+    percent: u8,
+    #[serde(default)]
+    scope: Scope,
+}
+
+const fn all() -> u8 {
+    EnforcementSetting::ALL
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    Enforce,
+    Shadow,
+    /// As the configuration says.
+    Config,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Scope {
+    #[default]
+    Instance,
+    Fleet,
+}
+
+impl EnforcementRequest {
+    fn setting(&self) -> Result<Option<EnforcementSetting>, Problem> {
+        if self.percent > EnforcementSetting::ALL {
+            let detail = format!("percent must be from 0 to 100, is {}", self.percent);
+            return Err(Problem::bad_request("bad-body", "Request body does not fit", detail));
+        }
+        let setting = |mode| EnforcementSetting { mode, percent: self.percent };
+        Ok(match self.mode {
+            Mode::Enforce => Some(setting(Enforcement::Enforce)),
+            Mode::Shadow => Some(setting(Enforcement::Shadow)),
+            Mode::Config => None,
+        })
+    }
 }
 
 /// The answer to an accepted rebuild.
@@ -74,6 +127,32 @@ async fn rebuild_progress(State(context): State<Arc<HttpContext>>, Path(name): P
     Ok(Json(keyspace(&context, &name)?.rebuild.progress()))
 }
 
+async fn enforcement(State(context): State<Arc<HttpContext>>, Path(name): Path<String>) -> Result<Json<EnforcementStatus>, Problem> {
+    Ok(Json(keyspace(&context, &name)?.guard.enforcement()))
+}
+
+async fn switch_enforcement(
+    State(context): State<Arc<HttpContext>>,
+    Path(name): Path<String>,
+    request: Request<Body>,
+) -> Result<Json<EnforcementStatus>, Problem> {
+    let (head, body) = request.into_parts();
+    require_json(&head.headers)?;
+    let guard = &keyspace(&context, &name)?.guard;
+    let limit = context.settings.max_body_bytes;
+    let body = body.collect().await.map_err(|error| Problem::of_body(&error, limit))?.to_bytes();
+    let request: EnforcementRequest = read_object(&body)?;
+    let setting = request.setting()?;
+    match request.scope {
+        Scope::Instance => Ok(Json(guard.enforce_here(setting))),
+        Scope::Fleet => Ok(Json(guard.enforce_everywhere(setting).await?)),
+    }
+}
+
+async fn mismatches(State(context): State<Arc<HttpContext>>, Path(name): Path<String>) -> Result<Json<Mismatches>, Problem> {
+    Ok(Json(keyspace(&context, &name)?.guard.mismatches()))
+}
+
 fn keyspace<'a>(context: &'a HttpContext, name: &str) -> Result<&'a Keyspace, Problem> {
     context.keyspaces.get(name).ok_or_else(|| Problem::unknown_keyspace(StatusCode::NOT_FOUND, name))
 }
@@ -83,8 +162,12 @@ fn rebuild_request(body: &Bytes) -> Result<RebuildRequest, Problem> {
     if body.trim_ascii().is_empty() {
         return Ok(RebuildRequest::default());
     }
+    read_object(body)
+}
+
+fn read_object<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
     // An object first: serde would take a bare array for the fields in order.
-    let request = serde_json::from_slice::<Map<String, Value>>(body).and_then(|object| RebuildRequest::deserialize(Value::Object(object)));
+    let request = serde_json::from_slice::<Map<String, Value>>(body).and_then(|object| T::deserialize(Value::Object(object)));
     request.map_err(|error| Problem::bad_request("bad-body", "Request body does not fit", error.to_string()))
 }
 
@@ -123,6 +206,26 @@ mod tests {
             assert!(!judge(Some(value)), "{value}");
         }
         assert!(!judge(None));
+    }
+
+    #[test]
+    fn a_switch_names_its_mode_and_nothing_strange() {
+        let read = |body: &str| read_object::<EnforcementRequest>(&Bytes::copy_from_slice(body.as_bytes())).and_then(|r| r.setting());
+        let enforce = |percent| EnforcementSetting { mode: Enforcement::Enforce, percent };
+        for (body, expected) in [
+            (r#"{"mode":"enforce"}"#, Some(enforce(100))),
+            (r#"{"mode":"enforce","percent":0,"scope":"fleet"}"#, Some(enforce(0))),
+            (r#"{"mode":"shadow","scope":"instance"}"#, Some(Enforcement::Shadow.into())),
+            (r#"{"mode":"config","percent":5}"#, None),
+        ] {
+            assert_eq!(read(body).unwrap(), expected, "{body}");
+        }
+        for body in ["", "{}", "[]", r#"{"mode":"on"}"#, r#"{"mode":"enforce","percent":101}"#, r#"{"mode":"enforce","percent":-1}"#] {
+            assert!(read(body).is_err(), "{body}");
+        }
+        for body in [r#"{"mode":"enforce","percent":300}"#, r#"{"mode":"enforce","scope":"pod"}"#, r#"{"mode":"enforce","colour":1}"#] {
+            assert!(read(body).is_err(), "{body}");
+        }
     }
 
     #[test]

@@ -123,7 +123,7 @@ mod tests {
     const OPTIONS: AnswerOptions = AnswerOptions { bypass: false, cache_status: true };
 
     fn probe(verdict: Verdict, state: State) -> Probe {
-        Probe { verdict, state, generation: 7 }
+        Probe { verdict, state, enforced: state == State::Enforcing, generation: 7 }
     }
 
     fn header<'a>(response: &'a DataResponse, name: &str) -> Option<&'a str> {

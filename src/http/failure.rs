@@ -1,9 +1,11 @@
 //! The one place that maps the guard's errors to status codes. A failure is never a 404.
 
+use axum::http::StatusCode;
+
 use super::path::KeyPathError;
 use super::problem::Problem;
 use crate::backend::BackendError;
-use crate::guard::{AnnounceError, DropError, LookupError, ParseError};
+use crate::guard::{AnnounceError, DropError, LookupError, ParseError, SwitchError};
 use crate::key::KeyError;
 use crate::words::ShedReason;
 
@@ -55,6 +57,16 @@ impl From<&DropError> for Problem {
             DropError::Tombstone(_) | DropError::Log(_) | DropError::NoSecret => {
                 Self::unavailable("not-dropped", "The shared cache may still hold the key", detail)
             }
+        }
+    }
+}
+
+impl From<SwitchError> for Problem {
+    fn from(error: SwitchError) -> Self {
+        let detail = error.to_string();
+        match error {
+            SwitchError::NoFleet => Self::new(StatusCode::CONFLICT, "no-fleet", "No fleet to tell", detail),
+            SwitchError::Log(_) => Self::unavailable("not-switched", "The fleet may not have been told", detail),
         }
     }
 }

@@ -49,6 +49,7 @@ fn gauges(status: &KeyspaceStatus) -> Gauges {
         bytes: status.bytes,
         estimated_fpr: status.estimated_fpr,
         observed_fpr: status.observed_fpr.unwrap_or(f64::NAN),
+        distinct_absent_keys: status.distinct_absent_keys,
         generation: status.generation,
         age_seconds: status.age_seconds.unwrap_or(f64::NAN),
         freshness_lag_seconds: status.freshness_lag_seconds.unwrap_or(f64::NAN),

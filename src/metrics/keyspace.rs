@@ -6,8 +6,8 @@ use metrics::{Counter, Gauge, Histogram, Unit};
 
 use super::Registry;
 use crate::words::{
-    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, LeaseWait, LookupResult, RebuildOutcome, RefreshOutcome, ResyncReason,
-    ShedReason, Source, State, Verdict,
+    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, CanaryResult, LeaseWait, LookupResult, RebuildOutcome, RefreshOutcome,
+    ResyncReason, ShedReason, Source, State, Verdict,
 };
 
 /// Recorders of one keyspace. Every method is lock-free.
@@ -18,6 +18,7 @@ pub struct KeyspaceMetrics {
     checks: Vec<Counter>,
     false_positives: Counter,
     false_negatives: Counter,
+    canary_checks: Vec<Counter>,
     cache: Vec<Counter>,
     refreshes: Vec<Counter>,
     lease_waits: Vec<Counter>,
@@ -53,6 +54,7 @@ struct FilterGauges {
     bytes: Gauge,
     estimated_fpr: Gauge,
     observed_fpr: Gauge,
+    distinct_absent_keys: Gauge,
     generation: Gauge,
     age: Gauge,
     freshness_lag: Gauge,
@@ -77,6 +79,8 @@ pub struct Gauges {
     pub estimated_fpr: f64,
     /// FP / (FP + TN) since the swap.
     pub observed_fpr: f64,
+    /// Distinct absent keys of the last five minutes.
+    pub distinct_absent_keys: u64,
     /// Number of the filter in force.
     pub generation: u64,
     /// Seconds since the swap.
@@ -146,6 +150,16 @@ impl KeyspaceMetrics {
                 "Rows that the backend holds although the filter had said absent",
                 &[],
             ),
+            canary_checks: CanaryResult::ALL
+                .iter()
+                .map(|r| {
+                    counter(
+                        "filter_canary_checks_total",
+                        "Absences answered by the filter that were looked for at the backend, by what it said",
+                        &[("result", r.as_str())],
+                    )
+                })
+                .collect(),
             cache,
             refreshes: RefreshOutcome::ALL
                 .iter()
@@ -227,6 +241,11 @@ impl KeyspaceMetrics {
                     "False positives over false positives plus true negatives, since the swap",
                     None,
                 ),
+                distinct_absent_keys: gauge(
+                    "filter_distinct_absent_keys",
+                    "Distinct absent keys that were asked for in the last five minutes, estimated",
+                    None,
+                ),
                 generation: gauge("filter_generation", "Number of the filter in force", None),
                 age: gauge("filter_age_seconds", "Time since the swap", Some(Unit::Seconds)),
                 freshness_lag: gauge(
@@ -257,6 +276,11 @@ impl KeyspaceMetrics {
     /// Raw verdict absent, and the backend has the row.
     pub fn false_negative(&self) {
         self.false_negatives.increment(1);
+    }
+
+    /// An absence that the filter had answered was looked for at the backend.
+    pub fn canary_check(&self, result: CanaryResult) {
+        self.canary_checks[result as usize].increment(1);
     }
 
     /// A cache read.
@@ -358,6 +382,7 @@ impl KeyspaceMetrics {
         f.bytes.set(g.bytes as f64);
         f.estimated_fpr.set(g.estimated_fpr);
         f.observed_fpr.set(g.observed_fpr);
+        f.distinct_absent_keys.set(g.distinct_absent_keys as f64);
         f.generation.set(g.generation as f64);
         f.age.set(g.age_seconds);
         f.freshness_lag.set(g.freshness_lag_seconds);

@@ -57,7 +57,8 @@ impl Tools {
         if let Some(counted) = counted {
             tracker.expect(counted);
         }
-        let known = counted.or(last.map(KeyCounts::total));
+        // A source that can't count may have grown since its last scan by what was announced.
+        let known = counted.or(last.map(KeyCounts::total).max(self.guard.items()));
         let (rate, capacity) = (self.filter.false_positive_rate, self.capacity(known)?);
         let bytes = SplitBlock::bytes_needed(capacity, rate).map_err(AllocError::from)?;
         let reservation = Arc::new(self.memory.reserve(self.guard.name(), bytes)?);

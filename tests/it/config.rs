@@ -108,6 +108,7 @@ fn example_file_names_every_key() {
         ("[keyspaces.users.backend]", keys_of::<config::BackendConfig>()),
         ("[keyspaces.users.source]", keys_of::<config::SourceConfig>()),
         ("[keyspaces.users.rebuild]", keys_of::<config::RebuildConfig>()),
+        ("[keyspaces.users.canary]", keys_of::<config::CanaryConfig>()),
     ];
     for (header, keys) in sections {
         let start = example.find(&format!("{header}\n")).unwrap_or_else(|| panic!("{header} is missing"));
@@ -130,6 +131,8 @@ fn example_file_shows_the_defaults() {
     let given = config::FilterConfig { expected_keys: users.filter.expected_keys, ..Default::default() };
     assert_eq!(format!("{:?}", users.filter), format!("{given:?}"));
     assert_eq!(format!("{:?}", users.cache), format!("{:?}", config::CacheConfig::default()));
+    assert_eq!(users.canary, config::CanaryConfig::default());
+    assert_eq!(users.enforcement_setting(), config::Enforcement::Enforce.into());
 
     let given = config::RedisConfig { url: shown.redis.as_ref().unwrap().url.clone(), ..Default::default() };
     assert_eq!(format!("{:?}", shown.redis.as_ref().unwrap()), format!("{given:?}"));
@@ -201,9 +204,7 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
         ("redis.url", "\"rediss://cache\""),
         ("redis.url", "\"redis+sentinel://cache/main\""),
         ("redis.url", "\"redis-cluster://cache\""),
-        ("keyspaces.users.enforce_percent", "50"),
         ("keyspaces.users.freshness", "\"polled\""),
-        ("keyspaces.users.canary", "{ sample_rate = 0.1 }"),
         ("keyspaces.users.filter.kind", "\"classic\""),
         ("keyspaces.users.filter.kind", "\"scalable\""),
         ("keyspaces.users.filter.kind", "\"counting\""),
@@ -375,6 +376,9 @@ fn numbers_out_of_range_are_refused_by_name() {
         ("cache.ttl", &["\"0s\"", "\"999y\"", "\"ten\"", "5"]),
         ("cache.max_value_bytes", &["\"1GiB\"", "-1", "\"big\""]),
         ("rebuild.min_keys_ratio", &["-0.1", "1.1", "nan"]),
+        ("enforce_percent", &["101", "-1", "0.5"]),
+        ("canary.sample_rate", &["-0.1", "1.1", "nan"]),
+        ("canary.max_per_second", &["0", "-1", "100001"]),
         ("rebuild.max_deleted_ratio", &["0", "1.1", "nan"]),
         ("rebuild.schedule", &["\"\"", "\"daily\"", "\"61 * * * *\"", "\"0 0 31 2 *\"", "5"]),
         ("backend.max_concurrency", &["0"]),

@@ -119,10 +119,10 @@ impl RedisLink {
         &self.shared.opener.names
     }
 
-    /// Names of a keyspace's delta log and of its floor.
-    pub(crate) fn log_names(&self, keyspace: &str) -> [String; 2] {
+    /// Names of a keyspace's delta log, of its floor, and of what the fleet is told to enforce.
+    pub(crate) fn log_names(&self, keyspace: &str) -> [String; 3] {
         let names = &self.shared.opener.names;
-        [names.deltas(keyspace), names.floor(keyspace)]
+        [names.deltas(keyspace), names.floor(keyspace), names.enforcement(keyspace)]
     }
 
     fn trouble(&self) -> String {

@@ -4,7 +4,10 @@ use humantime::format_duration;
 
 use super::{Mistakes, Section, http, keyspace_path, promise, set, shown_text, source, url};
 use crate::config::parameters::{Dialect, parameters};
-use crate::config::{BackendConfig, BackendKind, CacheConfig, FilterConfig, KeyspaceConfig, RebuildConfig, RedisConfig, parse_schedule};
+use crate::config::{
+    BackendConfig, BackendKind, CacheConfig, CanaryConfig, EnforcementSetting, FilterConfig, KeyspaceConfig, RebuildConfig, RedisConfig,
+    parse_schedule,
+};
 
 /// Redis holds no larger value.
 const MAX_VALUE_BYTES: u64 = 512 << 20;
@@ -18,6 +21,8 @@ pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&Redis
     section.duration("max_staleness", keyspace.max_staleness);
     section.duration("commit_window", keyspace.commit_window);
     section.duration("deadline", keyspace.deadline);
+    let percent = keyspace.enforce_percent;
+    section.must(percent <= EnforcementSetting::ALL, "enforce_percent", "be from 0 to 100", percent);
     if let Some(redis) = shared {
         log(keyspace, redis, section);
     }
@@ -31,6 +36,7 @@ pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&Redis
     };
     source::check(keyspace, dialect, shared, section);
     rebuild(&keyspace.rebuild, &mut section.inner("rebuild"));
+    canary(&keyspace.canary, &mut section.inner("canary"));
     promise::check(keyspace, section);
 }
 
@@ -97,6 +103,13 @@ pub(super) fn query_given(query: &str, section: &mut Section<'_>) -> bool {
         section.add("query", "is required");
     }
     given
+}
+
+fn canary(canary: &CanaryConfig, section: &mut Section<'_>) {
+    section.share("sample_rate", canary.sample_rate);
+    let pace = canary.max_per_second;
+    section.must((1..=100_000).contains(&pace), "max_per_second", "be from 1 to 100000; sample_rate = 0 checks nothing", pace);
+    section.duration_or_zero("hold", canary.hold);
 }
 
 fn rebuild(rebuild: &RebuildConfig, section: &mut Section<'_>) {

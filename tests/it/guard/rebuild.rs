@@ -250,3 +250,21 @@ async fn a_panic_in_a_build_is_a_failed_build() {
     assert_eq!(ks.rebuild().await, RebuildOutcome::Cancelled);
     eventually("the next build goes through", || ks.guard.status().generation == 2).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_can_not_count_is_sized_by_what_the_filter_holds() {
+    let mut grown = config();
+    grown.filter.expected_keys = Some(1000);
+    let ks = Keyspace::cold(grown);
+    ks.source.uncounted.store(true, std::sync::atomic::Ordering::SeqCst);
+    let ks = ks.built().await;
+    assert_eq!(ks.guard.status().capacity, 1300);
+    for n in 0..500 {
+        ks.guard.announce(&[key(format!("new:{n}"))]).await.unwrap();
+        ks.source.keys.lock().push(format!("new:{n}"));
+        ks.backend.commit(&format!("new:{n}"));
+    }
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Swapped, "{:?}", ks.rebuild.progress().last_error);
+    let capacity = ks.guard.status().capacity;
+    assert!((1800..2100).contains(&capacity), "{capacity}");
+}

@@ -36,6 +36,8 @@ fn config(api: &HttpServer, redis: &str, more: &str) -> String {
 key = "integer"
 freshness = "static"
 deadline = "5s"
+[keyspaces.users.canary]
+sample_rate = 0
 [keyspaces.users.filter]
 expected_keys = 1000
 [keyspaces.users.backend]

@@ -19,6 +19,7 @@ async fn a_million_accounts_of_pgbench_are_guarded_as_psql_sees_them() {
         r#"
 [keyspaces.accounts]
 freshness = "static"
+canary.sample_rate = 0
 deadline = "5s"
 [keyspaces.accounts.filter]
 expected_keys = 500_000

@@ -14,7 +14,7 @@ pub async fn site(site: Site) -> Site {
     site
 }
 
-/// Guards the table; `redis` is a whole section or nothing, `more` are lines of the keyspace.
+/// Guards the table, without a canary; `redis` is a whole section or nothing, `more` are lines of the keyspace.
 pub fn config(url: &str, redis: &str, more: &str) -> String {
     // Only tests of the lag have one that a busy machine could miss.
     let redis = if redis.contains("max_lag") { redis.to_owned() } else { redis.replace("[redis]", "[redis]\nmax_lag = \"1m\"") };
@@ -33,6 +33,8 @@ query = "SELECT id, name FROM users WHERE id = {key}"
 timeout = "5s"
 [keyspaces.users.source]
 query = "SELECT id FROM users"
+[keyspaces.users.canary]
+sample_rate = 0
 "#
     )
 }

@@ -36,6 +36,7 @@ impl Scrape {
             bytes: 64,
             estimated_fpr: 0.001,
             observed_fpr: 0.001,
+            distinct_absent_keys: 1,
             generation: 1,
             age_seconds: 1.0,
             delta_lag_seconds: 0.1,

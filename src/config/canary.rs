@@ -1,0 +1,26 @@
+//! `[keyspaces.NAME.canary]`
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::units;
+
+/// Checks of a sample of the filter's answers against the backend.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CanaryConfig {
+    /// Share of the filter's absences that are looked for at the backend; 0 to 1, 0 = none. Default 0.001.
+    pub sample_rate: f64,
+    /// Checks of one second, at the most. Default 50.
+    pub max_per_second: u32,
+    /// How long the filter rejects nobody once a row was found that it had called absent; doubled each time that it happens again, up to an hour. Default 1 min.
+    #[serde(deserialize_with = "units::duration")]
+    pub hold: Duration,
+}
+
+impl Default for CanaryConfig {
+    fn default() -> Self {
+        Self { sample_rate: 0.001, max_per_second: 50, hold: Duration::from_secs(60) }
+    }
+}

@@ -1,0 +1,108 @@
+//! Canary: a sample of the filter's absences is looked for at the backend, beside the requests that got them.
+//!
+//! While a keyspace enforces nobody else would notice that its filter lacks a row: the filter answers, and the backend is not asked. So a writer that
+//! does not announce, or a scan that passed a row by, would stay unseen until somebody complains.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{SemaphorePermit, mpsc};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::Guard;
+use super::outcome::Probe;
+use crate::backend::FetchContext;
+use crate::clock::Moment;
+use crate::config::CanaryConfig;
+use crate::key::{Key, KeyHash};
+use crate::words::{CanaryResult, FoundBy};
+
+/// Samples that may wait for their check; further ones are not taken.
+const QUEUE: usize = 64;
+
+/// Draws samples and keeps those that wait.
+#[derive(Debug)]
+pub(super) struct Canary {
+    sample_rate: f64,
+    /// From the begin of one check to that of the next.
+    pace: Duration,
+    samples: mpsc::Sender<Sample>,
+    /// Until the task that checks has taken it.
+    waiting: Mutex<Option<mpsc::Receiver<Sample>>>,
+}
+
+/// An absence that the filter answered.
+#[derive(Debug)]
+struct Sample {
+    key: Key,
+    hash: KeyHash,
+    probe: Probe,
+}
+
+impl Canary {
+    /// `backed`: there is a backend to ask; a set is what the filter was built of.
+    pub(super) fn new(config: &CanaryConfig, backed: bool) -> Self {
+        let (samples, waiting) = mpsc::channel(QUEUE);
+        let sample_rate = if backed { config.sample_rate } else { 0.0 };
+        let pace = Duration::from_secs(1) / config.max_per_second.max(1);
+        Self { sample_rate, pace, samples, waiting: Mutex::new(Some(waiting)) }
+    }
+}
+
+impl Guard {
+    /// The filter has answered that a key is absent. Costs one random number, and now and then a copy of the key.
+    pub(super) fn sample(&self, key: &Key, hash: KeyHash, probe: Probe) {
+        let canary = &self.canary;
+        if canary.sample_rate > 0.0 && rand::random::<f64>() < canary.sample_rate {
+            // Where the queue is full, there are more answers to check than may be.
+            let _ = canary.samples.try_send(Sample { key: key.clone(), hash, probe });
+        }
+    }
+
+    /// Checks samples, one after another and no more than so many a second. Runs until dropped; only the first call does anything.
+    pub async fn run_canary(self: Arc<Self>) {
+        let Some(mut waiting) = self.canary.waiting.lock().take() else { return };
+        while let Some(sample) = waiting.recv().await {
+            let next = Instant::now() + self.canary.pace;
+            // Lookups go first: a sample whose turn comes while the backend is busy is not checked.
+            if let Some(turn) = self.gate.enter_if_free() {
+                let result = self.check_at_backend(&sample, turn).await;
+                self.metrics.canary_check(result);
+            }
+            sleep_until(next).await;
+        }
+    }
+
+    async fn check_at_backend(&self, sample: &Sample, turn: SemaphorePermit<'_>) -> CanaryResult {
+        let deadline = Instant::now() + self.deadline;
+        let context = FetchContext { trace: None, deadline: Some(deadline), ..FetchContext::default() };
+        let fetched = timeout_at(deadline, self.backend.fetch(&sample.key, &context)).await;
+        drop(turn);
+        match fetched {
+            Ok(Ok(None)) => CanaryResult::Absent,
+            Ok(Ok(Some(_))) => self.judge_row(sample).await,
+            Ok(Err(error)) => {
+                self.trouble.backend_failed(&error);
+                CanaryResult::Error
+            }
+            Err(_) => CanaryResult::Error,
+        }
+    }
+
+    /// The row exists. Whether the filter should have known: it may have been announced elsewhere a moment ago.
+    async fn judge_row(&self, sample: &Sample) -> CanaryResult {
+        let found = Moment::now();
+        let caught_up = self.catch_up(found).await;
+        if self.active.probe(sample.hash.get()).is_none_or(|(maybe, _)| maybe) {
+            return CanaryResult::Late;
+        }
+        if !caught_up {
+            // Whatever the log would say, the row is there. That the log can't be read ends the rejecting by itself.
+            self.active.insert(sample.hash.get());
+            return CanaryResult::Error;
+        }
+        self.missed_row(FoundBy::Canary, sample.probe, sample.hash, &sample.key, Moment::now());
+        CanaryResult::FalseNegative
+    }
+}

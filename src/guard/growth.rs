@@ -1,0 +1,188 @@
+//! When a filter has become too small for its keys: then a new one is built, at the size that they need now.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::Guard;
+use super::distinct::Distinct;
+use crate::clock::Moment;
+use crate::config::FilterConfig;
+use crate::filter::SplitBlock;
+use crate::key::KeyHash;
+
+/// Share of the capacity at which there is no waiting for the rate to show it.
+const FULL: f64 = 0.95;
+/// How long the rates must be over the asked one.
+const LASTING: Duration = Duration::from_secs(180);
+/// Between two builds for this reason.
+const REST: Duration = Duration::from_secs(3600);
+/// A filter that would hardly be larger mends nothing, as with little or no headroom.
+const WORTHWHILE: f64 = 1.05;
+/// False positives that must be expected before their rate says anything.
+const EXPECTED_POSITIVES: f64 = 10.0;
+/// Distinct absent keys that suffice, however low the rate.
+const ENOUGH_KEYS: f64 = 100_000.0;
+
+/// What is watched.
+#[derive(Debug)]
+pub(super) struct Growth {
+    asked_fpr: f64,
+    headroom: f64,
+    absent: Distinct,
+    /// Those of them that passed the filter: a key that is asked for over and over counts once.
+    positives: Distinct,
+    judged: Mutex<Judged>,
+}
+
+#[derive(Debug, Default)]
+struct Judged {
+    over_since: Option<Moment>,
+    last: Option<Moment>,
+}
+
+impl Growth {
+    pub(super) fn new(config: &FilterConfig) -> Self {
+        Self {
+            asked_fpr: config.false_positive_rate,
+            headroom: config.headroom,
+            absent: Distinct::default(),
+            positives: Distinct::default(),
+            judged: Mutex::default(),
+        }
+    }
+
+    pub(super) fn true_negative(&self, hash: KeyHash) {
+        self.absent.add(hash);
+    }
+
+    pub(super) fn false_positive(&self, hash: KeyHash) {
+        self.absent.add(hash);
+        self.positives.add(hash);
+    }
+
+    /// Distinct absent keys of the last five minutes.
+    pub(super) fn distinct_absent(&self) -> u64 {
+        self.absent.count()
+    }
+
+    /// Whether a build is due; to be called every second or so.
+    fn is_due(&self, filter: &SplitBlock, now: Moment) -> bool {
+        self.absent.turn(now);
+        self.positives.turn(now);
+        let (items, capacity) = (filter.items() as f64, filter.capacity() as f64);
+        let worthwhile = items * self.headroom > capacity * WORTHWHILE;
+        let full = worthwhile && items > capacity * FULL;
+        let over = worthwhile && filter.estimated_fpr() > self.asked_fpr && self.observed_over();
+        self.judged.lock().judge(full, over, now)
+    }
+
+    /// Whether more of the absent keys passed than were to. Each key counts once, so no single one that is asked for again and again tips it.
+    fn observed_over(&self) -> bool {
+        let (absent, positives) = (self.absent.count() as f64, self.positives.count() as f64);
+        absent >= (EXPECTED_POSITIVES / self.asked_fpr).min(ENOUGH_KEYS) && positives > self.asked_fpr * absent
+    }
+}
+
+impl Judged {
+    fn judge(&mut self, full: bool, over: bool, now: Moment) -> bool {
+        self.over_since = self.over_since.filter(|_| over).or(over.then_some(now));
+        let lasting = self.over_since.is_some_and(|since| now.since(since) >= LASTING);
+        let due = (full || lasting) && self.last.is_none_or(|last| now.since(last) >= REST);
+        if due {
+            *self = Self { over_since: None, last: Some(now) };
+        }
+        due
+    }
+}
+
+impl Guard {
+    /// Asks for a build where the filter in force has become too small.
+    pub(super) fn watch_growth(&self, now: Moment) {
+        let Some(current) = self.active.current() else { return };
+        let filter = &current.filter;
+        if self.growth.is_due(filter, now) {
+            tracing::info!(keyspace = %self.name, items = filter.items(), capacity = filter.capacity(), "the filter is too small for its keys: a rebuild starts");
+            self.rebuild_wanted.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn growth(headroom: f64) -> Growth {
+        Growth::new(&FilterConfig { false_positive_rate: 0.01, headroom, ..FilterConfig::default() })
+    }
+
+    fn hash(n: u64) -> KeyHash {
+        KeyHash::from_bits(xxhash_rust::xxh3::xxh3_128(&n.to_be_bytes()))
+    }
+
+    fn filled(capacity: u64, keys: u64) -> SplitBlock {
+        let filter = SplitBlock::new(capacity, 0.01).unwrap();
+        (0..keys).for_each(|n| filter.insert(hash(n).get()));
+        filter
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(1).plus(Duration::from_secs(seconds))
+    }
+
+    /// Watches for so long, every second; the seconds at which a build was due.
+    fn watch(growth: &Growth, filter: &SplitBlock, seconds: std::ops::Range<u64>) -> Vec<u64> {
+        seconds.filter(|second| growth.is_due(filter, at(*second))).collect()
+    }
+
+    /// Lookups of absent keys, as they come out at this filter.
+    fn ask(growth: &Growth, filter: &SplitBlock, keys: std::ops::Range<u64>) {
+        for hash in keys.map(hash) {
+            if filter.contains(hash.get()) { growth.false_positive(hash) } else { growth.true_negative(hash) }
+        }
+    }
+
+    #[test]
+    fn a_full_filter_is_built_anew_at_once_and_no_more_than_once_an_hour() {
+        let growth = growth(1.3);
+        assert_eq!(watch(&growth, &filled(10_000, 9_000), 0..10), [0u64; 0]);
+        assert_eq!(watch(&growth, &filled(10_000, 9_900), 10..8_000), [10, 3_610, 7_210]);
+    }
+
+    #[test]
+    fn without_headroom_a_filter_as_large_as_before_is_not_built_again() {
+        let growth = growth(1.0);
+        assert_eq!(watch(&growth, &filled(10_000, 10_000), 0..10), [0u64; 0]);
+        assert_eq!(watch(&growth, &filled(10_000, 11_500), 10..20), [10]);
+    }
+
+    /// What makes a filter too small for its rate makes it full too, except while an hour has not passed: so the rate is judged here by itself.
+    #[test]
+    fn rates_count_once_they_have_been_over_for_three_minutes() {
+        let mut judged = Judged::default();
+        assert!((0..=180).all(|second| judged.judge(false, second != 100, at(second)) == (second > 1_000)));
+        assert!((181..281).all(|second| !judged.judge(false, true, at(second))));
+        assert!(judged.judge(false, true, at(281)), "three minutes after it was last below");
+        assert!((282..3_881).all(|second| !judged.judge(true, true, at(second))));
+        assert!(judged.judge(false, true, at(3_881)));
+    }
+
+    #[test]
+    fn one_false_positive_that_is_asked_for_again_and_again_never_starts_a_build() {
+        let (growth, filter) = (growth(1.3), filled(10_000, 13_000));
+        ask(&growth, &filter, 1_000_000..1_000_010);
+        let replayed = (1_000_000..).map(hash).find(|hash| filter.contains(hash.get())).unwrap();
+        (0..1_000_000).for_each(|_| growth.false_positive(replayed));
+        assert!(!growth.observed_over(), "too few keys");
+        let sparse = filled(10_000, 1_000);
+        ask(&growth, &sparse, 2_000_000..2_050_000);
+        assert!(!growth.observed_over(), "one of many");
+    }
+
+    #[test]
+    fn many_distinct_false_positives_show_that_the_rate_is_over() {
+        let (growth, filter) = (growth(1.3), filled(10_000, 16_000));
+        ask(&growth, &filter, 1_000_000..1_050_000);
+        assert!(growth.observed_over(), "{} of {}", growth.positives.count(), growth.absent.count());
+    }
+}

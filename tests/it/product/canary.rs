@@ -1,0 +1,138 @@
+//! What nobody announced and no scan has seen is noticed while the filter answers; and a filter that its keys outgrow is built anew.
+
+use std::time::{Duration, Instant};
+
+use super::users::{absent, config, site};
+use crate::support::app::TestApp;
+use crate::support::database::Site;
+use crate::support::redis::RedisServer;
+
+/// Every answer of the filter is checked.
+fn eager(url: &str, redis: &str, hold: &str) -> String {
+    let canary = format!("sample_rate = 1\nmax_per_second = 1000\nhold = \"{hold}\"");
+    config(url, redis, "").replace("sample_rate = 0", &canary)
+}
+
+async fn checks(app: &TestApp, result: &str) -> f64 {
+    app.metric(&format!("bloomguard_filter_canary_checks_total{{keyspace=\"users\",result=\"{result}\"}}")).await
+}
+
+/// Waits until so many checks have come out like this.
+async fn checked(app: &TestApp, result: &str, count: f64) {
+    let start = Instant::now();
+    while checks(app, result).await < count {
+        assert!(start.elapsed() < Duration::from_secs(60), "no {result} in a minute");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn insert(site: &Site, id: u32) {
+    site.run(&format!("INSERT INTO users VALUES ({id}, 'behind the guard')")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_nobody_announced_is_found_by_the_canary_and_ends_the_rejecting_for_its_hold() {
+    let site = site(Site::postgres()).await;
+    let app = TestApp::enforcing(&eager(&site.url(), "", "4s")).await;
+    let id = absent(&app);
+    let path = format!("/v1/keys/users/{id}");
+    assert_eq!(app.get(&path).await.told(), "404 filter");
+    checked(&app, "absent", 1.0).await;
+    insert(&site, id).await;
+    let asked = Instant::now();
+    assert_eq!(app.get(&path).await.told(), "404 filter", "nobody could know");
+    checked(&app, "false_negative", 1.0).await;
+    assert_eq!(app.get(&path).await.told(), "200 backend");
+    assert_eq!(app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await, 1.0);
+    assert_eq!(
+        app.metric("bloomguard_backend_requests_total{keyspace=\"users\",outcome=\"found\"}").await,
+        1.0,
+        "checks are no guarded reads"
+    );
+    let told = app.admin("GET", "/admin/keyspaces/users/mismatches", "").await.json();
+    assert_eq!(told["false_negatives"][0]["found_by"], "canary");
+    assert_eq!(app.rebuild("users").await, "swapped", "which mends the filter at once");
+    let other = format!("/v1/keys/users/{}", absent(&app));
+    while app.get(&other).await.told() != "404 filter" {
+        assert!(asked.elapsed() < Duration::from_secs(60), "{}", app.status("users").await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(asked.elapsed() >= Duration::from_secs(4), "{:?}", asked.elapsed());
+    app.wait_for("enforcing").await;
+    assert_eq!(app.metric("bloomguard_keyspace_state_changes_total{keyspace=\"users\",state=\"degraded\"}").await, 1.0);
+    assert!(app.guard("users").generation() > 1, "it was scanned again");
+    assert_eq!(app.get(&path).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_was_announced_elsewhere_a_moment_ago_is_late_and_no_mistake() {
+    let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
+    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
+    let toml = eager(&site.url(), &section, "1m");
+    let (one, other) = (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await);
+    let start = Instant::now();
+    let mut id = 5_000_000;
+    // An instance that happens to have read the log before it is asked knows the row: then another one.
+    while checks(&one, "late").await == 0.0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "never late");
+        id += 1;
+        insert(&site, id).await;
+        let path = format!("/v1/keys/users/{id}");
+        assert_eq!(other.send("PUT", &path, &[]).await.status, 204);
+        if one.get(&path).await.told() == "404 filter" {
+            checked(&one, "late", 1.0).await;
+        }
+    }
+    assert_eq!(checks(&one, "false_negative").await, 0.0);
+    assert_eq!(one.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await, 0.0);
+    assert_eq!(one.status("users").await["state"], "enforcing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_keep_to_their_pace_and_a_backend_that_fails_is_an_error() {
+    let site = site(Site::sqlite()).await;
+    let toml = eager(&site.url(), "", "1m").replace("max_per_second = 1000", "max_per_second = 4");
+    let app = TestApp::enforcing(&toml).await;
+    let id = absent(&app);
+    let start = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
+    }
+    checked(&app, "absent", 5.0).await;
+    assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
+    site.run("ALTER TABLE users RENAME TO strangers").await;
+    assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
+    checked(&app, "error", 1.0).await;
+    assert_eq!(app.status("users").await["state"], "enforcing", "a failure is no row");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_that_its_keys_outgrow_is_built_anew_at_the_size_they_need() {
+    let site = site(Site::postgres()).await;
+    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let before = app.status("users").await;
+    assert_eq!(before["capacity"], 1300, "{before}");
+    let ids: Vec<u32> = (2_000_000..2_000_300).collect();
+    let rows: Vec<String> = ids.iter().map(|id| format!("({id}, 'new')")).collect();
+    // In this order only because nobody asks meanwhile: the build may begin as soon as they are announced.
+    site.run(&format!("INSERT INTO users VALUES {}", rows.join(", "))).await;
+    let announced = app.http.send("POST", &app.url("/v1/keys/users"), &[("content-type", "application/json")], &format!("{ids:?}")).await;
+    assert_eq!(announced.status, 204);
+    crate::support::eventually("it is built anew", || app.guard("users").generation() > 1).await;
+    let after = app.status("users").await;
+    assert_eq!(after["capacity"], 1690, "{after}");
+    assert_eq!(app.guard("users").generation(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn distinct_absent_keys_are_counted_and_not_their_lookups() {
+    let site = site(Site::sqlite()).await;
+    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    for id in 3_000_000..3_000_050 {
+        for _ in 0..3 {
+            assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.status, 404);
+        }
+    }
+    let counted = app.metric("bloomguard_filter_distinct_absent_keys{keyspace=\"users\"}").await;
+    assert!((40.0..=60.0).contains(&counted), "{counted}");
+}
