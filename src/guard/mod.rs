@@ -8,6 +8,7 @@ mod deleted;
 mod error;
 mod fill;
 mod follow;
+mod freshness;
 mod gate;
 mod journal;
 mod learn;
@@ -15,6 +16,7 @@ mod lease;
 mod load;
 mod observed;
 mod outcome;
+mod polled;
 mod proven;
 mod recent;
 mod refresh;
@@ -39,6 +41,7 @@ pub use self::error::{AnnounceError, DropError, LookupError};
 pub use self::follow::LogParts;
 pub use self::journal::{Journal, JournalError, Replayed};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
+pub use self::polled::PollCoverage;
 pub use self::status::{KeyspaceStatus, LastRebuild};
 
 use self::fill::Limits;
@@ -117,6 +120,7 @@ pub struct Guard {
     source_warning: Mutex<Option<String>>,
     swapped_at: Mutex<Option<Moment>>,
     rebuild_wanted: Notify,
+    polls: polled::Polls,
     metrics: Arc<KeyspaceMetrics>,
 }
 
@@ -184,6 +188,7 @@ impl Guard {
             source_warning: Mutex::default(),
             swapped_at: Mutex::default(),
             rebuild_wanted: Notify::new(),
+            polls: polled::Polls::new(config.source.iter().any(|source| source.incremental.is_some())),
             metrics: parts.metrics,
         };
         guard.remember_replayed(&parts.replayed, config.commit_window);

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::PollCoverage;
+use super::freshness::Polls;
 use crate::clock::Moment;
 use crate::config::{Enforcement, Freshness};
 use crate::words::State;
@@ -39,6 +41,8 @@ struct Facts {
     log_read: Option<Moment>,
     /// Why the last one failed.
     log_trouble: Option<String>,
+    /// What polls have shown.
+    polls: Polls,
     /// The state that was last told.
     told: Option<State>,
 }
@@ -113,6 +117,36 @@ impl Standing {
         self.facts.lock().log_trouble = Some(reason);
     }
 
+    /// Polls begin (again): what they showed before is of no use any more.
+    pub(super) fn polls_began(&self, covers: Option<Moment>) {
+        self.change(|facts| facts.polls = Polls::beginning(covers));
+    }
+
+    /// A poll that began then is complete.
+    pub(super) fn polled(&self, began: Moment, coverage: PollCoverage) {
+        self.change(|facts| facts.polls = Polls::completed(began, coverage));
+    }
+
+    /// A poll failed, because …
+    pub(super) fn poll_failed(&self, reason: &'static str) {
+        self.facts.lock().polls.failed(reason);
+    }
+
+    /// Why transactions that are longer than the overlap may be missed.
+    pub(super) fn hidden_transactions(&self) -> Option<&'static str> {
+        self.facts.lock().polls.hidden
+    }
+
+    /// Whether the filter in force lacks what came between its scan and the first of the polls that the promise rests on.
+    pub(super) fn needs_scan_under_polls(&self) -> bool {
+        let facts = self.facts.lock();
+        self.rests_on_polls() && facts.scan_started.is_some_and(|scan| facts.polls.begin_after(scan))
+    }
+
+    fn rests_on_polls(&self) -> bool {
+        self.freshness == Freshness::Polled
+    }
+
     /// How long ago the delta log was read to its end; `None`: never, or there is none.
     pub(super) fn log_lag(&self, now: Moment) -> Option<Duration> {
         self.facts.lock().log_read.map(|sent| now.since(sent))
@@ -123,6 +157,9 @@ impl Standing {
         change(&mut facts);
         let until = match (&facts.scan_started, &facts.broken, &facts.conflict) {
             (Some(scan), None, None) if self.freshness == Freshness::Rebuilt => scan.plus(self.max_staleness),
+            (Some(scan), None, None) if self.freshness == Freshness::Polled => {
+                facts.polls.complete(*scan).map_or(Moment::NEVER, |began| began.plus(self.max_staleness))
+            }
             (Some(_), None, None) => Moment::FOREVER,
             _ => Moment::NEVER,
         };
@@ -131,9 +168,11 @@ impl Standing {
         self.trusted_until.store(until.as_nanos(), Ordering::Release);
     }
 
-    /// Start of the scan behind the filter in force.
-    pub(super) fn scan_started(&self) -> Option<Moment> {
-        self.facts.lock().scan_started
+    /// Since when the filter is known to hold every row that was visible then.
+    pub(super) fn fresh_since(&self) -> Option<Moment> {
+        let facts = self.facts.lock();
+        let scan = facts.scan_started?;
+        Some(if self.rests_on_polls() { facts.polls.complete(scan).unwrap_or(scan) } else { scan })
     }
 
     /// The present state, and why, in words.
@@ -152,7 +191,7 @@ impl Standing {
                 humantime::format_duration(Duration::from_secs(age.as_secs())),
                 humantime::format_duration(self.max_staleness)
             )),
-            (None, None) => self.behind(&facts, now),
+            (None, None) => self.unpolled(&facts, now).or_else(|| self.behind(&facts, now)),
         };
         let state = self.state(true, trouble.is_none());
         let reason = match (state, trouble) {
@@ -162,6 +201,11 @@ impl Standing {
             (_, None) => "the filter is as fresh as promised".into(),
         };
         (state, reason)
+    }
+
+    /// Why new keys may be missing here.
+    fn unpolled(&self, facts: &Facts, now: Moment) -> Option<String> {
+        facts.scan_started.filter(|_| self.rests_on_polls()).and_then(|scan| facts.polls.lack(scan, now, self.max_staleness))
     }
 
     /// Why other instances' announces may be missing here.
@@ -193,6 +237,9 @@ impl Standing {
                     "announced: every writer announces a key to this instance before it commits the row".into()
                 }
             }
+            Freshness::Polled => {
+                format!("polled: the source is asked for new keys again at least every {}", humantime::format_duration(self.max_staleness))
+            }
             Freshness::Rebuilt => {
                 format!("rebuilt: the key set is scanned again at least every {}", humantime::format_duration(self.max_staleness))
             }
@@ -202,7 +249,7 @@ impl Standing {
 
     /// A key that the filter had called absent was found at the backend: whether that breaks the promise.
     pub(super) fn promises_every_key(&self) -> bool {
-        self.freshness != Freshness::Rebuilt
+        matches!(self.freshness, Freshness::Announced | Freshness::Static)
     }
 }
 
@@ -248,6 +295,30 @@ mod tests {
         assert_eq!(standing.explain(Moment::from_nanos(300)), (State::Degraded, "a row was found".into()));
         standing.swapped(Moment::from_nanos(250));
         assert_eq!(standing.explain(Moment::from_nanos(300)).0, State::Enforcing);
+    }
+
+    #[test]
+    fn a_filter_is_as_fresh_as_the_last_complete_poll_after_its_scan() {
+        let standing = standing(Freshness::Polled);
+        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+        let poll = |began, covers| standing.polled(at(began), PollCoverage { covers: Some(at(covers)), hidden: None });
+        standing.polls_began(Some(at(5)));
+        standing.swapped(at(10));
+        assert!(!trusted(&standing, at(11)), "no poll yet");
+        poll(9, 5);
+        assert!(!trusted(&standing, at(11)), "one that began before the scan");
+        poll(12, 5);
+        assert!(trusted(&standing, at(71)) && !trusted(&standing, at(72)));
+        standing.poll_failed("gone");
+        assert_eq!(standing.explain(at(73)).1, "the last complete poll began 1m 1s ago, longer than max_staleness = 1m: gone");
+        standing.polls_began(Some(at(80)));
+        poll(81, 80);
+        let (state, reason) = standing.explain(at(82));
+        assert_eq!((state, reason.as_str()), (State::Degraded, "polls began after the filter's scan, which a rebuild mends"));
+        standing.swapped(at(83));
+        poll(84, 80);
+        assert_eq!(standing.explain(at(85)).0, State::Enforcing);
+        assert_eq!(standing.fresh_since(), Some(at(84)));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod source_contract;
 mod source_file;
 mod source_http;
 mod source_kinds;
+mod source_polls;
 mod source_redis;
 mod source_union;
 mod support;

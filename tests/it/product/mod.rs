@@ -9,6 +9,7 @@ mod nginx;
 mod outages;
 mod outcomes;
 mod pgbench;
+mod polls;
 mod process;
 mod rebuild;
 mod set;
