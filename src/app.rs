@@ -12,15 +12,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::cache::{MemoryCache, NoCache, RedisCache, RedisLink, SharedCache};
-use crate::config::{BackendKind, Config, Freshness, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
+use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, Retention, WriterId};
 use crate::guard::{Guard, Journal, LogParts, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
 use crate::key::KeySecret;
-use crate::metrics::Metrics;
+use crate::metrics::{KeyspaceMetrics, Metrics};
+use crate::poll::Poller;
 use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
-use crate::source::{FileSource, HttpSource, KeySource, Member, RedisSource, SourceError, SqlSource, Union};
+use crate::source::{FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union};
 
 /// How long start-up waits for Redis before it goes on without.
 const REDIS_AT_START: Duration = Duration::from_secs(1);
@@ -80,6 +81,9 @@ impl App {
             let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, Arc::clone(&recorders))
                 .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
             tasks.spawn(runner.run());
+            if let Some(poller) = poller(&guard, keyspace, &recorders).with_context(|| format!("keyspaces.{name}"))? {
+                tasks.spawn(poller.run());
+            }
             tasks.spawn(Arc::clone(&guard).keep_marks());
             tasks.spawn(Arc::clone(&guard).follow_log());
             tasks.spawn(Arc::clone(&guard).keep_watch());
@@ -234,6 +238,18 @@ fn source(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Result<Arc<dyn 
         Some(only) => Ok(only.source),
         None => Ok(Arc::new(Union::new(members))),
     }
+}
+
+/// What polls the keyspace's sources, where they are to be polled.
+fn poller(guard: &Arc<Guard>, keyspace: &KeyspaceConfig, metrics: &Arc<KeyspaceMetrics>) -> anyhow::Result<Option<Poller>> {
+    let mut sources: Vec<(Arc<dyn Incremental>, IncrementalConfig)> = Vec::new();
+    for (index, table) in keyspace.source.iter().enumerate() {
+        let polls = SqlPolls::new(table, &keyspace.backend.url).with_context(|| keyspace.source.key(index))?;
+        if let (Some(polls), Some(settings)) = (polls, &table.incremental) {
+            sources.push((Arc::new(polls), settings.clone()));
+        }
+    }
+    Ok((!sources.is_empty()).then(|| Poller::new(Arc::clone(guard), sources, keyspace, Arc::clone(metrics))))
 }
 
 /// What instances tell each other of this keyspace, where there can be several. A key set that never changes gives them nothing to tell.

@@ -249,6 +249,22 @@ words! {
 }
 
 words! {
+    /// How a poll for new keys ended.
+    PollOutcome {
+        /// Every source was read to its end.
+        Completed = "completed",
+        /// A source can't be reached.
+        Unavailable = "unavailable",
+        /// A source's answer can't be used.
+        Invalid = "invalid",
+        /// Cached absences of new keys could not be looked for.
+        CacheFailed = "cache_failed",
+        /// It took longer than `max_staleness`.
+        TimedOut = "timed_out",
+    }
+}
+
+words! {
     /// State of a circuit breaker.
     BreakerState {
         /// Calls pass.

@@ -19,9 +19,10 @@ pub struct KeyspaceConfig {
     pub enforce_percent: u8,
     /// Whether the admin API shows keys where it otherwise shows their hashes. Default off.
     pub reveal_keys: bool,
-    /// What the promise rests on. Default `rebuilt`.
+    /// What the promise rests on. Default `polled` where a source has `incremental`, else `rebuilt`.
     pub freshness: Freshness,
-    /// Age at which the filter stops rejecting. `rebuilt`: counted from the start of the last scan. Default 10 min.
+    /// Age at which the filter stops rejecting, counted from the start of the last scan (`rebuilt`) or of the last complete poll (`polled`).
+    /// Default 10 min.
     #[serde(deserialize_with = "units::duration")]
     pub max_staleness: Duration,
     /// Longest time from sending an announce to its row being visible on backend and source, replicas' lag included. Default 30 s.
@@ -79,6 +80,8 @@ impl Default for KeyspaceConfig {
 pub enum Freshness {
     /// Every writer announces its keys before it commits.
     Announced,
+    /// New keys are asked for again and again; the last complete poll began within `max_staleness`.
+    Polled,
     /// The key set is scanned again within `max_staleness`.
     Rebuilt,
     /// The key set does not change.
@@ -91,6 +94,7 @@ impl Freshness {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Announced => "announced",
+            Self::Polled => "polled",
             Self::Rebuilt => "rebuilt",
             Self::Static => "static",
         }

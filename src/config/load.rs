@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::mistake::Mistakes;
-use super::{Config, ConfigErrors, SourceKind, environment, files, typed, unsupported, validate};
+use super::{Config, ConfigErrors, Freshness, SourceKind, environment, files, typed, unsupported, validate};
 
 /// Reads TOML files, later ones overriding earlier ones key by key, then the `BLOOMGUARD__SECTION__KEY` variables of `environment`.
 ///
@@ -28,6 +28,7 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
 
     let overrides = environment::apply(&mut tree, environment, &mut mistakes);
     unsupported::refuse(&mut tree, &mut mistakes);
+    polled_by_default(&mut tree);
     let mut config = typed::read(tree, &overrides, &mut mistakes);
     files::resolve(&mut config, &mut mistakes);
     validate::check(&config, &mut mistakes);
@@ -46,6 +47,20 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
         }
     }
     Ok(config)
+}
+
+/// A keyspace that polls rests its promise on that unless it says otherwise.
+fn polled_by_default(tree: &mut Table) {
+    let Some(Value::Table(keyspaces)) = tree.get_mut("keyspaces") else { return };
+    for (_, keyspace) in keyspaces.iter_mut() {
+        let Some(keyspace) = keyspace.as_table_mut() else { continue };
+        let polls = |source: &Value| source.get("incremental").is_some();
+        let polled =
+            keyspace.get("source").is_some_and(|source| source.as_array().map_or_else(|| polls(source), |all| all.iter().any(polls)));
+        if polled && !keyspace.contains_key("freshness") {
+            keyspace.insert("freshness".into(), Freshness::Polled.as_str().into());
+        }
+    }
 }
 
 fn read(path: &Path, mistakes: &mut Mistakes) -> Option<Table> {

@@ -25,6 +25,17 @@ impl Dialect {
 
 /// The numbers of the parameters that a statement takes. What stands in quotes and comments is none.
 pub(super) fn parameters(sql: &str, dialect: Dialect) -> BTreeSet<u32> {
+    read(sql, dialect).0
+}
+
+/// Whether a statement says one of these words, in capitals here, outside of quotes and comments.
+pub(super) fn says(sql: &str, dialect: Dialect, words: &[&str]) -> bool {
+    read(sql, dialect).1.iter().any(|word| words.iter().any(|known| known.eq_ignore_ascii_case(word)))
+}
+
+/// The numbers of the parameters, and the words.
+fn read(sql: &str, dialect: Dialect) -> (BTreeSet<u32>, Vec<&str>) {
+    let mut words = Vec::new();
     let mut found = BTreeSet::new();
     let mut rest = sql;
     while let Some(first) = rest.chars().next() {
@@ -63,12 +74,15 @@ pub(super) fn parameters(sql: &str, dialect: Dialect) -> BTreeSet<u32> {
                 }
             }
             // A name may hold digits and dollar signs that are no parameter.
-            c if c.is_alphabetic() || c == '_' => word(rest),
+            c if c.is_alphabetic() || c == '_' => {
+                words.push(&rest[..word(rest)]);
+                word(rest)
+            }
             c => c.len_utf8(),
         };
         rest = &rest[length..];
     }
-    found
+    (found, words)
 }
 
 fn digits(text: &str) -> &str {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::{Headers, SecretUrl};
+use super::{Headers, IncrementalConfig, SecretUrl};
 use crate::client::Trust;
 
 /// Where the keys come from.
@@ -39,6 +39,8 @@ pub struct SourceConfig {
     pub set: Option<String>,
     /// Whether a source without keys is believed. Default off.
     pub allow_empty: bool,
+    /// `sql`: how new keys are found between two scans. Default: they are not.
+    pub incremental: Option<IncrementalConfig>,
     /// What `headers_file` holds.
     #[serde(skip)]
     pub secret_headers: Headers,
@@ -63,6 +65,7 @@ impl Default for SourceConfig {
             strip_prefix: String::new(),
             set: None,
             allow_empty: false,
+            incremental: None,
             secret_headers: Headers::default(),
             ca: None,
         }

@@ -43,10 +43,10 @@ const REFUSALS: &[Refusal] = &[
     section(&["keyspaces", "*", "backend"]),
     section(&["keyspaces", "*", "rebuild"]),
     section(&["keyspaces", "*", "canary"]),
+    section(&["keyspaces", "*", "source", "incremental"]),
     not_yet(&["redis", "log", "url"], When::Set),
     not_yet(&["redis", "log", "url_file"], When::Set),
     not_yet(&["redis", "min_replicas_acked"], When::Set),
-    not_yet(&["keyspaces", "*", "freshness"], When::Is(&["polled"])),
     not_yet(&["keyspaces", "*", "filter", "kind"], When::Is(&["classic", "scalable"])),
     Refusal {
         path: &["keyspaces", "*", "filter", "kind"],
@@ -59,7 +59,6 @@ const REFUSALS: &[Refusal] = &[
         rule: "not supported on a keyspace: a windowed filter forgets keys by design",
     },
     not_yet(&["keyspaces", "*", "cache", "stale_if_error"], When::Set),
-    not_yet(&["keyspaces", "*", "source", "incremental"], When::Set),
 ];
 
 /// Reports what is refused and takes it out of the tree, so that it is not reported as unknown as well.

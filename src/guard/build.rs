@@ -196,6 +196,7 @@ impl Build {
         }
         // After the swap: who reads the new limit also reads the new filter.
         guard.standing.swapped(self.began);
+        guard.rescan_under_polls();
         guard.observed.swapped();
         guard.deleted.swapped();
         *guard.swapped_at.lock() = Some(Moment::now());

@@ -12,6 +12,7 @@ mod enforcement;
 mod error;
 mod fill;
 mod follow;
+mod freshness;
 mod gate;
 mod growth;
 mod hold;
@@ -22,6 +23,7 @@ mod load;
 mod mismatches;
 mod observed;
 mod outcome;
+mod polled;
 mod proven;
 mod recent;
 mod refresh;
@@ -49,6 +51,7 @@ pub use self::follow::LogParts;
 pub use self::journal::{Journal, JournalError, Replayed};
 pub use self::mismatches::{Mismatch, Mismatches};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
+pub use self::polled::PollCoverage;
 pub use self::status::{KeyspaceStatus, LastRebuild};
 pub(crate) use self::verify::Verified;
 
@@ -132,6 +135,7 @@ pub struct Guard {
     source_warning: Mutex<Option<String>>,
     swapped_at: Mutex<Option<Moment>>,
     rebuild_wanted: Notify,
+    polls: polled::Polls,
     metrics: Arc<KeyspaceMetrics>,
 }
 
@@ -204,6 +208,7 @@ impl Guard {
             source_warning: Mutex::default(),
             swapped_at: Mutex::default(),
             rebuild_wanted: Notify::new(),
+            polls: polled::Polls::new(config.source.iter().any(|source| source.incremental.is_some())),
             metrics: parts.metrics,
         };
         guard.remember_replayed(&parts.replayed, config.commit_window);

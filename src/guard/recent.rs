@@ -36,6 +36,8 @@ struct Inner {
     order: VecDeque<(Moment, KeyHash)>,
     /// Bytes of the keys in `until`.
     bytes: usize,
+    /// More keys were polled than are held: until then every key counts as within its window.
+    all_until: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,19 @@ impl Recent {
         Ok(())
     }
 
+    /// Remembers keys of rows that a poll has found. Announces keep half of the room: in place of more, every key counts as within its window.
+    pub(super) fn remember_polled(&self, hashes: &[KeyHash], now: Moment) {
+        let mut inner = self.inner.lock();
+        inner.forget_expired(now);
+        if inner.order.len() + hashes.len() > self.limits.count / 2 {
+            inner.all_until = Some(now.plus(self.life));
+            return;
+        }
+        for hash in hashes {
+            inner.remember(*hash, None, now.plus(self.life));
+        }
+    }
+
     fn make_room(&self, count: usize, bytes: usize, now: Moment) -> Result<MutexGuard<'_, Inner>, Full> {
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
@@ -104,14 +119,15 @@ impl Recent {
 
     /// Whether the key is within its window.
     pub(super) fn contains(&self, hash: KeyHash, now: Moment) -> bool {
-        self.inner.lock().until.get(&hash).is_some_and(|remembered| remembered.until > now)
+        let inner = self.inner.lock();
+        inner.all_until.is_some_and(|until| until > now) || inner.until.get(&hash).is_some_and(|remembered| remembered.until > now)
     }
 
     /// Gives the memory of closed windows back.
     pub(super) fn purge(&self, now: Moment) {
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
-        if inner.order.is_empty() {
+        if inner.order.is_empty() && inner.all_until.is_none_or(|until| until <= now) {
             *inner = Inner::default();
         }
     }
@@ -178,6 +194,21 @@ mod tests {
         recent.remember(other_hash, &other, start.plus(Duration::from_secs(12))).unwrap();
         assert!(recent.contains(hash, start.plus(Duration::from_secs(14))));
         assert_eq!(recent.snapshot(start.plus(Duration::from_secs(16))).len(), 1);
+    }
+
+    #[test]
+    fn more_polled_keys_than_fit_are_all_keys_and_leave_room_for_announces() {
+        let recent = Recent::new(Duration::from_secs(10), Limits { count: 4, bytes: 1000 });
+        let (start, hashes) = (Moment::from_nanos(0), ["a", "b", "c"].map(|text| key(text).0));
+        recent.remember_polled(&hashes[..2], start);
+        assert!(recent.contains(hashes[0], start) && !recent.contains(hashes[2], start));
+        recent.remember_polled(&hashes[2..], start);
+        assert!(recent.contains(hashes[2], start) && recent.contains(key("d").0, start));
+        let (hash, announced) = key("e");
+        assert_eq!(recent.remember(hash, &announced, start), Ok(()));
+        let later = start.plus(Duration::from_secs(10));
+        recent.purge(later);
+        assert!(!recent.contains(hashes[2], later));
     }
 
     #[test]

@@ -34,12 +34,19 @@ impl Guard {
             false_negatives: self.observed.false_negatives(),
             distinct_absent_keys: self.growth.distinct_absent(),
             age_seconds: self.swapped_at.lock().map(|at| now.since(at).as_secs_f64()),
-            freshness_lag_seconds: self.standing.scan_started().map(|at| now.since(at).as_secs_f64()),
+            freshness_lag_seconds: self.standing.fresh_since().map(|at| now.since(at).as_secs_f64()),
             delta_lag_seconds: self.standing.log_lag(now).map(|lag| lag.as_secs_f64()),
             freshness: self.standing.basis(),
             key_form: self.form.get().map(|form| form.as_str()),
             last_rebuild: self.last_rebuild.lock().clone(),
-            warnings: cache.warning.iter().cloned().chain(self.source_warning.lock().clone()).chain(self.set_warning()).collect(),
+            warnings: cache
+                .warning
+                .iter()
+                .cloned()
+                .chain(self.source_warning.lock().clone())
+                .chain(self.set_warning())
+                .chain(self.poll_warning())
+                .collect(),
             set: self.set_status(),
             cache,
         }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::PollCoverage;
 use super::enforcement::{Enforcing, InForce};
+use super::freshness::Polls;
 use super::hold::Hold;
 use crate::clock::Moment;
 use crate::config::{Enforcement, EnforcementSetting, Freshness};
@@ -44,6 +46,8 @@ struct Facts {
     log_read: Option<Moment>,
     /// Why the last one failed.
     log_trouble: Option<String>,
+    /// What polls have shown.
+    polls: Polls,
     /// The state that was last told.
     told: Option<State>,
 }
@@ -146,6 +150,36 @@ impl Standing {
         self.facts.lock().log_trouble = Some(reason);
     }
 
+    /// Polls begin (again): what they showed before is of no use any more.
+    pub(super) fn polls_began(&self, covers: Option<Moment>) {
+        self.change(|facts| facts.polls = Polls::beginning(covers));
+    }
+
+    /// A poll that began then is complete.
+    pub(super) fn polled(&self, began: Moment, coverage: PollCoverage) {
+        self.change(|facts| facts.polls = Polls::completed(began, coverage));
+    }
+
+    /// A poll failed, because …
+    pub(super) fn poll_failed(&self, reason: &'static str) {
+        self.facts.lock().polls.failed(reason);
+    }
+
+    /// Why transactions that are longer than the overlap may be missed.
+    pub(super) fn hidden_transactions(&self) -> Option<&'static str> {
+        self.facts.lock().polls.hidden
+    }
+
+    /// Whether the filter in force lacks what came between its scan and the first of the polls that the promise rests on.
+    pub(super) fn needs_scan_under_polls(&self) -> bool {
+        let facts = self.facts.lock();
+        self.rests_on_polls() && facts.scan_started.is_some_and(|scan| facts.polls.begin_after(scan))
+    }
+
+    fn rests_on_polls(&self) -> bool {
+        self.freshness == Freshness::Polled
+    }
+
     /// How long ago the delta log was read to its end; `None`: never, or there is none.
     pub(super) fn log_lag(&self, now: Moment) -> Option<Duration> {
         self.facts.lock().log_read.map(|sent| now.since(sent))
@@ -165,6 +199,9 @@ impl Standing {
         change(&mut facts);
         let until = match (&facts.scan_started, &facts.broken, &facts.conflict) {
             (Some(scan), None, None) if self.freshness == Freshness::Rebuilt => scan.plus(self.max_staleness),
+            (Some(scan), None, None) if self.freshness == Freshness::Polled => {
+                facts.polls.complete(*scan).map_or(Moment::NEVER, |began| began.plus(self.max_staleness))
+            }
             (Some(_), None, None) => Moment::FOREVER,
             _ => Moment::NEVER,
         };
@@ -174,9 +211,11 @@ impl Standing {
         self.trusted_until.store(until.as_nanos(), Ordering::Release);
     }
 
-    /// Start of the scan behind the filter in force.
-    pub(super) fn scan_started(&self) -> Option<Moment> {
-        self.facts.lock().scan_started
+    /// Since when the filter is known to hold every row that was visible then.
+    pub(super) fn fresh_since(&self) -> Option<Moment> {
+        let facts = self.facts.lock();
+        let scan = facts.scan_started?;
+        Some(if self.rests_on_polls() { facts.polls.complete(scan).unwrap_or(scan) } else { scan })
     }
 
     /// The present state, and why, in words.
@@ -196,7 +235,7 @@ impl Standing {
                 humantime::format_duration(Duration::from_secs(age.as_secs())),
                 humantime::format_duration(self.max_staleness)
             )),
-            (None, None) => self.behind(&facts, now),
+            (None, None) => self.unpolled(&facts, now).or_else(|| self.behind(&facts, now)),
         };
         let state = Self::state(self.enforcing.in_force(), true, trouble.is_none());
         let enforcement = self.enforcing.status();
@@ -210,6 +249,11 @@ impl Standing {
             (_, None) => "the filter is as fresh as promised".into(),
         };
         (state, reason)
+    }
+
+    /// Why new keys may be missing here.
+    fn unpolled(&self, facts: &Facts, now: Moment) -> Option<String> {
+        facts.scan_started.filter(|_| self.rests_on_polls()).and_then(|scan| facts.polls.lack(scan, now, self.max_staleness))
     }
 
     /// Why other instances' announces may be missing here.
@@ -241,6 +285,9 @@ impl Standing {
                     "announced: every writer announces a key to this instance before it commits the row".into()
                 }
             }
+            Freshness::Polled => {
+                format!("polled: the source is asked for new keys again at least every {}", humantime::format_duration(self.max_staleness))
+            }
             Freshness::Rebuilt => {
                 format!("rebuilt: the key set is scanned again at least every {}", humantime::format_duration(self.max_staleness))
             }
@@ -250,7 +297,7 @@ impl Standing {
 
     /// A key that the filter had called absent was found at the backend: whether that breaks the promise.
     pub(super) fn promises_every_key(&self) -> bool {
-        self.freshness != Freshness::Rebuilt
+        matches!(self.freshness, Freshness::Announced | Freshness::Static)
     }
 }
 
@@ -269,112 +316,4 @@ impl Facts {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn standing(freshness: Freshness) -> Standing {
-        Standing::new(Enforcement::Enforce, freshness, Duration::from_secs(60), None)
-    }
-
-    fn trusted(standing: &Standing, now: Moment) -> bool {
-        now < standing.trusted_until()
-    }
-
-    #[test]
-    fn an_aged_filter_stops_rejecting_by_itself() {
-        let standing = standing(Freshness::Rebuilt);
-        let scan = Moment::from_nanos(5_000_000_000);
-        assert_eq!(standing.explain(scan).0, State::Cold);
-        standing.swapped(scan);
-        assert!(trusted(&standing, scan.plus(Duration::from_secs(59))));
-        assert!(!trusted(&standing, scan.plus(Duration::from_secs(60))));
-        let (state, reason) = standing.explain(scan.plus(Duration::from_secs(61)));
-        assert_eq!(state, State::Degraded);
-        assert!(reason.contains("max_staleness = 1m"), "{reason}");
-    }
-
-    #[test]
-    fn a_static_key_set_does_not_age() {
-        let standing = standing(Freshness::Static);
-        standing.swapped(Moment::from_nanos(1));
-        assert!(trusted(&standing, Moment::from_nanos(u64::MAX - 1)));
-    }
-
-    #[test]
-    fn only_a_scan_that_began_later_mends_a_broken_promise() {
-        let standing = standing(Freshness::Announced);
-        standing.swapped(Moment::from_nanos(100));
-        standing.broken(Moment::from_nanos(200), "a row was found".into());
-        assert!(!trusted(&standing, Moment::from_nanos(201)));
-        standing.swapped(Moment::from_nanos(150));
-        assert_eq!(standing.explain(Moment::from_nanos(300)), (State::Degraded, "a row was found".into()));
-        standing.swapped(Moment::from_nanos(250));
-        assert_eq!(standing.explain(Moment::from_nanos(300)).0, State::Enforcing);
-    }
-
-    #[test]
-    fn a_missed_row_ends_the_rejecting_until_a_later_scan_and_for_its_hold() {
-        let second = |n: u64| Moment::from_nanos(n * 1_000_000_000);
-        let standing = standing(Freshness::Announced).with_hold(Duration::from_secs(60));
-        let lifted = |now: Moment| {
-            let over = standing.hold_is_over(now);
-            if over {
-                standing.lift_hold();
-            }
-            over
-        };
-        standing.swapped(second(1));
-        standing.missed_row(second(10));
-        standing.missed_row(second(20));
-        standing.swapped(second(15));
-        assert!(!trusted(&standing, second(21)), "the second row may be younger than the scan");
-        standing.swapped(second(25));
-        assert!(!trusted(&standing, second(69)) && !lifted(second(69)), "mended, and held");
-        assert_eq!(standing.explain(second(69)).0, State::Degraded);
-        assert!(lifted(second(70)) && trusted(&standing, second(70)), "one fault, however many rows");
-        standing.missed_row(second(100));
-        assert!(lifted(second(220)) && !trusted(&standing, second(220)), "no longer held, and not mended");
-        standing.swapped(second(230));
-        assert!(trusted(&standing, second(230)));
-    }
-
-    #[test]
-    fn a_later_fault_does_not_shorten_an_earlier_quarantine() {
-        let standing = standing(Freshness::Announced);
-        standing.broken(Moment::from_nanos(500), "the journal was damaged".into());
-        standing.broken(Moment::from_nanos(200), "a row was found".into());
-        standing.swapped(Moment::from_nanos(300));
-        assert!(!trusted(&standing, Moment::from_nanos(301)));
-        assert_eq!(standing.explain(Moment::from_nanos(301)), (State::Degraded, "the journal was damaged".into()));
-    }
-
-    #[test]
-    fn a_key_form_that_does_not_fit_never_enforces() {
-        let standing = standing(Freshness::Static);
-        standing.conflict(Some("the key column is CHAR(8)".into()));
-        standing.swapped(Moment::from_nanos(100));
-        assert_eq!(standing.explain(Moment::from_nanos(300)), (State::Degraded, "the key column is CHAR(8)".into()));
-    }
-
-    #[test]
-    fn a_log_that_is_not_read_ends_the_rejecting_by_itself() {
-        let standing = Standing::new(Enforcement::Enforce, Freshness::Announced, Duration::from_secs(60), Some(Duration::from_secs(2)));
-        let (scan, read) = (Moment::from_nanos(5_000_000_000), Moment::from_nanos(6_000_000_000));
-        standing.swapped(scan);
-        assert!(!trusted(&standing, scan), "never read");
-        standing.log_failed("refused".into());
-        assert_eq!(standing.explain(scan).1, "the delta log has not been read to its end yet, redis.max_lag is 2s: refused");
-        standing.log_read(read);
-        assert!(trusted(&standing, read.plus(Duration::from_millis(1_999))));
-        assert!(!trusted(&standing, read.plus(Duration::from_secs(2))));
-        assert_eq!(standing.explain(read.plus(Duration::from_secs(2))).0, State::Degraded);
-    }
-
-    #[test]
-    fn the_stricter_of_two_limits_counts() {
-        let standing = Standing::new(Enforcement::Enforce, Freshness::Rebuilt, Duration::from_secs(1), Some(Duration::from_secs(2)));
-        standing.swapped(Moment::from_nanos(5_000_000_000));
-        standing.log_read(Moment::from_nanos(5_000_000_000));
-        assert!(!trusted(&standing, Moment::from_nanos(6_500_000_000)));
-    }
-}
+mod tests;

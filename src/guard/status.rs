@@ -42,7 +42,7 @@ pub struct KeyspaceStatus {
     pub distinct_absent_keys: u64,
     /// Seconds since the swap.
     pub age_seconds: Option<f64>,
-    /// Seconds since the start of the scan behind the filter in force.
+    /// Seconds since the start of the last complete poll (`polled`), else of the scan behind the filter in force.
     pub freshness_lag_seconds: Option<f64>,
     /// Seconds since the delta log was read to its end; `None`: never, or there is none.
     pub delta_lag_seconds: Option<f64>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Unit};
 
-use super::Registry;
+use super::{PollMetrics, Registry};
 use crate::words::{
     AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, CanaryResult, LeaseWait, LookupResult, RebuildOutcome, RefreshOutcome,
     ResyncReason, ShedReason, Source, State, Verdict,
@@ -43,6 +43,8 @@ pub struct KeyspaceMetrics {
     filter: FilterGauges,
     set_keys: Gauge,
     set_bytes: Gauge,
+    /// Polls for new keys.
+    pub polls: PollMetrics,
 }
 
 #[derive(Debug)]
@@ -85,7 +87,7 @@ pub struct Gauges {
     pub generation: u64,
     /// Seconds since the swap.
     pub age_seconds: f64,
-    /// Seconds since the start of the scan.
+    /// Seconds since the start of the last complete poll, else of the scan.
     pub freshness_lag_seconds: f64,
     /// Seconds since the delta log was read to its end; 0 where there is none.
     pub delta_lag_seconds: f64,
@@ -229,6 +231,7 @@ impl KeyspaceMetrics {
                 .collect(),
             set_keys: gauge("set_keys", "Keys of the last scan that are held exactly; 0 where the backend is no set", None),
             set_bytes: gauge("set_bytes", "Size of the keys that are held exactly", Some(Unit::Bytes)),
+            polls: PollMetrics::new(registry, keyspace),
             filter: FilterGauges {
                 items: gauge("filter_items", "Keys in the filter, estimated from its fill", None),
                 capacity: gauge("filter_capacity", "Keys the filter was sized for", None),
@@ -250,7 +253,7 @@ impl KeyspaceMetrics {
                 age: gauge("filter_age_seconds", "Time since the swap", Some(Unit::Seconds)),
                 freshness_lag: gauge(
                     "filter_freshness_lag_seconds",
-                    "Time since the start of the scan behind the filter",
+                    "Time since the start of what the promise rests on: the last complete poll, else the scan behind the filter",
                     Some(Unit::Seconds),
                 ),
             },

@@ -5,6 +5,7 @@
 
 mod http;
 mod keyspace;
+mod polls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 
 pub use self::http::{HttpMetrics, Method, Route};
 pub use self::keyspace::{Gauges, Inflight, KeyspaceMetrics};
+pub use self::polls::PollMetrics;
 use crate::words::BreakerState;
 
 /// Seconds, from 1 µs to 10 s.
@@ -56,6 +58,7 @@ impl Metrics {
             ("bloomguard_lookup_duration_seconds", LATENCY_BUCKETS),
             ("bloomguard_backend_request_duration_seconds", LATENCY_BUCKETS),
             ("bloomguard_rebuild_duration_seconds", REBUILD_BUCKETS),
+            ("bloomguard_poll_duration_seconds", REBUILD_BUCKETS),
         ] {
             builder = builder.set_buckets_for_metric(Matcher::Full(name.into()), buckets).expect("bucket lists are not empty");
         }

@@ -53,6 +53,8 @@ impl Tools {
         if !self.guard.has_secret() {
             return Err(BuildError::NoSecret);
         }
+        // Rows that become visible while it is scanned are for polls to find.
+        self.guard.polls_cover().await;
         let counted = self.source.count().await?;
         if let Some(counted) = counted {
             tracker.expect(counted);
@@ -76,6 +78,7 @@ impl Tools {
         // Announces since `begin` are in already; once more costs little and does not depend on that.
         build.replay_recent();
 
+        self.guard.poll_after(build.began()).await;
         let rule = CountRule {
             last,
             expected: self.filter.expected_keys,

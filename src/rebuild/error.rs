@@ -104,8 +104,8 @@ impl BuildError {
     #[must_use]
     pub fn public_reason(&self) -> &'static str {
         match self {
-            Self::Source(error) => of_source(error),
-            Self::Cancelled => CANCELLED,
+            Self::Source(error) => error.public_reason(),
+            Self::Cancelled => "the build was cancelled",
             Self::NoSecret => "the keyspace secret could not be read from Redis yet",
             Self::UnknownSize => "the number of keys is not known: set filter.expected_keys",
             Self::UnknownForm => "the key form is not known: set `key`",
@@ -123,16 +123,4 @@ impl BuildError {
 
 fn name_of(member: Option<usize>) -> String {
     member.map_or_else(|| "the source".to_owned(), |index| format!("source[{index}]"))
-}
-
-const CANCELLED: &str = "the build was cancelled";
-
-fn of_source(error: &SourceError) -> &'static str {
-    match error {
-        SourceError::Unavailable(_) => "the key source can't be reached",
-        SourceError::Invalid(_) => "the key source's answer can't be used; the log and the admin API tell why",
-        SourceError::Key { .. } => "a key of the source has no canonical form; the log and the admin API tell which",
-        SourceError::Member { error, .. } => of_source(error),
-        SourceError::Cancelled => CANCELLED,
-    }
 }

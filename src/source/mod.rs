@@ -8,14 +8,16 @@ use crate::key::{Key, KeyForm};
 mod batch;
 mod file;
 mod http;
+mod incremental;
 mod redis;
 mod sql;
 mod union;
 
 pub use file::FileSource;
 pub use http::HttpSource;
+pub use incremental::{Incremental, Plan, PolledKey, PolledRows, Position, Watermark};
 pub use redis::RedisSource;
-pub use sql::SqlSource;
+pub use sql::{SqlPolls, SqlSource};
 pub use union::{Member, Union};
 
 /// Keys of one scan, in batches of at most [`BATCH_KEYS`], bounded so that a slow reader slows the source.
@@ -49,9 +51,29 @@ pub enum SourceError {
         /// Why it failed.
         error: Box<SourceError>,
     },
+    /// New keys can't be polled for: it is not known from where on.
+    #[error("source.incremental.watermark is required, because the watermark is of type {0}")]
+    NoWatermark(&'static str),
     /// The reader of the batches went away.
     #[error("the scan was cancelled")]
     Cancelled,
+}
+
+impl SourceError {
+    /// What the telemetry listener may show: no text of a database.
+    #[must_use]
+    pub fn public_reason(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "the key source can't be reached",
+            Self::Invalid(_) => "the key source's answer can't be used; the log and the admin API tell why",
+            Self::Key { .. } => "a key of the source has no canonical form; the log and the admin API tell which",
+            Self::Member { error, .. } => error.public_reason(),
+            Self::NoWatermark(_) => {
+                "the watermark is an integer or text, so source.incremental.watermark must say which one is the highest"
+            }
+            Self::Cancelled => "the build was cancelled",
+        }
+    }
 }
 
 /// The set of all keys that exist.

@@ -204,12 +204,10 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
         ("redis.url", "\"rediss://cache\""),
         ("redis.url", "\"redis+sentinel://cache/main\""),
         ("redis.url", "\"redis-cluster://cache\""),
-        ("keyspaces.users.freshness", "\"polled\""),
         ("keyspaces.users.filter.kind", "\"classic\""),
         ("keyspaces.users.filter.kind", "\"scalable\""),
         ("keyspaces.users.filter.kind", "\"counting\""),
         ("keyspaces.users.cache.stale_if_error", "\"1m\""),
-        ("keyspaces.users.source.incremental", "{ interval = \"1s\" }"),
     ] {
         let redis = if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
         let mistakes = mistakes_of(&format!("{redis}{path} = {value}"));
@@ -221,7 +219,7 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
 #[test]
 fn nonsense_is_no_feature_to_come() {
     for (setting, rule) in [
-        ("keyspaces.users.freshness = \"fresh\"", "must be one of \"announced\", \"rebuilt\", \"static\", is \"fresh\""),
+        ("keyspaces.users.freshness = \"fresh\"", "must be one of \"announced\", \"polled\", \"rebuilt\", \"static\", is \"fresh\""),
         ("keyspaces.users.filter.kind = \"cuckoo\"", "must be \"bloom\", is \"cuckoo\""),
         ("keyspaces.users.backend.url = \"oracle://db\"", "must be a postgres://, mysql:// or sqlite: URL, is \"oracle://db\""),
         ("keyspaces.users.filter.kind = \"windowed\"", "forgets keys by design"),
@@ -525,6 +523,71 @@ fn a_pattern_must_leave_out_our_own_entries() {
 }
 
 #[test]
+fn a_keyspace_that_is_polled_rests_on_that_unless_it_says_otherwise() {
+    let files = Files::new();
+    let freshness = |more: &str| {
+        let toml = format!(
+            "[keyspaces.users]\n{more}\nbackend = {{ url = \"sqlite:a.db\", query = \"SELECT a FROM t WHERE id = $1\" }}\n\
+             source = {{ query = \"SELECT id FROM t\", incremental.query = \"SELECT id, v FROM t WHERE v >= $1\" }}"
+        );
+        config::load(&[files.write("polled.toml", &toml)], std::iter::empty()).unwrap().keyspaces["users"].freshness
+    };
+    assert_eq!(freshness(""), config::Freshness::Polled, "and the schedule need not keep the promise");
+    assert_eq!(freshness("freshness = \"announced\""), config::Freshness::Announced);
+}
+
+#[test]
+fn polls_are_judged_by_what_they_can_keep() {
+    let incremental = |more: &str| {
+        format!(
+            "keyspaces.users.source = {{ query = \"SELECT id FROM users\", incremental = {{ \
+             query = \"SELECT id, v FROM users WHERE v >= $1\"{more} }} }}\n"
+        )
+    };
+    let good = incremental("");
+    let key = "keyspaces.users.source.incremental";
+    for (toml, mistake) in [
+        (incremental(", interval = \"0s\""), format!("{key}.interval: must be at least 1ms, is 0s")),
+        (incremental(", overlap = \"2days\""), format!("{key}.overlap: must be at most 1day, is 2days")),
+        (incremental(", watermark = \"SELECT $1\""), format!("{key}.watermark: must take no parameters, is \"SELECT $1\"")),
+        (
+            incremental("").replace("v >= $1", "v >= 1"),
+            format!("{key}.query: must take the watermark as its only parameter, $1, is \"SELECT id, v FROM users WHERE v >= 1\""),
+        ),
+        (
+            incremental("").replace("v >= $1", "v >= $1 limit 5"),
+            format!(
+                "{key}.query: must list all rows, without LIMIT or FETCH: a poll reads them as a stream, is \"SELECT id, v FROM users WHERE v >= $1 limit 5\""
+            ),
+        ),
+        (
+            format!("{good}keyspaces.users.freshness = \"polled\"\nkeyspaces.users.max_staleness = \"1s\""),
+            format!("{key}.interval: must be shorter than max_staleness = 1s, else the keyspace stops rejecting between two polls, is 1s"),
+        ),
+        (
+            format!("{good}keyspaces.users.freshness = \"static\""),
+            "keyspaces.users.freshness: \"static\" is a key set that does not change: leave source.incremental out".to_owned(),
+        ),
+        (
+            "keyspaces.users.freshness = \"polled\"".to_owned(),
+            "keyspaces.users.freshness: \"polled\" needs source.incremental, which says how new keys are found".to_owned(),
+        ),
+        (
+            "keyspaces.users.source = { kind = \"file\", query = \"\", path = \"x\", incremental = {} }\nkeyspaces.users.key = \"text\""
+                .to_owned(),
+            format!("{key}: means nothing to a source of kind \"file\""),
+        ),
+        (
+            "keyspaces.users.source = [{ query = \"SELECT 1\" }, { query = \"SELECT 1\", incremental = { query = \"SELECT 1, $1\" } }]"
+                .to_owned(),
+            "keyspaces.users.source[0].incremental: is required: all sources of a keyspace are polled, or none".to_owned(),
+        ),
+    ] {
+        assert_eq!(mistakes_of(&toml), [mistake], "{toml}");
+    }
+}
+
+#[test]
 fn several_sources_are_judged_each_by_its_number() {
     let head = "[[keyspaces.users.source]]\n";
     let good = "query = \"SELECT id FROM a\"\n";
@@ -535,7 +598,6 @@ fn several_sources_are_judged_each_by_its_number() {
         ("query = 5", "source[1].query: must be a string, is 5"),
         ("query = \"SELECT $1\"", "source[1].query: must take no parameters, is \"SELECT $1\""),
         ("kind = \"set\"\nquery = \"SELECT 1\"", "source[1].kind: must be one of \"sql\", \"http\", \"file\", \"redis\", is \"set\""),
-        ("incremental = { interval = \"1s\" }\nquery = \"SELECT 1\"", "source[1].incremental: not supported yet"),
         (
             "query = \"SELECT 1\"\nurl_file = \"/nonexistent\"",
             "source[1].url_file: must be a readable file, is \"/nonexistent\": No such file or directory (os error 2)",

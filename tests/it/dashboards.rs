@@ -86,10 +86,14 @@ fn panels_fill_the_grid_without_overlap_and_say_what_they_show() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_finds_its_series_at_an_instance_that_serves() {
     let site = Site::sqlite();
-    site.run("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, 'one')").await;
+    site.run(
+        "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT, at DATETIME DEFAULT CURRENT_TIMESTAMP); INSERT INTO users (id) VALUES (1)",
+    )
+    .await;
     let app = TestApp::enforcing(&format!(
-        "[keyspaces.users]\nfreshness = \"static\"\n[keyspaces.users.backend]\nurl = \"{}\"\n\
-         query = \"SELECT name FROM users WHERE id = $1\"\n[keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
+        "[keyspaces.users]\nmax_staleness = \"1h\"\n[keyspaces.users.backend]\nurl = \"{}\"\n\
+         query = \"SELECT name FROM users WHERE id = $1\"\n[keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n\
+         incremental.query = \"SELECT id, at FROM users WHERE at >= $1\"\n",
         site.url()
     ))
     .await;

@@ -24,6 +24,7 @@ mod source_file;
 mod source_http;
 mod source_kinds;
 mod source_members;
+mod source_polls;
 mod source_redis;
 mod source_union;
 mod support;

@@ -1,6 +1,7 @@
 //! What types can't say: ranges, formats, and settings that must fit each other. Collects every mistake.
 
 mod http;
+mod incremental;
 mod keyspace;
 mod promise;
 mod server;

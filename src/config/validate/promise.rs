@@ -32,7 +32,7 @@ fn message(keyspace: &KeyspaceConfig, gap: Duration, needed: Duration) -> String
     format!(
         "must be longer than {needed}, the longest time between two scheduled scans (rebuild.schedule {schedule:?}: {gap}, plus \
          rebuild.jitter: {jitter}), is {is}; without that the filter stops rejecting between two builds: raise max_staleness, make \
-         rebuild.schedule more frequent, lower rebuild.jitter, or set freshness to \"announced\" or \"static\" where that is what holds",
+         rebuild.schedule more frequent, lower rebuild.jitter, poll for new keys (source.incremental), or set freshness to \"announced\" or \"static\" where that is what holds",
         needed = format_duration(needed),
         schedule = keyspace.rebuild.schedule,
         gap = format_duration(gap),

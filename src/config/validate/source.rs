@@ -1,7 +1,7 @@
 //! `[keyspaces.NAME.source]`: what each kind needs, and what means nothing to it.
 
 use super::keyspace::query_given;
-use super::{Section, http, shown_text, url};
+use super::{Section, http, incremental, shown_text, url};
 use crate::config::parameters::{Dialect, parameters};
 use crate::config::{BackendKind, KeyspaceConfig, RedisConfig, SourceConfig, SourceKind};
 
@@ -28,6 +28,7 @@ pub(super) fn check(keyspace: &KeyspaceConfig, backend: Option<Dialect>, shared:
             section.add("filter.expected_keys", rule);
         }
     }
+    incremental::promise(keyspace, section);
 }
 
 fn each(source: &SourceConfig, backend: (BackendKind, Option<Dialect>), shared: Option<&RedisConfig>, section: &mut Section<'_>) {
@@ -56,6 +57,7 @@ fn strangers(source: &SourceConfig, section: &mut Section<'_>) {
         ("url", !source.url.is_empty() && source.url_file.is_none(), served),
         ("url_file", source.url_file.is_some(), served),
         ("query", !source.query.is_empty(), sql),
+        ("incremental", source.incremental.is_some(), sql),
         ("format", source.format.is_some(), http),
         ("headers", !source.headers.is_empty(), http),
         ("headers_file", source.headers_file.is_some(), http),
@@ -80,6 +82,9 @@ fn sql(source: &SourceConfig, (backend, dialect): (BackendKind, Option<Dialect>)
         && let Some(dialect) = dialect
     {
         section.must(parameters(&source.query, dialect).is_empty(), "query", "take no parameters", shown_text(&source.query));
+    }
+    if let Some(settings) = &source.incremental {
+        incremental::check(settings, dialect, &mut section.inner("incremental"));
     }
 }
 

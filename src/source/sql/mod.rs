@@ -1,6 +1,7 @@
 //! Keys listed by a SQL query: [`SqlSource`].
 
 mod mysql;
+mod polls;
 mod postgres;
 mod sqlite;
 
@@ -11,6 +12,7 @@ use futures_util::{Stream, TryStreamExt as _};
 use sqlx::Connection;
 
 use self::mysql::MySqlKeys;
+pub use self::polls::SqlPolls;
 use self::postgres::PostgresKeys;
 use self::sqlite::SqliteKeys;
 use super::batch::Batcher;

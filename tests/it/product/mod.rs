@@ -14,6 +14,7 @@ mod odd_keys;
 mod outages;
 mod outcomes;
 mod pgbench;
+mod polls;
 mod process;
 mod rebuild;
 mod set;

@@ -1,0 +1,31 @@
+//! `[keyspaces.NAME.source.incremental]`
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::units;
+
+/// How new keys are found between two scans: by asking again and again for the rows from a watermark on.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IncrementalConfig {
+    /// The statement that lists key and watermark, in this order, of every row whose watermark is its only parameter (`$1`, MySQL `?`) or higher.
+    /// Required.
+    pub query: String,
+    /// The statement that tells the highest watermark. Required for watermarks of type integer and text; for timestamps the default is the
+    /// database's clock.
+    pub watermark: Option<String>,
+    /// Pause between two polls. Default 1 s.
+    #[serde(deserialize_with = "units::duration")]
+    pub interval: Duration,
+    /// How much later than a row with a higher watermark a row may become visible. Default 30 s.
+    #[serde(deserialize_with = "units::duration")]
+    pub overlap: Duration,
+}
+
+impl Default for IncrementalConfig {
+    fn default() -> Self {
+        Self { query: String::new(), watermark: None, interval: Duration::from_secs(1), overlap: Duration::from_secs(30) }
+    }
+}

@@ -1,0 +1,172 @@
+//! What polls find, and what they are worth to the keyspace's standing.
+
+use std::collections::HashMap;
+
+use tokio::sync::{Notify, watch};
+
+use super::Guard;
+use crate::cache::{CacheError, Entry, Mark};
+use crate::clock::Moment;
+use crate::key::{Key, KeyHash};
+use crate::source::PolledKey;
+
+const WAITING: &str = "waiting for polls to begin; where the watermark is no timestamp, until source.incremental.overlap is over and every \
+    transaction has ended that was open when the watermark was first read";
+
+/// What a complete poll covers.
+#[derive(Debug, Clone, Copy)]
+pub struct PollCoverage {
+    /// A scan that began later, and the polls since, miss no row; `None`: it is not known yet what does.
+    pub covers: Option<Moment>,
+    /// Why transactions of others can't be seen at a source.
+    pub hidden: Option<&'static str>,
+}
+
+/// How polling goes, for builds that wait for it.
+#[derive(Debug)]
+pub(super) struct Polls {
+    /// Where no source is polled nobody need wait.
+    any: bool,
+    wanted: Notify,
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    /// A scan that begins now would be covered.
+    covering: bool,
+    /// Start of the last complete poll.
+    completed: Option<Moment>,
+    /// End of the last one that failed.
+    failed: Option<Moment>,
+}
+
+impl Polls {
+    pub(super) fn new(any: bool) -> Self {
+        Self { any, wanted: Notify::new(), progress: watch::Sender::default() }
+    }
+}
+
+impl Guard {
+    /// Takes in rows that a poll found. Those that are `known`, by the stamp of their watermark, have been taken in before and only reach the filters,
+    /// of which one may be younger; `remember` is told of every row. Returns how many were new.
+    ///
+    /// # Errors
+    /// [`CacheError`]: a cached absence of a new key may be left in the shared cache.
+    pub async fn learn_polled(
+        &self,
+        rows: &[PolledKey],
+        known: &HashMap<KeyHash, u64>,
+        mut remember: impl FnMut(KeyHash, u64),
+    ) -> Result<u64, CacheError> {
+        let (mut hashes, mut keys) = (Vec::new(), Vec::new());
+        for row in rows {
+            let hash = self.secret.hash(&row.key);
+            remember(hash, row.stamp);
+            if known.get(&hash) == Some(&row.stamp) {
+                self.active.insert(hash.get());
+            } else {
+                hashes.push(hash);
+                keys.push(row.key.clone());
+            }
+        }
+        // In the order of an announce, for the same reasons. The row is committed, but a backend that is a replica may not have it yet.
+        self.recent.remember_polled(&hashes, Moment::now());
+        for hash in &hashes {
+            self.flights.detach(*hash);
+            self.hot.drop_absence(*hash);
+            self.active.insert(hash.get());
+        }
+        self.note_announced(&hashes);
+        self.drop_shared_absences(&keys).await?;
+        Ok(hashes.len() as u64)
+    }
+
+    /// Only absences are overwritten: polls bring rows that were changed too, and every instance polls, so marks in place of values would keep the
+    /// shared cache from holding any. An absence that an instance stores later is found by its own poll, which began later still.
+    async fn drop_shared_absences(&self, keys: &[Key]) -> Result<(), CacheError> {
+        if keys.is_empty() || self.members().is_some() {
+            return Ok(());
+        }
+        let seen = self.shared.get_many(keys).await?;
+        let absent: Vec<Key> =
+            keys.iter().zip(seen).filter(|(_, seen)| matches!(seen.entry, Entry::Absence)).map(|(key, _)| key.clone()).collect();
+        if absent.is_empty() { Ok(()) } else { self.shared.put_marks(&absent, Mark::Announced, self.recent.life()).await }
+    }
+
+    /// Polls begin, as at the start or because the source has changed. `covers`: since when a scan must have begun for them to complete it.
+    pub fn polls_began(&self, covers: Option<Moment>) {
+        self.standing.polls_began(covers);
+        self.polls.progress.send_modify(|progress| progress.covering = covers.is_some());
+        self.rescan_under_polls();
+    }
+
+    /// A poll that began then has read every source to its end.
+    pub fn poll_completed(&self, began: Moment, coverage: PollCoverage) {
+        if Moment::now() >= self.standing.trusted_until() {
+            // Until this moment the keyspace could not reject: no absence from before may be served from now on.
+            self.hot.drop_all_absences();
+        }
+        self.standing.polled(began, coverage);
+        let mut first = false;
+        self.polls.progress.send_modify(|progress| {
+            first = coverage.covers.is_some() && !progress.covering;
+            progress.covering = coverage.covers.is_some();
+            progress.completed = Some(began);
+        });
+        if first {
+            self.rescan_under_polls();
+        }
+    }
+
+    /// A filter that was scanned before the polls began lacks what came between the two.
+    pub(super) fn rescan_under_polls(&self) {
+        if self.standing.needs_scan_under_polls() {
+            self.rebuild_wanted.notify_one();
+        }
+    }
+
+    /// A poll failed; the keyspace's standing ages by itself.
+    pub fn poll_failed(&self, reason: &'static str) {
+        self.standing.poll_failed(reason);
+        self.polls.progress.send_modify(|progress| progress.failed = Some(Moment::now()));
+    }
+
+    /// Returns when somebody wants a poll before its time.
+    pub async fn poll_wanted(&self) {
+        self.polls.wanted.notified().await;
+    }
+
+    /// Returns once polls would complete a scan that begins now, or one has failed since this was asked. What waits says so in `/status`.
+    pub(crate) async fn polls_cover(&self) {
+        let asked = Moment::now();
+        if !self.polls.any || self.polls.progress.borrow().covering {
+            return;
+        }
+        self.still_cold(WAITING.into());
+        self.wait_for_polls(|progress| progress.covering || progress.failed > Some(asked)).await;
+        self.still_cold("the first filter is being built".into());
+    }
+
+    /// Polls now; returns once a poll that began after `began` is complete, or one has failed.
+    pub(crate) async fn poll_after(&self, began: Moment) {
+        let asked = Moment::now();
+        self.polls.wanted.notify_one();
+        self.wait_for_polls(|progress| progress.completed >= Some(began) || progress.failed > Some(asked)).await;
+    }
+
+    /// What an operator should know of the polls.
+    pub(super) fn poll_warning(&self) -> Option<String> {
+        let why = self.standing.hidden_transactions()?;
+        Some(format!(
+            "rows of transactions that are open for longer than source.incremental.overlap may be missed by polls until the next scan: {why}"
+        ))
+    }
+
+    async fn wait_for_polls(&self, enough: impl Fn(&Progress) -> bool) {
+        if self.polls.any {
+            // The sender lives as long as the guard.
+            let _ = self.polls.progress.subscribe().wait_for(enough).await;
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The metrics of polls for new keys.
+
+use std::time::Duration;
+
+use metrics::{Counter, Histogram};
+
+use super::Registry;
+use crate::words::PollOutcome;
+
+/// Recorders of one keyspace's polls.
+#[derive(Debug)]
+pub struct PollMetrics {
+    polls: Vec<Counter>,
+    duration: Histogram,
+    keys: Counter,
+}
+
+impl PollMetrics {
+    pub(super) fn new(registry: &Registry<'_>, keyspace: &str) -> Self {
+        let ks = ("keyspace", keyspace);
+        Self {
+            polls: PollOutcome::ALL
+                .iter()
+                .map(|o| registry.counter("polls_total", "Polls for new keys, by outcome", &[ks, ("outcome", o.as_str())]))
+                .collect(),
+            duration: registry.histogram("poll_duration_seconds", "Duration of polls for new keys", &[ks]),
+            keys: registry.counter("polled_keys_total", "Keys of rows that the poll before had not found", &[ks]),
+        }
+    }
+
+    /// A poll ended.
+    pub fn ended(&self, outcome: PollOutcome, took: Duration) {
+        self.polls[outcome as usize].increment(1);
+        self.duration.record(took.as_secs_f64());
+    }
+
+    /// So many rows were new.
+    pub fn keys(&self, count: u64) {
+        self.keys.increment(count);
+    }
+}

@@ -1,0 +1,210 @@
+//! Polls: between two scans, the keys of new rows are asked of the source again and again.
+
+mod window;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use self::window::Window;
+use crate::cache::CacheError;
+use crate::clock::Moment;
+use crate::config::{IncrementalConfig, KeyspaceConfig};
+use crate::guard::{Guard, PollCoverage};
+use crate::key::{KeyForm, KeyHash};
+use crate::metrics::KeyspaceMetrics;
+use crate::source::{Incremental, PolledKey, SourceError};
+use crate::words::PollOutcome;
+
+/// Batches on their way from the source to the guard.
+const BATCHES_AHEAD: usize = 4;
+/// Rows of the last poll that are remembered, so that the next one takes them for known; further ones are taken for new.
+const REMEMBERED: usize = 1 << 19;
+/// Longest pause after failed polls.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How often form and secret are looked for at the start.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The task that polls one keyspace's sources.
+pub struct Poller {
+    guard: Arc<Guard>,
+    feeds: Vec<Feed>,
+    interval: Duration,
+    /// A poll that takes longer could not be counted.
+    longest: Duration,
+    metrics: Arc<KeyspaceMetrics>,
+    /// The rows of the last complete poll, by the stamp of their watermark.
+    known: HashMap<KeyHash, u64>,
+}
+
+/// One source.
+struct Feed {
+    source: Arc<dyn Incremental>,
+    overlap: Duration,
+    window: Option<Window>,
+}
+
+/// Why a poll was not completed.
+#[derive(Debug, thiserror::Error)]
+enum PollError {
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error("new keys could not be looked for in the shared cache: {0}")]
+    Cache(#[from] CacheError),
+    #[error("not done within max_staleness = {0:?}")]
+    TooSlow(Duration),
+}
+
+impl PollError {
+    const fn outcome(&self) -> PollOutcome {
+        match self {
+            Self::Source(SourceError::Unavailable(_) | SourceError::Cancelled) => PollOutcome::Unavailable,
+            Self::Source(_) => PollOutcome::Invalid,
+            Self::Cache(_) => PollOutcome::CacheFailed,
+            Self::TooSlow(_) => PollOutcome::TimedOut,
+        }
+    }
+
+    /// What the telemetry listener may show.
+    fn public_reason(&self) -> &'static str {
+        match self {
+            Self::Source(error) => error.public_reason(),
+            Self::Cache(_) => "Redis could not be asked for cached absences of new keys",
+            Self::TooSlow(_) => "a poll takes longer than max_staleness",
+        }
+    }
+}
+
+impl std::fmt::Debug for Poller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Poller").field("keyspace", &self.guard.name()).finish_non_exhaustive()
+    }
+}
+
+impl Poller {
+    /// A poller of these sources; nothing happens before [`Poller::run`].
+    #[must_use]
+    pub fn new(
+        guard: Arc<Guard>,
+        sources: Vec<(Arc<dyn Incremental>, IncrementalConfig)>,
+        config: &KeyspaceConfig,
+        metrics: Arc<KeyspaceMetrics>,
+    ) -> Self {
+        let interval = sources.iter().map(|(_, settings)| settings.interval).min().unwrap_or(config.max_staleness);
+        let feeds = sources.into_iter().map(|(source, settings)| Feed { source, overlap: settings.overlap, window: None }).collect();
+        Self { guard, feeds, interval, longest: config.max_staleness, metrics, known: HashMap::new() }
+    }
+
+    /// Polls until dropped.
+    pub async fn run(mut self) {
+        let form = loop {
+            match self.guard.form() {
+                // Hashes under another secret than the fleet's would be of no use.
+                Some(form) if self.guard.has_secret() => break form,
+                _ => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        };
+        let mut pause = self.interval;
+        loop {
+            // Before it is sent: a row that becomes visible later may not be in the answer.
+            let began = Moment::now();
+            let polled = tokio::time::timeout(self.longest, self.poll(form)).await.unwrap_or(Err(PollError::TooSlow(self.longest)));
+            let took = Moment::now().since(began);
+            match polled {
+                Ok(coverage) => {
+                    self.metrics.polls.ended(PollOutcome::Completed, took);
+                    self.guard.poll_completed(began, coverage);
+                    pause = self.interval;
+                }
+                Err(error) => {
+                    tracing::warn!(keyspace = self.guard.name(), %error, "a poll for new keys failed");
+                    self.metrics.polls.ended(error.outcome(), took);
+                    self.guard.poll_failed(error.public_reason());
+                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.interval));
+                }
+            }
+            // Spread, so that a fleet does not poll in step; never longer than was asked.
+            let pause = pause.mul_f64(rand::random_range(0.8..1.0));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.guard.poll_wanted() => {}
+            }
+        }
+    }
+
+    /// Reads every source to its end.
+    async fn poll(&mut self, form: KeyForm) -> Result<PollCoverage, PollError> {
+        self.begin().await?;
+        let mut known = HashMap::new();
+        let mut hidden = None;
+        for feed in &mut self.feeds {
+            let polled = feed.poll(form, &self.guard, &self.metrics, &self.known, &mut known).await;
+            if matches!(polled, Err(PollError::Source(SourceError::Invalid(_)))) {
+                // What it was asked does not fit any more, and so may what it had answered before.
+                feed.window = None;
+            }
+            hidden = polled?.or(hidden);
+        }
+        self.known = known;
+        Ok(PollCoverage { covers: self.covers(), hidden })
+    }
+
+    /// Asks where the sources stand that have not been polled yet.
+    async fn begin(&mut self) -> Result<(), PollError> {
+        if self.feeds.iter().all(|feed| feed.window.is_some()) {
+            return Ok(());
+        }
+        for feed in self.feeds.iter_mut().filter(|feed| feed.window.is_none()) {
+            let began = Moment::now();
+            let position = feed.source.position().await?;
+            let first = position.watermark.ok_or(SourceError::Cancelled)?;
+            feed.window = Some(Window::new(feed.overlap, first, position.open_for, began, Moment::now()));
+        }
+        self.guard.polls_began(self.covers());
+        Ok(())
+    }
+
+    /// Since when a scan must have begun for the polls of all sources to complete it.
+    fn covers(&self) -> Option<Moment> {
+        let mut each = self.feeds.iter().map(|feed| feed.window.as_ref().and_then(Window::covers));
+        each.try_fold(Moment::NEVER, |all, this| this.map(|this| all.max(this)))
+    }
+}
+
+impl Feed {
+    /// Returns why transactions can't be seen, where they can't.
+    async fn poll(
+        &mut self,
+        form: KeyForm,
+        guard: &Guard,
+        metrics: &KeyspaceMetrics,
+        known: &HashMap<KeyHash, u64>,
+        next: &mut HashMap<KeyHash, u64>,
+    ) -> Result<Option<&'static str>, PollError> {
+        let Some(window) = &mut self.window else { return Err(SourceError::Cancelled.into()) };
+        let began = Moment::now();
+        let plan = window.plan(began);
+        let (sender, mut batches) = mpsc::channel::<Vec<PolledKey>>(BATCHES_AHEAD);
+        // Owns the receiver, which is closed where this ends early: the source must not wait for a reader that is gone.
+        let learn = async move {
+            while let Some(rows) = batches.recv().await {
+                let count = guard.learn_polled(&rows, known, |hash, stamp| {
+                    if next.len() < REMEMBERED {
+                        next.insert(hash, stamp);
+                    }
+                });
+                metrics.polls.keys(count.await?);
+            }
+            Ok::<(), CacheError>(())
+        };
+        let (position, learned) = tokio::join!(self.source.since(&plan, form, sender), learn);
+        // Before what the source says: a reader that gives up makes the source end too.
+        learned?;
+        let position = position?;
+        let hidden = position.hidden;
+        window.completed(began, Moment::now(), position);
+        Ok(hidden)
+    }
+}

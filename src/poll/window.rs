@@ -1,0 +1,160 @@
+//! From where on a poll has to read so that no row is missed, however late its transaction commits.
+//!
+//! A row becomes visible after its watermark was given, so one with a lower watermark may turn up after a higher one was seen: at most
+//! `overlap` later, or as late as the transactions end that are open. So a poll starts from the watermark that had been seen, on our own
+//! clock, so long before **the last complete poll began**. Not before this one begins: a row that became visible between the two was not there
+//! for the last one, and this one would start above it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::source::{Plan, Position, Watermark};
+
+/// Watermarks that are held; of more, every second is forgotten, and polls start from a lower one.
+const LONGEST: usize = 4096;
+/// By how much the age of the oldest transaction may be told too short one time and right the next.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// What is known of one source, on our own clock.
+#[derive(Debug)]
+pub(super) struct Window {
+    overlap: Duration,
+    /// By when a watermark had been seen. Never empty; polls never start below the first.
+    seen: VecDeque<(Moment, Watermark)>,
+    /// When the last complete poll began.
+    began: Moment,
+    /// How long the oldest transaction had been open then.
+    open_for: Duration,
+    /// A scan that began later, and polls since, miss no row.
+    covers: Option<Moment>,
+}
+
+impl Window {
+    /// The source stood at `first`, as was asked from `began` to `ended`.
+    pub(super) fn new(overlap: Duration, first: Watermark, open_for: Duration, began: Moment, ended: Moment) -> Self {
+        // A timestamp was lowered by overlap and open transactions already.
+        let covers = matches!(first, Watermark::Timestamp(_)).then_some(ended);
+        Self { overlap, seen: VecDeque::from([(ended, first)]), began, open_for, covers }
+    }
+
+    /// What a poll that begins now has to read.
+    pub(super) fn plan(&self, now: Moment) -> Plan {
+        let behind = self.overlap + self.open_for;
+        let found = self.seen.iter().rev().find(|(at, _)| at.plus(behind) <= self.began);
+        let from = found.or(self.seen.front()).map_or(Watermark::Integer(i128::MIN), |(_, watermark)| watermark.clone());
+        Plan { from, reach: now.since(self.began) + behind }
+    }
+
+    /// A poll that began and ended then has read all of its plan.
+    pub(super) fn completed(&mut self, began: Moment, ended: Moment, position: Position) {
+        (self.began, self.open_for) = (began, position.open_for);
+        if let Some(watermark) = position.watermark
+            && self.seen.back().is_none_or(|(_, last)| *last != watermark)
+        {
+            self.seen.push_back((ended, watermark));
+        }
+        let behind = self.overlap + self.open_for;
+        // Nobody had a watermark below the first any more, uncommitted, when this poll began.
+        if self.covers.is_none() && self.seen.front().is_some_and(|(at, _)| at.plus(behind) <= began) {
+            self.covers = Some(ended);
+        }
+        while self.seen.get(1).is_some_and(|(at, _)| at.plus(behind + SLACK) <= began) {
+            self.seen.pop_front();
+        }
+        if self.seen.len() > LONGEST {
+            let mut odd = true;
+            self.seen.retain(|_| {
+                odd = !odd;
+                !odd
+            });
+        }
+    }
+
+    /// Since when a scan must have begun for the polls to complete it; `None`: not known yet.
+    pub(super) const fn covers(&self) -> Option<Moment> {
+        self.covers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos((1_000 + seconds) * 1_000_000_000)
+    }
+
+    fn position(watermark: i128, open_for: u64) -> Position {
+        Position { watermark: Some(Watermark::Integer(watermark)), open_for: Duration::from_secs(open_for), hidden: None }
+    }
+
+    fn window(overlap: u64) -> Window {
+        Window::new(Duration::from_secs(overlap), Watermark::Integer(0), Duration::ZERO, at(0), at(0))
+    }
+
+    fn from(window: &Window, now: u64) -> i128 {
+        match window.plan(at(now)).from {
+            Watermark::Integer(number) => number,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_poll_starts_where_the_source_stood_overlap_before_the_last_one_began() {
+        let mut window = window(30);
+        for second in 1..=60 {
+            window.completed(at(second), at(second), position(i128::from(second) * 10, 0));
+        }
+        assert_eq!(from(&window, 61), 300);
+        // Polls that failed since then do not move it: what became visible meanwhile nobody has read.
+        assert_eq!(from(&window, 600), 300);
+    }
+
+    #[test]
+    fn a_row_that_becomes_visible_between_two_polls_is_within_the_next() {
+        let mut window = window(30);
+        window.completed(at(1), at(1), position(100, 0));
+        window.completed(at(30), at(30), position(200, 0));
+        // A row with watermark 99, visible after 100 was seen by less than the overlap, and after the poll at 30.
+        assert!(from(&window, 31) <= 99);
+        window.completed(at(31), at(31), position(200, 0));
+        assert_eq!(from(&window, 32), 100);
+    }
+
+    #[test]
+    fn open_transactions_hold_the_window_open() {
+        let mut window = window(5);
+        for second in 1..=600 {
+            window.completed(at(second), at(second), position(i128::from(second), second.saturating_sub(100)));
+        }
+        // It has been open since second 100; what had been seen 5 seconds before is the highest that it can't have gone below.
+        assert_eq!(from(&window, 601), 95);
+        // It ended between two polls: the first one after it still reaches back, the next one does not.
+        window.completed(at(601), at(601), position(601, 0));
+        assert_eq!(from(&window, 602), 596);
+    }
+
+    #[test]
+    fn a_scan_is_covered_once_nothing_below_the_first_watermark_can_turn_up() {
+        let mut numbers = window(30);
+        numbers.completed(at(29), at(29), position(1, 0));
+        assert_eq!(numbers.covers(), None);
+        numbers.completed(at(31), at(31), position(1, 20));
+        assert_eq!(numbers.covers(), None, "a transaction is open that began before");
+        numbers.completed(at(32), at(33), position(1, 1));
+        assert_eq!(numbers.covers(), Some(at(33)));
+        let timestamps = Window::new(Duration::from_secs(30), Watermark::Timestamp(0), Duration::ZERO, at(0), at(1));
+        assert_eq!(timestamps.covers(), Some(at(1)), "it was lowered");
+    }
+
+    #[test]
+    fn what_is_held_is_bounded_and_errs_to_the_lower_side() {
+        let mut window = window(5);
+        for second in 1..=20_000 {
+            window.completed(at(second), at(second), position(i128::from(second), second));
+        }
+        assert!(window.seen.len() <= LONGEST + 1, "{}", window.seen.len());
+        assert!(from(&window, 20_001) == 0);
+    }
+}

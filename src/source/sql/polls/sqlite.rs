@@ -1,0 +1,139 @@
+//! Polls of SQLite.
+
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, Column, Connection, Executor, Row, SqlSafeStr, Statement};
+
+use super::rows::{Rows, parse_timestamp, write_timestamp};
+use super::{Feed, Kind, Look, SourceError, next_row};
+use crate::config::IncrementalConfig;
+use crate::source::incremental::Watermark;
+use crate::sql::sqlite::{Affinity, Stored, declared_type};
+use crate::sql::{Connector, Dialect, SqlError, body};
+
+/// A query whose columns are key and watermark.
+#[derive(Debug)]
+pub(super) struct SqliteFeed {
+    options: SqliteConnectOptions,
+    query: String,
+}
+
+impl SqliteFeed {
+    pub(super) fn new(options: SqliteConnectOptions, config: &IncrementalConfig) -> Result<Self, SqlError> {
+        let (query, _) =
+            body(&config.query, Dialect::Sqlite).map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
+        Ok(Self { options, query: query.to_owned() })
+    }
+
+    /// The query with names of ours for its columns.
+    fn marked(&self, shape: &Shape) -> String {
+        let others: String = (2..shape.columns).map(|i| format!(", c{i}")).collect();
+        format!("WITH q(k, m{others}) AS ({}\n)", self.query)
+    }
+}
+
+/// What was learned of the query.
+#[derive(Debug)]
+pub(super) struct Shape {
+    kind: Kind,
+    columns: usize,
+}
+
+impl Feed for SqliteFeed {
+    type Connection = SqliteConnection;
+    type Shape = Shape;
+
+    fn connector(&self) -> &impl Connector<SqliteConnection> {
+        &self.options
+    }
+
+    async fn begin(&self, connection: &mut SqliteConnection) -> Result<(), SqlError> {
+        // Kept, a description would be told again when the tables have changed.
+        Ok(connection.clear_cached_statements().await?)
+    }
+
+    async fn end(&self, _: &mut SqliteConnection) -> Result<(), SqlError> {
+        Ok(())
+    }
+
+    async fn describe(&self, connection: &mut SqliteConnection) -> Result<(Kind, Shape), SqlError> {
+        let described = connection.prepare(AssertSqlSafe(self.query.as_str()).into_sql_str()).await?;
+        let [_, watermark, ..] = described.columns() else {
+            return Err(SqlError::invalid("the incremental query must return two columns, key and watermark"));
+        };
+        let declared = declared_type(connection, watermark).await?;
+        let kind = match Affinity::of(&declared) {
+            _ if declared.starts_with("DATETIME") || declared.starts_with("TIMESTAMP") => Kind::Timestamp { zoned: false },
+            Affinity::Integer => Kind::Integer,
+            Affinity::Text => Kind::Text,
+            Affinity::Blob | Affinity::Number => return Err(SqlError::invalid(super::no_watermark(watermark.name(), &declared))),
+        };
+        Ok((kind, Shape { kind, columns: described.columns().len() }))
+    }
+
+    /// To SQLite every number is less than every text: a query that asks from a text on leaves numbers out.
+    async fn check(&self, connection: &mut SqliteConnection, shape: &Shape) -> Result<(), SqlError> {
+        if shape.kind == Kind::Integer {
+            return Ok(());
+        }
+        let statement = AssertSqlSafe(format!("{} SELECT 1 FROM q WHERE typeof(m) IN ('integer', 'real') LIMIT 1", self.marked(shape)));
+        let found: Option<i64> = sqlx::query_scalar(statement).bind(i64::MIN).persistent(false).fetch_optional(connection).await?;
+        found.map_or(Ok(()), |_| {
+            let kind = shape.kind.name();
+            Err(SqlError::invalid(format!(
+                "the watermark column was declared as {kind} and holds numbers: select CAST(… AS INTEGER) of it"
+            )))
+        })
+    }
+
+    /// One writer at a time: a row that is stamped within its statement becomes visible before any that is stamped later.
+    async fn look(&self, connection: &mut SqliteConnection) -> Result<Look, SqlError> {
+        let now: String = sqlx::query_scalar("SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')").persistent(false).fetch_one(connection).await?;
+        let now = parse_timestamp(&now).ok_or_else(|| SqlError::invalid("the clock can't be read"))?;
+        Ok(Look { now, open_for: Duration::ZERO, hidden: None })
+    }
+
+    async fn highest(&self, connection: &mut SqliteConnection, kind: Kind, query: &str) -> Result<Option<Watermark>, SourceError> {
+        let (query, _) = body(query, Dialect::Sqlite).map_err(SqlError::invalid)?;
+        let row = sqlx::query(AssertSqlSafe(query)).persistent(false).fetch_optional(connection).await.map_err(SqlError::from)?;
+        let Some(row) = row else { return Ok(None) };
+        let value = row.try_get_raw(0).map_err(SqlError::from)?;
+        let stored = Stored::read(value).map_err(|error| SourceError::Invalid(error.to_string()))?;
+        let unfit = || SourceError::Invalid(format!("the watermark query does not tell a value of type {}", kind.name()));
+        if stored == Stored::Null { Ok(None) } else { read(stored, kind).map(Some).ok_or_else(unfit) }
+    }
+
+    async fn rows(&self, connection: &mut SqliteConnection, shape: &Shape, from: &Watermark, sink: &mut Rows) -> Result<(), SourceError> {
+        let statement = AssertSqlSafe(format!("{} SELECT k, m FROM q", self.marked(shape)));
+        let query = match from {
+            Watermark::Integer(number) => sqlx::query(statement).bind(i64::try_from(*number).unwrap_or(i64::MIN)),
+            Watermark::Timestamp(micros) => sqlx::query(statement).bind(write_timestamp(*micros)),
+            Watermark::Text(text) => sqlx::query(statement).bind(text.clone()),
+        };
+        let mut rows = query.persistent(false).fetch(connection);
+        let mut raw = Vec::new();
+        while let Some(row) = next_row(&mut rows).await? {
+            let (present, mark) = {
+                let stored = |column| {
+                    let value = row.try_get_raw(column).map_err(SqlError::from)?;
+                    Stored::read(value).map_err(|error| sink.unreadable(error))
+                };
+                let mark = read(stored(1)?, shape.kind);
+                (stored(0)?.write_key(&mut raw).map_err(|why| sink.unreadable(why))?, mark)
+            };
+            sink.push(present.then_some(&raw), mark.as_ref()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// `None` for what is of another class than its column was declared with.
+fn read(stored: Stored<'_>, kind: Kind) -> Option<Watermark> {
+    match (kind, stored) {
+        (Kind::Integer, Stored::Integer(number)) => Some(Watermark::Integer(number.into())),
+        (Kind::Text, Stored::Text(text)) => Some(Watermark::Text(text.to_owned())),
+        (Kind::Timestamp { .. }, Stored::Text(text)) => parse_timestamp(text).map(Watermark::Timestamp),
+        _ => None,
+    }
+}

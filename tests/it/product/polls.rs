@@ -1,0 +1,304 @@
+//! Rows that nobody announces, found by polls.
+#![allow(clippy::print_stdout, reason = "the times that were measured")]
+
+use std::time::{Duration, Instant};
+
+use sqlx::{Connection, Executor};
+
+use super::users::{absent, false_positive};
+use crate::support::app::TestApp;
+use crate::support::database::{Site, on_every_database};
+use crate::support::mariadb::Mariadb;
+use crate::support::postgres::{Database, Postgres};
+use crate::support::redis::RedisServer;
+
+on_every_database!(
+    a_row_inserted_behind_the_guards_back_is_found_by_the_next_poll,
+    an_absence_that_was_cached_before_the_row_is_dropped,
+    a_row_of_2099_does_not_blind_the_polls,
+    rows_of_one_watermark_are_all_found,
+    texts_are_watermarks_in_the_databases_own_order,
+    rows_that_come_while_filters_are_swapped_stay_found,
+    a_number_without_its_highest_value_does_not_enforce_and_says_so,
+    deleted_rows_do_not_disturb_the_polls,
+);
+
+/// A table of users 1 to 1000 with a timestamp.
+async fn site(site: Site) -> Site {
+    let kind = match &site {
+        Site::Sqlite(_) => "DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP",
+        Site::Postgres(_) => "timestamptz NOT NULL DEFAULT now()",
+        Site::Mariadb(_) => "TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)",
+    };
+    let series = site.series(1000);
+    site.run(&format!(
+        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT, version BIGINT DEFAULT 7, word VARCHAR(50) DEFAULT 'a', updated_at {kind}); \
+         INSERT INTO users (id, name) SELECT i, 'User ' || i FROM ({series}) AS n"
+    ))
+    .await;
+    site
+}
+
+/// Polled by `column` every 50 ms.
+fn polled(url: &str, column: &str, more: &str) -> String {
+    let parameter = if url.starts_with("mysql:") { "?" } else { "$1" };
+    let watermark = if column == "updated_at" { "" } else { &format!("watermark = \"SELECT max({column}) FROM users\"\n") };
+    format!(
+        r#"
+[keyspaces.users]
+deadline = "10s"
+commit_window = "5s"
+max_staleness = "1h"
+cache.hot_ttl = "10m"
+cache.absent_ttl = "10m"
+backend = {{ url = "{url}", query = "SELECT id, name FROM users WHERE id = {parameter}", timeout = "5s" }}
+source.query = "SELECT id FROM users"
+[keyspaces.users.source.incremental]
+query = "SELECT id, {column} FROM users WHERE {column} > {parameter} ORDER BY {column}"
+interval = "50ms"
+overlap = "300ms"
+{watermark}{more}
+"#
+    )
+}
+
+/// Waits until the row is found; how long that took.
+async fn found(app: &TestApp, id: u32) -> Duration {
+    let (path, start) = (format!("/v1/keys/users/{id}"), Instant::now());
+    loop {
+        let told = app.get(&path).await.told();
+        if told.starts_with("200") {
+            return start.elapsed();
+        }
+        assert!(told.starts_with("404"), "{id}: {told}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{id} was never found; {}", app.status("users").await);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn polls(app: &TestApp) -> f64 {
+    app.metric("bloomguard_polls_total{keyspace=\"users\",outcome=\"completed\"}").await
+}
+
+/// Waits for so many further polls.
+async fn polled_again(app: &TestApp, count: f64) {
+    let (start, before) = (Instant::now(), polls(app).await);
+    while polls(app).await < before + count {
+        assert!(start.elapsed() < Duration::from_secs(60), "no polls: {}", app.status("users").await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn a_row_inserted_behind_the_guards_back_is_found_by_the_next_poll(database: Site) {
+    let site = site(database).await;
+    let app = TestApp::enforcing(&polled(&site.url(), "updated_at", "")).await;
+    let mut times = Vec::new();
+    for _ in 0..10 {
+        let id = absent(&app);
+        assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
+        site.run(&format!("INSERT INTO users (id, name) VALUES ({id}, 'new')")).await;
+        times.push(found(&app, id).await);
+    }
+    println!("found after {:?} at the most, interval 50 ms, overlap 300 ms: {times:?}", times.iter().max().unwrap());
+    let status = app.status("users").await;
+    assert_eq!((status["state"].as_str(), &status["warnings"]), (Some("enforcing"), &serde_json::json!([])), "{status}");
+    assert!(status["freshness"].as_str().unwrap().starts_with("polled: "), "{status}");
+    assert!(status["freshness_lag_seconds"].as_f64().unwrap() < 30.0, "{status}");
+    assert!(app.metric("bloomguard_polled_keys_total{keyspace=\"users\"}").await >= 10.0);
+}
+
+async fn an_absence_that_was_cached_before_the_row_is_dropped(database: Site) {
+    let site = site(database).await;
+    let redis = RedisServer::start();
+    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"", redis.url());
+    for section in ["", &section] {
+        site.run("DELETE FROM users WHERE id > 1000").await;
+        let config = polled(&site.url(), "updated_at", section).replace("source.query", "filter.false_positive_rate = 0.05\nsource.query");
+        let app = TestApp::enforcing(&config.replace("commit_window = \"5s\"", "commit_window = \"1s\"")).await;
+        let id = false_positive(&app);
+        let path = format!("/v1/keys/users/{id}");
+        assert_eq!(app.get(&path).await.told(), "404 backend");
+        assert_eq!(app.get(&path).await.told(), "404 hot", "cached in both tiers");
+        site.run(&format!("INSERT INTO users (id, name) VALUES ({id}, 'new')")).await;
+        found(&app, id).await;
+    }
+}
+
+async fn a_row_of_2099_does_not_blind_the_polls(database: Site) {
+    let site = site(database).await;
+    // MariaDB's TIMESTAMP ends in 2038.
+    let insert = |id: u32| format!("INSERT INTO users (id, name, updated_at) VALUES ({id}, 'future', '2037-12-31 23:59:59')");
+    site.run(&insert(5_000_000)).await;
+    let more = "watermark = \"SELECT max(updated_at) FROM users\"";
+    let app = TestApp::enforcing(&polled(&site.url(), "updated_at", more)).await;
+    for round in 0..3 {
+        site.run(&insert(5_000_001 + round)).await;
+        found(&app, 5_000_001 + round).await;
+        // Longer than the overlap, and than the second that columns may be rounded to.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(2500) {
+            polled_again(&app, 1.0).await;
+        }
+        let id = absent(&app);
+        site.run(&format!("INSERT INTO users (id, name) VALUES ({id}, 'new')")).await;
+        found(&app, id).await;
+    }
+}
+
+async fn rows_of_one_watermark_are_all_found(database: Site) {
+    let site = site(database).await;
+    let app = TestApp::enforcing(&polled(&site.url(), "version", "")).await;
+    for first in [2_000_000, 3_000_000] {
+        // All have the version of all that there are, which the polls saw long ago.
+        let series = site.series(10_000);
+        site.run(&format!("INSERT INTO users (id, name) SELECT {first} + i, 'new' FROM ({series}) AS n")).await;
+        for id in (first + 1..=first + 10_000).step_by(97) {
+            found(&app, id).await;
+        }
+        polled_again(&app, 10.0).await;
+    }
+}
+
+async fn texts_are_watermarks_in_the_databases_own_order(database: Site) {
+    let site = site(database).await;
+    let app = TestApp::enforcing(&polled(&site.url(), "word", "").replace("word > ", "word >= ")).await;
+    for word in ["a", "b", "b", "ba", "zz"] {
+        let id = absent(&app);
+        site.run(&format!("INSERT INTO users (id, name, word) VALUES ({id}, 'new', '{word}')")).await;
+        found(&app, id).await;
+        polled_again(&app, 10.0).await;
+    }
+}
+
+async fn rows_that_come_while_filters_are_swapped_stay_found(database: Site) {
+    let site = site(database).await;
+    let app = TestApp::enforcing(&polled(&site.url(), "updated_at", "")).await;
+    for id in 4_000_000..4_000_030 {
+        let insert = format!("INSERT INTO users (id, name) VALUES ({id}, 'new')");
+        let (rebuilt, ()) = tokio::join!(app.rebuild("users"), site.run(&insert));
+        assert_eq!(rebuilt, "swapped");
+        found(&app, id).await;
+    }
+    assert_eq!(app.rebuild("users").await, "swapped");
+    for id in 4_000_000..4_000_030 {
+        assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.status, 200, "{id}");
+    }
+}
+
+async fn a_number_without_its_highest_value_does_not_enforce_and_says_so(database: Site) {
+    let site = site(database).await;
+    let config = polled(&site.url(), "version", "");
+    let config = config.lines().filter(|line| !line.starts_with("watermark")).collect::<Vec<_>>().join("\n");
+    let app = TestApp::start(&config).await;
+    app.wait_for("degraded").await;
+    let reason = app.status("users").await["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("source.incremental.watermark"), "{reason}");
+    assert_eq!(app.get("/v1/keys/users/1").await.told(), "200 backend");
+    assert_eq!(app.get(&format!("/v1/keys/users/{}", absent(&app))).await.told(), "404 backend");
+}
+
+async fn deleted_rows_do_not_disturb_the_polls(database: Site) {
+    let site = site(database).await;
+    let app = TestApp::enforcing(&polled(&site.url(), "updated_at", "")).await;
+    site.run("DELETE FROM users WHERE id > 10").await;
+    polled_again(&app, 3.0).await;
+    let id = absent(&app);
+    site.run(&format!("INSERT INTO users (id, name) VALUES ({id}, 'new')")).await;
+    found(&app, id).await;
+}
+
+/// Commits a row long after others that were written later, and polled.
+async fn long_transaction<C: Connection>(site: &Site, mut writer: C, column: &str)
+where
+    for<'c> &'c mut C: Executor<'c>,
+{
+    let app = TestApp::enforcing(&polled(&site.url(), column, "")).await;
+    let late = absent(&app);
+    let execute = async |writer: &mut C, sql: String| {
+        writer.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.map(drop).unwrap();
+    };
+    execute(&mut writer, "BEGIN".into()).await;
+    execute(&mut writer, format!("INSERT INTO users (id, name, version) VALUES ({late}, 'late', 1000)")).await;
+    let start = Instant::now();
+    let mut version: u32 = 1000;
+    // Longer than the overlap, the second that columns may be rounded to, and those that the server's ages are rounded by.
+    while start.elapsed() < Duration::from_secs(6) {
+        version += 1;
+        // Not the one that waits: its filter bits are not set yet.
+        let id = 6_000_000 + version;
+        site.run(&format!("INSERT INTO users (id, name, version) VALUES ({id}, 'meanwhile', {version})")).await;
+        found(&app, id).await;
+        polled_again(&app, 2.0).await;
+    }
+    execute(&mut writer, "COMMIT".into()).await;
+    let took = found(&app, late).await;
+    println!("{column}: found {took:?} after the commit of a transaction that lasted {:?}", start.elapsed());
+    writer.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_of_a_long_transaction_of_postgresql_is_found_when_it_is_committed() {
+    for column in ["updated_at", "version"] {
+        let site = site(Site::postgres()).await;
+        let writer = sqlx::PgConnection::connect(&site.url()).await.unwrap();
+        long_transaction(&site, writer, column).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_of_a_long_transaction_of_mariadb_is_found_when_it_is_committed() {
+    for column in ["updated_at", "version"] {
+        let site = site(Site::mariadb()).await;
+        let writer = sqlx::MySqlConnection::connect(&site.url()).await.unwrap();
+        long_transaction(&site, writer, column).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_not_see_transactions_is_told_so() {
+    let role = format!("blind_{}", std::process::id());
+    let postgres = site(Site::postgres()).await;
+    postgres.run(&format!("CREATE ROLE {role} LOGIN; GRANT SELECT ON users TO {role}")).await;
+    let mariadb = Mariadb::start_with(&[]);
+    let database = mariadb.create_database();
+    database.sql(
+        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT, updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP); \
+         INSERT INTO users (id) VALUES (1); CREATE USER blind; GRANT SELECT ON *.* TO blind",
+    );
+    for (url, mend) in [
+        (postgres.url().replace("postgres@", &format!("{role}@")), "pg_read_all_stats"),
+        (database.url().replace("root@", "blind@"), "GRANT PROCESS"),
+    ] {
+        let app = TestApp::enforcing(&polled(&url, "updated_at", "")).await;
+        let warnings = app.status("users").await["warnings"].to_string();
+        assert!(warnings.contains(mend), "{warnings}");
+        app.stop().await;
+    }
+    postgres.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_down_ends_the_rejecting_and_its_return_mends_it() {
+    let mut server = Postgres::start();
+    let database: Database<'_> = server.create_database();
+    database.psql(
+        "CREATE TABLE users (id bigint PRIMARY KEY, name text, updated_at timestamptz DEFAULT now()); INSERT INTO users (id) VALUES (1)",
+    );
+    let url = database.url();
+    let app = TestApp::enforcing(&polled(&url, "updated_at", "").replace("max_staleness = \"1h\"", "max_staleness = \"2s\"")).await;
+    let name = url.rsplit('/').next().unwrap().to_owned();
+    let id = absent(&app);
+    server.stop();
+    app.wait_for("degraded").await;
+    let reason = app.status("users").await["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("max_staleness = 2s: the key source can't be reached"), "{reason}");
+    assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.status, 503, "a failure is no absence");
+    server.start_again();
+    server.psql(&name, &format!("INSERT INTO users (id) VALUES ({id})"));
+    app.wait_for("enforcing").await;
+    assert_eq!(
+        app.get(&format!("/v1/keys/users/{id}")).await.told(),
+        "200 backend",
+        "what came meanwhile is there before the right to reject"
+    );
+}
