@@ -6,6 +6,7 @@ mod expiry;
 mod lease;
 mod lookup;
 mod marks;
+mod polled;
 mod rebuild;
 mod refresh;
 mod set;
