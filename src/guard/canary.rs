@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{SemaphorePermit, mpsc};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::Guard;
 use super::outcome::Probe;
@@ -20,6 +20,8 @@ use crate::words::{CanaryResult, FoundBy};
 
 /// Samples that may wait for their check; further ones are not taken.
 const QUEUE: usize = 64;
+/// How long one poll is waited for.
+const LONGEST_POLL: Duration = Duration::from_secs(30);
 
 /// Draws samples and keeps those that wait.
 #[derive(Debug)]
@@ -90,10 +92,12 @@ impl Guard {
         }
     }
 
-    /// The row exists. Whether the filter should have known: it may have been announced elsewhere a moment ago.
+    /// The row exists. Whether the filter should have known: it may have been announced elsewhere a moment ago, or be younger than the last poll.
     async fn judge_row(&self, sample: &Sample) -> CanaryResult {
         let found = Moment::now();
         let caught_up = self.catch_up(found).await;
+        // Where nothing polls this returns at once, and a database that does not answer ends the rejecting by itself.
+        let _ = timeout(LONGEST_POLL, self.poll_after(found)).await;
         if self.active.probe(sample.hash.get()).is_none_or(|(maybe, _)| maybe) {
             return CanaryResult::Late;
         }

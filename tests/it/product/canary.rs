@@ -136,3 +136,24 @@ async fn distinct_absent_keys_are_counted_and_not_their_lookups() {
     let counted = app.metric("bloomguard_filter_distinct_absent_keys{keyspace=\"users\"}").await;
     assert!((40.0..=60.0).contains(&counted), "{counted}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_younger_than_the_last_poll_is_late_and_no_mistake() {
+    let site = site(Site::postgres()).await;
+    site.run("ALTER TABLE users ADD COLUMN updated_at TIMESTAMPTZ NOT NULL DEFAULT now()").await;
+    // So seldom that only the canary asks for a poll.
+    let incremental = "[keyspaces.users.source.incremental]
+query = \"SELECT id, updated_at FROM users WHERE updated_at >= $1\"
+interval = \"30m\"
+";
+    let toml =
+        eager(&site.url(), "", "1m").replace("freshness = \"announced\"", "freshness = \"polled\"\nmax_staleness = \"2h\"") + incremental;
+    let app = TestApp::enforcing(&toml).await;
+    let id = absent(&app);
+    let path = format!("/v1/keys/users/{id}");
+    insert(&site, id).await;
+    assert_eq!(app.get(&path).await.told(), "404 filter", "nobody could know");
+    checked(&app, "late", 1.0).await;
+    assert_eq!(app.get(&path).await.told(), "200 backend");
+    assert_eq!(app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await, 0.0);
+}
