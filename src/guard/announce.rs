@@ -7,7 +7,6 @@ use futures_util::{StreamExt, stream};
 
 use super::error::TellError;
 use super::recent::Full;
-use super::secret::Current;
 use super::{AnnounceError, DropError, Guard, Replayed};
 use crate::cache::{CacheError, Mark};
 use crate::clock::Moment;
@@ -43,23 +42,38 @@ impl Guard {
         let hashes: Vec<KeyHash> = keys.iter().map(|key| secret.hash(key)).collect();
         // Remembered first, before the filter pair is loaded: a build that begins now finds the keys here or gets their bits below.
         self.recent.remember_all(&hashes, keys, Moment::now()).map_err(|full| self.could_not_remember(full))?;
-        for hash in &hashes {
-            // Detached first: a flight that is still attached would store an absence behind the drop.
-            self.flights.detach(*hash);
-            self.hot.drop_absence(*hash);
-            self.active.insert(hash.get());
-        }
-        self.note_announced(&hashes);
-        let (journalled, told) = tokio::join!(self.journal.append(keys), self.mark_and_tell(Mark::Announced, keys, &secret));
+        self.expect_rows(&hashes);
+        let (journalled, told) =
+            tokio::join!(self.journal.append(keys), self.mark_and_tell(Mark::Announced, keys, hashes, secret.fingerprint));
         journalled?;
         let version = told.map_err(AnnounceError::from)?;
         // Whoever changes the secret looks at the memory after that: where it is still the same now, the key is hashed again there.
         if self.secret.fingerprint() == secret.fingerprint { Ok(version) } else { Err(AnnounceError::NoSecret) }
     }
 
+    /// What an announce does in this process, wherever it was made, once it is remembered: rows of these keys may be visible at any moment.
+    pub(super) fn expect_rows(&self, hashes: &[KeyHash]) {
+        for hash in hashes {
+            // Detached first: a flight that is still attached would store an absence behind the drop.
+            self.flights.detach(*hash);
+            self.hot.drop_absence(*hash);
+            self.active.insert(hash.get());
+        }
+        self.note_announced(hashes);
+    }
+
+    /// What a drop does in this process, wherever it was made, once its tombstone is set.
+    pub(super) fn forget_rows(&self, hashes: &[KeyHash]) {
+        for hash in hashes {
+            // Detached first: a flight that is still attached would store the old value behind the drop.
+            self.flights.detach(*hash);
+            self.hot.drop_entry(*hash);
+        }
+    }
+
     /// Sets the marks and then appends to the log, over the same connection: an entry in a log whose server has no such marks would let an absence
     /// be stored there that its readers believe.
-    async fn mark_and_tell(&self, mark: Mark, keys: &[Key], secret: &Current) -> Result<Option<Version>, TellError> {
+    async fn mark_and_tell(&self, mark: Mark, keys: &[Key], hashes: Vec<KeyHash>, secret: u64) -> Result<Option<Version>, TellError> {
         // Read before: where the connection changes after this, the append is refused.
         let epoch = self.shared.epoch();
         self.shared.put_marks(keys, mark, self.recent.life()).await?;
@@ -68,8 +82,7 @@ impl Guard {
             Mark::Announced => Kind::Announce,
             Mark::Dropped => Kind::Drop,
         };
-        let delta = Delta { kind, secret: secret.fingerprint, hashes: keys.iter().map(|key| secret.hash(key)).collect() };
-        let (identity, position) = fleet.committer.append(delta, epoch).await?;
+        let (identity, position) = fleet.committer.append(Delta { kind, secret, hashes }, epoch).await?;
         Ok(Some(Version { identity, keyspace: self.name.clone(), position }))
     }
 
@@ -116,12 +129,10 @@ impl Guard {
     async fn drop_cached(&self, keys: &[Key]) -> Result<(), DropError> {
         let secret = self.secret.agreed().ok_or(DropError::NoSecret)?;
         // The tombstones first, then the log: a fill that comes after a drop, here or elsewhere, must find them.
-        let told = tokio::time::timeout(self.deadline, self.mark_and_tell(Mark::Dropped, keys, &secret)).await;
-        for hash in keys.iter().map(|key| secret.hash(key)) {
-            // Detached first: a flight that is still attached would store the old value behind the drop.
-            self.flights.detach(hash);
-            self.hot.drop_entry(hash);
-        }
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| secret.hash(key)).collect();
+        let telling = self.mark_and_tell(Mark::Dropped, keys, hashes.clone(), secret.fingerprint);
+        let told = tokio::time::timeout(self.deadline, telling).await;
+        self.forget_rows(&hashes);
         told.unwrap_or(Err(TellError::Mark(CacheError::Timeout(self.deadline))))?;
         if self.secret.fingerprint() == secret.fingerprint { Ok(()) } else { Err(DropError::NoSecret) }
     }

@@ -99,6 +99,14 @@ impl Guard {
         self.standing.still_cold(reason);
     }
 
+    /// Before the right to reject may come back: where the keyspace could not reject until this moment, no absence from before may be served from now
+    /// on.
+    pub(super) fn void_untrusted_absences(&self) {
+        if Moment::now() >= self.standing.trusted_until() {
+            self.hot.drop_all_absences();
+        }
+    }
+
     /// How long to wait for the scan that mends what is broken; `None`: nothing is.
     #[must_use]
     pub fn rescan_in(&self) -> Option<Duration> {
@@ -190,10 +198,7 @@ impl Build {
         }
         let number = self.candidate.take().map_or(0, Candidate::swap);
         let guard = Arc::clone(&self.guard);
-        if Moment::now() >= guard.standing.trusted_until() {
-            // Until this moment the keyspace could not reject: no absence from before may be served from now on.
-            guard.hot.drop_all_absences();
-        }
+        guard.void_untrusted_absences();
         // After the swap: who reads the new limit also reads the new filter.
         guard.standing.swapped(self.began);
         guard.rescan_under_polls();

@@ -137,10 +137,7 @@ impl Guard {
     }
 
     fn log_is_read(&self, sent: Moment) {
-        if Moment::now() >= self.standing.trusted_until() {
-            // Until this moment the keyspace could not reject: no absence from before may be served from now on.
-            self.hot.drop_all_absences();
-        }
+        self.void_untrusted_absences();
         self.standing.log_read(sent);
     }
 
@@ -155,23 +152,12 @@ impl Guard {
             let hashes = &entry.delta.hashes;
             match entry.delta.kind {
                 Kind::Announce => {
-                    // In the order of an announce made here, for the same reasons.
                     if self.recent.remember_told(hashes, Moment::now()).is_err() {
                         self.log_was_lost(Loss::Gap);
                     }
-                    for hash in hashes {
-                        self.flights.detach(*hash);
-                        self.hot.drop_absence(*hash);
-                        self.active.insert(hash.get());
-                    }
-                    self.note_announced(hashes);
+                    self.expect_rows(hashes);
                 }
-                Kind::Drop => {
-                    for hash in hashes {
-                        self.flights.detach(*hash);
-                        self.hot.drop_entry(*hash);
-                    }
-                }
+                Kind::Drop => self.forget_rows(hashes),
                 Kind::Gap => {}
             }
         }

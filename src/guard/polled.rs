@@ -70,14 +70,9 @@ impl Guard {
                 keys.push(row.key.clone());
             }
         }
-        // In the order of an announce, for the same reasons. The row is committed, but a backend that is a replica may not have it yet.
+        // As an announce: the row is committed, but a backend that is a replica may not have it yet.
         self.recent.remember_polled(&hashes, Moment::now());
-        for hash in &hashes {
-            self.flights.detach(*hash);
-            self.hot.drop_absence(*hash);
-            self.active.insert(hash.get());
-        }
-        self.note_announced(&hashes);
+        self.expect_rows(&hashes);
         self.drop_shared_absences(&keys).await?;
         Ok(hashes.len() as u64)
     }
@@ -103,10 +98,7 @@ impl Guard {
 
     /// A poll that began then has read every source to its end.
     pub fn poll_completed(&self, began: Moment, coverage: PollCoverage) {
-        if Moment::now() >= self.standing.trusted_until() {
-            // Until this moment the keyspace could not reject: no absence from before may be served from now on.
-            self.hot.drop_all_absences();
-        }
+        self.void_untrusted_absences();
         self.standing.polled(began, coverage);
         let mut first = false;
         self.polls.progress.send_modify(|progress| {
