@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::AllocError;
 use super::hash::{Salt, masks, reduce};
 use super::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr};
 
@@ -11,17 +12,6 @@ use super::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr};
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Block([AtomicU64; 8]);
-
-/// A filter that could not be made.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum AllocError {
-    /// No such size.
-    #[error(transparent)]
-    Sizing(#[from] SizingError),
-    /// The allocator has no such memory.
-    #[error("{0} bytes for the filter could not be allocated")]
-    Memory(u64),
-}
 
 /// A split-block Bloom filter over 128-bit key hashes.
 ///
