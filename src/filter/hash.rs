@@ -9,9 +9,26 @@ impl Salt {
         Self(rand::random())
     }
 
+    pub(crate) const fn new(words: [u64; 4]) -> Self {
+        Self(words)
+    }
+
+    pub(crate) const fn words(self) -> [u64; 4] {
+        self.0
+    }
+
     #[cfg(test)]
     pub(crate) const fn fixed(words: [u64; 4]) -> Self {
         Self(words)
+    }
+
+    /// The salt of a further layer of the filter whose first one has this salt.
+    pub(crate) const fn of_layer(self, index: u64) -> Self {
+        let [a, b, c, d] = self.0;
+        const fn mixed(x: u64, n: u64) -> u64 {
+            fold(x ^ n, 0x9E37_79B9_7F4A_7C15)
+        }
+        Self([mixed(a, 4 * index), mixed(b, 4 * index + 1), mixed(c, 4 * index + 2), mixed(d, 4 * index + 3)])
     }
 
     /// Two independent 64-bit numbers: the first chooses the block, the second its bits.

@@ -1,14 +1,27 @@
 //! The Bloom filter, its size, and the generation in force. Knows hashes only: no keys, no HTTP, no Redis, no async runtime.
 
 mod active;
+mod classic;
+mod counting;
 mod error;
+#[allow(clippy::module_inception)] // It is the filter: any other name would say less.
+mod filter;
 mod hash;
+mod layer;
 mod memory;
+mod probes;
+mod scalable;
 mod sizing;
+mod spec;
 mod split_block;
 
 pub use self::active::{Active, Busy, Candidate, Generation};
-pub use self::error::AllocError;
+pub use self::classic::Classic;
+pub use self::counting::{Confirmed, Counting};
+pub use self::error::{AllocError, LayersError, UnionError};
+pub use self::filter::{Filter, Grant, Room};
+pub use self::layer::LayerHeader;
 pub use self::memory::Memory;
 pub use self::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr};
+pub use self::spec::{FilterKind, FilterSpec, Footprint, LayerKind};
 pub use self::split_block::SplitBlock;

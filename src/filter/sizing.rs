@@ -62,7 +62,7 @@ pub fn expected_fpr(keys_per_block: f64) -> f64 {
 }
 
 /// The largest load in keys a block that keeps the rate.
-fn load_for(rate: f64) -> f64 {
+pub(super) fn load_for(rate: f64) -> f64 {
     let (mut low, mut high) = (1e-9, 1e4);
     for _ in 0..200 {
         let middle = f64::midpoint(low, high);

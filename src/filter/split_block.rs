@@ -6,12 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::AllocError;
 use super::hash::{Salt, masks, reduce};
+use super::memory::Memory;
 use super::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr};
-
-/// One cache line.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Block([AtomicU64; 8]);
 
 /// A split-block Bloom filter over 128-bit key hashes.
 ///
@@ -19,7 +15,9 @@ struct Block([AtomicU64; 8]);
 /// told of it after it happened (a response, a lock, a channel), and that edge orders the bits too.
 #[derive(Debug)]
 pub struct SplitBlock {
-    blocks: Box<[Block]>,
+    memory: Memory,
+    /// Blocks, one cache line each.
+    blocks: u64,
     salt: Salt,
     capacity: u64,
     /// Bits that are 1, so that fill and items need no walk over the blocks.
@@ -36,13 +34,8 @@ impl SplitBlock {
     }
 
     pub(crate) fn with_salt(capacity: u64, rate: f64, salt: Salt) -> Result<Self, AllocError> {
-        let count = blocks_for(capacity, rate)?;
-        let bytes = Self::bytes_for(count);
-        let length = usize::try_from(count).map_err(|_| AllocError::Memory(bytes))?;
-        let mut blocks = Vec::new();
-        blocks.try_reserve_exact(length).map_err(|_| AllocError::Memory(bytes))?;
-        blocks.resize_with(length, Block::default);
-        Ok(Self { blocks: blocks.into_boxed_slice(), salt, capacity, ones: AtomicU64::new(0) })
+        let blocks = blocks_for(capacity, rate)?;
+        Ok(Self { memory: Memory::zeroed(blocks * 8)?, blocks, salt, capacity, ones: AtomicU64::new(0) })
     }
 
     /// Bytes of a filter of so many keys and that rate, before it is made.
@@ -61,7 +54,7 @@ impl SplitBlock {
     pub fn insert(&self, hash: u128) {
         let (block, masks) = self.locate(hash);
         let mut fresh = 0;
-        for (word, mask) in block.0.iter().zip(masks) {
+        for (word, mask) in block.iter().zip(masks) {
             // Load first: most bits of a full filter are set already, and a load leaves the cache line shared.
             if word.load(Ordering::Relaxed) & mask == 0 && word.fetch_or(mask, Ordering::Relaxed) & mask == 0 {
                 fresh += 1;
@@ -77,17 +70,17 @@ impl SplitBlock {
     pub fn contains(&self, hash: u128) -> bool {
         let (block, masks) = self.locate(hash);
         let mut missing = 0;
-        for (word, mask) in block.0.iter().zip(masks) {
+        for (word, mask) in block.iter().zip(masks) {
             missing |= !word.load(Ordering::Relaxed) & mask;
         }
         missing == 0
     }
 
     #[inline]
-    fn locate(&self, hash: u128) -> (&Block, [u64; 8]) {
+    fn locate(&self, hash: u128) -> (&[AtomicU64], [u64; 8]) {
         let (place, bits) = self.salt.mix(hash);
-        let index = reduce(place, self.blocks.len() as u64) as usize;
-        (&self.blocks[index], masks(bits))
+        let first = reduce(place, self.blocks) as usize * 8;
+        (&self.memory.words()[first..first + 8], masks(bits))
     }
 
     /// Keys it was sized for.
@@ -96,10 +89,35 @@ impl SplitBlock {
         self.capacity
     }
 
+    pub(super) const fn salt(&self) -> Salt {
+        self.salt
+    }
+
+    /// The words, eight a block.
+    pub(super) const fn words(&self) -> &[AtomicU64] {
+        self.memory.words()
+    }
+
+    /// A filter again of its words.
+    pub(super) fn restored(memory: Memory, salt: Salt, capacity: u64) -> Self {
+        let ones = memory.words().iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum();
+        Self { blocks: memory.words().len() as u64 / 8, memory, salt, capacity, ones: AtomicU64::new(ones) }
+    }
+
+    /// Adds every key of `other`, whose parameters are equal.
+    pub(super) fn merge(&self, other: &Self) {
+        let mut fresh = 0;
+        for (word, more) in self.words().iter().zip(other.words()) {
+            let more = more.load(Ordering::Relaxed);
+            fresh += u64::from((more & !word.fetch_or(more, Ordering::Relaxed)).count_ones());
+        }
+        self.ones.fetch_add(fresh, Ordering::Relaxed);
+    }
+
     /// Bits.
     #[must_use]
     pub fn bits(&self) -> u64 {
-        self.blocks.len() as u64 * BITS_PER_BLOCK
+        self.blocks * BITS_PER_BLOCK
     }
 
     /// Bytes of the blocks.
@@ -124,7 +142,7 @@ impl SplitBlock {
     /// The false-positive rate that the present fill predicts.
     #[must_use]
     pub fn estimated_fpr(&self) -> f64 {
-        expected_fpr(self.items() as f64 / self.blocks.len() as f64)
+        expected_fpr(self.items() as f64 / self.blocks as f64)
     }
 }
 

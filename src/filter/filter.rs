@@ -1,0 +1,252 @@
+//! One filter of any kind, with the layers by which it grows.
+//!
+//! Lookups and inserts take no lock. A layer is published once, by a release store of the number of layers, and is never taken away or replaced, so an
+//! insert that still goes to an older layer is found like all others: lookups ask every layer, and nothing is lost to growth. Whoever must see an insert
+//! is told of it afterwards (an answer, a lock, a channel); that edge orders the bits, which are relaxed, and the number of layers alike.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::hash::Salt;
+use super::layer::{Layer, LayerHeader};
+use super::memory::Memory;
+use super::spec::{FilterKind, FilterSpec};
+use super::{AllocError, Confirmed, LayersError, UnionError};
+
+/// Memory that was set aside for a layer; given back when dropped.
+pub type Grant = Box<dyn Any + Send + Sync>;
+
+/// Asked for the bytes of a layer before it is made; `None`: the filter can't grow now.
+pub type Room = Box<dyn Fn(u64) -> Option<Grant> + Send + Sync>;
+
+/// A filter over 128-bit key hashes.
+pub struct Filter {
+    first: Layer,
+    /// Layers beside the first. Before they are counted here nobody looks at them.
+    grown: AtomicUsize,
+    more: Box<[OnceLock<(Layer, Grant)>]>,
+    spec: FilterSpec,
+    room: Room,
+    growing: Mutex<()>,
+}
+
+impl Filter {
+    /// An empty filter that grows as far as its kind does, whatever memory that takes.
+    ///
+    /// # Errors
+    /// [`AllocError`]; never aborts the process for lack of memory.
+    pub fn new(spec: FilterSpec) -> Result<Self, AllocError> {
+        Self::within(spec, Box::new(|_| Some(Box::new(()))))
+    }
+
+    /// An empty filter that grows where `room` allows it. The first layer is made without asking.
+    ///
+    /// # Errors
+    /// [`AllocError`].
+    pub fn within(spec: FilterSpec, room: Room) -> Result<Self, AllocError> {
+        Self::with_salt(spec, Salt::random(), room)
+    }
+
+    pub(super) fn with_salt(spec: FilterSpec, salt: Salt, room: Room) -> Result<Self, AllocError> {
+        let first = Layer::new(spec.first_layer(), salt)?;
+        Ok(Self::of(spec, first, room))
+    }
+
+    fn of(spec: FilterSpec, first: Layer, room: Room) -> Self {
+        let more = (1..spec.most_layers()).map(|_| OnceLock::new()).collect();
+        Self { first, grown: AtomicUsize::new(0), more, spec, room, growing: Mutex::new(()) }
+    }
+
+    /// A filter again of its [`Filter::layers`]. Grants for all layers but the first are asked of `room`.
+    ///
+    /// # Errors
+    /// [`LayersError`] where they are not those of a filter of this kind, or there is no room.
+    pub fn from_layers(spec: FilterSpec, layers: Vec<(LayerHeader, Memory)>, room: Room) -> Result<Self, LayersError> {
+        let (count, most) = (layers.len(), spec.most_layers());
+        let mut layers = layers.into_iter().enumerate().map(|(index, (header, memory))| {
+            let made_for = spec.layer(index).ok_or(LayersError::Count { count, most })?;
+            Layer::restored(made_for, &header, memory)?.ok_or(LayersError::Foreign(index))
+        });
+        let first = layers.next().ok_or(LayersError::Count { count, most })??;
+        let filter = Self::of(spec, first, room);
+        for (index, layer) in layers.enumerate() {
+            let layer = layer?;
+            let grant = (filter.room)(layer.bytes()).ok_or(LayersError::NoRoom(layer.bytes()))?;
+            // Nobody else knows this filter yet.
+            let _ = filter.more[index].set((layer, grant));
+        }
+        filter.grown.store(count - 1, Ordering::Release);
+        Ok(filter)
+    }
+
+    /// What the filter consists of: enough to make it again. Keys that are inserted meanwhile may be among it or not.
+    #[must_use]
+    pub fn layers(&self) -> Vec<(LayerHeader, &[AtomicU64])> {
+        self.each().map(|layer| (layer.header(), layer.words())).collect()
+    }
+
+    /// Adds a key. Lock-free but for the moment in which a layer is added, which one caller does while the others go on; concurrent with everything.
+    #[inline]
+    pub fn insert(&self, hash: u128) {
+        if let Some(counters) = self.first.counters() {
+            // A key that seems to be in may be a false positive, and its support be taken out with other keys: each insert is counted.
+            counters.insert(hash);
+            return;
+        }
+        // Bits are never cleared, so a key that all its bits are set for stays found, whoever set them. Without this, each key that is announced anew
+        // would take room in a later layer.
+        if self.contains(hash) {
+            return;
+        }
+        let newest = self.newest();
+        newest.insert(hash);
+        if newest.is_worth_a_look(hash) && newest.is_full() {
+            self.grow();
+        }
+    }
+
+    /// Whether the key may be in the filter; `false` is certain.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, hash: u128) -> bool {
+        self.first.contains(hash) || self.more_contain(hash)
+    }
+
+    #[inline]
+    fn more_contain(&self, hash: u128) -> bool {
+        // Acquire: the layers were made before they were counted.
+        let grown = self.grown.load(Ordering::Acquire);
+        grown > 0 && self.any_of(grown, hash)
+    }
+
+    #[inline(never)]
+    fn any_of(&self, grown: usize, hash: u128) -> bool {
+        // The newest is the largest, so most keys are there.
+        self.more[..grown].iter().rev().filter_map(OnceLock::get).any(|(layer, _)| layer.contains(hash))
+    }
+
+    /// For each of `hashes` whether it may be in the filter.
+    ///
+    /// # Panics
+    /// Where the two are not of one length.
+    pub fn contains_many(&self, hashes: &[u128], found: &mut [bool]) {
+        assert_eq!(hashes.len(), found.len());
+        for (hash, found) in hashes.iter().zip(found) {
+            *found = self.contains(*hash);
+        }
+    }
+
+    fn newest(&self) -> &Layer {
+        let grown = self.grown.load(Ordering::Acquire);
+        let last = grown.checked_sub(1).and_then(|last| self.more.get(last)).and_then(OnceLock::get);
+        last.map_or(&self.first, |(layer, _)| layer)
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Layer> {
+        let grown = self.grown.load(Ordering::Acquire);
+        std::iter::once(&self.first).chain(self.more[..grown].iter().filter_map(OnceLock::get).map(|(layer, _)| layer))
+    }
+
+    /// Adds a layer where the newest is full. Where there is none to add, or no room for it, inserts go on in the newest: the rate rises, and no key is
+    /// missed.
+    #[cold]
+    fn grow(&self) {
+        // Who finds it taken has inserted its key already.
+        let Some(_growing) = self.growing.try_lock() else { return };
+        let index = self.grown.load(Ordering::Relaxed);
+        let Some(slot) = self.more.get(index).filter(|_| self.newest().is_full()) else { return };
+        let Some(next) = self.spec.layer(index + 1) else { return };
+        let Some(grant) = next.footprint().ok().and_then(|footprint| (self.room)(footprint.bytes)) else { return };
+        // Derived, so that filters of one origin grow alike and stay fit for a union.
+        let salt = self.first.salt().of_layer(index as u64 + 1);
+        if let Ok(layer) = Layer::new(next, salt)
+            && slot.set((layer, grant)).is_ok()
+        {
+            self.grown.store(index + 1, Ordering::Release);
+        }
+    }
+
+    /// Takes one insert of a key out again, where the kind can; `false`: it can't, and nothing has changed.
+    pub fn remove(&self, key: Confirmed) -> bool {
+        let counters = self.first.counters();
+        counters.map(|counters| counters.remove(key)).is_some()
+    }
+
+    /// Adds every key of `other` to this filter.
+    ///
+    /// # Errors
+    /// [`UnionError`] where the result would not be what inserting those keys would give; nothing is changed then.
+    pub fn union(&self, other: &Self) -> Result<(), UnionError> {
+        let (own, others): (Vec<_>, Vec<_>) = (self.each().collect(), other.each().collect());
+        if others.len() > own.len() {
+            return Err(UnionError::Layers { own: own.len(), other: others.len() });
+        }
+        for (own, other) in own.iter().zip(&others) {
+            own.header().comparable(&other.header())?;
+        }
+        own.iter().zip(&others).for_each(|(own, other)| own.merge(other));
+        Ok(())
+    }
+
+    /// What it was made for.
+    #[must_use]
+    pub const fn spec(&self) -> &FilterSpec {
+        &self.spec
+    }
+
+    /// Layers: one, and those by which it has grown.
+    #[must_use]
+    pub fn layer_count(&self) -> usize {
+        1 + self.grown.load(Ordering::Acquire)
+    }
+
+    /// Keys it was made for. A scalable filter takes more as it grows; an overflow layer is no more than a reprieve, and does not count.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        match self.spec.kind {
+            FilterKind::Scalable => self.each().map(|layer| layer.capacity()).fold(0, u64::saturating_add),
+            _ => self.spec.capacity,
+        }
+    }
+
+    /// Bits (or counters), of all layers.
+    #[must_use]
+    pub fn bits(&self) -> u64 {
+        self.each().map(|layer| layer.header().bits).sum()
+    }
+
+    /// Bytes, of all layers.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.each().map(Layer::bytes).sum()
+    }
+
+    /// Share of bits (or counters) that are set.
+    #[must_use]
+    pub fn fill_ratio(&self) -> f64 {
+        let set: f64 = self.each().map(|layer| layer.fill_ratio() * layer.header().bits as f64).sum();
+        set / self.bits() as f64
+    }
+
+    /// Distinct keys, estimated from the fill.
+    #[must_use]
+    pub fn items(&self) -> u64 {
+        self.each().map(Layer::items).sum()
+    }
+
+    /// The false-positive rate that the present fill predicts.
+    #[must_use]
+    pub fn estimated_fpr(&self) -> f64 {
+        1.0 - self.each().map(|layer| 1.0 - layer.estimated_fpr()).product::<f64>()
+    }
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filter").field("spec", &self.spec).field("layers", &self.layer_count()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,208 @@
+//! One layer of a filter: the kinds of bits behind one interface.
+
+use std::sync::atomic::AtomicU64;
+
+use super::classic::{Classic, ClassicSize};
+use super::counting::Counting;
+use super::hash::Salt;
+use super::memory::Memory;
+use super::sizing::SizingError;
+use super::spec::{LayerKind, LayerSpec, SPLIT_BLOCK_HASHES};
+use super::{AllocError, SplitBlock, UnionError};
+
+/// How many times a layer is looked at while it fills: often enough that it is closed within 0.03 % of its keys.
+const LOOKS: u64 = 4096;
+
+/// What a layer was made with: enough, beside its words, to ask it for keys.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayerHeader {
+    /// How the words are read.
+    pub kind: LayerKind,
+    /// Keys it was made for.
+    pub capacity: u64,
+    /// The rate it was made for.
+    pub rate: f64,
+    /// Under which hashes become places.
+    pub salt: [u64; 4],
+    /// Places of each key.
+    pub hashes: u32,
+    /// Places in all: bits, or counters of a counting layer.
+    pub bits: u64,
+}
+
+impl LayerHeader {
+    /// Words that such a layer has.
+    #[must_use]
+    pub const fn words(&self) -> u64 {
+        match self.kind {
+            LayerKind::SplitBlock | LayerKind::Classic => self.bits.div_ceil(64),
+            LayerKind::Counting => self.bits.div_ceil(16),
+        }
+    }
+
+    /// Which parameter keeps keys of the one from being found in the bits of the other.
+    pub(super) fn comparable(&self, other: &Self) -> Result<(), UnionError> {
+        if self.kind != other.kind {
+            return Err(UnionError::Kind { own: self.kind, other: other.kind });
+        }
+        if self.bits != other.bits {
+            return Err(UnionError::Bits { own: self.bits, other: other.bits });
+        }
+        if self.hashes != other.hashes {
+            return Err(UnionError::Hashes { own: self.hashes, other: other.hashes });
+        }
+        if self.salt == other.salt { Ok(()) } else { Err(UnionError::Salt) }
+    }
+}
+
+/// One layer of a filter.
+#[derive(Debug)]
+pub(super) struct Layer {
+    bits: Bits,
+    made_for: LayerSpec,
+    close: Close,
+}
+
+/// The bits of a layer.
+#[derive(Debug)]
+enum Bits {
+    Bloom(SplitBlock),
+    Classic(Classic),
+    Counting(Counting),
+}
+
+/// When a layer is full, and how often that is looked at.
+#[derive(Debug, Clone, Copy)]
+struct Close {
+    fill: f64,
+    /// A key is a reason to look where these bits of its hash are 0.
+    mask: u64,
+}
+
+/// Calls a method of the bits, whatever their kind: one branch, which always goes the same way for a filter.
+macro_rules! dispatch {
+    ($layer:expr, $bits:ident => $call:expr) => {
+        match &$layer.bits {
+            Bits::Bloom($bits) => $call,
+            Bits::Classic($bits) => $call,
+            Bits::Counting($bits) => $call,
+        }
+    };
+}
+
+impl Layer {
+    /// An empty layer.
+    pub(super) fn new(made_for: LayerSpec, salt: Salt) -> Result<Self, AllocError> {
+        let LayerSpec { kind, capacity, rate, .. } = made_for;
+        let bits = match kind {
+            LayerKind::SplitBlock => Bits::Bloom(SplitBlock::with_salt(capacity, rate, salt)?),
+            LayerKind::Classic => Bits::Classic(Classic::with_salt(capacity, rate, salt)?),
+            LayerKind::Counting => Bits::Counting(Counting::with_salt(capacity, rate, salt)?),
+        };
+        Ok(Self { bits, made_for, close: Close::new(&made_for)? })
+    }
+
+    /// A layer again of its words. `None`: it is not as one that would be made for this now.
+    pub(super) fn restored(made_for: LayerSpec, header: &LayerHeader, memory: Memory) -> Result<Option<Self>, SizingError> {
+        let footprint = made_for.footprint()?;
+        let fits = header.kind == made_for.kind
+            && header.capacity == made_for.capacity
+            && header.rate == made_for.rate
+            && header.hashes == footprint.hashes
+            && header.bits == footprint.places
+            && header.words() == memory.words().len() as u64;
+        if !fits {
+            return Ok(None);
+        }
+        let (salt, capacity) = (Salt::new(header.salt), header.capacity);
+        let size = ClassicSize { bits: header.bits, hashes: header.hashes };
+        let bits = match made_for.kind {
+            LayerKind::SplitBlock => Bits::Bloom(SplitBlock::restored(memory, salt, capacity)),
+            LayerKind::Classic => Bits::Classic(Classic::restored(memory, size, salt, capacity)),
+            LayerKind::Counting => Bits::Counting(Counting::restored(memory, size, salt, capacity)),
+        };
+        Ok(Some(Self { bits, made_for, close: Close::new(&made_for)? }))
+    }
+
+    #[inline]
+    pub(super) fn insert(&self, hash: u128) {
+        dispatch!(self, bits => bits.insert(hash));
+    }
+
+    #[inline]
+    pub(super) fn contains(&self, hash: u128) -> bool {
+        dispatch!(self, bits => bits.contains(hash))
+    }
+
+    /// The counters, where keys can be taken out.
+    #[inline]
+    pub(super) const fn counters(&self) -> Option<&Counting> {
+        if let Bits::Counting(counters) = &self.bits { Some(counters) } else { None }
+    }
+
+    pub(super) fn header(&self) -> LayerHeader {
+        let (hashes, bits) = match &self.bits {
+            Bits::Bloom(bits) => (SPLIT_BLOCK_HASHES, bits.bits()),
+            Bits::Classic(bits) => (bits.size().hashes, bits.size().bits),
+            Bits::Counting(bits) => (bits.size().hashes, bits.size().bits),
+        };
+        let LayerSpec { kind, capacity, rate, .. } = self.made_for;
+        LayerHeader { kind, capacity, rate, salt: self.salt().words(), hashes, bits }
+    }
+
+    pub(super) const fn salt(&self) -> Salt {
+        dispatch!(self, bits => bits.salt())
+    }
+
+    pub(super) const fn words(&self) -> &[AtomicU64] {
+        dispatch!(self, bits => bits.words())
+    }
+
+    pub(super) const fn capacity(&self) -> u64 {
+        self.made_for.capacity
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.words().len() as u64 * 8
+    }
+
+    pub(super) fn fill_ratio(&self) -> f64 {
+        dispatch!(self, bits => bits.fill_ratio())
+    }
+
+    pub(super) fn items(&self) -> u64 {
+        dispatch!(self, bits => bits.items())
+    }
+
+    pub(super) fn estimated_fpr(&self) -> f64 {
+        dispatch!(self, bits => bits.estimated_fpr())
+    }
+
+    /// Whether this key, of the many, is one after which to look how full the layer is.
+    #[inline]
+    pub(super) const fn is_worth_a_look(&self, hash: u128) -> bool {
+        hash as u64 & self.close.mask == 0
+    }
+
+    /// Whether its share of the rate is used up.
+    pub(super) fn is_full(&self) -> bool {
+        self.fill_ratio() >= self.close.fill
+    }
+
+    /// Adds the keys of a layer whose header differs in nothing that [`LayerHeader::comparable`] looks at.
+    pub(super) fn merge(&self, other: &Self) {
+        match (&self.bits, &other.bits) {
+            (Bits::Bloom(bits), Bits::Bloom(other)) => bits.merge(other),
+            (Bits::Classic(bits), Bits::Classic(other)) => bits.merge(other),
+            (Bits::Counting(bits), Bits::Counting(other)) => bits.merge(other),
+            _ => debug_assert!(false, "layers of two kinds are not comparable"),
+        }
+    }
+}
+
+impl Close {
+    fn new(layer: &LayerSpec) -> Result<Self, SizingError> {
+        let every = (layer.capacity / LOOKS).max(1);
+        Ok(Self { fill: layer.full_fill()?, mask: every.next_power_of_two() - 1 })
+    }
+}

@@ -1,0 +1,166 @@
+//! What a filter is to be: kind, capacity, rate. And what that takes.
+
+use super::classic::ClassicSize;
+use super::counting::COUNTER_BITS;
+use super::scalable;
+use super::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr, load_for};
+
+/// Bits of each key in a split block: one in each word.
+pub(super) const SPLIT_BLOCK_HASHES: u32 = 8;
+
+/// Kinds of filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FilterKind {
+    /// Split block: one cache line a lookup.
+    Bloom,
+    /// Bits anywhere: the fewest bits a key.
+    Classic,
+    /// Classic layers that are added as keys come.
+    Scalable,
+    /// Counters for bits: keys can be taken out, by proof.
+    Counting,
+}
+
+impl FilterKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Bloom, Self::Classic, Self::Scalable, Self::Counting];
+
+    /// As the configuration spells it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bloom => "bloom",
+            Self::Classic => "classic",
+            Self::Scalable => "scalable",
+            Self::Counting => "counting",
+        }
+    }
+}
+
+/// What a filter is to be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FilterSpec {
+    /// How keys are kept.
+    pub kind: FilterKind,
+    /// Keys to make room for.
+    pub capacity: u64,
+    /// The largest false-positive rate, between 0 and 1.
+    pub rate: f64,
+}
+
+/// How the words of a layer are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LayerKind {
+    /// Blocks of 512 bits.
+    SplitBlock,
+    /// Bits.
+    Classic,
+    /// Counters of four bits.
+    Counting,
+}
+
+/// A layer that is to be made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct LayerSpec {
+    pub(super) kind: LayerKind,
+    pub(super) capacity: u64,
+    pub(super) rate: f64,
+    /// The rate from which on further keys go to the next layer.
+    pub(super) full_at: f64,
+}
+
+/// What a filter of some size takes and gives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Footprint {
+    /// Places that a key can have: bits, or counters of a counting filter.
+    pub places: u64,
+    /// Bits: four for each counter.
+    pub bits: u64,
+    /// Bits, or counters, of each key.
+    pub hashes: u32,
+    /// Bytes in memory.
+    pub bytes: u64,
+    /// The rate with as many keys as it was made for.
+    pub expected_fpr: f64,
+}
+
+impl FilterSpec {
+    /// Bytes of such a filter before it is made, and before it grows.
+    ///
+    /// # Errors
+    /// [`SizingError`].
+    pub fn bytes_needed(&self) -> Result<u64, SizingError> {
+        self.footprint().map(|footprint| footprint.bytes)
+    }
+
+    /// What such a filter takes before it grows.
+    ///
+    /// # Errors
+    /// [`SizingError`].
+    pub fn footprint(&self) -> Result<Footprint, SizingError> {
+        self.first_layer().footprint()
+    }
+
+    /// Layers that such a filter may have at most.
+    pub(super) const fn most_layers(&self) -> usize {
+        match self.kind {
+            FilterKind::Bloom | FilterKind::Classic => 2,
+            FilterKind::Scalable => scalable::MOST_LAYERS,
+            FilterKind::Counting => 1,
+        }
+    }
+
+    pub(super) fn first_layer(&self) -> LayerSpec {
+        self.unbounded_layer(0)
+    }
+
+    /// The layer that stands at this place, counted from 0; `None`: there is to be none.
+    pub(super) fn layer(&self, index: usize) -> Option<LayerSpec> {
+        (index < self.most_layers()).then(|| self.unbounded_layer(index))
+    }
+
+    fn unbounded_layer(&self, index: usize) -> LayerSpec {
+        let Self { capacity, rate, .. } = *self;
+        match self.kind {
+            FilterKind::Bloom => scalable::with_overflow(LayerKind::SplitBlock, capacity, rate, index),
+            FilterKind::Classic => scalable::with_overflow(LayerKind::Classic, capacity, rate, index),
+            FilterKind::Scalable => scalable::doubling(capacity, rate, index),
+            FilterKind::Counting => LayerSpec { kind: LayerKind::Counting, capacity, rate, full_at: rate },
+        }
+    }
+}
+
+impl LayerSpec {
+    pub(super) fn footprint(&self) -> Result<Footprint, SizingError> {
+        if self.kind == LayerKind::SplitBlock {
+            let blocks = blocks_for(self.capacity, self.rate)?;
+            let bits = blocks * BITS_PER_BLOCK;
+            return Ok(Footprint {
+                places: bits,
+                bits,
+                hashes: SPLIT_BLOCK_HASHES,
+                bytes: bits / 8,
+                expected_fpr: expected_fpr(self.capacity as f64 / blocks as f64),
+            });
+        }
+        let size = ClassicSize::new(self.capacity, self.rate)?;
+        let width = if self.kind == LayerKind::Counting { COUNTER_BITS } else { 1 };
+        let bits = size.bits * width;
+        Ok(Footprint {
+            places: size.bits,
+            bits,
+            hashes: size.hashes,
+            bytes: bits.div_ceil(64) * 8,
+            expected_fpr: size.expected_fpr(self.capacity),
+        })
+    }
+
+    /// The share of bits that are set once `full_at` is reached.
+    pub(super) fn full_fill(&self) -> Result<f64, SizingError> {
+        if self.kind == LayerKind::SplitBlock {
+            // A key sets one of 64 bits in each word of its block, and the keys of a block are Poisson distributed.
+            return Ok(-(-load_for(self.full_at) / 64.0).exp_m1());
+        }
+        Ok(ClassicSize::new(self.capacity, self.rate)?.fill_at(self.full_at))
+    }
+}
