@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test deps fmt clippy unit doc run
+.PHONY: test deps fmt clippy unit doc filter-rates run
 
 test: deps fmt clippy unit doc
 
@@ -23,6 +23,10 @@ unit:
 doc:
 	$(CARGO) test --locked --doc
 	RUSTDOCFLAGS="$(CHECK_FLAGS)" $(CARGO) doc --locked --no-deps --quiet
+
+# Every kind of filter, form of keys and size, up to 10M keys: too long for CI.
+filter-rates:
+	$(CARGO) test --locked --release --lib filter::contract -- --ignored --nocapture
 
 run:
 	$(CARGO) run --locked --release

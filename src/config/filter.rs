@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::filter;
+
 /// The Bloom filter of a keyspace.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -10,7 +12,7 @@ pub struct FilterConfig {
     pub kind: FilterKind,
     /// Share of absent keys that may pass as maybe, between 0 and 1. Default 0.001.
     pub false_positive_rate: f64,
-    /// Keys to expect; capacity = max(expected_keys, counted) × headroom. Default: what the source counts.
+    /// Keys to expect; capacity = max(expected_keys, counted) × headroom. Default: what the source counts. `scalable` needs neither.
     pub expected_keys: Option<u64>,
     /// Room to grow until the next build, at least 1. Default 1.3.
     pub headroom: f64,
@@ -26,6 +28,20 @@ impl Default for FilterConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FilterKind {
-    /// Split block.
+    /// Split block: one cache line a lookup.
     Bloom,
+    /// Bits anywhere in memory: the fewest bits a key, worth it below a rate of 0.0001.
+    Classic,
+    /// Classic layers, each twice as large as the last, that are added as keys come.
+    Scalable,
+}
+
+impl From<FilterKind> for filter::FilterKind {
+    fn from(kind: FilterKind) -> Self {
+        match kind {
+            FilterKind::Bloom => Self::Bloom,
+            FilterKind::Classic => Self::Classic,
+            FilterKind::Scalable => Self::Scalable,
+        }
+    }
 }

@@ -47,11 +47,10 @@ const REFUSALS: &[Refusal] = &[
     not_yet(&["redis", "log", "url"], When::Set),
     not_yet(&["redis", "log", "url_file"], When::Set),
     not_yet(&["redis", "min_replicas_acked"], When::Set),
-    not_yet(&["keyspaces", "*", "filter", "kind"], When::Is(&["classic", "scalable"])),
     Refusal {
         path: &["keyspaces", "*", "filter", "kind"],
         when: When::Is(&["counting"]),
-        rule: "not supported yet, and then only with deletes that the backend confirms",
+        rule: "not supported on a keyspace: its deletes take a key out, and neither filter nor backend can prove that it was in",
     },
     Refusal {
         path: &["keyspaces", "*", "filter", "kind"],

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::SplitBlock;
+use super::Filter;
 
 /// A filter in force.
 #[derive(Debug)]
@@ -18,13 +18,13 @@ pub struct Generation {
     /// Its number, counted from 1.
     pub number: u64,
     /// The filter itself.
-    pub filter: Arc<SplitBlock>,
+    pub filter: Arc<Filter>,
 }
 
 #[derive(Debug, Default)]
 struct Pair {
     current: Option<Arc<Generation>>,
-    candidate: Option<Arc<SplitBlock>>,
+    candidate: Option<Arc<Filter>>,
 }
 
 /// The filter of a keyspace through all its generations.
@@ -68,7 +68,7 @@ impl Active {
     ///
     /// # Errors
     /// [`Busy`].
-    pub fn begin(self: &Arc<Self>, filter: SplitBlock) -> Result<Candidate, Busy> {
+    pub fn begin(self: &Arc<Self>, filter: Filter) -> Result<Candidate, Busy> {
         let _change = self.change.lock();
         let pair = self.pair.load();
         if pair.candidate.is_some() {
@@ -84,14 +84,14 @@ impl Active {
 #[derive(Debug)]
 pub struct Candidate {
     active: Arc<Active>,
-    filter: Arc<SplitBlock>,
+    filter: Arc<Filter>,
     swapped: bool,
 }
 
 impl Candidate {
     /// The filter to fill.
     #[must_use]
-    pub const fn filter(&self) -> &Arc<SplitBlock> {
+    pub const fn filter(&self) -> &Arc<Filter> {
         &self.filter
     }
 
@@ -121,9 +121,10 @@ impl Drop for Candidate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::{FilterKind, FilterSpec};
 
-    fn filter() -> SplitBlock {
-        SplitBlock::new(1_000, 0.001).unwrap()
+    fn filter() -> Filter {
+        Filter::new(FilterSpec { kind: FilterKind::Bloom, capacity: 1_000, rate: 0.001 }).unwrap()
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -23,6 +23,15 @@ pub type Grant = Box<dyn Any + Send + Sync>;
 /// Asked for the bytes of a layer before it is made; `None`: the filter can't grow now.
 pub type Room = Box<dyn Fn(u64) -> Option<Grant> + Send + Sync>;
 
+/// Why a filter that is full does not grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutOfRoom {
+    /// There is no memory for a further layer now.
+    Memory,
+    /// It has all the layers that its kind may have.
+    Layers,
+}
+
 /// A filter over 128-bit key hashes.
 pub struct Filter {
     first: Layer,
@@ -32,6 +41,8 @@ pub struct Filter {
     spec: FilterSpec,
     room: Room,
     growing: Mutex<()>,
+    /// The last attempt to grow failed for want of memory. Relaxed: it is only shown.
+    refused: AtomicBool,
 }
 
 impl Filter {
@@ -52,13 +63,14 @@ impl Filter {
     }
 
     pub(super) fn with_salt(spec: FilterSpec, salt: Salt, room: Room) -> Result<Self, AllocError> {
+        spec.footprint()?;
         let first = Layer::new(spec.first_layer(), salt)?;
         Ok(Self::of(spec, first, room))
     }
 
     fn of(spec: FilterSpec, first: Layer, room: Room) -> Self {
         let more = (1..spec.most_layers()).map(|_| OnceLock::new()).collect();
-        Self { first, grown: AtomicUsize::new(0), more, spec, room, growing: Mutex::new(()) }
+        Self { first, grown: AtomicUsize::new(0), more, spec, room, growing: Mutex::new(()), refused: AtomicBool::new(false) }
     }
 
     /// A filter again of its [`Filter::layers`]. Grants for all layers but the first are asked of `room`.
@@ -160,12 +172,13 @@ impl Filter {
         let index = self.grown.load(Ordering::Relaxed);
         let Some(slot) = self.more.get(index).filter(|_| self.newest().is_full()) else { return };
         let Some(next) = self.spec.layer(index + 1) else { return };
-        let Some(grant) = next.footprint().ok().and_then(|footprint| (self.room)(footprint.bytes)) else { return };
         // Derived, so that filters of one origin grow alike and stay fit for a union.
         let salt = self.first.salt().of_layer(index as u64 + 1);
-        if let Ok(layer) = Layer::new(next, salt)
-            && slot.set((layer, grant)).is_ok()
-        {
+        let grant = next.footprint().ok().and_then(|footprint| (self.room)(footprint.bytes));
+        let made = grant.and_then(|grant| Some((grant, Layer::new(next, salt).ok()?)));
+        self.refused.store(made.is_none(), Ordering::Relaxed);
+        let Some((grant, layer)) = made else { return };
+        if slot.set((layer, grant)).is_ok() {
             self.grown.store(index + 1, Ordering::Release);
         }
     }
@@ -190,6 +203,16 @@ impl Filter {
         }
         own.iter().zip(&others).for_each(|(own, other)| own.merge(other));
         Ok(())
+    }
+
+    /// Why further keys raise the rate above what was asked; `None`: they don't.
+    #[must_use]
+    pub fn out_of_room(&self) -> Option<OutOfRoom> {
+        let last = self.layer_count() == self.spec.most_layers();
+        if last && self.newest().is_full() {
+            return Some(OutOfRoom::Layers);
+        }
+        self.refused.load(Ordering::Relaxed).then_some(OutOfRoom::Memory)
     }
 
     /// What it was made for.

@@ -2,6 +2,8 @@
 
 mod active;
 mod classic;
+#[cfg(test)]
+mod contract;
 mod counting;
 mod error;
 #[allow(clippy::module_inception)] // It is the filter: any other name would say less.
@@ -14,14 +16,16 @@ mod scalable;
 mod sizing;
 mod spec;
 mod split_block;
+mod windowed;
 
 pub use self::active::{Active, Busy, Candidate, Generation};
 pub use self::classic::Classic;
 pub use self::counting::{Confirmed, Counting};
 pub use self::error::{AllocError, LayersError, UnionError};
-pub use self::filter::{Filter, Grant, Room};
+pub use self::filter::{Filter, Grant, OutOfRoom, Room};
 pub use self::layer::LayerHeader;
 pub use self::memory::Memory;
 pub use self::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr};
 pub use self::spec::{FilterKind, FilterSpec, Footprint, LayerKind};
 pub use self::split_block::SplitBlock;
+pub use self::windowed::{Windowed, WindowedError, WindowedSpec};

@@ -98,7 +98,12 @@ impl FilterSpec {
     /// # Errors
     /// [`SizingError`].
     pub fn footprint(&self) -> Result<Footprint, SizingError> {
-        self.first_layer().footprint()
+        let Self { capacity: keys, rate, .. } = *self;
+        if !(rate > 0.0 && rate < 1.0) {
+            return Err(SizingError::Rate(rate));
+        }
+        // Named as it was asked for, not as the share of one layer.
+        self.first_layer().footprint().map_err(|_| SizingError::TooLarge { keys, rate })
     }
 
     /// Layers that such a filter may have at most.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Guard;
 use crate::backend::{KeySet, Members};
 use crate::clock::Moment;
-use crate::filter::{Busy, Candidate, SplitBlock};
+use crate::filter::{Busy, Candidate, Filter};
 use crate::key::{Key, KeyForm, KeyHash, KeySecret};
 
 /// A candidate that is being filled. Dropped before its swap, it changes nothing.
@@ -123,7 +123,7 @@ impl Guard {
     ///
     /// # Errors
     /// [`Busy`].
-    pub(crate) fn begin(self: &Arc<Self>, filter: SplitBlock) -> Result<Build, Busy> {
+    pub(crate) fn begin(self: &Arc<Self>, filter: Filter) -> Result<Build, Busy> {
         let secret = self.secret.fingerprint();
         let candidate = self.active.begin(filter)?;
         self.deleted.scan_began();
@@ -144,7 +144,7 @@ impl Build {
     /// Never: only `swap` takes the candidate, and it consumes the build.
     #[must_use]
     #[allow(clippy::expect_used)]
-    pub fn filter(&self) -> &Arc<SplitBlock> {
+    pub fn filter(&self) -> &Arc<Filter> {
         self.candidate.as_ref().expect("the candidate is there until the swap").filter()
     }
 

@@ -8,7 +8,7 @@ use super::Guard;
 use super::distinct::Distinct;
 use crate::clock::Moment;
 use crate::config::FilterConfig;
-use crate::filter::SplitBlock;
+use crate::filter::{Filter, Generation, OutOfRoom};
 use crate::key::KeyHash;
 
 /// Share of the capacity at which there is no waiting for the rate to show it.
@@ -33,6 +33,8 @@ pub(super) struct Growth {
     /// Those of them that passed the filter: a key that is asked for over and over counts once.
     positives: Distinct,
     judged: Mutex<Judged>,
+    /// What was said last of the filter in force: its number, its layers, what keeps it from growing.
+    said: Mutex<(u64, usize, Option<OutOfRoom>)>,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +51,7 @@ impl Growth {
             absent: Distinct::default(),
             positives: Distinct::default(),
             judged: Mutex::default(),
+            said: Mutex::default(),
         }
     }
 
@@ -67,7 +70,7 @@ impl Growth {
     }
 
     /// Whether a build is due; to be called every second or so.
-    fn is_due(&self, filter: &SplitBlock, now: Moment) -> bool {
+    fn is_due(&self, filter: &Filter, now: Moment) -> bool {
         self.absent.turn(now);
         self.positives.turn(now);
         let (items, capacity) = (filter.items() as f64, filter.capacity() as f64);
@@ -101,16 +104,50 @@ impl Guard {
     pub(super) fn watch_growth(&self, now: Moment) {
         let Some(current) = self.active.current() else { return };
         let filter = &current.filter;
+        self.tell_growth(&current);
         if self.growth.is_due(filter, now) {
             tracing::info!(keyspace = %self.name, items = filter.items(), capacity = filter.capacity(), "the filter is too small for its keys: a rebuild starts");
             self.rebuild_wanted.notify_one();
         }
+    }
+
+    /// Logs that the filter in force has grown, or can't.
+    fn tell_growth(&self, current: &Generation) {
+        let filter = &current.filter;
+        let now = (current.number, filter.layer_count(), filter.out_of_room());
+        let said = std::mem::replace(&mut *self.growth.said.lock(), now);
+        let (items, capacity, layers) = (filter.items(), filter.capacity(), now.1);
+        if layers > 1 && (said.0, said.1) != (now.0, now.1) {
+            tracing::info!(keyspace = %self.name, items, capacity, layers, "the filter has grown: further keys go to a layer of their own");
+        }
+        if let Some(why) = now.2.filter(|_| said.2.is_none()) {
+            let estimated = filter.estimated_fpr();
+            tracing::warn!(keyspace = %self.name, items, capacity, layers, estimated, ?why, "the filter is full: with further keys its false-positive rate rises until a rebuild");
+        }
+    }
+
+    /// What an operator should know of a filter that holds more keys than it was to.
+    pub(super) fn growth_warning(&self, filter: &Filter) -> Option<String> {
+        let why = match filter.out_of_room()? {
+            OutOfRoom::Memory => "the memory limit leaves no room for a further layer",
+            OutOfRoom::Layers => "it has grown as far as it can",
+        };
+        let estimated = filter.estimated_fpr();
+        // Full is where its share is used up, which is below the rate asked.
+        (estimated > self.asked_fpr).then(|| {
+            format!(
+                "the filter holds about {} keys, and {why}: it is expected to let {estimated:.2e} of absent keys pass, more than filter.false_positive_rate = {}, until a rebuild",
+                filter.items(),
+                self.asked_fpr
+            )
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::{FilterKind, FilterSpec};
 
     fn growth(headroom: f64) -> Growth {
         Growth::new(&FilterConfig { false_positive_rate: 0.01, headroom, ..FilterConfig::default() })
@@ -120,8 +157,9 @@ mod tests {
         KeyHash::from_bits(xxhash_rust::xxh3::xxh3_128(&n.to_be_bytes()))
     }
 
-    fn filled(capacity: u64, keys: u64) -> SplitBlock {
-        let filter = SplitBlock::new(capacity, 0.01).unwrap();
+    /// A filter that can't grow.
+    fn filled(capacity: u64, keys: u64) -> Filter {
+        let filter = Filter::within(FilterSpec { kind: FilterKind::Bloom, capacity, rate: 0.01 }, Box::new(|_| None)).unwrap();
         (0..keys).for_each(|n| filter.insert(hash(n).get()));
         filter
     }
@@ -131,12 +169,12 @@ mod tests {
     }
 
     /// Watches for so long, every second; the seconds at which a build was due.
-    fn watch(growth: &Growth, filter: &SplitBlock, seconds: std::ops::Range<u64>) -> Vec<u64> {
+    fn watch(growth: &Growth, filter: &Filter, seconds: std::ops::Range<u64>) -> Vec<u64> {
         seconds.filter(|second| growth.is_due(filter, at(*second))).collect()
     }
 
     /// Lookups of absent keys, as they come out at this filter.
-    fn ask(growth: &Growth, filter: &SplitBlock, keys: std::ops::Range<u64>) {
+    fn ask(growth: &Growth, filter: &Filter, keys: std::ops::Range<u64>) {
         for hash in keys.map(hash) {
             if filter.contains(hash.get()) { growth.false_positive(hash) } else { growth.true_negative(hash) }
         }

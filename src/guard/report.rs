@@ -28,6 +28,7 @@ impl Guard {
             fill_ratio: filter.map_or(0.0, |f| f.fill_ratio()),
             bits: filter.map_or(0, |f| f.bits()),
             bytes: filter.map_or(0, |f| f.bytes()),
+            layers: filter.map_or(0, |f| f.layer_count()),
             asked_fpr: self.asked_fpr,
             estimated_fpr: filter.map_or(0.0, |f| f.estimated_fpr()),
             observed_fpr: self.observed.rate(),
@@ -46,6 +47,7 @@ impl Guard {
                 .chain(self.source_warning.lock().clone())
                 .chain(self.set_warning())
                 .chain(self.poll_warning())
+                .chain(filter.and_then(|filter| self.growth_warning(filter)))
                 .collect(),
             set: self.set_status(),
             cache,

@@ -30,6 +30,8 @@ pub struct KeyspaceStatus {
     pub bits: u64,
     /// Bytes of the filter.
     pub bytes: u64,
+    /// Layers of the filter: one, and those by which it has grown past what it was made for.
+    pub layers: usize,
     /// False-positive rate asked for.
     pub asked_fpr: f64,
     /// False-positive rate that the present fill predicts.

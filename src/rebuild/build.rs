@@ -15,14 +15,17 @@ use super::memory::MemoryBudget;
 use super::progress::Tracker;
 use super::request::RebuildRequest;
 use super::samples::Samples;
-use crate::config::{FilterConfig, RebuildConfig};
-use crate::filter::{AllocError, SplitBlock};
+use crate::config::{FilterConfig, FilterKind, RebuildConfig};
+use crate::filter::{AllocError, Filter, FilterSpec};
 use crate::guard::{Build, Guard};
 use crate::key::{Key, KeyForm};
 use crate::source::{KeySource, SourceError};
 
 /// Batches on their way from the source to the filter: enough to keep both busy.
 const BATCHES_AHEAD: usize = 4;
+
+/// Keys that a filter is begun with which grows while it is filled, and of which nobody knows how large it will be.
+const FIRST_LAYER_KEYS: u64 = 100_000;
 
 /// What a build works with.
 pub(super) struct Tools {
@@ -61,14 +64,15 @@ impl Tools {
         }
         // A source that can't count may have grown since its last scan by what was announced.
         let known = counted.or(last.map(KeyCounts::total).max(self.guard.items()));
-        let (rate, capacity) = (self.filter.false_positive_rate, self.capacity(known)?);
-        let bytes = SplitBlock::bytes_needed(capacity, rate).map_err(AllocError::from)?;
+        let spec = self.spec(known)?;
+        let bytes = spec.bytes_needed().map_err(AllocError::from)?;
         let reservation = Arc::new(self.memory.reserve(self.guard.name(), bytes)?);
         let gathered = match self.guard.members() {
             Some(_) => Some(Gathered::new(form, known, Arc::clone(&reservation), bytes)?),
             None => None,
         };
-        let filter = tokio::task::spawn_blocking(move || SplitBlock::new(capacity, rate)).await.map_err(|_| BuildError::Cancelled)??;
+        let room = self.memory.room();
+        let filter = tokio::task::spawn_blocking(move || Filter::within(spec, room)).await.map_err(|_| BuildError::Cancelled)??;
         let build = Arc::new(self.guard.begin(filter).map_err(|_| BuildError::Cancelled)?);
 
         let (samples, gathered) = self.fill(&build, gathered, form, tracker).await?;
@@ -115,9 +119,11 @@ impl Tools {
     }
 
     /// Room for the keys that were counted (or, where the source can't count, those of the last scan), and for those that are expected.
-    fn capacity(&self, known: Option<u64>) -> Result<u64, BuildError> {
-        let keys = known.max(self.filter.expected_keys).ok_or(BuildError::UnknownSize)?;
-        Ok((keys as f64 * self.filter.headroom).ceil() as u64)
+    fn spec(&self, known: Option<u64>) -> Result<FilterSpec, BuildError> {
+        let growing = (self.filter.kind == FilterKind::Scalable).then_some(FIRST_LAYER_KEYS);
+        let keys = known.max(self.filter.expected_keys).or(growing).ok_or(BuildError::UnknownSize)?;
+        let capacity = (keys as f64 * self.filter.headroom).ceil() as u64;
+        Ok(FilterSpec { kind: self.filter.kind.into(), capacity, rate: self.filter.false_positive_rate })
     }
 
     /// Streams the source into the candidate: the scan stays on the async threads, hashing and inserting on one of its own. Returns a few of the

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::filter::Room;
+
 /// What the process needs beside filters, sets of keys and caches.
 const BASE_BYTES: u64 = 32 << 20;
 
@@ -16,7 +18,20 @@ pub struct MemoryBudget {
     limit: Option<u64>,
     /// Base and caches.
     fixed: u64,
-    built: Mutex<HashMap<String, Built>>,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    built: HashMap<String, Built>,
+    /// Bytes by which filters have grown since they were made.
+    grown: u64,
+}
+
+impl Taken {
+    fn sum(&self) -> u64 {
+        self.built.values().map(|built| built.in_force + built.candidate).sum::<u64>() + self.grown
+    }
 }
 
 /// Bytes of a keyspace's filter, and of its keys where they are held too.
@@ -51,7 +66,21 @@ impl MemoryBudget {
     /// A budget of `limit` bytes (`None`: no limit), of which caches may take `caches`.
     #[must_use]
     pub fn new(limit: Option<u64>, caches: u64) -> Self {
-        Self { limit, fixed: BASE_BYTES + caches, built: Mutex::default() }
+        Self { limit, fixed: BASE_BYTES + caches, taken: Mutex::default() }
+    }
+
+    /// Where filters ask for the memory of further layers. They do so while keys are inserted, so all that is waited for is this lock.
+    pub(super) fn room(self: &Arc<Self>) -> Room {
+        let budget = Arc::clone(self);
+        Box::new(move |bytes| {
+            let mut taken = budget.taken.lock();
+            let sum = taken.sum().saturating_add(bytes).saturating_add(budget.fixed);
+            if budget.limit.is_some_and(|limit| sum > limit) {
+                return None;
+            }
+            taken.grown += bytes;
+            Some(Box::new(Growth { budget: Arc::clone(&budget), bytes }))
+        })
     }
 
     /// Sets memory aside for a candidate of `keyspace`, beside what it has in force.
@@ -62,18 +91,29 @@ impl MemoryBudget {
     }
 }
 
+/// Memory of a layer by which a filter has grown, given back with it.
+struct Growth {
+    budget: Arc<MemoryBudget>,
+    bytes: u64,
+}
+
+impl Drop for Growth {
+    fn drop(&mut self) {
+        self.budget.taken.lock().grown -= self.bytes;
+    }
+}
+
 impl Reservation {
     /// The candidate takes so many bytes in all. Where that is refused, what was set aside before stays.
     pub(super) fn resize(&self, candidate: u64) -> Result<(), NoMemory> {
-        let MemoryBudget { limit, fixed, ref built } = *self.budget;
-        let mut built = built.lock();
-        let own = built.get(&self.name).copied().unwrap_or_default();
-        let all: u64 = built.values().map(|built| built.in_force + built.candidate).sum();
-        let others = all - own.candidate;
+        let MemoryBudget { limit, fixed, ref taken } = *self.budget;
+        let mut taken = taken.lock();
+        let own = taken.built.get(&self.name).copied().unwrap_or_default();
+        let others = taken.sum() - own.candidate;
         if let Some(limit) = limit.filter(|limit| others.saturating_add(candidate).saturating_add(fixed) > *limit) {
             return Err(NoMemory { others, candidate, fixed, limit });
         }
-        built.insert(self.name.clone(), Built { candidate, ..own });
+        taken.built.insert(self.name.clone(), Built { candidate, ..own });
         Ok(())
     }
 
@@ -85,8 +125,8 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut built = self.budget.built.lock();
-        let own = built.entry(self.name.clone()).or_default();
+        let mut taken = self.budget.taken.lock();
+        let own = taken.built.entry(self.name.clone()).or_default();
         let in_force = if self.kept { own.candidate } else { own.in_force };
         *own = Built { in_force, candidate: 0 };
     }
@@ -135,6 +175,18 @@ mod tests {
         budget.reserve("orders", 300).unwrap().keep();
         assert!(budget.reserve("users", 1).is_err());
         assert!(Arc::new(MemoryBudget::new(None, 0)).reserve("users", 1 << 60).is_ok());
+    }
+
+    #[test]
+    fn filters_grow_within_the_limit_and_give_back_what_they_took() {
+        let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 0));
+        budget.reserve("users", 600).unwrap().keep();
+        let room = budget.room();
+        let layer = room(300).unwrap();
+        assert!(room(101).is_none());
+        assert!(budget.reserve("orders", 101).is_err(), "a build must not take what a filter has grown by");
+        drop(layer);
+        assert!(room(400).is_some());
     }
 
     #[test]

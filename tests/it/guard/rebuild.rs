@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bloomguard::backend::BackendError;
 use bloomguard::config::SourceConfig;
-use bloomguard::filter::{Active, SplitBlock};
+use bloomguard::filter::{Active, Filter, FilterKind, FilterSpec};
 use bloomguard::key::KeySecret;
 use bloomguard::rebuild::RebuildRequest;
 use bloomguard::source::SourceError;
@@ -19,7 +19,8 @@ fn lookup_hashed_before_a_swap_finds_its_key_after() {
     let (secret, active) = (KeySecret::random(), Arc::new(Active::default()));
     let hashed_before = secret.hash(&key("user:1"));
     for generation in 1..=3 {
-        let candidate = active.begin(SplitBlock::new(1000, 0.001).unwrap()).unwrap();
+        let spec = FilterSpec { kind: FilterKind::Bloom, capacity: 1000, rate: 0.001 };
+        let candidate = active.begin(Filter::new(spec).unwrap()).unwrap();
         candidate.filter().insert(secret.hash(&key("user:1")).get());
         assert_eq!(candidate.swap(), generation);
         assert_eq!(active.probe(hashed_before.get()), Some((true, generation)));

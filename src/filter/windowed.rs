@@ -1,0 +1,233 @@
+//! A filter that forgets: a ring of time slices, each a classic filter. For sets of claims ("seen within the last hour"), never for the keys of a keyspace:
+//! a key that it has forgotten would be called absent.
+//!
+//! Time is the caller's, in ticks of its choosing. A key that is inserted at tick `t` is found until `window` ticks later at least, and one slice longer at
+//! most. As many slices are in force as the window has, and one more, of which the oldest part is older than the window; each may use its share of the rate.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+
+use super::AllocError;
+use super::classic::{Classic, ClassicSize};
+use super::hash::Salt;
+use super::sizing::SizingError;
+
+/// What a windowed filter is to be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WindowedSpec {
+    /// Keys within one window.
+    pub capacity: u64,
+    /// The largest false-positive rate of the whole ring.
+    pub rate: f64,
+    /// Ticks for which a key is remembered at least.
+    pub window: u64,
+    /// Slices of a window, at least 1: the more, the sooner keys are forgotten after their window, and the more filters a lookup asks.
+    pub slices: u32,
+}
+
+/// A filter that can't be made so.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum WindowedError {
+    /// Slices must be whole ticks.
+    #[error("a window of {window} ticks can't be divided into {slices} slices")]
+    Slices {
+        /// Ticks of the window.
+        window: u64,
+        /// Slices asked for.
+        slices: u32,
+    },
+    /// One of its slices can't be made.
+    #[error(transparent)]
+    Alloc(#[from] AllocError),
+}
+
+/// A ring of time slices.
+#[derive(Debug)]
+pub struct Windowed {
+    spec: WindowedSpec,
+    /// Ticks of a slice.
+    slice: u64,
+    /// The slice of epoch e stands at e modulo their number.
+    ring: Box<[ArcSwapOption<Slice>]>,
+    /// Held while a slice takes the place of an old one; lookups never take it.
+    turning: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Slice {
+    /// Which one, counted from tick 0.
+    epoch: u64,
+    filter: Classic,
+}
+
+impl WindowedSpec {
+    /// Slices that are kept: those of a window, and the one that has begun.
+    const fn kept(&self) -> u32 {
+        self.slices.saturating_add(1)
+    }
+
+    /// A slice holds what comes while it lasts; keys may come unevenly, so it has room for twice its share.
+    fn slice_size(&self) -> (u64, f64) {
+        let keys = (self.capacity.div_ceil(u64::from(self.slices.max(1)))).saturating_mul(2);
+        (keys.min(self.capacity.max(1)), self.rate / f64::from(self.kept()))
+    }
+
+    /// Bytes of the whole ring.
+    ///
+    /// # Errors
+    /// [`SizingError`].
+    pub fn bytes_needed(&self) -> Result<u64, SizingError> {
+        if !(self.rate > 0.0 && self.rate < 1.0) {
+            return Err(SizingError::Rate(self.rate));
+        }
+        let (keys, rate) = self.slice_size();
+        let bytes = ClassicSize::new(keys, rate)?.bits.div_ceil(64) * 8;
+        bytes.checked_mul(u64::from(self.kept())).ok_or(SizingError::TooLarge { keys: self.capacity, rate: self.rate })
+    }
+}
+
+impl Windowed {
+    /// An empty ring. Slices are made as time comes to them.
+    ///
+    /// # Errors
+    /// [`WindowedError`].
+    pub fn new(spec: WindowedSpec) -> Result<Self, WindowedError> {
+        let slices = u64::from(spec.slices);
+        if slices == 0 || spec.window == 0 || !spec.window.is_multiple_of(slices) {
+            return Err(WindowedError::Slices { window: spec.window, slices: spec.slices });
+        }
+        spec.bytes_needed().map_err(AllocError::from)?;
+        let ring = (0..spec.kept()).map(|_| ArcSwapOption::empty()).collect();
+        Ok(Self { spec, slice: spec.window / slices, ring, turning: Mutex::new(()) })
+    }
+
+    /// Remembers a key from `now` on.
+    ///
+    /// # Errors
+    /// [`AllocError`] where a new slice has no memory: the key is then not remembered.
+    pub fn insert(&self, hash: u128, now: u64) -> Result<(), AllocError> {
+        self.slice_of(now / self.slice)?.filter.insert(hash);
+        Ok(())
+    }
+
+    /// Whether the key may have been inserted within the window before `now`; `false` is certain.
+    #[must_use]
+    pub fn contains(&self, hash: u128, now: u64) -> bool {
+        let oldest = (now / self.slice).saturating_sub(u64::from(self.spec.slices));
+        // Slices of later epochs too: another caller's clock may be ahead, and what it has seen was seen.
+        self.ring.iter().any(|place| place.load().as_ref().is_some_and(|slice| slice.epoch >= oldest && slice.filter.contains(hash)))
+    }
+
+    /// The slice in which keys of this epoch belong: its own, or a younger one that has taken its place, in which they are only remembered longer.
+    ///
+    /// An insert may hold a slice that is replaced meanwhile and be lost with it: but then a whole ring of epochs has passed since the tick that its
+    /// caller named, and the key would be forgotten by now.
+    fn slice_of(&self, epoch: u64) -> Result<Arc<Slice>, AllocError> {
+        let place = &self.ring[(epoch % self.ring.len() as u64) as usize];
+        let current = |place: &ArcSwapOption<Slice>| place.load_full().filter(|slice| slice.epoch >= epoch);
+        if let Some(slice) = current(place) {
+            return Ok(slice);
+        }
+        let _turning = self.turning.lock();
+        // Another caller may have made it while this one waited.
+        if let Some(slice) = current(place) {
+            return Ok(slice);
+        }
+        let (keys, rate) = self.spec.slice_size();
+        let slice = Arc::new(Slice { epoch, filter: Classic::with_salt(keys, rate, Salt::random())? });
+        place.store(Some(Arc::clone(&slice)));
+        Ok(slice)
+    }
+
+    /// Bytes of the slices that are there.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.ring.iter().filter_map(|place| place.load().as_ref().map(|slice| slice.filter.bytes())).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+    use xxhash_rust::xxh3::xxh3_128;
+
+    use super::*;
+
+    const SPEC: WindowedSpec = WindowedSpec { capacity: 6_000, rate: 0.01, window: 60, slices: 6 };
+
+    fn hash(n: u64) -> u128 {
+        xxh3_128(&n.to_le_bytes())
+    }
+
+    #[test]
+    fn a_key_is_remembered_for_its_window_and_no_more_than_a_slice_longer() {
+        let windowed = Windowed::new(SPEC).unwrap();
+        for at in 0..10 {
+            windowed.insert(hash(at), at).unwrap();
+        }
+        for at in 0..10 {
+            assert!((at..=at + 60).all(|now| windowed.contains(hash(at), now)), "{at}");
+            assert!(!windowed.contains(hash(at), 70), "{at}");
+        }
+        windowed.insert(hash(99), 70).unwrap();
+        assert!(!windowed.contains(hash(0), 5), "its slice was replaced by one of a later epoch");
+    }
+
+    #[test]
+    fn the_whole_ring_keeps_the_rate() {
+        let windowed = Windowed::new(SPEC).unwrap();
+        for n in 0..6_000 {
+            windowed.insert(hash(n), n / 100).unwrap();
+        }
+        let passed = (1_000_000..1_100_000).filter(|n| windowed.contains(hash(*n), 59)).count();
+        assert!(passed < 1_000 + 160, "{passed} of 100,000");
+        assert!(windowed.bytes() <= SPEC.bytes_needed().unwrap());
+    }
+
+    #[test]
+    fn threads_that_turn_the_ring_together_lose_nothing() {
+        let windowed = Windowed::new(SPEC).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8u64 {
+                let windowed = &windowed;
+                scope.spawn(move || {
+                    for now in 0..600 {
+                        let key = hash(thread << 32 | now);
+                        windowed.insert(key, now).unwrap();
+                        assert!(windowed.contains(key, now));
+                        assert!(now < 60 || windowed.contains(hash(thread << 32 | (now - 50)), now));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn what_can_not_be_is_refused_by_name() {
+        let refused = |spec| Windowed::new(spec).unwrap_err().to_string();
+        assert!(refused(WindowedSpec { slices: 7, ..SPEC }).contains("60 ticks can't be divided into 7"));
+        assert!(refused(WindowedSpec { slices: 0, ..SPEC }).contains("into 0 slices"));
+        assert!(refused(WindowedSpec { window: 0, ..SPEC }).contains("of 0 ticks"));
+        assert!(refused(WindowedSpec { rate: f64::NAN, ..SPEC }).contains("is NaN"));
+        assert!(refused(WindowedSpec { rate: 1.0, ..SPEC }).contains("is 1"));
+        assert!(refused(WindowedSpec { capacity: u64::MAX, ..SPEC }).contains("more bits than can be addressed"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_key_is_forgotten_within_its_window(steps in prop::collection::vec((0u64..20, 0u64..15), 0..300)) {
+            let windowed = Windowed::new(SPEC).unwrap();
+            let (mut now, mut last) = (0, HashMap::new());
+            for (key, passed) in steps {
+                now += passed;
+                windowed.insert(hash(key), now).unwrap();
+                last.insert(key, now);
+                prop_assert!(last.iter().all(|(key, at)| now - at > 60 || windowed.contains(hash(*key), now)));
+            }
+        }
+    }
+}
