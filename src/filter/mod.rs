@@ -4,6 +4,7 @@ mod active;
 mod error;
 mod hash;
 mod memory;
+mod ones;
 mod sizing;
 mod split_block;
 
@@ -11,4 +12,4 @@ pub use self::active::{Active, Busy, Candidate, Generation};
 pub use self::error::AllocError;
 pub use self::memory::Memory;
 pub use self::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr};
-pub use self::split_block::SplitBlock;
+pub use self::split_block::{SplitBlock, UnionError};

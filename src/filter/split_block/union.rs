@@ -1,0 +1,63 @@
+//! The union of two filters: exactly the filter of the union of their keys, where both put a key's bits in the same places.
+
+use std::sync::atomic::Ordering;
+
+use super::SplitBlock;
+
+/// What keeps two filters from being united.
+///
+/// That their keys are hashed under the same secret only the caller knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UnionError {
+    /// Of different sizes.
+    #[error("the filters differ in size: {ours} and {theirs} bits")]
+    Size {
+        /// Bits of the filter that was to take the other's keys.
+        ours: u64,
+        /// Bits of the other one.
+        theirs: u64,
+    },
+    /// Under different salts.
+    #[error("the filters differ in salt")]
+    Salt,
+    /// Sized for different numbers of keys.
+    #[error("the filters differ in capacity: {ours} and {theirs} keys")]
+    Capacity {
+        /// Keys for which the one that was to take the other's was sized.
+        ours: u64,
+        /// Keys of the other one.
+        theirs: u64,
+    },
+}
+
+impl SplitBlock {
+    /// Adds all keys of another filter. Lock-free; concurrent with everything. What is inserted into the other one meanwhile may be missed.
+    ///
+    /// # Errors
+    /// [`UnionError`] names the difference; nothing has changed then.
+    pub fn unite(&self, other: &Self) -> Result<(), UnionError> {
+        if self.bits() != other.bits() {
+            return Err(UnionError::Size { ours: self.bits(), theirs: other.bits() });
+        }
+        if self.salt != other.salt {
+            return Err(UnionError::Salt);
+        }
+        if self.capacity != other.capacity {
+            return Err(UnionError::Capacity { ours: self.capacity, theirs: other.capacity });
+        }
+        for (ours, theirs) in self.blocks().iter().zip(other.blocks()) {
+            let mut fresh = 0;
+            for (ours, theirs) in ours.iter().zip(theirs) {
+                // Relaxed, and a load first, as in an insert.
+                let missing = theirs.load(Ordering::Relaxed) & !ours.load(Ordering::Relaxed);
+                if missing != 0 {
+                    fresh += u64::from((missing & !ours.fetch_or(missing, Ordering::Relaxed)).count_ones());
+                }
+            }
+            if fresh > 0 {
+                self.ones.add(fresh);
+            }
+        }
+        Ok(())
+    }
+}
