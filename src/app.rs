@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
-use crate::cache::{MemoryCache, NoCache, RedisCache, RedisLink, SharedCache};
+use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
 use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, Retention, WriterId};
 use crate::guard::{Guard, Journal, LogParts, Parts};
@@ -21,6 +21,7 @@ use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
 use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
+use crate::redis::RedisLink;
 use crate::source::{FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union};
 
 /// How long start-up waits for Redis before it goes on without.
