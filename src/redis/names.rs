@@ -9,6 +9,7 @@
 //! | `{prefix}:deltas:{keyspace}` | the delta log, a stream |
 //! | `{prefix}:floor:{keyspace}` | before which place entries of the delta log were trimmed for want of room |
 //! | `{prefix}:enforcement:{keyspace}` | what the whole fleet was told to enforce |
+//! | `{prefix}:scan:{keyspace}` | which scan of the keyspace's source is under way |
 //!
 //! No name can be taken for another: the word after the prefix tells them apart, a keyspace's name has no colon, and the key
 //! stands last, whole and unescaped. The version of the format is in the entry, not in its name: while instances of two versions
@@ -57,6 +58,10 @@ impl Names {
         format!("{}:enforcement:{keyspace}", self.prefix)
     }
 
+    pub(crate) fn scan(&self, keyspace: &str) -> String {
+        format!("{}:scan:{keyspace}", self.prefix)
+    }
+
     pub(crate) fn log(&self, run_id: &str) -> String {
         format!("{}:log:{run_id}", self.prefix)
     }
@@ -91,6 +96,7 @@ mod tests {
         assert_ne!(entry("secret", "users"), names.secret("users").into_bytes());
         assert_ne!(names.secret("log"), names.log("secret"));
         assert_eq!(names.enforcement("users"), "p:enforcement:users");
+        assert_eq!(names.scan("users"), "p:scan:users");
         let leased = Key::from_canonical(Bytes::from_static(b"1"));
         assert_eq!(names.leases("users").of(&leased), b"p:lease:users:1");
     }

@@ -43,6 +43,7 @@ const CONCRETE: &[(&str, &[&str])] = &[
     ("MemoryCache", &["cache"]),
     ("NoCache", &["cache"]),
     ("RedisDeltaLog", &["fleet"]),
+    ("RedisScanPermit", &["fleet"]),
 ];
 
 /// How the `metrics` crate is used.
