@@ -89,6 +89,7 @@ impl App {
             tasks.spawn(Arc::clone(&guard).follow_log());
             tasks.spawn(Arc::clone(&guard).keep_watch());
             tasks.spawn(Arc::clone(&guard).run_canary());
+            tasks.spawn(Arc::clone(&guard).judge_found_rows());
             keyspaces.insert(name.clone(), Keyspace { guard, rebuild, metrics: recorders });
         }
         tasks.spawn(upkeep(Arc::clone(&metrics)));

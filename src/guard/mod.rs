@@ -21,6 +21,7 @@ mod learn;
 mod lease;
 mod load;
 mod mismatches;
+mod missed;
 mod observed;
 mod outcome;
 mod polled;
@@ -127,6 +128,7 @@ pub struct Guard {
     observed: observed::Observed,
     mismatches: mismatches::Memory,
     canary: canary::Canary,
+    found_rows: missed::FoundRows,
     growth: growth::Growth,
     storm: storm::Storm,
     trouble: trouble::Trouble,
@@ -203,6 +205,7 @@ impl Guard {
             observed: observed::Observed::default(),
             mismatches: mismatches::Memory::new(config.reveal_keys),
             canary,
+            found_rows: missed::FoundRows::default(),
             growth: growth::Growth::new(&config.filter),
             storm: storm::Storm::default(),
             trouble: trouble::Trouble::default(),

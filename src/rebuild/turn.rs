@@ -21,6 +21,8 @@ const LIFE: Duration = Duration::from_secs(10);
 const RENEW: Duration = Duration::from_secs(3);
 /// How often those that wait ask, on average.
 const ASK: Duration = Duration::from_secs(1);
+/// A keyspace that does not reject waits no longer than this.
+const LONGEST: Duration = Duration::from_secs(600);
 /// Without an answer for so long, the scan begins without a permit.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -63,13 +65,13 @@ impl Turns {
         Some((Turn::new(Arc::clone(permit), holder), ended))
     }
 
-    /// While the filter in force is trusted, as long as that lasts, less what a build takes. Otherwise the keyspace rejects nobody, or for other reasons than
-    /// its age, and waiting costs calls to the backend and no promise: as long as a promise may be old.
+    /// While age alone will end the trust in the filter in force, as long as that lasts, less what a build takes. Otherwise waiting breaks no promise, but the
+    /// keyspace may reject nobody meanwhile, which the backend has to bear.
     fn longest_wait(&self, guard: &Guard) -> Duration {
         let took = guard.last_rebuild().map_or(0.0, |last| last.duration_seconds);
         // A source may be slower the next time.
         let build = Duration::from_secs_f64(took * 2.0);
-        guard.ages_in().map_or(self.max_staleness, |left| left.saturating_sub(build)).min(self.max_staleness)
+        guard.ages_in().map_or(self.max_staleness.min(LONGEST), |left| left.saturating_sub(build))
     }
 }
 
