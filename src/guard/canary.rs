@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{SemaphorePermit, mpsc};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Guard;
+use super::missed::Found;
 use super::outcome::Probe;
 use crate::backend::FetchContext;
 use crate::clock::Moment;
@@ -20,8 +21,6 @@ use crate::words::{CanaryResult, FoundBy};
 
 /// Samples that may wait for their check; further ones are not taken.
 const QUEUE: usize = 64;
-/// How long one poll is waited for.
-const LONGEST_POLL: Duration = Duration::from_secs(30);
 
 /// Draws samples and keeps those that wait.
 #[derive(Debug)]
@@ -29,17 +28,9 @@ pub(super) struct Canary {
     sample_rate: f64,
     /// From the begin of one check to that of the next.
     pace: Duration,
-    samples: mpsc::Sender<Sample>,
+    samples: mpsc::Sender<Found>,
     /// Until the task that checks has taken it.
-    waiting: Mutex<Option<mpsc::Receiver<Sample>>>,
-}
-
-/// An absence that the filter answered.
-#[derive(Debug)]
-struct Sample {
-    key: Key,
-    hash: KeyHash,
-    probe: Probe,
+    waiting: Mutex<Option<mpsc::Receiver<Found>>>,
 }
 
 impl Canary {
@@ -58,7 +49,7 @@ impl Guard {
         let canary = &self.canary;
         if canary.sample_rate > 0.0 && rand::random::<f64>() < canary.sample_rate {
             // Where the queue is full, there are more answers to check than may be.
-            let _ = canary.samples.try_send(Sample { key: key.clone(), hash, probe });
+            let _ = canary.samples.try_send(Found { key: key.clone(), hash, probe });
         }
     }
 
@@ -76,37 +67,23 @@ impl Guard {
         }
     }
 
-    async fn check_at_backend(&self, sample: &Sample, turn: SemaphorePermit<'_>) -> CanaryResult {
+    async fn check_at_backend(&self, sample: &Found, turn: SemaphorePermit<'_>) -> CanaryResult {
         let deadline = Instant::now() + self.deadline;
         let context = FetchContext { trace: None, deadline: Some(deadline), ..FetchContext::default() };
         let fetched = timeout_at(deadline, self.backend.fetch(&sample.key, &context)).await;
         drop(turn);
         match fetched {
             Ok(Ok(None)) => CanaryResult::Absent,
-            Ok(Ok(Some(_))) => self.judge_row(sample).await,
+            Ok(Ok(Some(_))) => {
+                // It may have been announced elsewhere a moment ago, or be younger than the last poll.
+                let sure = self.look_again(Moment::now()).await;
+                self.judge(FoundBy::Canary, sample, sure)
+            }
             Ok(Err(error)) => {
                 self.trouble.backend_failed(&error);
                 CanaryResult::Error
             }
             Err(_) => CanaryResult::Error,
         }
-    }
-
-    /// The row exists. Whether the filter should have known: it may have been announced elsewhere a moment ago, or be younger than the last poll.
-    async fn judge_row(&self, sample: &Sample) -> CanaryResult {
-        let found = Moment::now();
-        let caught_up = self.catch_up(found).await;
-        // Where nothing polls this returns at once, and a database that does not answer ends the rejecting by itself.
-        let _ = timeout(LONGEST_POLL, self.poll_after(found)).await;
-        if self.active.probe(sample.hash.get()).is_none_or(|(maybe, _)| maybe) {
-            return CanaryResult::Late;
-        }
-        if !caught_up {
-            // Whatever the log would say, the row is there. That the log can't be read ends the rejecting by itself.
-            self.active.insert(sample.hash.get());
-            return CanaryResult::Error;
-        }
-        self.missed_row(FoundBy::Canary, sample.probe, sample.hash, &sample.key, Moment::now());
-        CanaryResult::FalseNegative
     }
 }

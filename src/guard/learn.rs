@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::Guard;
 use super::load::Errand;
-use super::outcome::Probe;
 use crate::cache::Mark;
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
@@ -33,7 +32,7 @@ impl Guard {
             }
             // Its announce has not been read yet, as the caller knew: the filter could not have it.
             (_, Verdict::Absent, true) if errand.options.unapplied_version => {}
-            (_, Verdict::Absent, true) => self.false_negative(errand, now),
+            (_, Verdict::Absent, true) => self.found_although_absent(&errand.key, errand.hash, probe),
         }
     }
 
@@ -47,28 +46,6 @@ impl Guard {
         self.observed.false_positive();
         self.growth.false_positive(errand.hash);
         self.note_mismatch(MismatchKind::FalsePositive, FoundBy::Lookup, errand.glance.probe, errand.hash, &errand.key);
-    }
-
-    /// A lookup found a row of which the filter had said absent.
-    pub(super) fn false_negative(&self, errand: &Errand, now: Moment) {
-        // An announce may have come between probe and read: then the filter knows the key by now and was never wrong.
-        if self.active.probe(errand.hash.get()).is_some_and(|(maybe, _)| !maybe) {
-            self.missed_row(FoundBy::Lookup, errand.glance.probe, errand.hash, &errand.key, now);
-        }
-    }
-
-    /// A row exists that the filter has called absent and does not know yet.
-    pub(super) fn missed_row(&self, found_by: FoundBy, probe: Probe, hash: KeyHash, key: &Key, now: Moment) {
-        self.active.insert(hash.get());
-        self.metrics.false_negative();
-        self.observed.false_negative();
-        self.note_mismatch(MismatchKind::FalseNegative, found_by, probe, hash, key);
-        if self.standing.promises_every_key() {
-            tracing::error!(keyspace = %self.name, "a row exists that the filter had called absent: the keyspace stops rejecting until a later scan, and for a while");
-            self.standing.missed_row(now);
-            self.hot.drop_all_absences();
-            self.rebuild_wanted.notify_one();
-        }
     }
 
     /// Takes back the absences that were cached before the storm was seen: they may be of rows that exist.

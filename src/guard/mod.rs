@@ -21,6 +21,7 @@ mod learn;
 mod lease;
 mod load;
 mod mismatches;
+mod missed;
 mod observed;
 mod outcome;
 mod polled;
@@ -127,6 +128,7 @@ pub struct Guard {
     observed: observed::Observed,
     mismatches: mismatches::Memory,
     canary: canary::Canary,
+    found_rows: missed::FoundRows,
     growth: growth::Growth,
     storm: storm::Storm,
     trouble: trouble::Trouble,
@@ -134,6 +136,8 @@ pub struct Guard {
     /// What the last scan found that endangers the key set.
     source_warning: Mutex<Option<String>>,
     swapped_at: Mutex<Option<Moment>>,
+    /// What the rebuild under way waits for.
+    rebuild_waits: Mutex<Option<&'static str>>,
     rebuild_wanted: Notify,
     polls: polled::Polls,
     metrics: Arc<KeyspaceMetrics>,
@@ -201,12 +205,14 @@ impl Guard {
             observed: observed::Observed::default(),
             mismatches: mismatches::Memory::new(config.reveal_keys),
             canary,
+            found_rows: missed::FoundRows::default(),
             growth: growth::Growth::new(&config.filter),
             storm: storm::Storm::default(),
             trouble: trouble::Trouble::default(),
             last_rebuild: Mutex::default(),
             source_warning: Mutex::default(),
             swapped_at: Mutex::default(),
+            rebuild_waits: Mutex::default(),
             rebuild_wanted: Notify::new(),
             polls: polled::Polls::new(config.source.iter().any(|source| source.incremental.is_some())),
             metrics: parts.metrics,

@@ -140,11 +140,12 @@ impl Guard {
         self.still_cold("the first filter is being built".into());
     }
 
-    /// Polls now; returns once a poll that began after `began` is complete, or one has failed.
-    pub(crate) async fn poll_after(&self, began: Moment) {
+    /// Polls now; returns once a poll that began after `began` is complete, or one has failed, and says whether nothing is left to be polled.
+    pub(crate) async fn poll_after(&self, began: Moment) -> bool {
         let asked = Moment::now();
         self.polls.wanted.notify_one();
         self.wait_for_polls(|progress| progress.completed >= Some(began) || progress.failed > Some(asked)).await;
+        !self.polls.any || self.polls.progress.borrow().completed >= Some(began)
     }
 
     /// What an operator should know of the polls.

@@ -42,7 +42,7 @@ impl Guard {
             _ if probe.generation == 0 => {}
             (Verdict::Maybe, Membership::Stranger) if !self.is_in_filter_by_right(errand, now) => self.false_positive(errand),
             // An announce alone proves no row: the set may still hold one that the filter has been built without.
-            (Verdict::Absent, Membership::Scanned) => self.false_negative(errand, now),
+            (Verdict::Absent, Membership::Scanned) => self.found_although_absent(&errand.key, errand.hash, probe),
             _ => {}
         }
     }

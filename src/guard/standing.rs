@@ -13,7 +13,7 @@ use super::freshness::Polls;
 use super::hold::Hold;
 use crate::clock::Moment;
 use crate::config::{Enforcement, EnforcementSetting, Freshness};
-use crate::words::State;
+use crate::words::{FoundBy, State};
 
 /// The standing of one keyspace.
 #[derive(Debug)]
@@ -180,6 +180,14 @@ impl Standing {
         self.freshness == Freshness::Polled
     }
 
+    /// How long until the filter's age ends the rejecting; `None`: something else has ended it, or its age never does.
+    pub(super) fn ages_in(&self, now: Moment) -> Option<Duration> {
+        let facts = self.facts.lock();
+        let ages = self.freshness == Freshness::Rebuilt && facts.broken.is_none() && facts.conflict.is_none();
+        let end = facts.scan_started.filter(|_| ages)?.plus(self.max_staleness);
+        (end > now).then(|| end.since(now))
+    }
+
     /// How long ago the delta log was read to its end; `None`: never, or there is none.
     pub(super) fn log_lag(&self, now: Moment) -> Option<Duration> {
         self.facts.lock().log_read.map(|sent| now.since(sent))
@@ -295,9 +303,12 @@ impl Standing {
         }
     }
 
-    /// A key that the filter had called absent was found at the backend: whether that breaks the promise.
-    pub(super) fn promises_every_key(&self) -> bool {
-        matches!(self.freshness, Freshness::Announced | Freshness::Static)
+    /// Whether a row that the filter had called absent, and that neither log nor polls have told of, breaks the promise.
+    ///
+    /// Between two scans `rebuilt` promises none. But where the canary finds one, somebody was told 404 of a row that exists, and so many more were not
+    /// sampled that its writers can't be meant to be waited for; a lookup that finds one gives it to whoever asked.
+    pub(super) fn is_broken_by(&self, found_by: FoundBy) -> bool {
+        self.freshness != Freshness::Rebuilt || found_by == FoundBy::Canary
     }
 }
 

@@ -157,3 +157,77 @@ interval = \"30m\"
     assert_eq!(app.get(&path).await.told(), "200 backend");
     assert_eq!(app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await, 0.0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_was_announced_elsewhere_a_moment_ago_is_no_mistake_where_a_lookup_finds_it_either() {
+    let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
+    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
+    let toml = config(&site.url(), &section, "enforcement = \"shadow\"");
+    let (one, other) = (TestApp::start(&toml).await, TestApp::start(&toml).await);
+    one.wait_for("shadow").await;
+    other.wait_for("shadow").await;
+    let (start, mut id, mut late) = (Instant::now(), 5_000_000, 0);
+    // An instance that happens to have read the log before it is asked knows the row: then another one.
+    while late < 3 {
+        assert!(start.elapsed() < Duration::from_secs(60), "never late");
+        id += 1;
+        insert(&site, id).await;
+        let path = format!("/v1/keys/users/{id}");
+        assert_eq!(other.send("PUT", &path, &[]).await.status, 204);
+        let found = one.get(&path).await;
+        assert_eq!(found.told(), "200 backend");
+        late += u32::from(found.header("bloomguard-verdict") == "absent");
+    }
+    // One that nobody announces is judged after those.
+    insert(&site, 9_000_000).await;
+    assert_eq!(one.get("/v1/keys/users/9000000").await.header("bloomguard-verdict"), "absent");
+    crate::support::eventually("it is judged", || one.guard("users").status().false_negatives > 0).await;
+    assert_eq!(one.guard("users").status().false_negatives, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn between_two_scans_rows_that_clients_were_told_are_absent_end_the_rejecting_and_others_do_not() {
+    let site = site(Site::sqlite()).await;
+    let app = TestApp::enforcing(&eager(&site.url(), "", "1m").replace("\"announced\"", "\"rebuilt\"\nmax_staleness = \"48h\"")).await;
+    let id = absent(&app);
+    insert(&site, id).await;
+    let path = format!("/v1/keys/users/{id}");
+    assert_eq!(app.send("GET", &path, &[("bloomguard-bypass", "1")]).await.told(), "200 backend");
+    crate::support::eventually("it is judged", || app.guard("users").status().false_negatives == 1).await;
+    assert_eq!(app.status("users").await["state"], "enforcing", "younger than the scan, and found");
+    assert_eq!(app.get(&path).await.status, 200);
+    let id = absent(&app);
+    insert(&site, id).await;
+    assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
+    checked(&app, "false_negative", 1.0).await;
+    app.wait_for("degraded").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_polls_do_not_list_ends_the_rejecting() {
+    let site = site(Site::postgres()).await;
+    site.run("ALTER TABLE users ADD COLUMN updated_at TIMESTAMPTZ NOT NULL DEFAULT now()").await;
+    let incremental = "[keyspaces.users.source.incremental]
+query = \"SELECT id, updated_at FROM users WHERE updated_at >= $1 AND id < 1000000\"
+";
+    let toml = eager(&site.url(), "", "1m").replace("\"announced\"", "\"polled\"\nmax_staleness = \"2h\"") + incremental;
+    let app = TestApp::enforcing(&toml).await;
+    let id = absent(&app);
+    insert(&site, id).await;
+    assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
+    checked(&app, "false_negative", 1.0).await;
+    app.wait_for("degraded").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn absences_of_batches_are_checked_too() {
+    let site = site(Site::sqlite()).await;
+    let app = TestApp::enforcing(&eager(&site.url(), "", "1m")).await;
+    let ids: Vec<u32> = (1_000_000..1_000_020).collect();
+    let sent = async |path: &str| app.http.send("POST", &app.url(path), &[("content-type", "application/json")], &format!("{ids:?}")).await;
+    let absent = sent("/v1/check/users").await.json()["absent"].as_array().unwrap().len();
+    assert!(absent > 15, "{absent}");
+    checked(&app, "absent", absent as f64).await;
+    assert_eq!(sent("/v1/lookup/users").await.status, 200);
+    checked(&app, "absent", 2.0 * absent as f64).await;
+}

@@ -83,6 +83,7 @@ async fn shadow_mode_lists_what_enforcing_would_have_got_wrong() {
         site.run(&format!("INSERT INTO users VALUES ({row}, 'behind the guard')")).await;
         assert_eq!(app.get(&path(row)).await.told(), "200 backend", "shadow rejects nobody");
         assert_eq!(app.get(&path(stranger)).await.told(), "404 backend");
+        crate::support::eventually("the row is judged", || app.guard("users").status().false_negatives == 1).await;
         let told = app.admin("GET", "/admin/keyspaces/users/mismatches", "").await.json();
         let (negatives, positives) = (&told["false_negatives"], &told["false_positives"]);
         assert_eq!((negatives.as_array().unwrap().len(), positives.as_array().unwrap().len()), (1, 1), "{told}");

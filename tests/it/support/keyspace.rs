@@ -101,6 +101,7 @@ impl Keyspace {
         let (runner, rebuild) = Runner::new(Arc::clone(&guard), source.clone(), memory, &config, recorders).unwrap();
         tokio::spawn(runner.run());
         tokio::spawn(Arc::clone(&guard).keep_marks());
+        tokio::spawn(Arc::clone(&guard).judge_found_rows());
         Self { guard, rebuild, backend, source, metrics, shared, dir }
     }
 

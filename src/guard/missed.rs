@@ -1,0 +1,101 @@
+//! Rows that the filter has called absent: whether it should have known them is judged once the log has been read to its end and a poll is complete,
+//! beside the request that found them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::Guard;
+use super::outcome::Probe;
+use crate::clock::Moment;
+use crate::key::{Key, KeyHash};
+use crate::words::{CanaryResult, FoundBy, MismatchKind};
+
+/// Rows that may wait to be judged. Of more none is taken: whoever asks for them finds them again.
+const QUEUE: usize = 256;
+/// Between two rounds of judging: each asks for a poll, and what is found all the time must not make polls go on all the time.
+const PACE: Duration = Duration::from_secs(1);
+/// How long one poll is waited for.
+const LONGEST_POLL: Duration = Duration::from_secs(30);
+
+/// A row that exists, and what the filter had said of it.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) key: Key,
+    pub(super) hash: KeyHash,
+    pub(super) probe: Probe,
+}
+
+/// Rows found by lookups, until they are judged.
+#[derive(Debug)]
+pub(super) struct FoundRows {
+    rows: mpsc::Sender<Found>,
+    /// Until the task that judges has taken it.
+    waiting: Mutex<Option<mpsc::Receiver<Found>>>,
+}
+
+impl Default for FoundRows {
+    fn default() -> Self {
+        let (rows, waiting) = mpsc::channel(QUEUE);
+        Self { rows, waiting: Mutex::new(Some(waiting)) }
+    }
+}
+
+impl Guard {
+    /// A lookup found a row of which the filter had said absent.
+    pub(super) fn found_although_absent(&self, key: &Key, hash: KeyHash, probe: Probe) {
+        // Its announce, or a scan, may have come between probe and read: then the filter knows it by now and was never wrong.
+        if !self.is_in_filter(hash) {
+            let _ = self.found_rows.rows.try_send(Found { key: key.clone(), hash, probe });
+        }
+    }
+
+    /// Judges the rows that lookups found, all that wait at once. Runs until dropped; only the first call does anything.
+    pub async fn judge_found_rows(self: Arc<Self>) {
+        let Some(mut waiting) = self.found_rows.waiting.lock().take() else { return };
+        let mut rows = Vec::new();
+        while waiting.recv_many(&mut rows, QUEUE).await > 0 {
+            let sure = self.look_again(Moment::now()).await;
+            for row in rows.drain(..) {
+                self.judge(FoundBy::Lookup, &row, sure);
+            }
+            sleep(PACE).await;
+        }
+    }
+
+    /// Reads the log to its end and polls once, both from `since` on; says whether that was done. Where nothing is polled, and no log is there, it is.
+    pub(super) async fn look_again(&self, since: Moment) -> bool {
+        let (read, polled) = tokio::join!(self.catch_up(since), timeout(LONGEST_POLL, self.poll_after(since)));
+        read && polled.unwrap_or(false)
+    }
+
+    /// `sure`: log and polls have said all that they could say of this row.
+    pub(super) fn judge(&self, found_by: FoundBy, row: &Found, sure: bool) -> CanaryResult {
+        if self.is_in_filter(row.hash) {
+            return CanaryResult::Late;
+        }
+        // Whatever log and polls would say, the row is there.
+        self.active.insert(row.hash.get());
+        if !sure {
+            // That they can't be read ends the rejecting by itself.
+            return CanaryResult::Error;
+        }
+        self.metrics.false_negative();
+        self.observed.false_negative();
+        self.note_mismatch(MismatchKind::FalseNegative, found_by, row.probe, row.hash, &row.key);
+        if self.standing.is_broken_by(found_by) {
+            tracing::error!(keyspace = %self.name, "a row exists that the filter had called absent: the keyspace stops rejecting until a later scan, and for a while");
+            self.standing.missed_row(Moment::now());
+            self.hot.drop_all_absences();
+            self.rebuild_wanted.notify_one();
+        }
+        CanaryResult::FalseNegative
+    }
+
+    fn is_in_filter(&self, hash: KeyHash) -> bool {
+        self.active.probe(hash.get()).is_none_or(|(maybe, _)| maybe)
+    }
+}
