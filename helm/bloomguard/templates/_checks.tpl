@@ -7,15 +7,15 @@
 {{- fail (printf "config.server.%s is the chart's: set ports, drainTimeoutSeconds, dataVolume or auth instead" .) -}}
 {{- end -}}
 {{- end -}}
-{{- if not .Values.config.redis -}}
 {{- range $name, $keyspace := .Values.config.keyspaces -}}
-{{- if eq (default "" $keyspace.freshness) "announced" -}}
+{{- $isSet := eq (default "sql" (default dict $keyspace.backend).kind) "set" -}}
+{{- if and (eq (default "" $keyspace.freshness) "announced") (or $isSet (not $.Values.config.redis)) -}}
+{{- $without := $isSet | ternary "backend.kind = \"set\", whose instances tell each other nothing" "no config.redis" -}}
 {{- if gt $instances 1 -}}
-{{- fail (printf "config.keyspaces.%s: freshness = \"announced\" with %d instances needs config.redis: an instance that is not told of an announce would answer 404 for a row that exists. Set config.redis, or have one instance, or use \"polled\" or \"rebuilt\"" $name $instances) -}}
+{{- fail (printf "config.keyspaces.%s: freshness = \"announced\" with %d instances and %s: an instance that is not told of an announce would answer 404 for a row that exists. Have one instance, or use \"polled\" or \"rebuilt\"%s" $name $instances $without ($isSet | ternary "" ", or set config.redis")) -}}
 {{- end -}}
 {{- if not $claim -}}
-{{- fail (printf "config.keyspaces.%s: freshness = \"announced\" without config.redis needs dataVolume.existingClaim: the journal of announces must outlive the pod" $name) -}}
-{{- end -}}
+{{- fail (printf "config.keyspaces.%s: freshness = \"announced\" with %s needs dataVolume.existingClaim: the journal of announces must outlive the pod" $name $without) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

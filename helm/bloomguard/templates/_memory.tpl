@@ -25,7 +25,7 @@ Bits a key of a split-block filter at a false-positive rate, rounded up to the n
 {{- $number := regexFind "^[0-9.]+" $text | float64 -}}
 {{- $unit := regexFind "[a-z]+$" $text -}}
 {{- $factors := dict "" 1 "b" 1 "k" 1000 "kb" 1000 "m" 1000000 "mb" 1000000 "g" 1000000000 "gb" 1000000000 "ki" 1024 "kib" 1024 "mi" 1048576 "mib" 1048576 "gi" 1073741824 "gib" 1073741824 -}}
-{{- if not (hasKey $factors $unit) -}}{{- fail (printf "%v is no size: write 64MiB, 1GB, or bytes" .) -}}{{- end -}}
+{{- if or (not (regexMatch "^[0-9.]+ *[a-z]*$" $text)) (not (hasKey $factors $unit)) -}}{{- fail (printf "%v is no size: write 64MiB, 1GB, or bytes" .) -}}{{- end -}}
 {{- mulf $number (get $factors $unit) | int64 -}}
 {{- end -}}
 
