@@ -16,6 +16,7 @@ mod outcomes;
 mod pgbench;
 mod polls;
 mod process;
+mod prometheus;
 mod rebuild;
 mod set;
 mod turns;

@@ -8,6 +8,7 @@ pub mod mariadb;
 pub mod nginx;
 pub mod postgres;
 pub mod process;
+pub mod prometheus;
 pub mod promql;
 pub mod redis;
 pub mod scan;

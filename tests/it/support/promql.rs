@@ -83,16 +83,20 @@ impl Scrape {
     fn judge(&self, query: &Query) -> Vec<String> {
         let mut found = vec![];
         for Selector { metric, matchers } in &query.selectors {
+            if OF_THE_KUBELET.contains(&metric.as_str()) {
+                continue;
+            }
             let Some(series) = self.series.get(metric) else {
                 found.push(format!("unknown metric {metric}"));
                 continue;
             };
-            let has = |label: &str| series.iter().any(|labels| labels.contains_key(label));
+            let has = |label: &str| OF_A_TARGET.contains(&label) || series.iter().any(|labels| labels.contains_key(label));
             for matcher in matchers {
                 if !has(&matcher.label) {
                     found.push(format!("{metric} has no label {}", matcher.label));
                 }
-                for value in matcher.values().filter(|value| has(&matcher.label) && !value.starts_with('$')) {
+                let shown = has(&matcher.label) && !OF_A_TARGET.contains(&matcher.label.as_str());
+                for value in matcher.values().filter(|value| shown && !value.starts_with('$')) {
                     if !series.iter().any(|labels| labels.get(&matcher.label).is_some_and(|v| v == value)) {
                         found.push(format!("{metric} has no {} = {value}", matcher.label));
                     }
@@ -106,9 +110,23 @@ impl Scrape {
     }
 }
 
-struct Selector {
-    metric: String,
+/// A metric, and which of its series.
+pub struct Selector {
+    pub metric: String,
     matchers: Vec<Matcher>,
+}
+
+impl Selector {
+    /// Whether it lets a dashboard's variable of the same name choose this label.
+    pub fn follows(&self, label: &str) -> bool {
+        self.matchers.iter().any(|m| m.label == label && m.operator == "=~" && m.value == format!("${label}"))
+    }
+
+    /// The selector alone, as a query.
+    pub fn query(&self) -> String {
+        let matchers: Vec<String> = self.matchers.iter().map(|m| format!("{}{}\"{}\"", m.label, m.operator, m.value)).collect();
+        format!("{}{{{}}}", self.metric, matchers.join(", "))
+    }
 }
 
 #[derive(Debug, PartialEq)]
@@ -128,12 +146,18 @@ impl Matcher {
 
 /// What a query names. Not a parser of PromQL: it knows the words below and refuses others.
 pub struct Query {
-    selectors: Vec<Selector>,
-    /// Labels of `by (…)` and `without (…)`.
+    pub selectors: Vec<Selector>,
+    /// Labels of `by (…)`, `without (…)` and `on (…)`.
     pub by: Vec<String>,
 }
 
-const WORDS: &[&str] = &["sum", "max", "min", "by", "without", "rate", "increase", "histogram_quantile", "or", "and", "unless"];
+const WORDS: &[&str] =
+    &["sum", "max", "min", "count", "by", "without", "on", "rate", "increase", "histogram_quantile", "time", "or", "and", "unless"];
+/// Labels that Prometheus adds to all series of a target.
+const OF_A_TARGET: &[&str] = &["job", "instance", "namespace", "pod"];
+/// Metrics of the container, which the kubelet has and bloomguard does not.
+pub const OF_THE_KUBELET: &[&str] =
+    &["container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_spec_memory_limit_bytes"];
 
 impl Query {
     /// Reads a query, or says what can't be read.
@@ -143,13 +167,13 @@ impl Query {
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             rest = &rest[name.len().max(first.len_utf8())..];
             match first {
-                _ if name.starts_with("bloomguard_") => {
+                _ if name.starts_with("bloomguard_") || OF_THE_KUBELET.contains(&name.as_str()) => {
                     let inside = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
                     let matchers = inside.map_or(Ok(vec![]), |(inside, _)| matchers(inside))?;
                     rest = inside.map_or(rest, |(_, after)| after);
                     selectors.push(Selector { metric: name, matchers });
                 }
-                _ if name == "by" || name == "without" => {
+                _ if ["by", "without", "on"].contains(&name.as_str()) => {
                     let list = rest.trim_start().strip_prefix('(').and_then(|rest| rest.split_once(')'));
                     let (labels, after) = list.ok_or(format!("{name} without a list"))?;
                     by.extend(labels.split(',').map(|label| label.trim().to_owned()));

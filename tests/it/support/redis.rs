@@ -157,7 +157,7 @@ impl Drop for RedisServer {
 }
 
 /// Starts a process from the thread that it is to die with.
-fn spawn(command: Command) -> Child {
+pub(super) fn spawn(command: Command) -> Child {
     type Job = (Command, mpsc::Sender<std::io::Result<Child>>);
     static SPAWNER: LazyLock<mpsc::Sender<Job>> = LazyLock::new(|| {
         let (jobs, inbox) = mpsc::channel::<Job>();
@@ -170,7 +170,7 @@ fn spawn(command: Command) -> Child {
     });
     let (reply, child) = mpsc::channel();
     SPAWNER.send((command, reply)).unwrap();
-    child.recv().unwrap().expect("setpriv (util-linux) and redis-server are installed")
+    child.recv().unwrap().expect("setpriv (util-linux) is installed")
 }
 
 fn free_port() -> u16 {

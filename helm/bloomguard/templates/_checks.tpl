@@ -1,0 +1,31 @@
+{{/* Refuses what can't keep its promise, before it is installed. */}}
+{{- define "bloomguard.checks" -}}
+{{- $instances := include "bloomguard.instances" . | int -}}
+{{- $claim := .Values.dataVolume.existingClaim -}}
+{{- range list "listen" "telemetry_listen" "admin_listen" "data_dir" "drain_timeout" "token_file" "allow_unauthenticated" -}}
+{{- if hasKey (default dict $.Values.config.server) . -}}
+{{- fail (printf "config.server.%s is the chart's: set ports, drainTimeoutSeconds, dataVolume or auth instead" .) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $keyspace := .Values.config.keyspaces -}}
+{{- $isSet := eq (default "sql" (default dict $keyspace.backend).kind) "set" -}}
+{{- if and (eq (default "" $keyspace.freshness) "announced") (or $isSet (not $.Values.config.redis)) -}}
+{{- $without := $isSet | ternary "backend.kind = \"set\", whose instances tell each other nothing" "no config.redis" -}}
+{{- if gt $instances 1 -}}
+{{- fail (printf "config.keyspaces.%s: freshness = \"announced\" with %d instances and %s: an instance that is not told of an announce would answer 404 for a row that exists. Have one instance, or use \"polled\" or \"rebuilt\"%s" $name $instances $without ($isSet | ternary "" ", or set config.redis")) -}}
+{{- end -}}
+{{- if not $claim -}}
+{{- fail (printf "config.keyspaces.%s: freshness = \"announced\" with %s needs dataVolume.existingClaim: the journal of announces must outlive the pod" $name $without) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $claim (gt $instances 1) -}}
+{{- fail (printf "dataVolume.existingClaim with %d instances: each process needs a data directory of its own" $instances) -}}
+{{- end -}}
+{{- if and (eq .Values.mode "sidecar") .Values.monitoring.serviceMonitor.enabled -}}
+{{- fail "monitoring.serviceMonitor is for standalone mode, which has a Service: enable monitoring.podMonitor" -}}
+{{- end -}}
+{{- if and (eq .Values.mode "sidecar") .Values.monitoring.podMonitor.enabled (not .Values.sidecar.podLabels) -}}
+{{- fail "monitoring.podMonitor in sidecar mode needs sidecar.podLabels, the labels of the pods that carry the sidecar" -}}
+{{- end -}}
+{{- end -}}

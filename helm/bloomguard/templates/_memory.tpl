@@ -1,0 +1,66 @@
+{{/*
+Bits a key of a split-block filter at a false-positive rate, rounded up to the next row: Helm has no logarithm.
+*/}}
+{{- define "bloomguard.bitsPerKey" -}}
+{{- $rate := float64 . -}}
+{{- if ge $rate 0.05 -}}7.1
+{{- else if ge $rate 0.02 -}}8.8
+{{- else if ge $rate 0.01 -}}10.2
+{{- else if ge $rate 0.005 -}}11.7
+{{- else if ge $rate 0.002 -}}13.9
+{{- else if ge $rate 0.001 -}}15.8
+{{- else if ge $rate 0.0005 -}}17.9
+{{- else if ge $rate 0.0002 -}}21
+{{- else if ge $rate 0.0001 -}}23.7
+{{- else if ge $rate 0.00001 -}}35.1
+{{- else if ge $rate 0.000001 -}}52
+{{- else -}}78
+{{- end -}}
+{{- end -}}
+
+{{/* Bytes of a size as bloomguard takes it: 64MiB, 1GB, 1048576. */}}
+{{- define "bloomguard.bytes" -}}
+{{- $text := toString . | trim | lower -}}
+{{- if kindIs "float64" . -}}{{- $text = int64 . | toString -}}{{- end -}}
+{{- $number := regexFind "^[0-9.]+" $text | float64 -}}
+{{- $unit := regexFind "[a-z]+$" $text -}}
+{{- $factors := dict "" 1 "b" 1 "k" 1000 "kb" 1000 "m" 1000000 "mb" 1000000 "g" 1000000000 "gb" 1000000000 "ki" 1024 "kib" 1024 "mi" 1048576 "mib" 1048576 "gi" 1073741824 "gib" 1073741824 -}}
+{{- if or (not (regexMatch "^[0-9.]+ *[a-z]*$" $text)) (not (hasKey $factors $unit)) -}}{{- fail (printf "%v is no size: write 64MiB, 1GB, or bytes" .) -}}{{- end -}}
+{{- mulf $number (get $factors $unit) | int64 -}}
+{{- end -}}
+
+{{/* Bytes of one keyspace: its filter twice, for a rebuild holds both, its keys twice where they are held, its caches. Takes keyspace and redis. */}}
+{{- define "bloomguard.keyspaceBytes" -}}
+{{- $filter := default dict .keyspace.filter -}}
+{{- $cache := default dict .keyspace.cache -}}
+{{- $backend := default dict .keyspace.backend -}}
+{{- $keys := mulf (default 1000000 $filter.expected_keys) (default 1.3 $filter.headroom) -}}
+{{- $filters := mulf 2 (divf (mulf $keys (include "bloomguard.bitsPerKey" (default 0.001 $filter.false_positive_rate) | float64)) 8) -}}
+{{- if eq (default "sql" $backend.kind) "set" -}}
+{{- /* 8 bytes an integer, 16 a UUID, else the key and 6: 40 on the average. 36 MiB of notes. */ -}}
+{{- $bytes := get (dict "integer" 8 "uuid" 16) (default "" .keyspace.key) | default 40 -}}
+{{- addf $filters (mulf 2 $keys $bytes) 37748736 | int64 -}}
+{{- else -}}
+{{- $caches := mul (.redis | ternary 1 2) (include "bloomguard.bytes" (default "64MiB" $cache.hot_capacity) | int64) -}}
+{{- addf $filters $caches | int64 -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Memory of the container: 96 MiB for the process and answers under way, all keyspaces, and a tenth for what the allocator can't use. */}}
+{{- define "bloomguard.memory" -}}
+{{- $bytes := 100663296 -}}
+{{- $redis := not (empty .Values.config.redis) -}}
+{{- range $name, $keyspace := include "bloomguard.keyspaces" . | fromYaml -}}
+{{- $bytes = add $bytes (include "bloomguard.keyspaceBytes" (dict "keyspace" $keyspace "redis" $redis) | int64) -}}
+{{- end -}}
+{{- divf (mulf $bytes 1.1) 1048576 | ceil | int64 }}Mi
+{{- end -}}
+
+{{- define "bloomguard.resources" -}}
+{{- $requests := deepCopy (default dict .Values.resources.requests) -}}
+{{- $limits := deepCopy (default dict .Values.resources.limits) -}}
+{{- $memory := default (include "bloomguard.memory" .) $requests.memory -}}
+{{- $_ := set $requests "memory" $memory -}}
+{{- $_ := set $limits "memory" (default $memory $limits.memory) -}}
+{{- dict "requests" $requests "limits" $limits | toYaml -}}
+{{- end -}}
