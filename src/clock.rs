@@ -18,6 +18,10 @@ impl Moment {
     /// The present.
     #[must_use]
     pub fn now() -> Self {
+        #[cfg(debug_assertions)]
+        if let Some(now) = VirtualTime::now() {
+            return now;
+        }
         let now = clock_gettime(ClockId::Boottime);
         Self(u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0))
     }
@@ -44,5 +48,40 @@ impl Moment {
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Moments of this thread follow the clock of its Tokio runtime, which a test may have paused, until this is dropped: only so can a simulation let
+/// seconds of the protocol pass in a moment, on the same clock for timers and for promises. Not there in release builds, which read one clock only.
+#[cfg(debug_assertions)]
+#[derive(Debug)]
+pub struct VirtualTime(std::marker::PhantomData<*const ()>);
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static BEGAN: std::cell::Cell<Option<tokio::time::Instant>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(debug_assertions)]
+impl VirtualTime {
+    /// The first moment: long after the boot, so that nothing is before [`Moment::NEVER`].
+    const FIRST: Moment = Moment(1_000_000_000_000_000);
+
+    /// Must be called within a Tokio runtime of one thread.
+    #[must_use]
+    pub fn begin() -> Self {
+        BEGAN.set(Some(tokio::time::Instant::now()));
+        Self(std::marker::PhantomData)
+    }
+
+    fn now() -> Option<Moment> {
+        BEGAN.get().map(|began| Self::FIRST.plus(began.elapsed()))
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for VirtualTime {
+    fn drop(&mut self) {
+        BEGAN.set(None);
     }
 }

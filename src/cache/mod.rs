@@ -45,13 +45,13 @@ pub enum Mark {
     Dropped,
 }
 
-/// The entry as it was when it was read: what a later put compares against. Opaque to everyone but the cache that made it.
+/// The entry as it was when it was read: what a later put compares against. Means something to the cache that made it only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
     /// The connection (and so the log identity) it was read under; a put under another one stores nothing.
-    pub(crate) epoch: u64,
+    pub epoch: u64,
     /// The first bytes of the entry, its token among them; `None` where there was no entry.
-    pub(crate) head: Option<Vec<u8>>,
+    pub head: Option<Vec<u8>>,
 }
 
 /// Result of a `get`.

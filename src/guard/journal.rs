@@ -8,12 +8,14 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::clock::Moment;
 use crate::key::Key;
 
 /// Announces that may wait for the next sync; further ones are refused, not queued.
@@ -25,8 +27,13 @@ const SUM: usize = size_of::<u64>();
 
 /// The writing end of a keyspace's journal.
 #[derive(Debug)]
-pub struct Journal {
-    appends: SyncSender<Append>,
+pub struct Journal(Way);
+
+/// Where the writing is done.
+#[derive(Debug)]
+enum Way {
+    Thread(SyncSender<Append>),
+    InPlace(Mutex<Writer>),
 }
 
 /// What a journal held when it was opened.
@@ -60,14 +67,19 @@ impl Journal {
     /// # Errors
     /// Where the files can't be read or written.
     pub fn open(dir: &Path, keyspace: &str, life: Duration) -> io::Result<(Self, Replayed)> {
-        let files = Files { young: dir.join(format!("{keyspace}.journal")), old: dir.join(format!("{keyspace}.journal.old")) };
-        let mut replayed = Replayed::default();
-        read_records(&files.old, &mut replayed)?;
-        read_records(&files.young, &mut replayed)?;
-        let writer = Writer::start(files, &replayed.keys, life)?;
+        let (writer, replayed) = open(dir, keyspace, life)?;
         let (appends, queue) = sync_channel(QUEUE);
         std::thread::Builder::new().name(format!("journal-{keyspace}")).spawn(move || writer.run(&queue))?;
-        Ok((Self { appends }, replayed))
+        Ok((Self(Way::Thread(appends)), replayed))
+    }
+
+    /// As [`Journal::open`], but each append is written where it is made: for a simulation, whose clock would run on while it waits for a thread.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn open_in_place(dir: &Path, keyspace: &str, life: Duration) -> io::Result<(Self, Replayed)> {
+        let (writer, replayed) = open(dir, keyspace, life)?;
+        Ok((Self(Way::InPlace(Mutex::new(writer))), replayed))
     }
 
     /// Returns once the keys are on disk.
@@ -77,12 +89,25 @@ impl Journal {
     pub async fn append(&self, keys: &[Key]) -> Result<(), JournalError> {
         let (done, written) = oneshot::channel();
         let append = Append { records: keys.iter().flat_map(encode).collect(), done };
-        self.appends.try_send(append).map_err(|e| match e {
+        let appends = match &self.0 {
+            Way::Thread(appends) => appends,
+            Way::InPlace(writer) => return writer.lock().write(&[append]).map_err(|e| JournalError::Io(e.to_string())),
+        };
+        appends.try_send(append).map_err(|e| match e {
             TrySendError::Full(_) => JournalError::Full,
             TrySendError::Disconnected(_) => JournalError::Io("the journal's writer has stopped".into()),
         })?;
         written.await.unwrap_or_else(|_| Err(JournalError::Io("the journal's writer has stopped".into())))
     }
+}
+
+fn open(dir: &Path, keyspace: &str, life: Duration) -> io::Result<(Writer, Replayed)> {
+    let files = Files { young: dir.join(format!("{keyspace}.journal")), old: dir.join(format!("{keyspace}.journal.old")) };
+    let mut replayed = Replayed::default();
+    read_records(&files.old, &mut replayed)?;
+    read_records(&files.young, &mut replayed)?;
+    let writer = Writer::start(files, &replayed.keys, life)?;
+    Ok((writer, replayed))
 }
 
 fn encode(key: &Key) -> Vec<u8> {
@@ -136,11 +161,12 @@ impl Files {
     }
 }
 
+#[derive(Debug)]
 struct Writer {
     files: Files,
     file: File,
     length: u64,
-    since: Instant,
+    since: Moment,
     life: Duration,
 }
 
@@ -157,7 +183,7 @@ impl Writer {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => files.sync_dir()?,
         }
-        Ok(Self { files, file, length: records.len() as u64, since: Instant::now(), life })
+        Ok(Self { files, file, length: records.len() as u64, since: Moment::now(), life })
     }
 
     fn run(mut self, queue: &Receiver<Append>) {
@@ -176,7 +202,7 @@ impl Writer {
     }
 
     fn write(&mut self, batch: &[Append]) -> io::Result<()> {
-        if self.since.elapsed() >= self.life {
+        if Moment::now().since(self.since) >= self.life {
             self.rotate()?;
         }
         let bytes: Vec<u8> = batch.iter().flat_map(|a| a.records.iter().copied()).collect();
@@ -200,7 +226,7 @@ impl Writer {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => fs::rename(&fresh, &self.files.young)?,
         }
-        (self.file, self.length, self.since) = (file, 0, Instant::now());
+        (self.file, self.length, self.since) = (file, 0, Moment::now());
         self.files.sync_dir()
     }
 }

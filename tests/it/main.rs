@@ -19,6 +19,8 @@ mod http_routes;
 mod http_server;
 mod product;
 mod readme;
+#[cfg(debug_assertions)]
+mod simulation;
 mod source_contract;
 mod source_file;
 mod source_http;

@@ -1,0 +1,90 @@
+//! One instance: the real guard and the real runner over simulated edges. Its disk outlives it.
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Duration;
+
+use bloomguard::config::{Freshness, KeyspaceConfig};
+use bloomguard::fleet::WriterId;
+use bloomguard::guard::{Guard, Journal, LogParts, Parts};
+use bloomguard::key::KeyForm;
+use bloomguard::metrics::{KeyspaceMetrics, Metrics};
+use bloomguard::rebuild::{MemoryBudget, RebuildHandle, Runner};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::database::{Database, Reader, Source};
+use super::edges::{SimulatedCache, SimulatedLog, agree_on_secret};
+use super::network::{Link, Network};
+
+pub const KEYSPACE: &str = "users";
+pub const MAX_LAG: Duration = Duration::from_millis(600);
+pub const WINDOW: Duration = Duration::from_millis(2000);
+
+/// Nobody looks at them, and to make them takes longer than a whole run.
+static METRICS: LazyLock<Arc<KeyspaceMetrics>> = LazyLock::new(|| Metrics::new().keyspace(KEYSPACE));
+
+/// A process, from its start to its crash.
+pub struct Instance {
+    pub guard: Arc<Guard>,
+    pub rebuild: RebuildHandle,
+    pub source: Arc<Source>,
+    link: Arc<Link>,
+    tasks: Vec<AbortHandle>,
+}
+
+fn config(hot_capacity: u64) -> KeyspaceConfig {
+    let mut config =
+        KeyspaceConfig { freshness: Freshness::Announced, commit_window: WINDOW, key: Some(KeyForm::Text), ..KeyspaceConfig::default() };
+    config.rebuild.schedule = "0 0 1 1 *".into();
+    config.rebuild.min_keys_ratio = 0.5;
+    config.filter.expected_keys = None;
+    config.filter.false_positive_rate = 0.000_01;
+    config.cache.jitter = 0.0;
+    config.cache.hot_capacity = hot_capacity;
+    config.canary.sample_rate = 0.0;
+    // What is found too late is for the judge to see, and not for a hold to cover.
+    config.canary.hold = Duration::ZERO;
+    config
+}
+
+impl Instance {
+    /// As the composition root builds it. Without hot tier, reads show what is in Redis; with it, nothing expires there during a run.
+    pub fn start(number: usize, network: &Arc<Network>, database: &Arc<Database>, disk: &Path, began: Instant) -> Self {
+        let config = config(if number == 2 { 0 } else { 1 << 20 });
+        let (journal, replayed) = Journal::open_in_place(disk, KEYSPACE, config.commit_window + config.deadline).unwrap();
+        let link = Link::new(Arc::clone(network), number);
+        let writer = WriterId::random();
+        let log = Arc::new(SimulatedLog::new(Arc::clone(&link), writer, began));
+        let guard = Guard::new(Parts {
+            name: KEYSPACE.into(),
+            config: config.clone(),
+            secret: None,
+            form: Arc::new(OnceLock::from(KeyForm::Text)),
+            shared: Arc::new(SimulatedCache(Arc::clone(&link))),
+            backend: Arc::new(Reader(Arc::clone(database))),
+            journal,
+            replayed,
+            log: Some(LogParts { log, writer, max_lag: MAX_LAG }),
+            metrics: Arc::clone(&METRICS),
+        });
+        let source = Source::new(Arc::clone(database));
+        let memory = Arc::new(MemoryBudget::new(None, 0));
+        let (runner, rebuild) = Runner::new(Arc::clone(&guard), source.clone(), memory, &config, Arc::clone(&METRICS)).unwrap();
+        let tasks = [
+            tokio::spawn(Arc::clone(&link).keep()),
+            tokio::spawn(agree_on_secret(Arc::clone(&guard), Arc::clone(&link))),
+            tokio::spawn(runner.run()),
+            tokio::spawn(Arc::clone(&guard).keep_marks()),
+            tokio::spawn(Arc::clone(&guard).follow_log()),
+            tokio::spawn(Arc::clone(&guard).keep_watch()),
+        ];
+        Self { guard, rebuild, source, link, tasks: tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect() }
+    }
+
+    /// The process dies: what it had under way neither sends nor hears anything any more.
+    pub fn crash(self) {
+        self.link.kill();
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
