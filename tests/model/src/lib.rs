@@ -3,6 +3,8 @@
 //! Every interleaving of atomic steps is looked at, breadth-first, so a counterexample is a shortest one. Each rule can be taken away, and a
 //! rule that nobody misses is either of no use or its scenario too weak. The README tells how to read and extend it.
 
+pub mod case;
+pub mod polls;
 pub mod protocol;
 pub mod rule;
 pub mod scenario;

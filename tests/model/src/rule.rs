@@ -102,6 +102,8 @@ rules! {
     FloorAtBegin,
     /// … and on each page until counting has begun; else what is trimmed between the first page and the second is missed.
     FloorUntilCounted,
+    /// An uncounted place that is older than the retention is a loss: what was trimmed for its age is in no floor.
+    CountSoon,
     /// A writer's entries name its previous one; else a hole is missed where nothing was counted yet.
     Chains,
     /// Who begins to read begins window + deadline ago; else it misses announces whose rows are still to come.

@@ -116,7 +116,8 @@ const ANNOUNCE: Scenario = Scenario {
 /// … of which only the filters are asked.
 const PROBE: Scenario = Scenario { probes_only: true, false_positive: false, ..ANNOUNCE };
 /// A row that is changed and then dropped.
-const DROP: Scenario = Scenario { announces: false, changer: Some(0), row: Row::Old, changed: Row::New, readers: [false, true], ..ANNOUNCE };
+const DROP: Scenario =
+    Scenario { announces: false, changer: Some(0), row: Row::Old, changed: Row::New, readers: [false, true], ..ANNOUNCE };
 
 /// Small enough for every test run: seconds each.
 #[rustfmt::skip]
@@ -166,6 +167,7 @@ pub const DEEP: &[Scenario] = &[
     // Trimming, restarts and losses together.
     Scenario { name: "trim-by-age", retention: 3, room: 2, left: Left { others: 2, mending: 1, ..NONE }, ..PROBE },
     Scenario { name: "crash+trim", room: 2, left: Left { crashes: [0, 1], others: 2, ..NONE }, ..PROBE },
+    Scenario { name: "crash+trim-by-age", retention: 3, left: Left { crashes: [0, 1], others: 1, mending: 1, ..NONE }, ..PROBE },
     Scenario { name: "crash+failover", faults: &[Fault::Failover], left: Left { crashes: [0, 1], faults: 1, mending: 1, ..NONE }, ..PROBE },
     Scenario { name: "crash-of-a+failover", asks: AT_BOTH, faults: &[Fault::Failover], readers: [true, true], left: Left { crashes: [1, 0], faults: 1, mending: 1, ..NONE }, ..PROBE },
     Scenario { name: "crash+wipe", secrets: true, faults: &[Fault::Wipe], left: Left { crashes: [0, 1], faults: 1, mending: 1, ..NONE }, ..PROBE },

@@ -2,8 +2,6 @@
 
 /// The instance that announces.
 pub const A: usize = 0;
-/// Another instance.
-pub const B: usize = 1;
 /// The server that holds entries and marks.
 pub const CACHE: usize = 0;
 /// Entries that a log of the model can hold.
@@ -155,6 +153,8 @@ pub struct Follower {
     pub last: u8,
     /// Entries ever made at the cursor, where known.
     pub made: Option<u8>,
+    /// Ticks since the first page, while nothing is counted.
+    pub uncounted: u8,
     /// From here on chains must be whole.
     pub start: u8,
     /// It starts from a snapshot's place, and the first page is to reach a window back.

@@ -44,6 +44,9 @@ impl Protocol {
                 let kept = self.on(Rule::JournalUntilSnapshot) && scenario.left.snapshots > 0;
                 node.journal &= kept && !(node.snapshot.at == SnapshotStep::Written && node.snapshot.holds);
             }
+            if node.follower.log != 0 && node.follower.made.is_none() && scenario.retention > 0 {
+                up(&mut node.follower.uncounted, scenario.retention);
+            }
             if let Some(left) = &mut node.lost {
                 down(left);
             }

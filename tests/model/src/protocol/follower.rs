@@ -105,8 +105,12 @@ impl Protocol {
         let mut follower = Follower { last: data.last, restored: false, ..node.follower };
         let rewound = node.follower.restored && self.on(Rule::ReplayAWindowToo);
         let from = if rewound { follower.cursor.min(data.since(life)) } else { follower.cursor };
-        let floor_matters = follower.made.is_none() && self.on(Rule::FloorUntilCounted) || rewound;
-        let mut lost = floor_matters && data.floor > from && data.floor_age <= life;
+        let uncounted = follower.made.is_none();
+        let mut lost = rewound && data.floor > from && data.floor_age <= life;
+        lost |= uncounted && self.on(Rule::FloorUntilCounted) && data.floor > follower.cursor;
+        let retention = self.scenario.retention;
+        lost |= uncounted && self.on(Rule::CountSoon) && retention > 0 && follower.uncounted + life > retention;
+        follower.uncounted = 0;
         let read = data.behind(follower.cursor).count() as u8;
         lost |= self.on(Rule::CountEntries) && follower.made.is_some_and(|made| made + read < data.made);
         let mut page = Page { complete: true, ..Page::default() };
