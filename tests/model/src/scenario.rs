@@ -62,6 +62,8 @@ pub struct Scenario {
     pub retention: u8,
     /// How much may happen.
     pub left: Left,
+    /// Faults strike after the 204, and lookups begin after them: a small part of what may happen, which deep counterexamples lie in.
+    pub late: bool,
     /// A window that is known to remain: the search is to find it.
     pub window_remains: bool,
 }
@@ -110,6 +112,7 @@ const ANNOUNCE: Scenario = Scenario {
     room: 0,
     retention: 0,
     left: NONE,
+    late: false,
     window_remains: false,
 };
 
@@ -161,6 +164,8 @@ pub const DEEP: &[Scenario] = &[
     Scenario { name: "cached-wipe", faults: &[Fault::Wipe], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
     Scenario { name: "cached-flush", faults: &[Fault::Flush], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
     Scenario { name: "cached-demotion", faults: &[Fault::Demotion], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
+    Scenario { name: "late-failover", late: true, faults: &[Fault::Failover], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
+    Scenario { name: "late-split-failover", late: true, split: true, faults: &[Fault::Failover], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
     Scenario { name: "split-failover", split: true, faults: &[Fault::Failover], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
     Scenario { name: "split-wipe", split: true, faults: &[Fault::Wipe], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
     Scenario { name: "split-trim", split: true, faults: &[Fault::Wipe], room: 1, left: Left { faults: 1, others: 1, mending: 1, ..NONE }, ..PROBE },

@@ -3,11 +3,12 @@
 use super::server::Access;
 use super::{Out, Protocol, step};
 use crate::scenario::Fault;
-use crate::world::{Before, Data, Delta, Kind, Server, World};
+use crate::world::{Before, Data, Delta, Kind, PutStep, Server, World};
 
 impl Protocol {
     pub(super) fn faults(&self, world: &World, out: Out<'_>) {
-        if world.left.faults > 0 {
+        let too_early = self.scenario.late && world.put.at != PutStep::Acknowledged;
+        if world.left.faults > 0 && !too_early {
             for (at, who) in self.struck() {
                 self.strike(world, at, who, out);
             }
