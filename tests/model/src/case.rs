@@ -18,12 +18,12 @@ pub enum Case {
 impl Case {
     /// Those of every test run.
     pub fn short() -> impl Iterator<Item = Self> {
-        SHORT.iter().copied().map(Self::Protocol).chain(POLLS.iter().copied().map(Self::Polls))
+        SHORT.iter().copied().map(Self::Protocol).chain(POLLS.iter().take(1).copied().map(Self::Polls))
     }
 
     /// Those that take long.
     pub fn deep() -> impl Iterator<Item = Self> {
-        DEEP.iter().copied().map(Self::Protocol)
+        DEEP.iter().copied().map(Self::Protocol).chain(POLLS.iter().skip(1).copied().map(Self::Polls))
     }
 
     /// All of them.

@@ -22,7 +22,7 @@ pub struct Polls {
     pub rules: Rules,
 }
 
-/// The searches.
+/// The searches, the shortest first.
 pub const POLLS: &[Polls] = &[
     Polls { name: "polled-numbers", timestamps: false, long: false, end: 5, rules: Rules::ALL },
     Polls { name: "polled-timestamps", timestamps: true, long: false, end: 4, rules: Rules::ALL },
