@@ -88,10 +88,14 @@ impl Guard {
 
     /// An absence is stored only where a filter that could reject said maybe, then and now, the key is not within its commit window, and the
     /// backend does not look broken.
+    ///
+    /// And only within a deadline of the first look: windows are remembered for one deadline more and no longer. The process, or its host, may have
+    /// stood still since the backend answered; this clock sees both.
     fn may_store_absence(&self, errand: &Errand) -> bool {
         let now = Moment::now();
         let maybe = |glance: &Glance| glance.trusted && glance.probe.verdict == Verdict::Maybe;
-        maybe(&errand.glance)
+        now < errand.glance.at.plus(self.deadline)
+            && maybe(&errand.glance)
             && maybe(&self.glance(errand.hash, now))
             && !self.recent.contains(errand.hash, now)
             && !self.storm.is_raging(now)

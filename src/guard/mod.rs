@@ -162,6 +162,7 @@ struct Glance {
     probe: Probe,
     /// The filter is there and as fresh as promised, whatever `enforcement` says.
     trusted: bool,
+    at: Moment,
 }
 
 impl Guard {
@@ -308,7 +309,11 @@ impl Guard {
         let trusted = generation > 0 && now < until;
         let in_force = self.standing.enforcing.in_force();
         let state = Standing::state(in_force, generation > 0, trusted);
-        Glance { probe: Probe { verdict, state, enforced: state == State::Enforcing && in_force.covers(hash), generation }, trusted }
+        Glance {
+            probe: Probe { verdict, state, enforced: state == State::Enforcing && in_force.covers(hash), generation },
+            trusted,
+            at: now,
+        }
     }
 
     /// The present state.

@@ -203,6 +203,17 @@ fn modules_import_lower_levels_only_and_the_rest_of_the_house_rules_hold() {
 }
 
 #[test]
+fn files_of_the_model_are_short_too() {
+    let mut paths = vec![];
+    rust_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/model"), &mut paths);
+    assert!(paths.len() > 10, "only {} files found", paths.len());
+    for path in paths {
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= LONGEST_FILE, "{}: has {lines} lines, more than {LONGEST_FILE}", path.display());
+    }
+}
+
+#[test]
 fn every_exception_is_in_use() {
     let sources = sources();
     for (from, to) in SIBLINGS {

@@ -244,3 +244,22 @@ async fn nothing_is_stored_after_the_deadline() {
     let shared = ks.shared.get(&key("user:1")).await.unwrap();
     assert_eq!(shared.entry, bloomguard::cache::Entry::Nothing);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_absence_from_before_a_pause_is_not_cached_after_it() {
+    let mut short = config();
+    (short.commit_window, short.deadline) = (Duration::from_millis(50), Duration::from_millis(100));
+    let ks = Keyspace::enforcing(short).await;
+    ks.guard.announce(&[key("late")]).await.unwrap();
+    // The backend says absent, and then the whole process stands still until the memory of the announce has expired.
+    ks.backend.block_for(Duration::from_millis(400));
+    ks.get("late").await;
+    eventually("the load has ended", || ks.metric("bloomguard_backend_inflight_requests{keyspace=\"users\"}") == 0.0).await;
+    ks.backend.block_for(Duration::ZERO);
+    ks.backend.commit("late");
+    for _ in 0..20 {
+        let answer = ks.get("late").await;
+        assert!(!answer.starts_with("404"), "{answer}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}

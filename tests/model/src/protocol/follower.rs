@@ -1,0 +1,189 @@
+//! The reading end of the log, and what it tells of losses.
+
+use super::server::Access;
+use super::{NAMES, Out, Protocol, step};
+use crate::rule::Rule;
+use crate::world::{A, Data, Delta, Follower, Kind, Node, Page, Read, ReadStep, World};
+
+impl Protocol {
+    pub(super) fn read_log(&self, world: &World, x: usize, out: Out<'_>) {
+        if !self.scenario.readers[x] || self.scenario.secrets && world.nodes[x].secret == 0 {
+            return;
+        }
+        let mut next = *world;
+        let at = world.nodes[x].read.at;
+        let what = match at {
+            ReadStep::None => {
+                let Some(data) = self.reach(&mut next, x, self.log(), Access::Follow) else { return };
+                let node = &world.nodes[x];
+                if node.lag == 0 && node.follower.log == node.links[self.log()] && data.last == node.follower.cursor {
+                    return;
+                }
+                next.nodes[x].read = Read { at: ReadStep::Sent, ..Read::default() };
+                "sends a read of the log"
+            }
+            ReadStep::Sent => return self.is_answered(world, x, out),
+            ReadStep::Answered => {
+                self.take_note(&mut next, x, false);
+                if world.nodes[x].read.page.announces && world.left.full > 0 && x != A {
+                    let mut full = *world;
+                    full.left.full -= 1;
+                    self.take_note(&mut full, x, true);
+                    out.push(step(NAMES[x], "the reader finds no room to remember k", full));
+                }
+                "the reader remembers, drops hot entries, loads the filter pair"
+            }
+            ReadStep::Remembered => {
+                let node = &mut next.nodes[x];
+                if node.read.page.announces {
+                    node.insert(node.read.pair, self.on(Rule::DualInsert));
+                }
+                node.read.at = ReadStep::Inserted;
+                "the reader sets bits"
+            }
+            ReadStep::Inserted => {
+                self.finish(&mut next.nodes[x]);
+                "the reader moves its cursor"
+            }
+        };
+        out.push(step(NAMES[x], what, next));
+    }
+
+    /// The server takes the read, and what it says is judged.
+    fn is_answered(&self, world: &World, x: usize, out: Out<'_>) {
+        let mut next = *world;
+        let log = self.log();
+        let age = if world.nodes[x].links[log] == world.servers[log].run { world.servers[log].age } else { u8::MAX };
+        let identity = world.nodes[x].links[log];
+        let Some(data) = self.reach(&mut next, x, log, Access::Follow).copied() else {
+            next.nodes[x].read = Read::default();
+            out.push(step(NAMES[x], "the read fails", next));
+            return;
+        };
+        let node = &mut next.nodes[x];
+        let page = self.judge(node, x, &data, identity, age);
+        node.read.page = page;
+        node.read.at = ReadStep::Answered;
+        if !self.on(Rule::LagFromSending) {
+            node.read.age = 0;
+        }
+        if !self.on(Rule::EffectBeforeCursor) && page.complete {
+            (node.follower, node.lag) = (page.follower, node.read.age);
+        }
+        if page.loss.is_none() && !page.announces && !page.drops {
+            self.finish(node);
+        }
+        out.push(step(NAMES[x], "the read is answered", next));
+    }
+
+    fn judge(&self, node: &Node, x: usize, data: &Data, identity: u8, age: u8) -> Page {
+        let follower = node.follower;
+        let replaced = follower.log != identity;
+        let shrunk = data.last < follower.last || follower.made.is_some_and(|made| data.made < made);
+        if follower.log == 0 || replaced || shrunk {
+            let rule = if follower.restored { Rule::ReplaySameLog } else { Rule::AnotherLogIsALoss };
+            let lost = follower.log != 0 && self.on(rule);
+            return self.begin(data, identity, age, lost);
+        }
+        self.go_on(node, x, data)
+    }
+
+    /// Only tells where to begin.
+    fn begin(&self, data: &Data, identity: u8, age: u8, lost: bool) -> Page {
+        let window = self.scenario.window;
+        let life = window + self.scenario.deadline;
+        let start = if self.on(Rule::BeginAWindowAgo) { data.since(life) } else { data.last };
+        let trimmed = self.on(Rule::FloorAtBegin) && data.floor > 0 && data.floor_age <= life;
+        let young = (self.on(Rule::YoungLogIsALoss) && age <= window).then(|| window + 1 - age);
+        let loss = if lost || trimmed { Some(window + 1) } else { young };
+        let follower = Follower { log: identity, cursor: start, last: data.last, start, ..Follower::default() };
+        Page { follower, loss, ..Page::default() }
+    }
+
+    fn go_on(&self, node: &Node, x: usize, data: &Data) -> Page {
+        let life = self.scenario.window + self.scenario.deadline;
+        let mut follower = Follower { last: data.last, restored: false, ..node.follower };
+        let rewound = node.follower.restored && self.on(Rule::ReplayAWindowToo);
+        let from = if rewound { follower.cursor.min(data.since(life)) } else { follower.cursor };
+        let uncounted = follower.made.is_none();
+        let mut lost = rewound && data.floor > from && data.floor_age <= life;
+        lost |= uncounted && self.on(Rule::FloorUntilCounted) && data.floor > follower.cursor;
+        let retention = self.scenario.retention;
+        lost |= uncounted && self.on(Rule::CountSoon) && retention > 0 && follower.uncounted + life > retention;
+        follower.uncounted = 0;
+        let read = data.behind(follower.cursor).count() as u8;
+        lost |= self.on(Rule::CountEntries) && follower.made.is_some_and(|made| made + read < data.made);
+        let mut page = Page { complete: true, ..Page::default() };
+        for delta in data.behind(from) {
+            lost |= self.watch(&mut follower, delta);
+            if delta.kind != Kind::Other && delta.secret != node.secret {
+                lost |= self.on(Rule::ForeignEntryIsALoss);
+                continue;
+            }
+            page.announces |= delta.kind == Kind::Announce && (x != A || node.reborn);
+            page.drops |= delta.kind == Kind::Drop && self.scenario.changer != Some(x);
+        }
+        (follower.cursor, follower.made) = (data.last.max(follower.cursor), Some(data.made));
+        page.follower = follower;
+        page.loss = lost.then_some(self.scenario.window + 1);
+        page
+    }
+
+    /// Looks at an entry's chain.
+    fn watch(&self, follower: &mut Follower, delta: &Delta) -> bool {
+        let writer = match delta.kind {
+            Kind::Announce => 0,
+            Kind::Other => 1,
+            Kind::Drop => return false,
+        };
+        let seen = follower.seen[writer].max(follower.start);
+        follower.seen[writer] = delta.number;
+        self.on(Rule::Chains) && delta.previous > seen
+    }
+
+    fn take_note(&self, next: &mut World, x: usize, full: bool) {
+        let life = self.life(Rule::MemoryLastsADeadlineMore);
+        let node = &mut next.nodes[x];
+        let page = node.read.page;
+        if let Some(within) = page.loss {
+            self.lose(node, within);
+        }
+        node.read.pair = node.pair();
+        node.read.at = ReadStep::Remembered;
+        if page.announces {
+            if !full {
+                node.memory = life;
+            } else if self.on(Rule::FullMemoryIsALoss) {
+                self.lose(node, self.scenario.window + 1);
+            }
+            if self.on(Rule::DeltaDropsHot) {
+                node.drop_absence();
+            }
+        }
+        let lost = page.loss.is_some();
+        if lost && next.left.builds[x] == 0 && next.left.mending > 0 {
+            (next.left.builds[x], next.left.mending) = (1, next.left.mending - 1);
+        }
+        if page.announces || page.drops {
+            self.detach(next, x);
+        }
+        if page.drops {
+            self.forget(next, x);
+        }
+        if !page.announces {
+            // Nothing to insert.
+            self.finish(&mut next.nodes[x]);
+        }
+    }
+
+    /// What was read has taken effect.
+    fn finish(&self, node: &mut Node) {
+        let Read { page, age, .. } = node.read;
+        if page.complete {
+            self.void_untrusted(node);
+            node.lag = age;
+        }
+        node.follower = page.follower;
+        node.read = Read::default();
+    }
+}
