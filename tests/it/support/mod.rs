@@ -1,6 +1,7 @@
 //! What tests share: scripted parts, real servers, waiting.
 
 pub mod app;
+pub mod chaos_proxy;
 pub mod database;
 pub mod http_server;
 pub mod keyspace;

@@ -58,6 +58,10 @@ impl RedisServer {
         panic!("redis-server did not start: {}", server.log());
     }
 
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn url(&self) -> String {
         self.url_with_password(self.password.as_deref())
     }
