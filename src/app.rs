@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
-use crate::cache::{MemoryCache, NoCache, RedisCache, RedisLink, SharedCache};
+use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
 use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
-use crate::fleet::{RedisDeltaLog, Retention, WriterId};
+use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, WriterId};
 use crate::guard::{Guard, Journal, LogParts, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
 use crate::key::KeySecret;
@@ -21,6 +21,7 @@ use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
 use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
+use crate::redis::RedisLink;
 use crate::source::{FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union};
 
 /// How long start-up waits for Redis before it goes on without.
@@ -80,7 +81,7 @@ impl App {
             let source = source(keyspace, config).with_context(|| format!("keyspaces.{name}"))?;
             let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, Arc::clone(&recorders))
                 .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
-            tasks.spawn(runner.run());
+            tasks.spawn(runner.taking_turns(scan_permit(name, redis.as_ref())).run());
             if let Some(poller) = poller(&guard, keyspace, &recorders).with_context(|| format!("keyspaces.{name}"))? {
                 tasks.spawn(poller.run());
             }
@@ -261,6 +262,11 @@ fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Opti
     let (writer, retention) = (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
     let log = Arc::new(RedisDeltaLog::new(Arc::clone(link), name, writer, retention));
     Some(LogParts { log, writer, max_lag: settings.max_lag })
+}
+
+/// What keeps the instances from scanning all at once, where there can be several.
+fn scan_permit(name: &str, redis: Option<&Arc<RedisLink>>) -> Option<Arc<dyn ScanPermit>> {
+    redis.map(|link| Arc::new(RedisScanPermit::new(Arc::clone(link), name)) as _)
 }
 
 /// The fleet's secret from Redis, `None` where it does not answer; one of this process's own where there is no fleet.

@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod poll;
 pub mod quickstart;
 pub mod rebuild;
+pub mod redis;
 pub mod shutdown;
 pub mod source;
 pub mod sql;

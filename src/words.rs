@@ -249,6 +249,20 @@ words! {
 }
 
 words! {
+    /// How a scan came to begin where instances take turns.
+    ScanTurn {
+        /// It was its turn.
+        Granted = "granted",
+        /// It had waited as long as it may.
+        TimedOut = "timed_out",
+        /// Redis did not answer.
+        Unreachable = "unreachable",
+        /// An operator asked for it at once.
+        Overridden = "overridden",
+    }
+}
+
+words! {
     /// How a poll for new keys ended.
     PollOutcome {
         /// Every source was read to its end.

@@ -24,8 +24,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Entry, LogIdentity, Mark};
+use super::{Entry, Mark};
 use crate::backend::{ContentType, Value};
+use crate::redis::LogIdentity;
 
 /// Length of the header: what a compare-and-set compares.
 pub(super) const HEADER_LEN: usize = 40;

@@ -2,7 +2,6 @@
 
 mod entry;
 mod hot;
-mod identity;
 mod lease;
 mod memory;
 mod none;
@@ -18,11 +17,10 @@ use crate::backend::Value;
 use crate::key::Key;
 
 pub use self::hot::{HotCache, HotEntry};
-pub use self::identity::{LogBirth, LogIdentity};
 pub use self::lease::{Claim, Ending, Lease, Turn};
 pub use self::memory::MemoryCache;
 pub use self::none::NoCache;
-pub use self::redis::{RedisCache, RedisLink};
+pub use self::redis::RedisCache;
 pub use self::ttl::jittered;
 
 /// What a `get` found under a key, after checking fingerprint and log identity.

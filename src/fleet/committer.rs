@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::entry::{Delta, EntryId, Kind};
 use super::log::{DeltaLog, LogError};
-use crate::cache::LogIdentity;
+use crate::redis::LogIdentity;
 
 /// Appends that may wait; further callers wait for room, within their own deadline.
 const QUEUE: usize = 1024;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::entry::{Entry, EntryId, Kind, WriterId};
 use super::log::Page;
-use crate::cache::LogIdentity;
+use crate::redis::LogIdentity;
 
 /// Writers whose chains are watched; beyond that they are watched from the present place on.
 const WRITERS: usize = 1 << 16;

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 
 use super::entry::{Delta, Entry, EntryId};
 use super::switch::Switch;
-use crate::cache::LogIdentity;
 use crate::config::EnforcementSetting;
+use crate::redis::LogIdentity;
 
 /// What one read brought: log and entries as they were at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]

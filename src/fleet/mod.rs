@@ -1,4 +1,4 @@
-//! What instances tell each other: the delta log of announces and drops.
+//! What instances tell each other: the delta log of announces and drops, and whose turn it is to scan.
 //!
 //! One log a keyspace, appended to before an announce is acknowledged and read by every instance. It says nothing that can't be said again: what
 //! is lost of it is found by a scan, and whoever can't show that nothing was lost stops rejecting until then.
@@ -7,6 +7,7 @@ mod committer;
 mod entry;
 mod follower;
 mod log;
+mod permit;
 mod redis;
 mod switch;
 mod version;
@@ -15,6 +16,7 @@ pub use self::committer::Committer;
 pub use self::entry::{Delta, Entry, EntryId, Kind, WriterId};
 pub use self::follower::{Follower, Loss, Step};
 pub use self::log::{DeltaLog, LogError, Page};
+pub use self::permit::{RedisScanPermit, ScanHolder, ScanPermit};
 pub use self::redis::{RedisDeltaLog, Retention};
 pub use self::switch::Switch;
 pub use self::version::Version;

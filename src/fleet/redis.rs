@@ -10,8 +10,8 @@ use redis::Script;
 use super::entry::{self, Delta, EntryId, WriterId};
 use super::log::{DeltaLog, LogError, Page};
 use super::switch::{self, Switch};
-use crate::cache::{CacheError, LogBirth, LogIdentity, RedisLink};
 use crate::config::EnforcementSetting;
+use crate::redis::{LinkError, LogBirth, LogIdentity, RedisLink};
 
 /// Entries of one read: at 256 hashes each, 4 MiB.
 const ENTRIES_A_READ: usize = 1000;
@@ -177,12 +177,12 @@ fn strange(command: &str) -> LogError {
     LogError::Refused(format!("its answer to {command} can't be understood"))
 }
 
-impl From<CacheError> for LogError {
-    fn from(error: CacheError) -> Self {
+impl From<LinkError> for LogError {
+    fn from(error: LinkError) -> Self {
         match error {
-            CacheError::Timeout(_) => Self::Timeout,
-            CacheError::Unavailable(why) => Self::Unavailable(why),
-            CacheError::Refused(why) => Self::Refused(why),
+            LinkError::Timeout(_) => Self::Timeout,
+            LinkError::Unavailable(why) => Self::Unavailable(why),
+            LinkError::Refused(why) => Self::Refused(why),
         }
     }
 }

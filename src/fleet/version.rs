@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::entry::EntryId;
-use crate::cache::LogIdentity;
+use crate::redis::LogIdentity;
 
 /// A place in one keyspace's log: who has applied it knows of the announce that it was given for. Opaque to clients.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -94,6 +94,21 @@ impl Guard {
         *self.source_warning.lock() = warning;
     }
 
+    /// What the rebuild under way waits for (or nothing any more).
+    pub(crate) fn rebuild_waits(&self, what: Option<&'static str>) {
+        let before = std::mem::replace(&mut *self.rebuild_waits.lock(), what);
+        if before != what {
+            self.still_cold(
+                what.map_or_else(|| "the first filter is being built".into(), |what| format!("the first filter waits: {what}")),
+            );
+        }
+    }
+
+    /// How long the filter in force stays young enough to be trusted; `None`: it is not trusted, or does not age.
+    pub(crate) fn ages_in(&self) -> Option<Duration> {
+        self.standing.ages_in(Moment::now())
+    }
+
     /// There is still no filter, because …
     pub(crate) fn still_cold(&self, reason: String) {
         self.standing.still_cold(reason);

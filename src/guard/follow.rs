@@ -7,10 +7,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Guard;
-use crate::cache::LogIdentity;
 use crate::clock::Moment;
 use crate::config::EnforcementSetting;
 use crate::fleet::{Committer, Delta, DeltaLog, Entry, EntryId, Follower, Kind, LogError, Loss, Switch, Version, WriterId};
+use crate::redis::LogIdentity;
 use crate::words::ResyncReason;
 
 /// How often the log is read. Each pause is spread, so that a fleet does not read in step.

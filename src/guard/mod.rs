@@ -134,6 +134,8 @@ pub struct Guard {
     /// What the last scan found that endangers the key set.
     source_warning: Mutex<Option<String>>,
     swapped_at: Mutex<Option<Moment>>,
+    /// What the rebuild under way waits for.
+    rebuild_waits: Mutex<Option<&'static str>>,
     rebuild_wanted: Notify,
     polls: polled::Polls,
     metrics: Arc<KeyspaceMetrics>,
@@ -207,6 +209,7 @@ impl Guard {
             last_rebuild: Mutex::default(),
             source_warning: Mutex::default(),
             swapped_at: Mutex::default(),
+            rebuild_waits: Mutex::default(),
             rebuild_wanted: Notify::new(),
             polls: polled::Polls::new(config.source.iter().any(|source| source.incremental.is_some())),
             metrics: parts.metrics,

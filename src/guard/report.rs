@@ -38,6 +38,7 @@ impl Guard {
             delta_lag_seconds: self.standing.log_lag(now).map(|lag| lag.as_secs_f64()),
             freshness: self.standing.basis(),
             key_form: self.form.get().map(|form| form.as_str()),
+            rebuild_waits: *self.rebuild_waits.lock(),
             last_rebuild: self.last_rebuild.lock().clone(),
             warnings: cache
                 .warning

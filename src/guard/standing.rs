@@ -180,6 +180,14 @@ impl Standing {
         self.freshness == Freshness::Polled
     }
 
+    /// How long until the filter's age ends the rejecting; `None`: something else has ended it, or its age never does.
+    pub(super) fn ages_in(&self, now: Moment) -> Option<Duration> {
+        let facts = self.facts.lock();
+        let ages = self.freshness == Freshness::Rebuilt && facts.broken.is_none() && facts.conflict.is_none();
+        let end = facts.scan_started.filter(|_| ages)?.plus(self.max_staleness);
+        (end > now).then(|| end.since(now))
+    }
+
     /// How long ago the delta log was read to its end; `None`: never, or there is none.
     pub(super) fn log_lag(&self, now: Moment) -> Option<Duration> {
         self.facts.lock().log_read.map(|sent| now.since(sent))

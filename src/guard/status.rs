@@ -50,6 +50,9 @@ pub struct KeyspaceStatus {
     pub freshness: String,
     /// Canonical form of the keys, once known.
     pub key_form: Option<&'static str>,
+    /// What the rebuild under way waits for before it reads the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebuild_waits: Option<&'static str>,
     /// The last rebuild.
     pub last_rebuild: Option<LastRebuild>,
     /// The shared cache.

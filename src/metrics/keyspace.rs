@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Unit};
 
-use super::{PollMetrics, Registry};
+use super::{PollMetrics, RebuildMetrics, Registry};
 use crate::words::{
-    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, CanaryResult, LeaseWait, LookupResult, RebuildOutcome, RefreshOutcome,
-    ResyncReason, ShedReason, Source, State, Verdict,
+    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, CanaryResult, LeaseWait, LookupResult, RefreshOutcome, ResyncReason,
+    ShedReason, Source, State, Verdict,
 };
 
 /// Recorders of one keyspace. Every method is lock-free.
@@ -34,10 +34,8 @@ pub struct KeyspaceMetrics {
     delta_lag: Gauge,
     deletes: Counter,
     invalidated: Counter,
-    rebuilds: Vec<Counter>,
-    rebuild_duration: Histogram,
-    rebuild_keys: Gauge,
-    rebuild_last_success: Gauge,
+    /// Recorders of rebuilds.
+    pub rebuilds: RebuildMetrics,
     state: Vec<Gauge>,
     state_changes: Vec<Counter>,
     filter: FilterGauges,
@@ -210,17 +208,7 @@ impl KeyspaceMetrics {
             ),
             invalidated: counter("invalidated_keys_total", "Keys whose cached answers were dropped because their rows changed", &[]),
             deletes: counter("deletes_total", "Deletes acknowledged", &[]),
-            rebuilds: RebuildOutcome::ALL
-                .iter()
-                .map(|o| counter("rebuilds_total", "Rebuilds by outcome", &[("outcome", o.as_str())]))
-                .collect(),
-            rebuild_duration: registry.histogram("rebuild_duration_seconds", "Duration of rebuilds", &[ks]),
-            rebuild_keys: gauge("rebuild_keys", "Keys read by the last rebuild that ended with a swap", None),
-            rebuild_last_success: gauge(
-                "rebuild_last_success_timestamp_seconds",
-                "Unix time of the last swap; 0 before the first",
-                Some(Unit::Seconds),
-            ),
+            rebuilds: RebuildMetrics::new(registry, keyspace),
             state: State::ALL
                 .iter()
                 .map(|s| registry.gauge("keyspace_state", "State of the keyspace: one is 1", None, &[ks, ("state", s.as_str())]))
@@ -352,16 +340,6 @@ impl KeyspaceMetrics {
     /// A delete was acknowledged.
     pub fn delete(&self) {
         self.deletes.increment(1);
-    }
-
-    /// A rebuild ended.
-    pub fn rebuild(&self, outcome: RebuildOutcome, took: Duration, keys: u64, unix: f64) {
-        self.rebuilds[outcome as usize].increment(1);
-        self.rebuild_duration.record(took.as_secs_f64());
-        if outcome == RebuildOutcome::Swapped {
-            self.rebuild_keys.set(keys as f64);
-            self.rebuild_last_success.set(unix);
-        }
     }
 
     /// The keyspace entered `state`.

@@ -13,13 +13,15 @@ use super::error::BuildError;
 use super::gather::Gathered;
 use super::memory::MemoryBudget;
 use super::progress::Tracker;
-use super::request::RebuildRequest;
 use super::samples::Samples;
+use super::turn::{Turn, Turns};
 use crate::config::{FilterConfig, RebuildConfig};
 use crate::filter::{AllocError, SplitBlock};
 use crate::guard::{Build, Guard};
 use crate::key::{Key, KeyForm};
+use crate::metrics::KeyspaceMetrics;
 use crate::source::{KeySource, SourceError};
+use crate::words::ScanTurn;
 
 /// Batches on their way from the source to the filter: enough to keep both busy.
 const BATCHES_AHEAD: usize = 4;
@@ -32,6 +34,8 @@ pub(super) struct Tools {
     pub(super) filter: FilterConfig,
     pub(super) rebuild: RebuildConfig,
     pub(super) allow_empty: bool,
+    pub(super) turns: Turns,
+    pub(super) metrics: Arc<KeyspaceMetrics>,
 }
 
 /// What a build ended with.
@@ -43,18 +47,16 @@ pub(super) struct Built {
 
 impl Tools {
     /// Builds a filter and puts it in force. `last`: what the last scan brought.
-    pub(super) async fn build(
-        &self,
-        request: RebuildRequest,
-        last: Option<&KeyCounts>,
-        tracker: &Arc<Tracker>,
-    ) -> Result<Built, BuildError> {
+    pub(super) async fn build(&self, last: Option<&KeyCounts>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
         let form = self.key_form().await?;
         if !self.guard.has_secret() {
             return Err(BuildError::NoSecret);
         }
         // Rows that become visible while it is scanned are for polls to find.
         self.guard.polls_cover().await;
+        // Before anything is asked of the source, and while there is no candidate that would sit beside the filter. Kept to the end.
+        let _turn = self.wait_for_turn(tracker).await;
+        let request = tracker.begins();
         let counted = self.source.count().await?;
         if let Some(counted) = counted {
             tracker.expect(counted);
@@ -103,6 +105,15 @@ impl Tools {
         let generation = build.swap(set).map_err(|_| BuildError::Cancelled)?;
         reservation.keep();
         Ok(Built { generation, keys })
+    }
+
+    async fn wait_for_turn(&self, tracker: &Tracker) -> Option<Turn> {
+        let (turn, how) = self.turns.wait(&self.guard, tracker).await?;
+        self.metrics.rebuilds.turn(how);
+        if matches!(how, ScanTurn::TimedOut | ScanTurn::Unreachable) {
+            tracing::info!(keyspace = self.guard.name(), %how, "scanning without a turn among the instances");
+        }
+        Some(turn)
     }
 
     /// The configured form, else the one that the source's column suggests.

@@ -1,4 +1,5 @@
-//! Building the next filter: when (`schedule`), how (`build`), what it must pass (`counts`, `checks`, `agreement`), how far it is (`progress`).
+//! Building the next filter: when (`schedule`), how (`build`), what it must pass (`counts`, `checks`, `agreement`), how far it is (`progress`),
+//! and whether another instance scans (`turn`).
 
 mod agreement;
 mod build;
@@ -13,6 +14,7 @@ mod request;
 mod runner;
 mod samples;
 mod schedule;
+mod turn;
 
 pub use self::error::BuildError;
 pub use self::memory::{MemoryBudget, NoMemory, memory_limit};

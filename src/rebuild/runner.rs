@@ -18,7 +18,9 @@ use super::progress::{Progress, Tracker};
 use super::report;
 use super::request::{AlreadyRunning, RebuildRequest};
 use super::schedule::Schedule;
+use super::turn::Turns;
 use crate::config::KeyspaceConfig;
+use crate::fleet::ScanPermit;
 use crate::guard::{Guard, LastRebuild};
 use crate::metrics::KeyspaceMetrics;
 use crate::source::KeySource;
@@ -47,14 +49,13 @@ struct Desk {
 struct Work {
     last_job: u64,
     running: Option<Arc<Tracker>>,
-    requested: Option<RebuildRequest>,
     /// What the last scan that ended in a swap brought.
     last_keys: Option<KeyCounts>,
     last_error: Option<String>,
 }
 
 impl RebuildHandle {
-    /// Starts a rebuild now and returns its job id.
+    /// Starts a rebuild now, or the one that waits for other instances, and returns its job id.
     ///
     /// # Errors
     /// [`AlreadyRunning`].
@@ -78,15 +79,16 @@ impl RebuildHandle {
 
 impl Desk {
     /// Takes the one place that there is; the job counts as running from here on.
-    fn open(&self, requested: Option<RebuildRequest>) -> Result<Arc<Tracker>, AlreadyRunning> {
+    fn open(&self, asked: Option<RebuildRequest>) -> Result<Arc<Tracker>, AlreadyRunning> {
         let mut work = self.state.lock();
-        if let Some(running) = &work.running {
-            return Err(AlreadyRunning(running.job()));
+        match (&work.running, asked) {
+            (Some(running), Some(request)) if running.hurry(request) => return Ok(Arc::clone(running)),
+            (Some(running), _) => return Err(AlreadyRunning(running.job())),
+            (None, _) => {}
         }
         work.last_job += 1;
-        let tracker = Arc::new(Tracker::new(work.last_job));
+        let tracker = Arc::new(Tracker::new(work.last_job, asked));
         work.running = Some(Arc::clone(&tracker));
-        work.requested = requested;
         Ok(tracker)
     }
 }
@@ -127,9 +129,18 @@ impl Runner {
             filter: config.filter.clone(),
             rebuild: config.rebuild.clone(),
             allow_empty: config.source.iter().all(|source| source.allow_empty),
+            turns: Turns::new(config.max_staleness),
+            metrics: Arc::clone(&metrics),
         };
         let handle = RebuildHandle(Arc::clone(&desk));
         Ok((Self { desk, tools, schedule, on_start: config.rebuild.on_start, metrics }, handle))
+    }
+
+    /// Scans only when it is its turn among the instances that share `permit`, as far as that can be waited for.
+    #[must_use]
+    pub fn taking_turns(mut self, permit: Option<Arc<dyn ScanPermit>>) -> Self {
+        self.tools.turns.share(permit);
+        self
     }
 
     /// Builds whenever there is a reason, until dropped; a build under way is then abandoned and changes nothing.
@@ -152,22 +163,21 @@ impl Runner {
         let mut pause = RETRY.0;
         let mut rested = Instant::now();
         loop {
-            let (tracker, request) = self.next_job(due, rested).await;
-            let began = Instant::now();
-            let built = self.build(&tracker, request).await;
+            let tracker = self.next_job(due, rested).await;
+            let built = self.build(&tracker).await;
             rested = Instant::now() + BREATH;
             // A failure is tried again before the next schedule, for the filter in force ages meanwhile; what only a later scan mends, later.
             let rescan = self.tools.guard.rescan_in();
             let again = built.is_err() || rescan.is_some();
             due = again.then(|| Instant::now() + pause.max(rescan.unwrap_or_default()));
             // A source that is large or slow is not scanned over and over because a check fails.
-            let longest = RETRY.1.max(began.elapsed() * 10);
+            let longest = RETRY.1.max(tracker.took() * 10);
             pause = if again { (pause * 2).min(longest) } else { RETRY.0 };
         }
     }
 
     /// Waits for the next reason to build and takes the job.
-    async fn next_job(&self, due: Option<Instant>, rested: Instant) -> (Arc<Tracker>, RebuildRequest) {
+    async fn next_job(&self, due: Option<Instant>, rested: Instant) -> Arc<Tracker> {
         let timely = async {
             tokio::select! {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
@@ -182,12 +192,12 @@ impl Runner {
                 () = &mut timely => false,
             };
             if !asked && let Ok(tracker) = self.desk.open(None) {
-                return (tracker, RebuildRequest::default());
+                return tracker;
             }
             // An operator's request has taken the place; a wake-up whose request was served along with a timely build is of no use any more.
-            let mut work = self.desk.state.lock();
-            if let Some(tracker) = work.running.clone() {
-                return (tracker, work.requested.take().unwrap_or_default());
+            let running = self.desk.state.lock().running.clone();
+            if let Some(tracker) = running {
+                return tracker;
             }
         }
     }
@@ -207,11 +217,11 @@ impl Runner {
         }
     }
 
-    async fn build(&self, tracker: &Arc<Tracker>, request: RebuildRequest) -> Result<Built, BuildError> {
+    async fn build(&self, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
         let last = self.desk.state.lock().last_keys.clone();
         let built = tokio::select! {
             // A panic is a failed build, not the end of all builds.
-            built = AssertUnwindSafe(self.tools.build(request, last.as_ref(), tracker)).catch_unwind() => built.unwrap_or(Err(BuildError::Cancelled)),
+            built = AssertUnwindSafe(self.tools.build(last.as_ref(), tracker)).catch_unwind() => built.unwrap_or(Err(BuildError::Cancelled)),
             () = report::show(self.tools.guard.name(), Arc::clone(tracker)) => Err(BuildError::Cancelled),
         };
         self.ended(tracker, &built);
@@ -222,7 +232,7 @@ impl Runner {
         let (guard, took, keys) = (&self.tools.guard, tracker.took(), tracker.keys_read());
         let outcome = built.as_ref().map_or_else(BuildError::outcome, |_| RebuildOutcome::Swapped);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.metrics.rebuild(outcome, took, keys, unix.as_secs_f64());
+        self.metrics.rebuilds.ended(outcome, took, keys, unix.as_secs_f64());
         guard.rebuild_ended(LastRebuild {
             job: tracker.job(),
             outcome,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const LEVELS: &[&[&str]] = &[
     &["words", "key", "metrics", "filter", "breaker", "clock", "client"],
     &["config", "sql"],
-    &["cache", "backend", "source"],
+    &["cache", "backend", "source", "redis"],
     &["guard", "fleet"],
     &["rebuild", "poll"],
     &["http"],
@@ -20,6 +20,7 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("metrics", "words"), // label values
     ("breaker", "words"), // its states
     ("cache", "backend"), // `Value`, what a cache holds
+    ("cache", "redis"),   // the connection that one of the caches is behind
     ("guard", "fleet"),   // `DeltaLog`, and what is read of it
     ("app", "shutdown"),  // the composition root builds everything
     ("app", "quickstart"),
@@ -38,10 +39,11 @@ const CONCRETE: &[(&str, &[&str])] = &[
     ("RedisSource", &["source"]),
     ("Union", &["source"]),
     ("RedisCache", &["cache"]),
-    ("RedisLink", &["cache", "fleet"]),
+    ("RedisLink", &["redis", "cache", "fleet"]),
     ("MemoryCache", &["cache"]),
     ("NoCache", &["cache"]),
     ("RedisDeltaLog", &["fleet"]),
+    ("RedisScanPermit", &["fleet"]),
 ];
 
 /// How the `metrics` crate is used.

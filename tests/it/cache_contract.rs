@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bloomguard::backend::{ContentType, Value};
-use bloomguard::cache::{Entry, Mark, MemoryCache, RedisCache, RedisLink, Seen, SharedCache, Stored};
+use bloomguard::cache::{Entry, Mark, MemoryCache, RedisCache, Seen, SharedCache, Stored};
 use bloomguard::config::{RedisConfig, SecretUrl};
 use bloomguard::key::Key;
+use bloomguard::redis::RedisLink;
 use bytes::Bytes;
 
 use crate::support::redis::RedisServer;

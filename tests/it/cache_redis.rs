@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use bloomguard::cache::{CacheError, Entry, Mark, RedisCache, RedisLink, SharedCache, Stored};
+use bloomguard::cache::{CacheError, Entry, Mark, RedisCache, SharedCache, Stored};
 use bloomguard::key::KeySecret;
+use bloomguard::redis::{LinkError, RedisLink};
 use bloomguard::words::BreakerState;
 
 use crate::cache_contract::{LONG, Linked, entry, key, redis_config, value};
@@ -173,7 +174,7 @@ async fn what_is_no_secret_is_refused() {
     let linked = Linked::to(RedisServer::start()).await;
     let _: () = redis::cmd("SET").arg("bloomguard:secret:users").arg("short").query(&mut linked.server.connection()).unwrap();
     let error = linked.link.secret("users", &KeySecret::random()).await.unwrap_err();
-    assert!(matches!(&error, CacheError::Refused(why) if why.contains("5 bytes")), "{error}");
+    assert!(matches!(&error, LinkError::Refused(why) if why.contains("5 bytes")), "{error}");
 }
 
 #[tokio::test]
@@ -357,7 +358,7 @@ async fn wrong_password_is_unreachable_and_never_shown() {
 async fn url_that_is_none_is_refused_without_showing_its_password() {
     for url in ["", "nonsense", "http://:hunter2@127.0.0.1/", "redis://:hunter2@127.0.0.1/notanumber"] {
         let error = RedisLink::connect(&redis_config(url, PATIENT), |_| {}).unwrap_err();
-        assert!(matches!(error, CacheError::Refused(_)), "{error}");
+        assert!(matches!(error, LinkError::Refused(_)), "{error}");
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bloomguard::cache::RedisLink;
 use bloomguard::config::{RedisConfig, SecretUrl};
 use bloomguard::fleet::{Delta, DeltaLog, EntryId, Follower, Kind, LogError, Loss, RedisDeltaLog, Retention, Step, WriterId};
 use bloomguard::key::KeyHash;
+use bloomguard::redis::RedisLink;
 
 use crate::support::redis::RedisServer;
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bloomguard::cache::{Entry, RedisCache, RedisLink, SharedCache};
+use bloomguard::cache::{Entry, RedisCache, SharedCache};
 use bloomguard::config::{RedisConfig, SecretUrl};
+use bloomguard::redis::RedisLink;
 
 use crate::support::keyspace::{Keyspace, config};
 use crate::support::redis::RedisServer;

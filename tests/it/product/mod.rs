@@ -18,4 +18,5 @@ mod polls;
 mod process;
 mod rebuild;
 mod set;
+mod turns;
 pub mod users;

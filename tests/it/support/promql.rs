@@ -26,7 +26,7 @@ impl Scrape {
         BackendOutcome::ALL.iter().for_each(|outcome| users.backend(*outcome, took));
         ShedReason::ALL.iter().for_each(|reason| users.shed(*reason));
         AnnounceOutcome::ALL.iter().for_each(|outcome| users.announces(*outcome, 1));
-        RebuildOutcome::ALL.iter().for_each(|outcome| users.rebuild(*outcome, took, 1, 1.0));
+        RebuildOutcome::ALL.iter().for_each(|outcome| users.rebuilds.ended(*outcome, took, 1, 1.0));
         users.set_gauges(&Gauges {
             state: State::Enforcing,
             items: 1,

@@ -2,13 +2,14 @@
 //!
 //! | name | holds |
 //! |------|-------|
-//! | `{prefix}:entry:{keyspace}:{key}` | an entry, see [`crate::cache::entry`] |
-//! | `{prefix}:lease:{keyspace}:{key}` | who loads the key at present, or that it is free to load, see [`crate::cache::lease`] |
+//! | `{prefix}:entry:{keyspace}:{key}` | an entry of the shared cache |
+//! | `{prefix}:lease:{keyspace}:{key}` | who loads the key at present, or that it is free to load |
 //! | `{prefix}:secret:{keyspace}` | the secret under which the keyspace's keys are hashed |
 //! | `{prefix}:log:{run_id}` | the log identity of one Redis process |
 //! | `{prefix}:deltas:{keyspace}` | the delta log, a stream |
 //! | `{prefix}:floor:{keyspace}` | before which place entries of the delta log were trimmed for want of room |
 //! | `{prefix}:enforcement:{keyspace}` | what the whole fleet was told to enforce |
+//! | `{prefix}:scan:{keyspace}` | which scan of the keyspace's source is under way |
 //!
 //! No name can be taken for another: the word after the prefix tells them apart, a keyspace's name has no colon, and the key
 //! stands last, whole and unescaped. The version of the format is in the entry, not in its name: while instances of two versions
@@ -18,22 +19,22 @@ use crate::key::Key;
 
 /// Names under one prefix.
 #[derive(Debug, Clone)]
-pub(super) struct Names {
+pub(crate) struct Names {
     prefix: String,
 }
 
 impl Names {
-    pub(super) fn new(prefix: &str) -> Self {
+    pub(crate) fn new(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned() }
     }
 
     /// What the names of a keyspace's entries begin with.
-    pub(super) fn entries(&self, keyspace: &str) -> NamesByKey {
+    pub(crate) fn entries(&self, keyspace: &str) -> NamesByKey {
         self.by_key("entry", keyspace)
     }
 
     /// What the names of its leases begin with.
-    pub(super) fn leases(&self, keyspace: &str) -> NamesByKey {
+    pub(crate) fn leases(&self, keyspace: &str) -> NamesByKey {
         self.by_key("lease", keyspace)
     }
 
@@ -41,35 +42,39 @@ impl Names {
         NamesByKey { prefix: format!("{}:{word}:{keyspace}:", self.prefix).into_bytes() }
     }
 
-    pub(super) fn secret(&self, keyspace: &str) -> String {
+    pub(crate) fn secret(&self, keyspace: &str) -> String {
         format!("{}:secret:{keyspace}", self.prefix)
     }
 
-    pub(super) fn deltas(&self, keyspace: &str) -> String {
+    pub(crate) fn deltas(&self, keyspace: &str) -> String {
         format!("{}:deltas:{keyspace}", self.prefix)
     }
 
-    pub(super) fn floor(&self, keyspace: &str) -> String {
+    pub(crate) fn floor(&self, keyspace: &str) -> String {
         format!("{}:floor:{keyspace}", self.prefix)
     }
 
-    pub(super) fn enforcement(&self, keyspace: &str) -> String {
+    pub(crate) fn enforcement(&self, keyspace: &str) -> String {
         format!("{}:enforcement:{keyspace}", self.prefix)
     }
 
-    pub(super) fn log(&self, run_id: &str) -> String {
+    pub(crate) fn scan(&self, keyspace: &str) -> String {
+        format!("{}:scan:{keyspace}", self.prefix)
+    }
+
+    pub(crate) fn log(&self, run_id: &str) -> String {
         format!("{}:log:{run_id}", self.prefix)
     }
 }
 
 /// Names that end with a key of one keyspace.
 #[derive(Debug)]
-pub(super) struct NamesByKey {
+pub(crate) struct NamesByKey {
     prefix: Vec<u8>,
 }
 
 impl NamesByKey {
-    pub(super) fn of(&self, key: &Key) -> Vec<u8> {
+    pub(crate) fn of(&self, key: &Key) -> Vec<u8> {
         [&self.prefix, key.as_bytes()].concat()
     }
 }
@@ -91,6 +96,7 @@ mod tests {
         assert_ne!(entry("secret", "users"), names.secret("users").into_bytes());
         assert_ne!(names.secret("log"), names.log("secret"));
         assert_eq!(names.enforcement("users"), "p:enforcement:users");
+        assert_eq!(names.scan("users"), "p:scan:users");
         let leased = Key::from_canonical(Bytes::from_static(b"1"));
         assert_eq!(names.leases("users").of(&leased), b"p:lease:users:1");
     }

@@ -10,11 +10,11 @@ use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use super::identity::LogIdentity;
 use super::names::Names;
 use super::session::{self, Facts, Opener, Session};
-use super::trouble::{Failure, Trouble};
+use super::trouble::{Failure, LinkError, Trouble};
 use crate::breaker::{Breaker, BreakerPolicy, Permit};
-use crate::cache::{CacheError, LogIdentity};
 use crate::config::RedisConfig;
 use crate::key::KeySecret;
 use crate::words::BreakerState;
@@ -54,11 +54,11 @@ impl RedisLink {
     /// Must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// [`CacheError::Refused`] where the URL is none that can be connected to, which no waiting would mend.
-    pub fn connect(config: &RedisConfig, on_breaker: impl Fn(BreakerState) + Send + Sync + 'static) -> Result<Arc<Self>, CacheError> {
+    /// [`LinkError::Refused`] where the URL is none that can be connected to, which no waiting would mend.
+    pub fn connect(config: &RedisConfig, on_breaker: impl Fn(BreakerState) + Send + Sync + 'static) -> Result<Arc<Self>, LinkError> {
         // The driver's own words may quote the URL.
         let opener = Opener::new(config)
-            .map_err(|_| CacheError::Refused(format!("redis.url = {} is not a Redis URL that can be used", config.url.redacted())))?;
+            .map_err(|_| LinkError::Refused(format!("redis.url = {} is not a Redis URL that can be used", config.url.redacted())))?;
         let shared = Arc::new(Shared {
             opener,
             timeout: config.timeout,
@@ -75,12 +75,12 @@ impl RedisLink {
     /// The hash secret of a keyspace, the same for all instances: `proposal` where there is none yet.
     ///
     /// # Errors
-    /// [`CacheError`]; `Refused` where what is stored is no secret.
-    pub async fn secret(&self, keyspace: &str, proposal: &KeySecret) -> Result<KeySecret, CacheError> {
+    /// [`LinkError`]; `Refused` where what is stored is no secret.
+    pub async fn secret(&self, keyspace: &str, proposal: &KeySecret) -> Result<KeySecret, LinkError> {
         let name = self.shared.opener.names.secret(keyspace);
         let stored: Vec<u8> = self.call()?.get_or_set(&name, proposal.as_bytes()).await?;
         let bytes = stored.try_into().map_err(|other: Vec<u8>| {
-            CacheError::Refused(format!("{name} holds {} bytes where a secret has {}", other.len(), KeySecret::LEN))
+            LinkError::Refused(format!("{name} holds {} bytes where a secret has {}", other.len(), KeySecret::LEN))
         })?;
         Ok(KeySecret::new(bytes))
     }
@@ -105,17 +105,17 @@ impl RedisLink {
     }
 
     /// Begins a command, or says at once that there is no connection.
-    pub(crate) fn call(&self) -> Result<Call<'_>, CacheError> {
-        let session = self.shared.session.load_full().ok_or_else(|| CacheError::Unavailable(self.trouble()))?;
+    pub(crate) fn call(&self) -> Result<Call<'_>, LinkError> {
+        let session = self.shared.session.load_full().ok_or_else(|| LinkError::Unavailable(self.trouble()))?;
         Ok(Call { shared: &self.shared, session })
     }
 
     /// What is known of the connection; `Err` says why there is none.
-    pub(super) fn facts(&self) -> Result<Facts, String> {
+    pub(crate) fn facts(&self) -> Result<Facts, String> {
         self.shared.session.load().as_ref().map(|session| session.facts.clone()).ok_or_else(|| self.trouble())
     }
 
-    pub(super) fn names(&self) -> &Names {
+    pub(crate) fn names(&self) -> &Names {
         &self.shared.opener.names
     }
 
@@ -165,35 +165,35 @@ impl Call<'_> {
         &self.session.facts.log
     }
 
-    pub(crate) async fn script<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, CacheError> {
+    pub(crate) async fn script<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, LinkError> {
         self.report(invocation.invoke_async(&mut self.connection()).await)
     }
 
-    pub(super) fn facts(&self) -> &Facts {
+    pub(crate) fn facts(&self) -> &Facts {
         &self.session.facts
     }
 
-    pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, CacheError> {
+    pub(crate) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, LinkError> {
         self.report(command.query_async(&mut self.connection()).await)
     }
 
-    pub(super) async fn pipeline<T: FromRedisValue>(&self, commands: &redis::Pipeline) -> Result<T, CacheError> {
+    pub(crate) async fn pipeline<T: FromRedisValue>(&self, commands: &redis::Pipeline) -> Result<T, LinkError> {
         self.report(commands.query_async(&mut self.connection()).await)
     }
 
-    async fn get_or_set<T: FromRedisValue>(&self, name: &str, fresh: &[u8]) -> Result<T, CacheError> {
+    async fn get_or_set<T: FromRedisValue>(&self, name: &str, fresh: &[u8]) -> Result<T, LinkError> {
         self.report(session::get_or_set(&mut self.connection(), name, fresh).await)
     }
 
-    /// Stores `entry` under `name` for `millis` if what is there begins with `head`.
-    pub(super) async fn compare_and_set(&self, name: &[u8], head: &[u8], entry: &[u8], millis: u64) -> Result<bool, CacheError> {
+    /// Stores `entry` under `name` for `millis` if what is there begins with `head`, or, where that is shorter than `len`, is `head`.
+    pub(crate) async fn compare_and_set(&self, name: &[u8], head: &[u8], len: usize, entry: &[u8], millis: u64) -> Result<bool, LinkError> {
         let mut script = self.shared.opener.compare_and_set.key(name);
-        script.arg(head).arg(entry).arg(millis);
+        script.arg(head).arg(entry).arg(millis).arg(len);
         self.report(script.invoke_async(&mut self.connection()).await)
     }
 
     /// Gives the lease `name` back if `token` still holds it; `note` takes its place for `millis`, an empty one leaves nothing.
-    pub(super) async fn release(&self, name: &[u8], token: &[u8], note: &[u8], millis: u64) -> Result<(), CacheError> {
+    pub(crate) async fn release(&self, name: &[u8], token: &[u8], note: &[u8], millis: u64) -> Result<(), LinkError> {
         let mut script = self.shared.opener.release.key(name);
         script.arg(token).arg(note).arg(millis);
         self.report(script.invoke_async(&mut self.connection()).await)
@@ -203,7 +203,7 @@ impl Call<'_> {
         self.session.connection.clone()
     }
 
-    fn report<T>(&self, result: RedisResult<T>) -> Result<T, CacheError> {
+    fn report<T>(&self, result: RedisResult<T>) -> Result<T, LinkError> {
         self.shared.report(&self.session, result).map_err(|failure| failure.into_error(self.shared.timeout))
     }
 }

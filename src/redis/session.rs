@@ -6,11 +6,10 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, RedisResult, Script};
 
+use super::identity::{LogBirth, LogIdentity};
 use super::names::Names;
 use super::trouble::Trouble;
 use crate::breaker::Permit;
-use crate::cache::entry::HEADER_LEN;
-use crate::cache::{LogBirth, LogIdentity};
 use crate::config::RedisConfig;
 
 /// Reaching Redis and logging in may take this long, however short a command's own timeout is.
@@ -31,8 +30,8 @@ pub(super) struct Session {
 
 /// What Redis said of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Facts {
-    pub(super) identity: LogIdentity,
+pub(crate) struct Facts {
+    pub(crate) identity: LogIdentity,
     /// Name of the key that holds `identity`.
     pub(super) log: String,
     /// `maxmemory_policy`; `None` where Redis does not tell.
@@ -42,12 +41,12 @@ pub(super) struct Facts {
 impl Facts {
     /// Marks stay until they expire. Any other policy, and an unknown one, may take them to make room, and an absence stored
     /// afterwards could hide an announced key.
-    pub(super) fn keeps_marks(&self) -> bool {
+    pub(crate) fn keeps_marks(&self) -> bool {
         self.policy.as_deref() == Some("noeviction")
     }
 
     /// For operators, where the policy is wrong.
-    pub(super) fn warning(&self) -> Option<String> {
+    pub(crate) fn warning(&self) -> Option<String> {
         if self.keeps_marks() {
             return None;
         }
@@ -76,12 +75,10 @@ impl Opener {
             .set_connection_timeout(Some(CONNECT_TIMEOUT.max(config.timeout)))
             .set_response_timeout(Some(config.timeout))
             .set_pipeline_buffer_size(WRITE_QUEUE);
-        // Always the whole header: a shorter entry that was seen is matched only by that same short entry.
-        let compare_and_set = Script::new(&format!(
-            "if redis.call('GETRANGE', KEYS[1], 0, {}) ~= ARGV[1] then return 0 end \
+        let compare_and_set = Script::new(
+            "if redis.call('GETRANGE', KEYS[1], 0, ARGV[4] - 1) ~= ARGV[1] then return 0 end \
              redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1",
-            HEADER_LEN - 1
-        ));
+        );
         let release = Script::new(
             "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
              if ARGV[2] == '' then return redis.call('DEL', KEYS[1]) end \

@@ -1,10 +1,5 @@
 //! [`RedisCache`]: entries in Redis, shared by all instances, over the process's one [`RedisLink`].
 
-mod link;
-mod names;
-mod session;
-mod trouble;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +7,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-pub use self::link::RedisLink;
-use self::names::NamesByKey;
 use super::entry::{self, Token};
 use super::{CacheError, CacheStatus, Claim, Ending, Entry, Expiry, Lease, Mark, Seen, SharedCache, Stamp, Stored, Turn};
 use crate::backend::Value;
 use crate::key::Key;
+use crate::redis::{Call, LinkError, NamesByKey, RedisLink};
 
 /// Keys of one command or pipeline: a larger batch takes several, so that none keeps the server, or other commands, waiting for long.
 const KEYS_A_COMMAND: usize = 1000;
@@ -57,7 +51,7 @@ impl RedisCache {
 
     /// `left` is what `PTTL` answered. Read beside the entry and not with it, so it may be a later entry's: a refresh that comes of it too
     /// early or too late harms nobody.
-    fn seen(&self, call: &link::Call<'_>, found: Option<Vec<u8>>, left: Option<i64>) -> Seen {
+    fn seen(&self, call: &Call<'_>, found: Option<Vec<u8>>, left: Option<i64>) -> Seen {
         let found = found.map(Bytes::from);
         let stamp = Stamp { epoch: call.epoch(), head: found.as_ref().map(|bytes| entry::head(bytes).to_vec()) };
         let entry = found.as_ref().map_or(Entry::Nothing, |bytes| entry::decode(bytes, self.fingerprint, call.facts().identity));
@@ -113,7 +107,7 @@ impl SharedCache for RedisCache {
         let (name, bytes) = (self.entries.of(key), entry::encode_value(value, cost, Token::random(), self.fingerprint));
         let stored = match &seen.head {
             None => set_if_absent(&call, &name, &bytes, ttl).await?,
-            Some(head) => call.compare_and_set(&name, head, &bytes, millis(ttl)).await?,
+            Some(head) => call.compare_and_set(&name, head, entry::HEADER_LEN, &bytes, millis(ttl)).await?,
         };
         Ok(if stored { Stored::Yes } else { Stored::No })
     }
@@ -166,7 +160,7 @@ impl SharedCache for RedisCache {
             Ending::Stored => &[][..],
             Ending::NotStored => FREE,
         };
-        self.link.call()?.release(&self.leases.of(key), &lease.0, note, millis(life)).await
+        Ok(self.link.call()?.release(&self.leases.of(key), &lease.0, note, millis(life)).await?)
     }
 
     fn epoch(&self) -> Option<u64> {
@@ -186,7 +180,7 @@ impl SharedCache for RedisCache {
 }
 
 /// `SET NX`; says whether it took.
-async fn set_if_absent(call: &link::Call<'_>, name: &[u8], bytes: &[u8], ttl: Duration) -> Result<bool, CacheError> {
+async fn set_if_absent(call: &Call<'_>, name: &[u8], bytes: &[u8], ttl: Duration) -> Result<bool, CacheError> {
     let mut set = redis::cmd("SET");
     set.arg(name).arg(bytes).arg("NX").arg("PX").arg(millis(ttl));
     let answer: Option<String> = call.command(&set).await?;
@@ -197,4 +191,14 @@ async fn set_if_absent(call: &link::Call<'_>, name: &[u8], bytes: &[u8], ttl: Du
 fn millis(ttl: Duration) -> u64 {
     // The clamp makes the cast harmless.
     ttl.as_millis().clamp(1, LONGEST_MILLIS) as u64
+}
+
+impl From<LinkError> for CacheError {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Timeout(within) => Self::Timeout(within),
+            LinkError::Unavailable(why) => Self::Unavailable(why),
+            LinkError::Refused(why) => Self::Refused(why),
+        }
+    }
 }

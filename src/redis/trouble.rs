@@ -4,7 +4,19 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
-use crate::cache::CacheError;
+/// Why a command was not carried out, for its callers.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LinkError {
+    /// No answer in time: it may have been carried out, or not.
+    #[error("Redis gave no answer within {0:?}")]
+    Timeout(Duration),
+    /// Not connected, or the breaker is open.
+    #[error("Redis can't be reached: {0}")]
+    Unavailable(String),
+    /// It refused the command.
+    #[error("Redis refused: {0}")]
+    Refused(String),
+}
 
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -74,12 +86,12 @@ impl From<RedisError> for Failure {
 }
 
 impl Failure {
-    /// What the caller of the cache is told.
-    pub(super) fn into_error(self, timeout: Duration) -> CacheError {
+    /// What the caller is told.
+    pub(super) fn into_error(self, timeout: Duration) -> LinkError {
         match self {
-            Self::Timeout => CacheError::Timeout(timeout),
-            Self::Lost(trouble) => CacheError::Unavailable(trouble.to_string()),
-            Self::Refused(why) => CacheError::Refused(why),
+            Self::Timeout => LinkError::Timeout(timeout),
+            Self::Lost(trouble) => LinkError::Unavailable(trouble.to_string()),
+            Self::Refused(why) => LinkError::Refused(why),
         }
     }
 }

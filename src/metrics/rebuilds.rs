@@ -1,0 +1,60 @@
+//! The metrics of rebuilds.
+
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, Unit};
+
+use super::Registry;
+use crate::words::{RebuildOutcome, ScanTurn};
+
+/// Recorders of one keyspace's rebuilds.
+#[derive(Debug)]
+pub struct RebuildMetrics {
+    rebuilds: Vec<Counter>,
+    duration: Histogram,
+    keys: Gauge,
+    last_success: Gauge,
+    turns: Vec<Counter>,
+}
+
+impl RebuildMetrics {
+    pub(super) fn new(registry: &Registry<'_>, keyspace: &str) -> Self {
+        let ks = ("keyspace", keyspace);
+        let gauge = |name, help, unit| registry.gauge(name, help, unit, &[ks]);
+        Self {
+            rebuilds: RebuildOutcome::ALL
+                .iter()
+                .map(|o| registry.counter("rebuilds_total", "Rebuilds by outcome", &[ks, ("outcome", o.as_str())]))
+                .collect(),
+            duration: registry.histogram("rebuild_duration_seconds", "Duration of rebuilds", &[ks]),
+            keys: gauge("rebuild_keys", "Keys read by the last rebuild that ended with a swap", None),
+            last_success: gauge(
+                "rebuild_last_success_timestamp_seconds",
+                "Unix time of the last swap; 0 before the first",
+                Some(Unit::Seconds),
+            ),
+            turns: ScanTurn::ALL
+                .iter()
+                .map(|t| {
+                    let help = "Scans that asked for their turn among the instances, by how that ended";
+                    registry.counter("rebuild_turns_total", help, &[ks, ("outcome", t.as_str())])
+                })
+                .collect(),
+        }
+    }
+
+    /// A rebuild ended.
+    pub fn ended(&self, outcome: RebuildOutcome, took: Duration, keys: u64, unix: f64) {
+        self.rebuilds[outcome as usize].increment(1);
+        self.duration.record(took.as_secs_f64());
+        if outcome == RebuildOutcome::Swapped {
+            self.keys.set(keys as f64);
+            self.last_success.set(unix);
+        }
+    }
+
+    /// A scan begins, with its turn or without.
+    pub fn turn(&self, turn: ScanTurn) {
+        self.turns[turn as usize].increment(1);
+    }
+}

@@ -1,0 +1,133 @@
+//! A scan's turn: where instances share a Redis, one of them at a time scans a keyspace's source, so that a rollout of a hundred is not a hundred
+//! scans at once.
+//!
+//! The turn is a courtesy to the source. Nothing rests on it, so whatever is wrong with it, the scan goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::progress::Tracker;
+use crate::fleet::{ScanHolder, ScanPermit};
+use crate::guard::Guard;
+use crate::redis::LinkError;
+use crate::words::ScanTurn;
+
+/// How long a holder that died keeps the others waiting.
+const LIFE: Duration = Duration::from_secs(10);
+/// A renewal may fail twice before the permit ends.
+const RENEW: Duration = Duration::from_secs(3);
+/// How often those that wait ask, on average.
+const ASK: Duration = Duration::from_secs(1);
+/// Without an answer for so long, the scan begins without a permit.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Takes turns with other instances.
+pub(super) struct Turns {
+    permit: Option<Arc<dyn ScanPermit>>,
+    max_staleness: Duration,
+}
+
+/// While it is held no other instance begins to scan, as far as it is not its own turn that ran out.
+#[must_use]
+pub(super) struct Turn {
+    permit: Arc<dyn ScanPermit>,
+    holder: ScanHolder,
+    renewal: AbortHandle,
+}
+
+impl Turns {
+    pub(super) fn new(max_staleness: Duration) -> Self {
+        Self { permit: None, max_staleness }
+    }
+
+    pub(super) fn share(&mut self, permit: Option<Arc<dyn ScanPermit>>) {
+        self.permit = permit;
+    }
+
+    /// Waits for this scan's turn, no longer than it may, and no longer than until an operator asks for it. Says how that ended.
+    pub(super) async fn wait(&self, guard: &Guard, tracker: &Tracker) -> Option<(Turn, ScanTurn)> {
+        let permit = self.permit.as_ref()?;
+        let holder = ScanHolder::random();
+        // Spread downwards, so that those whose wait is over do not scan all at once either.
+        let longest = self.longest_wait(guard).mul_f64(rand::random_range(0.5..=1.0));
+        let waiting = Waiting { permit, holder, until: Instant::now() + longest };
+        let ended = tokio::select! {
+            ended = waiting.granted(guard, tracker) => ended,
+            () = tracker.asked_for_at_once() => ScanTurn::Overridden,
+        };
+        guard.rebuild_waits(None);
+        // Also without the permit: it is taken as soon as it is free, so that others wait for this scan.
+        Some((Turn::new(Arc::clone(permit), holder), ended))
+    }
+
+    /// While the filter in force is trusted, as long as that lasts, less what a build takes. Otherwise the keyspace rejects nobody, or for other reasons than
+    /// its age, and waiting costs calls to the backend and no promise: as long as a promise may be old.
+    fn longest_wait(&self, guard: &Guard) -> Duration {
+        let took = guard.last_rebuild().map_or(0.0, |last| last.duration_seconds);
+        // A source may be slower the next time.
+        let build = Duration::from_secs_f64(took * 2.0);
+        guard.ages_in().map_or(self.max_staleness, |left| left.saturating_sub(build)).min(self.max_staleness)
+    }
+}
+
+struct Waiting<'a> {
+    permit: &'a Arc<dyn ScanPermit>,
+    holder: ScanHolder,
+    until: Instant,
+}
+
+impl Waiting<'_> {
+    async fn granted(&self, guard: &Guard, tracker: &Tracker) -> ScanTurn {
+        let mut answered = Instant::now();
+        loop {
+            let now = Instant::now();
+            match self.permit.hold(self.holder, LIFE).await {
+                Ok(true) => return ScanTurn::Granted,
+                Ok(false) => {
+                    answered = now;
+                    guard.rebuild_waits(Some("another instance scans"));
+                    tracker.waits();
+                }
+                Err(LinkError::Refused(_)) => return ScanTurn::Unreachable,
+                Err(_) if answered.elapsed() >= PATIENCE => return ScanTurn::Unreachable,
+                Err(_) => {}
+            }
+            if now >= self.until {
+                return ScanTurn::TimedOut;
+            }
+            // Spread, so that none of them always comes second.
+            let pause = ASK.mul_f64(rand::random_range(0.5..1.5));
+            tokio::time::sleep(pause.min(self.until.saturating_duration_since(now))).await;
+        }
+    }
+}
+
+impl Turn {
+    fn new(permit: Arc<dyn ScanPermit>, holder: ScanHolder) -> Self {
+        let kept = Arc::clone(&permit);
+        let renewal = tokio::spawn(async move {
+            loop {
+                if let Err(error) = kept.hold(holder, LIFE).await {
+                    tracing::debug!(%error, "the permit to scan was not renewed");
+                }
+                tokio::time::sleep(RENEW).await;
+            }
+        });
+        Self { permit, holder, renewal: renewal.abort_handle() }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.renewal.abort();
+        let (permit, holder) = (Arc::clone(&self.permit), self.holder);
+        // A renewal that is on its way already goes over the same connection before this. What fails ends with its life.
+        // A runtime that is shutting down takes no tasks.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { permit.release(holder).await });
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The process's connection to Redis: [`RedisLink`], how our keys there are called, and which server's data one talks to. Cache and delta log go over it.
+
+mod identity;
+mod link;
+mod names;
+mod session;
+mod trouble;
+
+pub use self::identity::{LogBirth, LogIdentity};
+pub(crate) use self::link::Call;
+pub use self::link::RedisLink;
+pub(crate) use self::names::NamesByKey;
+pub use self::trouble::LinkError;

@@ -1,0 +1,221 @@
+//! Instances before one Redis scan a source one after another, and never wait for each other longer than a filter may.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::process::write_config;
+use super::users::{USERS, config, site};
+use crate::support::app::{Http, TestApp};
+use crate::support::database::Site;
+use crate::support::eventually;
+use crate::support::process::Process;
+use crate::support::redis::RedisServer;
+
+/// A list of all users behind a gate. It counts the scans that wait at it or pass it.
+struct SlowList {
+    url: String,
+    counts: Arc<Counts>,
+    open: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Counts {
+    begun: AtomicUsize,
+    under_way: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl SlowList {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (url, counts) = (format!("http://{}/keys", listener.local_addr().unwrap()), Arc::<Counts>::default());
+        let (open, gate) = watch::channel(false);
+        let of_server = Arc::clone(&counts);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(list(stream, Arc::clone(&of_server), gate.clone()));
+            }
+        });
+        Self { url, counts, open }
+    }
+
+    fn begun(&self) -> usize {
+        self.counts.begun.load(SeqCst)
+    }
+
+    fn under_way(&self) -> usize {
+        self.counts.under_way.load(SeqCst)
+    }
+
+    fn most(&self) -> usize {
+        self.counts.most.load(SeqCst)
+    }
+
+    fn toml(&self, site: &Site, redis: &RedisServer, more: &str) -> String {
+        let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
+        let source = format!("kind = \"http\"\nurl = \"{}\"\n[keyspaces.users.canary]", self.url);
+        let toml = config(&site.url(), &section, &format!("key = \"integer\"\nfilter.expected_keys = {USERS}\n{more}"));
+        toml.replace("query = \"SELECT id FROM users\"\n[keyspaces.users.canary]", &source)
+    }
+}
+
+/// One answer a connection.
+async fn list(mut stream: TcpStream, counts: Arc<Counts>, mut gate: watch::Receiver<bool>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if stream.read_buf(&mut head).await.unwrap_or(0) == 0 {
+            return;
+        }
+    }
+    let body: String = (1..=USERS).map(|id| format!("{id}\n")).collect();
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+    if head.starts_with(b"HEAD ") {
+        let _ = stream.write_all(answer.as_bytes()).await;
+        return;
+    }
+    counts.begun.fetch_add(1, SeqCst);
+    counts.most.fetch_max(counts.under_way.fetch_add(1, SeqCst) + 1, SeqCst);
+    let mut gone = [0; 1];
+    tokio::select! {
+        _ = gate.wait_for(|open| *open) => {}
+        _ = stream.read(&mut gone) => {}
+    }
+    // Before the answer, which ends the scan and lets the next one begin.
+    counts.under_way.fetch_sub(1, SeqCst);
+    let _ = stream.write_all((answer + &body).as_bytes()).await;
+}
+
+/// A real process.
+struct Instance {
+    process: Process,
+    telemetry: String,
+    _dir: TempDir,
+}
+
+impl Instance {
+    fn start(toml: &str) -> Self {
+        let dir = TempDir::new().unwrap();
+        let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), toml)]);
+        let (_, telemetry) = process.addresses();
+        Self { process, telemetry, _dir: dir }
+    }
+
+    async fn status(&self, http: &Http) -> serde_json::Value {
+        http.get(&format!("http://{}/status", self.telemetry)).await.json()["keyspaces"]["users"].clone()
+    }
+
+    async fn waits(&self, http: &Http) -> bool {
+        self.status(http).await["rebuild_waits"] == "another instance scans"
+    }
+
+    async fn enforces(&self, http: &Http) {
+        let start = Instant::now();
+        loop {
+            let status = self.status(http).await;
+            if status["state"] == "enforcing" {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{status}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Which of them wait; returns once so many do.
+async fn waiting(instances: &[Instance], http: &Http, count: usize) -> Vec<bool> {
+    let start = Instant::now();
+    loop {
+        let mut waits = Vec::new();
+        for instance in instances {
+            waits.push(instance.waits(http).await);
+        }
+        if waits.iter().filter(|waits| **waits).count() == count {
+            return waits;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{count} should wait: {waits:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_scan_one_after_another_also_when_one_is_killed_at_it() {
+    let (redis, site, list) = (RedisServer::start(), site(Site::postgres()).await, SlowList::start().await);
+    let (toml, http) = (list.toml(&site, &redis, ""), Http::default());
+    let mut instances: Vec<Instance> = (0..3).map(|_| Instance::start(&toml)).collect();
+    let waits = waiting(&instances, &http, 2).await;
+    assert_eq!(list.under_way(), 1);
+    let waiter = &instances[waits.iter().position(|waits| *waits).unwrap()];
+    assert!(waiter.status(&http).await["reason"].as_str().unwrap().contains("another instance scans"));
+    let scans = waits.iter().position(|waits| !*waits).unwrap();
+    instances.remove(scans).process.signal("KILL");
+    eventually("another one goes on", || list.begun() == 2).await;
+    waiting(&instances, &http, 1).await;
+    list.open.send(true).unwrap();
+    for instance in &instances {
+        instance.enforces(&http).await;
+        assert!(!instance.waits(&http).await);
+    }
+    assert_eq!((list.most(), list.begun()), (1, 3));
+}
+
+/// One that scans, held at the gate, and one that waits for it.
+async fn held_and_waiting(toml: &str, list: &SlowList) -> (TestApp, TestApp) {
+    let first = TestApp::start(toml).await;
+    eventually("the first scans", || list.under_way() == 1).await;
+    let second = TestApp::start(toml).await;
+    (first, second)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_need_not_wait_for_other_instances() {
+    let (redis, site, list) = (RedisServer::start(), site(Site::sqlite()).await, SlowList::start().await);
+    let (first, second) = held_and_waiting(&list.toml(&site, &redis, ""), &list).await;
+    let path = "/admin/keyspaces/users/rebuild";
+    let start = Instant::now();
+    let running = loop {
+        let running = second.admin("GET", path, "").await.json()["running"].clone();
+        if running["waits"] == "another instance scans" {
+            break running;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{running}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    let asked = second.admin("POST", path, "").await;
+    assert_eq!((asked.status, &asked.json()["job"]), (202, &running["job"]), "the job that waited begins");
+    eventually("both scan", || list.under_way() == 2).await;
+    assert_eq!(second.admin("POST", path, "").await.status, 409);
+    list.open.send(true).unwrap();
+    first.wait_for("enforcing").await;
+    second.wait_for("enforcing").await;
+    assert_eq!(second.metric("bloomguard_rebuild_turns_total{keyspace=\"users\",outcome=\"overridden\"}").await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_longer_for_its_turn_than_a_filter_may_be_old() {
+    let (redis, site, list) = (RedisServer::start(), site(Site::sqlite()).await, SlowList::start().await);
+    let (first, second) = held_and_waiting(&list.toml(&site, &redis, "max_staleness = \"2s\""), &list).await;
+    eventually("the second scans although the first does", || list.under_way() == 2).await;
+    assert_eq!(second.metric("bloomguard_rebuild_turns_total{keyspace=\"users\",outcome=\"timed_out\"}").await, 1.0);
+    list.open.send(true).unwrap();
+    first.wait_for("enforcing").await;
+    second.wait_for("enforcing").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_redis_scans_go_on() {
+    let (mut redis, site, list) = (RedisServer::start(), site(Site::sqlite()).await, SlowList::start().await);
+    list.open.send(true).unwrap();
+    let schedule = "rebuild.schedule = \"* * * * * *\"\nrebuild.jitter = \"0s\"";
+    let app = TestApp::enforcing(&list.toml(&site, &redis, schedule)).await;
+    redis.kill();
+    let before = app.guard("users").generation();
+    // One may have had its turn already.
+    eventually("two more filters", || app.guard("users").generation() > before + 1).await;
+    assert!(app.metric("bloomguard_rebuild_turns_total{keyspace=\"users\",outcome=\"unreachable\"}").await >= 1.0);
+}
