@@ -11,6 +11,7 @@ pub mod postgres;
 pub mod process;
 pub mod promql;
 pub mod redis;
+pub mod redis_pair;
 pub mod scan;
 pub mod scripted;
 pub mod server;

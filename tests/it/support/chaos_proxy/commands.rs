@@ -9,7 +9,12 @@ impl Commands {
     pub fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[&[u8]])) {
         self.0.extend_from_slice(bytes);
         let mut rest = &self.0[..];
-        while let Some((command, behind)) = command(rest) {
+        loop {
+            // A replica that loads what its primary sent says so by empty lines.
+            while let [b'\n', behind @ ..] = rest {
+                rest = behind;
+            }
+            let Some((command, behind)) = command(rest) else { break };
             each(&command);
             rest = behind;
         }
@@ -40,7 +45,7 @@ fn length(bytes: &[u8], sign: u8) -> Option<(usize, &[u8])> {
 
 #[test]
 fn commands_are_found_however_they_are_cut_into_pieces() {
-    let sent = b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n*1\r\n$4\r\nPING\r\n*1\r\n$0\r\n\r\n";
+    let sent = b"\n*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n*1\r\n$4\r\nPING\r\n*1\r\n$0\r\n\r\n";
     for size in 1..sent.len() {
         let (mut commands, mut found) = (Commands::default(), Vec::new());
         for piece in sent.chunks(size) {
