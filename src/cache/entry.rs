@@ -11,7 +11,7 @@
 //! | 6 | 2 | length of that other content type; else 0 |
 //! | 8 | 8 | token, random each time the entry is written |
 //! | 16 | 8 | fingerprint of backend and query for values and absences; 0 for marks |
-//! | 24 | 16 | log identity for absences; for values the time that the backend took, in microseconds, and 8 bytes of 0; 0 for marks |
+//! | 24 | 16 | log identity for absences; for values the time that the backend took, in microseconds, and the first 8 bytes of the log identity; 0 for marks |
 //! | 40 | … | the other content type, if any, then the body of a value; nothing for the other kinds |
 //!
 //! The token makes every written entry differ from every other, so comparing headers is comparing entries: a value of the same
@@ -55,15 +55,16 @@ impl Token {
 
 /// The entry of a value that the backend took `cost` to answer with.
 #[must_use]
-pub(super) fn encode_value(value: &Value, cost: Duration, token: Token, fingerprint: u64) -> Vec<u8> {
+pub(super) fn encode_value(value: &Value, cost: Duration, token: Token, fingerprint: u64, identity: LogIdentity) -> Vec<u8> {
     let (content_type, written) = match &value.content_type {
         ContentType::Json => (JSON, &b""[..]),
         ContentType::OctetStream => (OCTETS, &b""[..]),
         ContentType::Other(other) => (OTHER, other.as_bytes()),
     };
-    let mut header = header(VALUE, content_type, token, fingerprint, LogIdentity([0; 16]));
+    let mut header = header(VALUE, content_type, token, fingerprint, identity);
     // A media type is never longer than 255 bytes.
     header[6..8].copy_from_slice(&u16::try_from(written.len()).unwrap_or(u16::MAX).to_be_bytes());
+    header.copy_within(24..32, 32);
     header[24..32].copy_from_slice(&u64::try_from(cost.as_micros()).unwrap_or(u64::MAX).to_be_bytes());
     let mut bytes = Vec::with_capacity(HEADER_LEN + written.len() + value.body.len());
     bytes.extend_from_slice(&header);
@@ -110,7 +111,7 @@ pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> 
     match head[4] {
         ANNOUNCED => Entry::Mark(Mark::Announced),
         DROPPED => Entry::Mark(Mark::Dropped),
-        VALUE => decode_value(head, bytes, fingerprint).map_or(Entry::Nothing, Entry::Value),
+        VALUE => decode_value(head, bytes, fingerprint, identity).map_or(Entry::Nothing, Entry::Value),
         ABSENCE => {
             let Some(token) = head[8..].first_chunk().copied().map(Token) else { return Entry::Nothing };
             if bytes[..] == encode_absence(token, fingerprint, identity) { Entry::Absence } else { Entry::Nothing }
@@ -119,8 +120,9 @@ pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> 
     }
 }
 
-fn decode_value(head: &[u8; HEADER_LEN], bytes: &Bytes, fingerprint: u64) -> Option<Value> {
-    if head[16..24] != fingerprint.to_be_bytes() || head[32..] != [0; 8] {
+/// Of another log it is a miss: the tombstone that it gave way to may have been lost with that log, and its replica has brought it back.
+fn decode_value(head: &[u8; HEADER_LEN], bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> Option<Value> {
+    if head[16..24] != fingerprint.to_be_bytes() || head[32..] != identity.0[..8] {
         return None;
     }
     let written = usize::from(u16::from_be_bytes([head[6], head[7]]));
@@ -171,34 +173,35 @@ mod tests {
     /// Other instances and later versions read these bytes: this test changes only together with the version.
     #[test]
     fn bytes_are_as_documented() {
-        let (zero_identity, cost) = ([0u8; 16], [0, 0, 0, 0, 0, 1, 0x86, 0xa0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let (zero_identity, cost) = ([0u8; 16], *b"\0\0\0\0\0\x01\x86\xa0identity");
         let fp = [1, 2, 3, 4, 5, 6, 7, 8];
         let golden = |kind: u8, content: u8, fp: [u8; 8], identity: &[u8], body: &[u8]| {
             [b"BGe\x02".as_slice(), &[kind, content, 0, 0], b"token-01", &fp, identity, body].concat()
         };
         let json = value("{\"a\":1}", ContentType::Json);
-        assert_eq!(encode_value(&json, COST, TOKEN, FINGERPRINT), golden(b'V', 1, fp, &cost, b"{\"a\":1}"));
+        assert_eq!(encode_value(&json, COST, TOKEN, FINGERPRINT, IDENTITY), golden(b'V', 1, fp, &cost, b"{\"a\":1}"));
         let octets = value("x", ContentType::OctetStream);
-        assert_eq!(encode_value(&octets, COST, TOKEN, FINGERPRINT), golden(b'V', 2, fp, &cost, b"x"));
+        assert_eq!(encode_value(&octets, COST, TOKEN, FINGERPRINT, IDENTITY), golden(b'V', 2, fp, &cost, b"x"));
         let text = value("x", ContentType::parse(b"text/plain").unwrap());
         let mut other = golden(b'V', 3, fp, &cost, b"text/plainx");
         other[7] = 10;
-        assert_eq!(encode_value(&text, COST, TOKEN, FINGERPRINT), other);
+        assert_eq!(encode_value(&text, COST, TOKEN, FINGERPRINT, IDENTITY), other);
         assert_eq!(encode_absence(TOKEN, FINGERPRINT, IDENTITY)[..], golden(b'A', 0, fp, b"identity-of-log!", b""));
         assert_eq!(encode_mark(Mark::Announced, TOKEN)[..], golden(b'M', 0, [0; 8], &zero_identity, b""));
         assert_eq!(encode_mark(Mark::Dropped, TOKEN)[..], golden(b'T', 0, [0; 8], &zero_identity, b""));
     }
 
     #[test]
-    fn value_of_another_query_is_nothing() {
-        let bytes = Bytes::from(encode_value(&value("x", ContentType::Json), COST, TOKEN, FINGERPRINT));
-        assert_eq!(decode(&bytes, FINGERPRINT, LogIdentity([9; 16])), Entry::Value(value("x", ContentType::Json)));
+    fn value_of_another_query_or_log_is_nothing() {
+        let bytes = Bytes::from(encode_value(&value("x", ContentType::Json), COST, TOKEN, FINGERPRINT, IDENTITY));
+        assert_eq!(decode(&bytes, FINGERPRINT, IDENTITY), Entry::Value(value("x", ContentType::Json)));
+        assert_eq!(decode(&bytes, FINGERPRINT, LogIdentity([9; 16])), Entry::Nothing);
         assert_eq!(decode(&bytes, FINGERPRINT + 1, IDENTITY), Entry::Nothing);
     }
 
     #[test]
     fn value_of_a_content_type_that_can_not_be_sent_is_nothing() {
-        let bytes = encode_value(&value("body", ContentType::parse(b"text/plain").unwrap()), COST, TOKEN, FINGERPRINT);
+        let bytes = encode_value(&value("body", ContentType::parse(b"text/plain").unwrap()), COST, TOKEN, FINGERPRINT, IDENTITY);
         assert!(matches!(read(&bytes), Entry::Value(_)));
         for (at, byte) in [(7, 0), (7, 3), (7, 200), (6, 1), (5, 1), (5, 4), (42, b'\n'), (44, 0xff), (44, b'x')] {
             let mut damaged = bytes.clone();
@@ -230,7 +233,7 @@ mod tests {
             token.clone().prop_map(|t| encode_absence(t, FINGERPRINT, IDENTITY).to_vec()),
             token.clone().prop_map(|t| encode_mark(Mark::Dropped, t).to_vec()),
             (token, body.clone()).prop_map(|(t, b)| {
-                encode_value(&Value { body: Bytes::from(b), content_type: ContentType::Json }, COST, t, FINGERPRINT)
+                encode_value(&Value { body: Bytes::from(b), content_type: ContentType::Json }, COST, t, FINGERPRINT, IDENTITY)
             }),
         ];
         let flips = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
@@ -267,7 +270,7 @@ mod tests {
         ) {
             let content_type = ContentType::parse(content_type.as_bytes()).unwrap();
             let value = Value { body: Bytes::from(body), content_type };
-            let bytes = Bytes::from(encode_value(&value, Duration::from_micros(micros), Token(token), fingerprint));
+            let bytes = Bytes::from(encode_value(&value, Duration::from_micros(micros), Token(token), fingerprint, IDENTITY));
             prop_assert_eq!(head(&bytes).len(), HEADER_LEN);
             prop_assert_eq!(cost(&bytes), Duration::from_micros(micros));
             prop_assert_eq!(decode(&bytes, fingerprint, IDENTITY), Entry::Value(value));

@@ -104,7 +104,8 @@ impl SharedCache for RedisCache {
         if call.epoch() != seen.epoch {
             return Ok(Stored::No);
         }
-        let (name, bytes) = (self.entries.of(key), entry::encode_value(value, cost, Token::random(), self.fingerprint));
+        let (name, bytes) =
+            (self.entries.of(key), entry::encode_value(value, cost, Token::random(), self.fingerprint, call.facts().identity));
         let stored = match &seen.head {
             None => set_if_absent(&call, &name, &bytes, ttl).await?,
             Some(head) => call.compare_and_set(&name, head, entry::HEADER_LEN, &bytes, millis(ttl)).await?,

@@ -50,8 +50,14 @@ local text = string.format('%.0f', serial)
 if serial > last then redis.call('SET', KEYS[1], 'v1 ' .. text .. ' ' .. ARGV[2]) end
 return text";
 
-/// What one page is made of, seen at one moment: identity, clock, last entry, entries ever made, floor, entries behind `ARGV[1]`, switch.
+/// What one page is made of, seen at one moment: identity, clock, last entry, entries ever made, floor, entries behind `ARGV[1]`, switch. There is no
+/// identity at a replica, which may lack entries, nor at a server that was one since the connection was made: its history is another one then.
 const READ: &str = r"
+local replication, identity = redis.call('INFO', 'replication'), false
+local history = string.match(replication, 'master_replid:(%x+)')
+if string.find(replication, 'role:master', 1, true) and history and string.sub(KEYS[2], -#history) == history then
+  identity = redis.call('GET', KEYS[2])
+end
 local time = redis.call('TIME')
 local last, made, entries = '0-0', 0, {}
 if redis.call('EXISTS', KEYS[1]) == 1 then
@@ -64,7 +70,7 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   if not made then return redis.error_reply('ERR the delta log needs Redis 7.0 or later') end
   entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
 end
-return {redis.call('GET', KEYS[2]), time[1], time[2], last, made, redis.call('GET', KEYS[3]) or '0-0', entries, redis.call('GET', KEYS[4])}";
+return {identity, time[1], time[2], last, made, redis.call('GET', KEYS[3]) or '0-0', entries, redis.call('GET', KEYS[4])}";
 
 /// What [`READ`] answers.
 type Answer = (Option<String>, u64, u64, String, u64, String, Vec<(String, Vec<Vec<u8>>)>, Option<String>);

@@ -5,7 +5,7 @@
 //! | `{prefix}:entry:{keyspace}:{key}` | an entry of the shared cache |
 //! | `{prefix}:lease:{keyspace}:{key}` | who loads the key at present, or that it is free to load |
 //! | `{prefix}:secret:{keyspace}` | the secret under which the keyspace's keys are hashed |
-//! | `{prefix}:log:{run_id}` | the log identity of one Redis process |
+//! | `{prefix}:log:{run_id}:{replid}` | the log identity of one Redis process, for as long as it is the primary |
 //! | `{prefix}:deltas:{keyspace}` | the delta log, a stream |
 //! | `{prefix}:floor:{keyspace}` | before which place entries of the delta log were trimmed for want of room |
 //! | `{prefix}:enforcement:{keyspace}` | what the whole fleet was told to enforce |
@@ -62,8 +62,10 @@ impl Names {
         format!("{}:scan:{keyspace}", self.prefix)
     }
 
-    pub(crate) fn log(&self, run_id: &str) -> String {
-        format!("{}:log:{run_id}", self.prefix)
+    /// Of one process, and one replication history: a server that was a replica meanwhile has lost what its primary did not send, under the same
+    /// `run_id`. The history stands last.
+    pub(crate) fn log(&self, run_id: &str, replid: &str) -> String {
+        format!("{}:log:{run_id}:{replid}", self.prefix)
     }
 }
 
@@ -94,7 +96,7 @@ mod tests {
         assert_ne!(entry("users", ":secret:users"), names.secret("users").into_bytes());
         assert_ne!(entry("a", "b:1"), entry("a-b", "1"));
         assert_ne!(entry("secret", "users"), names.secret("users").into_bytes());
-        assert_ne!(names.secret("log"), names.log("secret"));
+        assert_ne!(names.secret("log"), names.log("secret", "users"));
         assert_eq!(names.enforcement("users"), "p:enforcement:users");
         assert_eq!(names.scan("users"), "p:scan:users");
         let leased = Key::from_canonical(Bytes::from_static(b"1"));

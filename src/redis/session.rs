@@ -108,7 +108,8 @@ impl Opener {
             .await
             .map_err(|e| Trouble::from(&e))?;
         refuse_replica(&replication)?;
-        let log = self.names.log(field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?);
+        let run_id = field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?;
+        let log = self.names.log(run_id, field(&replication, "master_replid").ok_or(Trouble::Strange("INFO replication"))?);
         let fresh = LogBirth::text_of_new(time.0, time.1);
         let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| Trouble::from(&e))?;
         // So that each use of them is one round trip from the first one on.
@@ -137,6 +138,10 @@ impl Session {
 
     fn compare(&self, replication: &str, memory: &str, log: Option<&str>) -> Result<(), Trouble> {
         refuse_replica(replication)?;
+        // Another one begins with each promotion, so also where it was a replica since the last look, and where a first replica joins.
+        if field(replication, "master_replid").is_none_or(|history| !self.facts.log.ends_with(history)) {
+            return Err(Trouble::Changed("its replication history is another one, as after a failover and back"));
+        }
         if field(memory, "maxmemory_policy") != self.facts.policy.as_deref() {
             return Err(Trouble::Changed("its eviction policy changed"));
         }

@@ -7,6 +7,7 @@ mod batches;
 mod canary;
 mod chaos;
 mod enforcement;
+mod failover;
 mod fleet;
 mod http_api;
 mod nginx;

@@ -1,6 +1,7 @@
 //! What tests share: scripted parts, real servers, waiting.
 
 pub mod app;
+pub mod chaos_proxy;
 pub mod database;
 pub mod http_server;
 pub mod keyspace;
@@ -11,6 +12,7 @@ pub mod process;
 pub mod prometheus;
 pub mod promql;
 pub mod redis;
+pub mod redis_pair;
 pub mod scan;
 pub mod scripted;
 pub mod server;

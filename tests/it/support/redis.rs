@@ -58,6 +58,10 @@ impl RedisServer {
         panic!("redis-server did not start: {}", server.log());
     }
 
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn url(&self) -> String {
         self.url_with_password(self.password.as_deref())
     }
@@ -135,11 +139,12 @@ impl RedisServer {
     /// Gives the log an identity that was made long ago: as at a server that has been up for a while.
     fn age_log(&self) {
         let mut connection = self.connection();
-        let info: String = redis::cmd("INFO").arg("server").query(&mut connection).unwrap();
-        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().trim();
+        let info: String = redis::cmd("INFO").query(&mut connection).unwrap();
+        let fact = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        let (run_id, replid) = (fact("run_id:"), fact("master_replid:"));
         let identity = format!("{:032x}:1000000000.000000", rand::random::<u128>());
         let _: Option<String> =
-            redis::cmd("SET").arg(format!("bloomguard:log:{run_id}")).arg(identity).arg("NX").query(&mut connection).unwrap();
+            redis::cmd("SET").arg(format!("bloomguard:log:{run_id}:{replid}")).arg(identity).arg("NX").query(&mut connection).unwrap();
     }
 
     fn log(&self) -> String {

@@ -1,0 +1,114 @@
+//! Announces, commits and reads at several processes, while filters are rebuilt all the time, Redis is killed, fails over and loses entries, the
+//! network to it is slow, lossy, cut or dead, and processes are killed or stand still. No row that was announced and committed may be
+//! answered 404, and no row that was changed and invalidated with its old value.
+//!
+//! `BLOOMGUARD_CHAOS_ROWS=100000 cargo test --test it chaos -- --nocapture` takes at least so many rows; without the variable a few.
+//! `BLOOMGUARD_CHAOS_SEED` repeats the faults of a run that has printed it, `BLOOMGUARD_CHAOS_WRITERS` is how many rows are written at a time.
+
+mod faults;
+mod outages;
+mod rows;
+mod world;
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sqlx::postgres::PgPoolOptions;
+
+use self::world::{Counts, Instance, PROCESSES, World};
+use super::users::{config, site};
+use crate::support::app::Http;
+use crate::support::database::Site;
+use crate::support::redis_pair::RedisPair;
+
+/// Rows that are changed all the time, of those that there are from the start.
+const CHANGED: u32 = 32;
+const FIRST_ID: u64 = 10_000_000;
+const MAX_LAG: Duration = Duration::from_secs(2);
+const WINDOW: Duration = Duration::from_secs(4);
+const DEADLINE: Duration = Duration::from_secs(3);
+const HOT_TTL: Duration = Duration::from_secs(1);
+
+fn variable<T: FromStr<Err: std::fmt::Debug>>(name: &str) -> Option<T> {
+    std::env::var(format!("BLOOMGUARD_CHAOS_{name}")).ok().map(|text| text.parse().unwrap())
+}
+
+fn toml(database: &str, redis_port: u16) -> String {
+    let lag = MAX_LAG.as_millis();
+    let section = format!("[redis]\nurl = \"redis://127.0.0.1:{redis_port}\"\ntimeout = \"1500ms\"\nmax_lag = \"{lag}ms\"");
+    let more = format!(
+        "key = \"integer\"\ncache.hot_ttl = \"{}ms\"\n[keyspaces.users.rebuild]\nschedule = \"*/2 * * * * *\"\njitter = \"500ms\"\n",
+        HOT_TTL.as_millis()
+    );
+    config(database, &section, &more)
+        .replace("commit_window = \"5s\"", &format!("commit_window = \"{}s\"", WINDOW.as_secs()))
+        .replace("sample_rate = 0", "sample_rate = 0\nhold = \"2s\"")
+        .replace("deadline = \"10s\"", &format!("deadline = \"{}s\"", DEADLINE.as_secs()))
+}
+
+/// The figures, for whoever runs this by hand.
+#[allow(clippy::print_stdout)]
+fn tell(text: &str) {
+    println!("{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_row_that_was_announced_and_committed_is_ever_absent() {
+    let (rows, seed) = (variable("ROWS").unwrap_or(500), variable("SEED").unwrap_or_else(rand::random::<u64>));
+    tell(&format!("BLOOMGUARD_CHAOS_SEED={seed}"));
+    let (redis, site) = (RedisPair::start(PROCESSES, seed).await, site(Site::postgres()).await);
+    let instances = redis.faces.iter().map(|face| Instance::start(&toml(&site.url(), face.port()))).collect();
+    let world = Arc::new(World {
+        http: Http::default(),
+        database: PgPoolOptions::new().max_connections(16).connect(&site.url()).await.unwrap(),
+        instances,
+        stop: AtomicBool::new(false),
+        fault: Mutex::new("the start"),
+        counts: Counts::default(),
+        wrong: Mutex::default(),
+    });
+    world.wait_until_all_enforce().await;
+    let writers = variable("WRITERS").unwrap_or(96);
+    let (start, next) = (Instant::now(), Arc::new(AtomicU64::new(FIRST_ID)));
+    let watch = tokio::spawn(Arc::clone(&world).watch());
+    let mut load: Vec<_> = (0..writers).map(|_| tokio::spawn(rows::write_rows(Arc::clone(&world), Arc::clone(&next)))).collect();
+    load.extend((1..=CHANGED).map(|id| tokio::spawn(rows::change_row(Arc::clone(&world), id))));
+    let counts = &world.counts;
+    let enough = || counts.committed.load(Ordering::Relaxed) >= rows || !world.wrong.lock().is_empty();
+    let redis = faults::walk(Arc::clone(&world), redis, seed, enough).await;
+    world.stop.store(true, Ordering::Relaxed);
+    for task in load {
+        task.await.unwrap();
+    }
+    let outages = watch.await.unwrap();
+    world.wait_until_all_enforce().await;
+    let reads: Vec<(u64, u64)> = redis.faces.iter().map(|face| face.known()).collect();
+    let missed = futures_util::future::join_all((0..PROCESSES).map(|instance| world.false_negatives(instance))).await;
+    tell(&format!(
+        "{counts:#?}\nfalse negatives: {missed:?}\nin {:?}; log reads, of them dropped: {reads:?}\n{}",
+        start.elapsed(),
+        outages::report(&outages)
+    ));
+    assert_eq!(*world.wrong.lock(), [""; 0], "wrong answers; BLOOMGUARD_CHAOS_SEED={seed}");
+    proves_something(counts, rows, &reads);
+    // Everything is there in the end, at every instance.
+    for answer in world.ask_all("/v1/keys/users/1000", &[]).await {
+        assert_eq!(answer.map(|told| told.status), Some(200));
+    }
+}
+
+/// Who asks too little finds no mistake.
+fn proves_something(counts: &Counts, rows: u64, reads: &[(u64, u64)]) {
+    let at_least =
+        |counter: &AtomicU64, least: u64| assert!(counter.load(Ordering::Relaxed) >= least, "too few to prove anything: {counts:#?}");
+    at_least(&counts.committed, rows);
+    at_least(&counts.rejected_before_commit, rows / 10);
+    at_least(&counts.found_by_version, rows);
+    at_least(&counts.found_by_time, rows);
+    at_least(&counts.new_at_once, 1);
+    at_least(&counts.new_everywhere, 1);
+    assert!(reads.iter().all(|(known, dropped)| known > dropped && *dropped > 0), "the log reads are not known any more: {reads:?}");
+}
