@@ -7,7 +7,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub use self::plan::{PlanArguments, plan};
 use crate::{app, config, telemetry};
+
+mod plan;
 
 /// Exit status of a bad configuration: `EX_CONFIG` of sysexits.h.
 pub const EX_CONFIG: u8 = 78;
@@ -16,7 +19,7 @@ pub const EX_CONFIG: u8 = 78;
 const QUICKSTART: &str = "config/quickstart.toml";
 
 /// What the process was asked to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Serve; no files mean the quickstart, see [`config_files`].
     Serve {
@@ -28,6 +31,8 @@ pub enum Command {
         /// Configuration files, later ones overriding earlier ones.
         files: Vec<PathBuf>,
     },
+    /// Say what a filter would take; see [`plan`].
+    Plan(PlanArguments),
 }
 
 /// A sidecar that answers lookups of absent keys by a Bloom filter before they cost the cache or the database anything.
@@ -50,6 +55,8 @@ enum Given {
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
     },
+    /// Print what filters of each kind would take: for --keys at --fpr, or for a keyspace whose source is counted
+    Plan(PlanArguments),
 }
 
 #[derive(clap::Args)]
@@ -71,6 +78,7 @@ impl From<Arguments> for Command {
             None => Self::Serve { config: arguments.serve.config },
             Some(Given::Serve(serve)) => Self::Serve { config: serve.config },
             Some(Given::CheckConfig { files }) => Self::CheckConfig { files },
+            Some(Given::Plan(asked)) => Self::Plan(asked),
         }
     }
 }

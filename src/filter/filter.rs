@@ -109,8 +109,8 @@ impl Filter {
             counters.insert(hash);
             return;
         }
-        // Bits are never cleared, so a key that all its bits are set for stays found, whoever set them. Without this, each key that is announced anew
-        // would take room in a later layer.
+        // Bits are never cleared, so a key that all its bits are set for stays found, whoever set them: what was read here is read so, or later, by whoever
+        // is told of it (coherence). Without this, each key that is announced anew would take room in a later layer.
         if self.contains(hash) {
             return;
         }
