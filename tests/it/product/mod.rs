@@ -17,6 +17,7 @@ mod pgbench;
 mod polls;
 mod process;
 mod rebuild;
+mod replicas;
 mod set;
 mod turns;
 pub mod users;
