@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
-use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
+use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, RedisConfig, SecretText, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, WriterId};
 use crate::guard::{Guard, Journal, LogParts, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
@@ -21,8 +21,9 @@ use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
 use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
-use crate::redis::RedisLink;
+use crate::redis::{RedisLink, Replicas};
 use crate::source::{FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union};
+use crate::words::Dependency;
 
 /// How long start-up waits for Redis before it goes on without.
 const REDIS_AT_START: Duration = Duration::from_secs(1);
@@ -46,8 +47,8 @@ pub struct App {
     limits: ConnectionLimits,
     /// Rebuild runners, watches over states and marks, metrics upkeep. Ended when the process stops; none of them has anything to finish.
     tasks: JoinSet<()>,
-    /// The connection to Redis, where one is configured; it reconnects by itself.
-    _redis: Option<Arc<RedisLink>>,
+    /// The connections to Redis, where one is configured; they reconnect by themselves.
+    _redis: Option<RedisLinks>,
     /// Held while the process lives: two processes must not write the same journals.
     _data_dir: File,
 }
@@ -75,13 +76,13 @@ impl App {
             let parts = parts(name, keyspace, config, redis.as_ref(), &metrics).await.with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
             let guard = Guard::new(parts);
-            if let Some(link) = &redis {
-                tasks.spawn(agree_on_secret(Arc::clone(&guard), Arc::clone(link)));
+            if let Some(links) = &redis {
+                tasks.spawn(agree_on_secret(Arc::clone(&guard), Arc::clone(&links.main)));
             }
             let source = source(keyspace, config).with_context(|| format!("keyspaces.{name}"))?;
             let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, Arc::clone(&recorders))
                 .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
-            tasks.spawn(runner.taking_turns(scan_permit(name, redis.as_ref())).run());
+            tasks.spawn(runner.taking_turns(scan_permit(name, redis.as_ref().map(|links| &links.main))).run());
             if let Some(poller) = poller(&guard, keyspace, &recorders).with_context(|| format!("keyspaces.{name}"))? {
                 tasks.spawn(poller.run());
             }
@@ -163,24 +164,41 @@ fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
     }
 }
 
-async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<RedisLink>>> {
+/// The process's connections to Redis.
+struct RedisLinks {
+    /// For everything but announces and drops.
+    main: Arc<RedisLink>,
+    /// For announces and drops; another one where these wait for replicas.
+    announces: Arc<RedisLink>,
+    replicas: Option<Replicas>,
+}
+
+async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<RedisLinks>> {
     let Some(redis) = &config.redis else { return Ok(None) };
-    let metrics = Arc::clone(metrics);
-    let link = RedisLink::connect(redis, move |state| metrics.set_redis_breaker(state)).context("redis.url")?;
-    if !link.wait_connected(REDIS_AT_START).await {
+    let connect = |settings: &RedisConfig, dependency| {
+        let metrics = Arc::clone(metrics);
+        RedisLink::connect(settings, move |state| metrics.set_breaker(dependency, state)).context("redis.url")
+    };
+    let (main, replicas) = (connect(redis, Dependency::Redis)?, Replicas::of(redis));
+    let announces = match replicas {
+        Some(_) => connect(&Replicas::connection(redis), Dependency::RedisAnnounces)?,
+        None => Arc::clone(&main),
+    };
+    if !main.wait_connected(REDIS_AT_START).await {
         tracing::warn!(url = %redis.url, "Redis can't be reached: serving without it until it can");
     }
-    Ok(Some(link))
+    Ok(Some(RedisLinks { main, announces, replicas }))
 }
 
 async fn parts(
     name: &str,
     keyspace: &KeyspaceConfig,
     config: &Config,
-    redis: Option<&Arc<RedisLink>>,
+    redis: Option<&RedisLinks>,
     metrics: &Metrics,
 ) -> anyhow::Result<Parts> {
     let form = Arc::new(keyspace.key.map_or_else(OnceLock::new, OnceLock::from));
+    let log = delta_log(name, keyspace, config, redis);
     let backend: Arc<dyn Backend> = match keyspace.backend.kind {
         BackendKind::Sql => Arc::new(SqlBackend::new(&keyspace.backend, Arc::clone(&form)).context("backend")?),
         BackendKind::Http => Arc::new(HttpBackend::new(&keyspace.backend).context("backend")?),
@@ -188,8 +206,10 @@ async fn parts(
     };
     let shared: Arc<dyn SharedCache> = match redis {
         _ if keyspace.backend.kind == BackendKind::Set => Arc::new(NoCache::default()),
-        Some(link) => {
-            let cache = RedisCache::new(Arc::clone(link), name, backend.fingerprint());
+        Some(links) => {
+            let cache = RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint());
+            // Where a log follows, its wait is for the marks too.
+            let cache = cache.marking_over(Arc::clone(&links.announces), links.replicas.filter(|_| log.is_none()));
             Arc::new(cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0))
         }
         None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS)),
@@ -199,8 +219,8 @@ async fn parts(
     Ok(Parts {
         name: name.to_owned(),
         config: keyspace.clone(),
-        secret: secret(name, redis).await,
-        log: delta_log(name, keyspace, config, redis),
+        secret: secret(name, redis.map(|links| &links.main)).await,
+        log,
         form,
         shared,
         backend,
@@ -255,13 +275,14 @@ fn poller(guard: &Arc<Guard>, keyspace: &KeyspaceConfig, metrics: &Arc<KeyspaceM
 }
 
 /// What instances tell each other of this keyspace, where there can be several. A key set that never changes gives them nothing to tell.
-fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Option<&Arc<RedisLink>>) -> Option<LogParts> {
-    let (link, settings) = (redis?, config.redis.as_ref()?);
+fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Option<&RedisLinks>) -> Option<LogParts> {
+    let (links, settings) = (redis?, config.redis.as_ref()?);
     if keyspace.freshness == Freshness::Static {
         return None;
     }
     let (writer, retention) = (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
-    let log = Arc::new(RedisDeltaLog::new(Arc::clone(link), name, writer, retention));
+    let log = RedisDeltaLog::new(Arc::clone(&links.main), name, writer, retention);
+    let log = Arc::new(log.appending_over(Arc::clone(&links.announces), links.replicas));
     Some(LogParts { log, writer, max_lag: settings.max_lag })
 }
 

@@ -279,6 +279,16 @@ words! {
 }
 
 words! {
+    /// What a circuit breaker stands before.
+    Dependency {
+        /// The connection to Redis.
+        Redis = "redis",
+        /// The one for announces, where these wait for replicas.
+        RedisAnnounces = "redis_announces",
+    }
+}
+
+words! {
     /// State of a circuit breaker.
     BreakerState {
         /// Calls pass.

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::backend::Value;
 use crate::key::Key;
+use crate::redis::Unreplicated;
 
 pub use self::hot::{HotCache, HotEntry};
 pub use self::lease::{Claim, Ending, Lease, Turn};
@@ -95,6 +96,9 @@ pub enum CacheError {
     /// It refused the command.
     #[error("Redis refused: {0}")]
     Refused(String),
+    /// Fewer replicas have it than asked for.
+    #[error(transparent)]
+    Unreplicated(#[from] Unreplicated),
 }
 
 /// Health of a shared cache, for `/status`.

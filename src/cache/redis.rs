@@ -11,7 +11,7 @@ use super::entry::{self, Token};
 use super::{CacheError, CacheStatus, Claim, Ending, Entry, Expiry, Lease, Mark, Seen, SharedCache, Stamp, Stored, Turn};
 use crate::backend::Value;
 use crate::key::Key;
-use crate::redis::{Call, LinkError, NamesByKey, RedisLink};
+use crate::redis::{Call, LinkError, NamesByKey, RedisLink, Replicas};
 
 /// Keys of one command or pipeline: a larger batch takes several, so that none keeps the server, or other commands, waiting for long.
 const KEYS_A_COMMAND: usize = 1000;
@@ -28,6 +28,10 @@ const LONGEST_MILLIS: u128 = 10 * 365 * 24 * 3600 * 1000;
 #[derive(Debug)]
 pub struct RedisCache {
     link: Arc<RedisLink>,
+    /// What marks are set over.
+    marks: Arc<RedisLink>,
+    /// For those that are told to nobody else.
+    replicas: Option<Replicas>,
     entries: NamesByKey,
     leases: NamesByKey,
     fingerprint: u64,
@@ -39,7 +43,15 @@ impl RedisCache {
     #[must_use]
     pub fn new(link: Arc<RedisLink>, keyspace: &str, fingerprint: u64) -> Self {
         let (entries, leases) = (link.names().entries(keyspace), link.names().leases(keyspace));
-        Self { link, entries, leases, fingerprint, tells_expiries: false }
+        Self { marks: Arc::clone(&link), link, replicas: None, entries, leases, fingerprint, tells_expiries: false }
+    }
+
+    /// Sets marks over a connection of their own, the one that the delta log is appended to over; `replicas`: that must have them, where no log follows
+    /// that waits for its own.
+    #[must_use]
+    pub fn marking_over(mut self, link: Arc<RedisLink>, replicas: Option<Replicas>) -> Self {
+        (self.marks, self.replicas) = (link, replicas);
+        self
     }
 
     /// Whether reads tell when values expire, which costs one more command in the same round trip.
@@ -128,7 +140,7 @@ impl SharedCache for RedisCache {
     }
 
     async fn put_marks(&self, keys: &[Key], mark: Mark, life: Duration) -> Result<(), CacheError> {
-        let call = self.link.call()?;
+        let call = self.marks.call()?;
         for part in keys.chunks(KEYS_A_COMMAND) {
             let mut sets = redis::pipe();
             for key in part {
@@ -137,7 +149,10 @@ impl SharedCache for RedisCache {
             }
             call.pipeline::<()>(&sets).await?;
         }
-        Ok(())
+        match &self.replicas {
+            Some(replicas) => Ok(replicas.acknowledge(&call).await?),
+            None => Ok(()),
+        }
     }
 
     async fn claim(&self, key: &Key, lease: &Lease, life: Duration) -> Result<Claim, CacheError> {
@@ -165,11 +180,11 @@ impl SharedCache for RedisCache {
     }
 
     fn epoch(&self) -> Option<u64> {
-        Some(*self.link.epochs().borrow())
+        Some(*self.marks.epochs().borrow())
     }
 
     fn epochs(&self) -> watch::Receiver<u64> {
-        self.link.epochs()
+        self.marks.epochs()
     }
 
     fn status(&self) -> CacheStatus {
@@ -200,6 +215,7 @@ impl From<LinkError> for CacheError {
             LinkError::Timeout(within) => Self::Timeout(within),
             LinkError::Unavailable(why) => Self::Unavailable(why),
             LinkError::Refused(why) => Self::Refused(why),
+            LinkError::Unreplicated(few) => Self::Unreplicated(few),
         }
     }
 }

@@ -21,6 +21,8 @@ pub struct RedisConfig {
     /// The delta log not read to its end for this long: other instances' announces may be missing here, and the keyspace stops rejecting. Default 2 s.
     #[serde(deserialize_with = "units::duration")]
     pub max_lag: Duration,
+    /// Replicas that must have an announce or a drop before it is acknowledged (`WAIT`). Default 0: none.
+    pub min_replicas_acked: u32,
     /// `[redis.log]`
     pub log: RedisLogConfig,
     /// What every key of ours in Redis begins with. Default `bloomguard`.
@@ -34,6 +36,7 @@ impl Default for RedisConfig {
             url_file: None,
             timeout: Duration::from_millis(50),
             max_lag: Duration::from_secs(2),
+            min_replicas_acked: 0,
             log: RedisLogConfig::default(),
             key_prefix: "bloomguard".into(),
         }

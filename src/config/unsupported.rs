@@ -46,7 +46,6 @@ const REFUSALS: &[Refusal] = &[
     section(&["keyspaces", "*", "source", "incremental"]),
     not_yet(&["redis", "log", "url"], When::Set),
     not_yet(&["redis", "log", "url_file"], When::Set),
-    not_yet(&["redis", "min_replicas_acked"], When::Set),
     Refusal {
         path: &["keyspaces", "*", "filter", "kind"],
         when: When::Is(&["counting"]),

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::entry::{Delta, Entry, EntryId};
 use super::switch::Switch;
 use crate::config::EnforcementSetting;
-use crate::redis::LogIdentity;
+use crate::redis::{LogIdentity, Unreplicated};
 
 /// What one read brought: log and entries as they were at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +42,9 @@ pub enum LogError {
     /// It refused, or answered what can't be understood.
     #[error("the delta log refused: {0}")]
     Refused(String),
+    /// It was appended, and fewer replicas have it than asked for.
+    #[error(transparent)]
+    Unreplicated(#[from] Unreplicated),
     /// It is not the log that the caller meant.
     #[error("the delta log was replaced by another one")]
     Replaced,
@@ -56,7 +59,7 @@ pub trait DeltaLog: Send + Sync {
     /// server has no such marks.
     ///
     /// # Errors
-    /// [`LogError`]; after `Timeout` nobody knows whether they are there.
+    /// [`LogError`]; after `Timeout` nobody knows whether they are there, after `Unreplicated` they are.
     async fn append(&self, deltas: &[Delta], epoch: Option<u64>) -> Result<(LogIdentity, EntryId), LogError>;
 
     /// Reads what stands behind `after`, at most as many entries as one read takes.

@@ -11,7 +11,7 @@ use super::entry::{self, Delta, EntryId, WriterId};
 use super::log::{DeltaLog, LogError, Page};
 use super::switch::{self, Switch};
 use crate::config::EnforcementSetting;
-use crate::redis::{LinkError, LogBirth, LogIdentity, RedisLink};
+use crate::redis::{LinkError, LogBirth, LogIdentity, RedisLink, Replicas};
 
 /// Entries of one read: at 256 hashes each, 4 MiB.
 const ENTRIES_A_READ: usize = 1000;
@@ -88,6 +88,9 @@ pub struct Retention {
 #[derive(Debug)]
 pub struct RedisDeltaLog {
     link: Arc<RedisLink>,
+    /// What it is appended to over.
+    appends: Arc<RedisLink>,
+    replicas: Option<Replicas>,
     stream: String,
     floor: String,
     switch: String,
@@ -106,7 +109,27 @@ impl RedisDeltaLog {
     pub fn new(link: Arc<RedisLink>, keyspace: &str, writer: WriterId, retention: Retention) -> Self {
         let [stream, floor, switch] = link.log_names(keyspace);
         let [append, read, tell] = [APPEND, READ, SWITCH].map(Script::new);
-        Self { link, stream, floor, switch, writer, retention, append, read, tell, previous: Mutex::default() }
+        Self {
+            appends: Arc::clone(&link),
+            link,
+            replicas: None,
+            stream,
+            floor,
+            switch,
+            writer,
+            retention,
+            append,
+            read,
+            tell,
+            previous: Mutex::default(),
+        }
+    }
+
+    /// Appends over a connection of its own, and waits until so many replicas have what was appended, and the marks that were set over it before.
+    #[must_use]
+    pub fn appending_over(mut self, link: Arc<RedisLink>, replicas: Option<Replicas>) -> Self {
+        (self.appends, self.replicas) = (link, replicas);
+        self
     }
 
     async fn tell(&self, how: &str, setting: Option<EnforcementSetting>, serial: u64) -> Result<Switch, LogError> {
@@ -120,7 +143,7 @@ impl RedisDeltaLog {
 #[async_trait]
 impl DeltaLog for RedisDeltaLog {
     async fn append(&self, deltas: &[Delta], epoch: Option<u64>) -> Result<(LogIdentity, EntryId), LogError> {
-        let call = self.link.call()?;
+        let call = self.appends.call()?;
         let identity = call.log_identity();
         if epoch.is_some_and(|epoch| epoch != call.epoch()) {
             return Err(LogError::Replaced);
@@ -134,7 +157,12 @@ impl DeltaLog for RedisDeltaLog {
         }
         let place: Option<String> = call.script(&append).await?;
         let id = place.ok_or(LogError::Replaced)?.parse().map_err(|()| strange("XADD"))?;
+        // Also where too few replicas have it: readers of this server find it.
         *self.previous.lock() = Some((identity, id));
+        if let Some(replicas) = &self.replicas {
+            // Over the same connection, whose last write that is.
+            replicas.acknowledge(&call).await?;
+        }
         Ok((identity, id))
     }
 
@@ -189,6 +217,7 @@ impl From<LinkError> for LogError {
             LinkError::Timeout(_) => Self::Timeout,
             LinkError::Unavailable(why) => Self::Unavailable(why),
             LinkError::Refused(why) => Self::Refused(why),
+            LinkError::Unreplicated(few) => Self::Unreplicated(few),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::recent::Full;
 use super::{AnnounceError, DropError, Guard, Replayed};
 use crate::cache::{CacheError, Mark};
 use crate::clock::Moment;
-use crate::fleet::{Delta, Kind, Version};
+use crate::fleet::{Delta, Kind, LogError, Version};
 use crate::key::{Key, KeyHash};
 use crate::words::AnnounceOutcome;
 
@@ -198,7 +198,14 @@ impl Guard {
         let Some(fleet) = &self.fleet else { return true };
         let Some(secret) = self.secret.agreed().filter(|_| !keys.is_empty()) else { return true };
         let hashes = keys.iter().map(|key| secret.hash(key)).collect();
-        let appended = fleet.committer.append(Delta { kind: Kind::Announce, secret: secret.fingerprint, hashes }, epoch).await;
-        appended.inspect_err(|error| tracing::debug!(keyspace = %self.name, %error, "recent announces were not appended again")).is_ok()
+        let delta = Delta { kind: Kind::Announce, secret: secret.fingerprint, hashes };
+        match fleet.committer.append(delta, epoch).await {
+            // They are in the log, and each further try would append them once more.
+            Ok(_) | Err(LogError::Unreplicated(_)) => true,
+            Err(error) => {
+                tracing::debug!(keyspace = %self.name, %error, "recent announces were not appended again");
+                false
+            }
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::backend::BackendError;
 use crate::cache::CacheError;
 use crate::fleet::LogError;
+use crate::redis::Unreplicated;
 use crate::words::ShedReason;
 
 /// Why a lookup has no answer. Every one of them is a 503, none is ever a 404.
@@ -68,6 +69,28 @@ pub enum DropError {
     /// The keyspace secret could not be read from Redis yet.
     #[error("the keyspace secret could not be read from Redis yet")]
     NoSecret,
+}
+
+impl AnnounceError {
+    /// How many replicas have it, where they are too few.
+    #[must_use]
+    pub const fn unreplicated(&self) -> Option<Unreplicated> {
+        match self {
+            Self::Marker(CacheError::Unreplicated(few)) | Self::Log(LogError::Unreplicated(few)) => Some(*few),
+            _ => None,
+        }
+    }
+}
+
+impl DropError {
+    /// How many replicas have it, where they are too few.
+    #[must_use]
+    pub const fn unreplicated(&self) -> Option<Unreplicated> {
+        match self {
+            Self::Tombstone(CacheError::Unreplicated(few)) | Self::Log(LogError::Unreplicated(few)) => Some(*few),
+            _ => None,
+        }
+    }
 }
 
 /// Which of the two steps failed that tell others of a key.

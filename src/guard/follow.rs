@@ -69,8 +69,13 @@ impl Fleet {
     }
 
     async fn tell_gap(&self) {
-        if self.gap.swap(false, Ordering::Relaxed) && self.committer.append(gap(), None).await.is_err() {
-            self.owes_gap();
+        if !self.gap.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        match self.committer.append(gap(), None).await {
+            // It is in the log, and each further one would make every reader scan once more.
+            Ok(_) | Err(LogError::Unreplicated(_)) => {}
+            Err(_) => self.owes_gap(),
         }
     }
 }

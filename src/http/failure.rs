@@ -7,6 +7,7 @@ use super::problem::Problem;
 use crate::backend::BackendError;
 use crate::guard::{AnnounceError, DropError, LookupError, ParseError, SwitchError};
 use crate::key::KeyError;
+use crate::redis::Unreplicated;
 use crate::words::ShedReason;
 
 impl From<&LookupError> for Problem {
@@ -41,7 +42,10 @@ impl From<&AnnounceError> for Problem {
             | AnnounceError::Marker(_)
             | AnnounceError::Log(_)
             | AnnounceError::NoSecret
-            | AnnounceError::Deadline(_) => Self::unavailable("not-durable", "Not durable: don't commit, or announce again", detail),
+            | AnnounceError::Deadline(_) => {
+                let problem = Self::unavailable("not-durable", "Not durable: don't commit, or announce again", detail);
+                problem.with_replicas(error.unreplicated())
+            }
             AnnounceError::Full(limit) => {
                 Self::unavailable("too-many-announces", "Too many announces: don't commit, or announce again", detail)
                     .member("limit", *limit)
@@ -55,8 +59,19 @@ impl From<&DropError> for Problem {
         let detail = error.to_string();
         match error {
             DropError::Tombstone(_) | DropError::Log(_) | DropError::NoSecret => {
-                Self::unavailable("not-dropped", "The shared cache may still hold the key", detail)
+                let problem = Self::unavailable("not-dropped", "The shared cache may still hold the key", detail);
+                problem.with_replicas(error.unreplicated())
             }
+        }
+    }
+}
+
+impl Problem {
+    /// How many replicas have what was told, where they are too few.
+    fn with_replicas(self, few: Option<Unreplicated>) -> Self {
+        match few {
+            Some(few) => self.member("replicas_acked", few.acked).member("replicas_wanted", few.wanted),
+            None => self,
         }
     }
 }

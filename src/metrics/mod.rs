@@ -18,7 +18,7 @@ pub use self::http::{HttpMetrics, Method, Route};
 pub use self::keyspace::{Gauges, Inflight, KeyspaceMetrics};
 pub use self::polls::PollMetrics;
 pub use self::rebuilds::RebuildMetrics;
-use crate::words::BreakerState;
+use crate::words::{BreakerState, Dependency};
 
 /// Seconds, from 1 µs to 10 s.
 const LATENCY_BUCKETS: &[f64] = &[
@@ -33,7 +33,8 @@ pub struct Metrics {
     handle: PrometheusHandle,
     /// Requests by route, method and code.
     pub http: HttpMetrics,
-    redis_breaker: Vec<(BreakerState, Gauge)>,
+    /// By dependency and state.
+    breakers: Vec<Vec<Gauge>>,
 }
 
 impl fmt::Debug for Metrics {
@@ -68,22 +69,20 @@ impl Metrics {
         let registry = Registry(&recorder);
         registry.gauge("build_info", "1, labelled with the version", None, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         let http = HttpMetrics::new(&registry);
-        let redis_breaker = BreakerState::ALL
+        let breakers = Dependency::ALL
             .iter()
-            .map(|s| {
-                (
-                    *s,
-                    registry.gauge(
-                        "breaker_state",
-                        "State of a circuit breaker: one is 1",
-                        None,
-                        &[("dependency", "redis"), ("state", s.as_str())],
-                    ),
-                )
+            .map(|dependency| {
+                let gauge = |s: &BreakerState| {
+                    let labels = [("dependency", dependency.as_str()), ("state", s.as_str())];
+                    registry.gauge("breaker_state", "State of a circuit breaker: one is 1", None, &labels)
+                };
+                BreakerState::ALL.iter().map(gauge).collect()
             })
             .collect();
-        let metrics = Self { handle: recorder.handle(), recorder, http, redis_breaker };
-        metrics.set_redis_breaker(BreakerState::Closed);
+        let metrics = Self { handle: recorder.handle(), recorder, http, breakers };
+        for dependency in Dependency::ALL {
+            metrics.set_breaker(*dependency, BreakerState::Closed);
+        }
         metrics
     }
 
@@ -93,9 +92,9 @@ impl Metrics {
         Arc::new(KeyspaceMetrics::new(&Registry(&self.recorder), name))
     }
 
-    /// State of the breaker in front of Redis.
-    pub fn set_redis_breaker(&self, state: BreakerState) {
-        for (s, gauge) in &self.redis_breaker {
+    /// State of the breaker in front of `dependency`.
+    pub fn set_breaker(&self, dependency: Dependency, state: BreakerState) {
+        for (s, gauge) in BreakerState::ALL.iter().zip(&self.breakers[dependency as usize]) {
             gauge.set(f64::from(u8::from(*s == state)));
         }
     }

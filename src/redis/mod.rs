@@ -3,6 +3,7 @@
 mod identity;
 mod link;
 mod names;
+mod replicas;
 mod session;
 mod trouble;
 
@@ -10,4 +11,5 @@ pub use self::identity::{LogBirth, LogIdentity};
 pub(crate) use self::link::Call;
 pub use self::link::RedisLink;
 pub(crate) use self::names::NamesByKey;
-pub use self::trouble::LinkError;
+pub use self::replicas::Replicas;
+pub use self::trouble::{LinkError, Unreplicated};

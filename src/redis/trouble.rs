@@ -16,6 +16,19 @@ pub enum LinkError {
     /// It refused the command.
     #[error("Redis refused: {0}")]
     Refused(String),
+    /// It was carried out, and fewer replicas than asked for have it.
+    #[error(transparent)]
+    Unreplicated(#[from] Unreplicated),
+}
+
+/// A write that is at the primary, and at fewer replicas than asked for: a failover could lose it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{acked} of the {wanted} replicas that redis.min_replicas_acked asks for have acknowledged it")]
+pub struct Unreplicated {
+    /// Replicas that have it.
+    pub acked: u32,
+    /// Those that must.
+    pub wanted: u32,
 }
 
 /// Why there is no connection.

@@ -200,7 +200,6 @@ query = "SELECT 1"
 fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
     for (path, value) in [
         ("redis.log.url", "\"redis://log\""),
-        ("redis.min_replicas_acked", "1"),
         ("redis.url", "\"rediss://cache\""),
         ("redis.url", "\"redis+sentinel://cache/main\""),
         ("redis.url", "\"redis-cluster://cache\""),

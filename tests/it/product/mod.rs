@@ -19,6 +19,7 @@ mod polls;
 mod process;
 mod prometheus;
 mod rebuild;
+mod replicas;
 mod set;
 mod turns;
 pub mod users;

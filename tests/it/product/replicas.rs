@@ -1,0 +1,75 @@
+//! Announces that replicas must have before they are acknowledged.
+
+use std::time::{Duration, Instant};
+
+use super::users::{config, site};
+use crate::support::app::{Answer, TestApp};
+use crate::support::database::Site;
+use crate::support::redis::RedisServer;
+
+/// A primary and its replica.
+fn pair() -> (RedisServer, RedisServer) {
+    let primary = RedisServer::start_with(&["--repl-diskless-sync-delay", "0"]);
+    let port = primary.url().rsplit(':').next().unwrap().to_owned();
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
+    (primary, replica)
+}
+
+async fn guarded(site: &Site, primary: &RedisServer) -> TestApp {
+    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"2s\"\nmin_replicas_acked = 1", primary.url());
+    let toml = config(&site.url(), &section, "").replace("commit_window = \"5s\"", "commit_window = \"1s\"");
+    TestApp::enforcing(&toml).await
+}
+
+/// Announces until the replica, which may be at its first copy or have been stopped, has it.
+async fn announced(app: &TestApp, path: &str) {
+    let start = Instant::now();
+    loop {
+        let answer = app.send("PUT", path, &[]).await;
+        if answer.status == 204 {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{}", answer.text());
+    }
+}
+
+fn has(server: &RedisServer, command: &str, name: &str) -> bool {
+    redis::cmd(command).arg(name).query::<u64>(&mut server.connection()).unwrap() > 0
+}
+
+fn assert_unreplicated(answer: &Answer, problem: &str) {
+    let document = answer.json();
+    assert_eq!((answer.status, document["type"].as_str()), (503, Some(problem)), "{document}");
+    assert_eq!((document["replicas_acked"].as_u64(), document["replicas_wanted"].as_u64()), (Some(0), Some(1)), "{document}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_announce_is_acknowledged_once_a_replica_has_it_and_survives_the_primary() {
+    let ((mut primary, replica), site) = (pair(), site(Site::sqlite()).await);
+    let app = guarded(&site, &primary).await;
+    announced(&app, "/v1/keys/users/5000001").await;
+    // From here on the replica has nothing but what it has by now.
+    primary.kill();
+    assert!(has(&replica, "EXISTS", "bloomguard:entry:users:5000001"), "the marker");
+    assert!(has(&replica, "XLEN", "bloomguard:deltas:users"), "the entry");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_replica_has_is_not_acknowledged_and_holds_up_no_lookup() {
+    let ((primary, replica), site) = (pair(), site(Site::sqlite()).await);
+    let app = guarded(&site, &primary).await;
+    announced(&app, "/v1/keys/users/5000001").await;
+    replica.pause();
+    let path = "/v1/keys/users/5000002";
+    let (refused, found) = tokio::join!(app.send("PUT", path, &[]), app.get("/v1/keys/users/1"));
+    assert_eq!(found.told(), "200 backend");
+    assert_eq!(app.metric("bloomguard_cache_requests_total{keyspace=\"users\",tier=\"redis\",result=\"error\"}").await, 0.0);
+    assert_unreplicated(&refused, "/problems/not-durable");
+    assert_unreplicated(&app.send("DELETE", "/v1/keys/users/1", &[]).await, "/problems/not-dropped");
+    assert!(has(&primary, "EXISTS", "bloomguard:entry:users:5000002"), "nothing is taken back: the row may be committed all the same");
+    assert_eq!(app.get(path).await.told(), "404 backend", "its bits stay, too");
+    let dependency = "bloomguard_breaker_state{dependency=\"redis_announces\",state=\"closed\"}";
+    assert_eq!(app.metric(dependency).await, 1.0, "an answer is no failure");
+    replica.resume();
+    announced(&app, path).await;
+}
