@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bloomguard::backend::Value;
-use bloomguard::cache::{CacheError, CacheStatus, Entry, LogIdentity, Mark, Seen, SharedCache, Stamp, Stored};
+use bloomguard::cache::{CacheError, CacheStatus, Entry, Mark, Seen, SharedCache, Stamp, Stored};
+use bloomguard::redis::LogIdentity;
 use bloomguard::config::EnforcementSetting;
 use bloomguard::fleet::{Delta, DeltaLog, EntryId, LogError, Page, Switch, WriterId};
 use bloomguard::guard::Guard;

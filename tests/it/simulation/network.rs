@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use bloomguard::cache::{CacheError, LogIdentity};
+use bloomguard::cache::CacheError;
+use bloomguard::redis::LogIdentity;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

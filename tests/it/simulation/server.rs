@@ -3,7 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use bloomguard::backend::Value;
-use bloomguard::cache::{LogBirth, LogIdentity, Mark};
+use bloomguard::cache::Mark;
+use bloomguard::redis::{LogBirth, LogIdentity};
 use bloomguard::fleet::{Delta, Entry, EntryId, Page, WriterId};
 use bloomguard::key::{Key, KeySecret};
 use tokio::time::Instant;
