@@ -3,8 +3,6 @@
 mod count;
 mod tables;
 
-use std::fmt;
-
 pub use self::count::{Counted, count};
 
 use self::tables::{Pareto, Sizes, grouped, size};
@@ -114,12 +112,3 @@ const LEGEND: &str = "\
 filter goes on growing. \"calls/s leak\": lookups of absent keys that pass. counting: filters whose keys can be taken out; not for keyspaces.
 windowed: the last window's keys in 6 slices of time; for sets of claims, never for keyspaces. The predicted rate of a filter that is full.
 ";
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.render() {
-            Ok(page) => f.write_str(&page),
-            Err(error) => error.fmt(f),
-        }
-    }
-}

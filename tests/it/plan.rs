@@ -75,7 +75,9 @@ async fn the_keys_of_a_keyspace_are_counted() {
 
     let ids = dir.path().join("ids");
     std::fs::write(&ids, (0..500).map(|id| format!("{id}\n")).collect::<String>()).unwrap();
-    let list = format!("[keyspaces.others]\nfreshness = \"announced\"\nbackend.kind = \"set\"\nkey = \"integer\"\nsource.kind = \"file\"\nsource.path = {ids:?}\n");
+    let list = format!(
+        "[keyspaces.others]\nfreshness = \"announced\"\nbackend.kind = \"set\"\nkey = \"integer\"\nsource.kind = \"file\"\nsource.path = {ids:?}\n"
+    );
     let others = [keyspace(&list), vec!["--keyspace".into(), "others".into()]].concat();
     assert!(page_of(others).starts_with("650 keys (keyspace others: 500 counted by"));
 
