@@ -206,6 +206,17 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_whose_rate_stays_over_is_built_anew_although_it_is_not_full() {
+        // Built for a higher rate than is asked for by now.
+        let (growth, filter) = (growth(1.3), SplitBlock::new(10_000, 0.05).unwrap());
+        (0..9_000).for_each(|n| filter.insert(hash(n).get()));
+        let calm = watch(&growth, &filter, 0..300);
+        assert_eq!(calm, [0u64; 0], "{} is estimated and nothing observed", filter.estimated_fpr());
+        ask(&growth, &filter, 1_000_000..1_020_000);
+        assert_eq!(watch(&growth, &filter, 300..700), [480]);
+    }
+
+    #[test]
     fn one_false_positive_that_is_asked_for_again_and_again_never_starts_a_build() {
         let (growth, filter) = (growth(1.3), filled(10_000, 13_000));
         ask(&growth, &filter, 1_000_000..1_000_010);

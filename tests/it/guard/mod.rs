@@ -1,6 +1,7 @@
 //! The guard with scripted parts: what must always hold, race by race.
 
 mod batch_bytes;
+mod canary;
 mod commit_window;
 mod expiry;
 mod lease;
