@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test deps fmt clippy unit doc filter-rates run
+.PHONY: test deps fmt clippy unit doc filter-rates fuzz run
 
 test: deps fmt clippy unit doc
 
@@ -27,6 +27,10 @@ doc:
 # Every kind of filter, form of keys and size, up to 10M keys: too long for CI.
 filter-rates:
 	$(CARGO) test --locked --release --lib filter::contract -- --ignored --nocapture
+
+# Needs a nightly compiler and cargo-fuzz. The suite tries the same with fewer bytes.
+fuzz:
+	cd fuzz && $(CARGO) +nightly fuzz run snapshot -- -max_total_time=60
 
 run:
 	$(CARGO) run --locked --release

@@ -12,6 +12,7 @@ command -v nginx >/dev/null || missing="$missing nginx-light"
 command -v openssl >/dev/null || missing="$missing openssl"
 command -v setpriv >/dev/null || missing="$missing util-linux"
 command -v python3 >/dev/null || missing="$missing python3"
+python3 -c 'import ctypes.util, sys; sys.exit(not ctypes.util.find_library("xxhash"))' 2>/dev/null || missing="$missing libxxhash0"
 command -v curl >/dev/null || missing="$missing curl"
 command -v cc >/dev/null || missing="$missing gcc libc6-dev"
 [ -z "$missing" ] && exit 0

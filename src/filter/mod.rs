@@ -14,6 +14,7 @@ mod memory;
 mod probes;
 mod scalable;
 mod sizing;
+pub mod snapshot;
 mod spec;
 mod split_block;
 mod windowed;

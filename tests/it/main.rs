@@ -19,6 +19,7 @@ mod http_routes;
 mod http_server;
 mod product;
 mod readme;
+mod snapshot_reader;
 mod source_contract;
 mod source_file;
 mod source_http;
