@@ -6,6 +6,7 @@
 mod http;
 mod keyspace;
 mod polls;
+mod snapshots;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 pub use self::http::{HttpMetrics, Method, Route};
 pub use self::keyspace::{Gauges, Inflight, KeyspaceMetrics};
 pub use self::polls::PollMetrics;
+pub use self::snapshots::SnapshotMetrics;
 use crate::words::BreakerState;
 
 /// Seconds, from 1 µs to 10 s.

@@ -17,5 +17,6 @@ mod pgbench;
 mod polls;
 mod process;
 mod rebuild;
+mod restart;
 mod set;
 pub mod users;
