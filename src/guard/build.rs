@@ -39,13 +39,9 @@ impl Guard {
 
     /// Makes the key form known; the first call decides.
     pub(crate) fn learn_form(&self, form: KeyForm) -> KeyForm {
-        // Before it is known, and with it any key can be asked for.
-        if self.restored_form.lock().is_some_and(|restored| restored != form) {
-            let why = "the keys of the snapshot that the process started from are written otherwise than the source's; a scan mends it";
-            self.standing.broken(Moment::now(), why.into());
-            self.rebuild_wanted.notify_one();
-        }
-        *self.form.get_or_init(|| form)
+        let form = *self.form.get_or_init(|| form);
+        self.trust_snapshot(form);
+        form
     }
 
     /// Whether the secret is known under which filters can be built.

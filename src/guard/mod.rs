@@ -141,8 +141,8 @@ pub struct Guard {
     /// Keys that the last scan brought, of each source.
     counted: Mutex<Vec<u64>>,
     snapshots: Option<Arc<Snapshots>>,
-    /// Form of the keys of the filter that the process started from.
-    restored_form: Mutex<Option<KeyForm>>,
+    /// What is still to be known of the filter that the process started from.
+    untrusted: Mutex<Option<snapshot::Untrusted>>,
     rebuild_wanted: Notify,
     polls: polled::Polls,
     metrics: Arc<KeyspaceMetrics>,
@@ -220,15 +220,17 @@ impl Guard {
             swapped_at: Mutex::default(),
             counted: Mutex::default(),
             snapshots,
-            restored_form: Mutex::default(),
+            untrusted: Mutex::default(),
             rebuild_wanted: Notify::new(),
             polls: polled::Polls::new(config.source.iter().any(|source| source.incremental.is_some())),
             metrics: parts.metrics,
         };
-        let scan_started = restored.map(|restored| guard.start_from(restored));
+        if let Some(restored) = restored {
+            guard.start_from(restored);
+        }
         guard.remember_replayed(&parts.replayed, config.commit_window);
-        if let Some(scan_started) = scan_started {
-            guard.trust_from(scan_started);
+        if let Some(form) = guard.form() {
+            guard.trust_snapshot(form);
         }
         Arc::new(guard)
     }

@@ -20,6 +20,7 @@ use crate::config::Freshness;
 use crate::filter::Generation;
 use crate::filter::snapshot::{HASH, Header, Hex, JournalMark, LogMark, PollMark, views, write_aside};
 use crate::fleet::LogPlace;
+use crate::key::KeyForm;
 use crate::words::SnapshotOutcome;
 
 /// Time between two snapshots, as a multiple of what the last one took: the disk has other things to do.
@@ -37,6 +38,13 @@ pub struct SnapshotParts {
     pub restored: Option<Restored>,
 }
 
+/// The filter in force is that of a snapshot, and the source has not told yet whether its keys are written as the source's are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Untrusted {
+    form: KeyForm,
+    scan_started: Moment,
+}
+
 /// What is noted before the copy begins.
 struct Noted {
     now: Moment,
@@ -47,8 +55,8 @@ struct Noted {
 
 impl Guard {
     /// Starts from a filter that this or another process had written. Nobody knows of this guard yet, and the journal's announces are in it before anybody
-    /// may trust it. Returns when its scan began, for [`Guard::trust_from`].
-    pub(super) fn start_from(&self, restored: Restored) -> Moment {
+    /// may trust it, see [`Guard::trust_snapshot`].
+    pub(super) fn start_from(&self, restored: Restored) {
         let Restored { filter, generation, counted, judged, .. } = restored;
         self.active.install(filter, generation);
         if let Some(fleet) = &self.fleet {
@@ -58,7 +66,8 @@ impl Guard {
         self.journal.hold_from(needed_from);
         self.polls.resume(judged.polls.clone(), judged.scan_started);
         *self.counted.lock() = counted;
-        *self.restored_form.lock() = Some(judged.form);
+        *self.untrusted.lock() = Some(Untrusted { form: judged.form, scan_started: judged.scan_started });
+        self.still_cold("the filter of a snapshot is there, and the source has not told the form of its keys yet".into());
         *self.swapped_at.lock() = Some(Moment::now());
         self.metrics.snapshots.ended(SnapshotOutcome::Restored);
         let taken = humantime::format_duration(Duration::from_secs(judged.age.as_secs()));
@@ -66,12 +75,17 @@ impl Guard {
         if let Some(snapshots) = &self.snapshots {
             snapshots.started(format!("taken {taken} before the start"), needed_from);
         }
-        judged.scan_started
     }
 
-    /// The filter in force was read from a snapshot, and its standing may now be judged.
-    pub(super) fn trust_from(&self, scan_started: Moment) {
-        self.standing.swapped(scan_started);
+    /// The keys are of this form: those of the snapshot's filter too, or it can't be asked for them and the first scan replaces it.
+    pub(super) fn trust_snapshot(&self, form: KeyForm) {
+        // Once: a later scan has a later beginning.
+        let Some(untrusted) = self.untrusted.lock().take() else { return };
+        if untrusted.form == form {
+            self.standing.swapped(untrusted.scan_started);
+        } else {
+            self.still_cold(format!("the keys of the snapshot are of form {}, the source's of form {form}", untrusted.form));
+        }
     }
 
     /// A build has put a filter in force whose sources held so many keys each.
@@ -87,9 +101,8 @@ impl Guard {
         self.counted.lock().clone()
     }
 
-    /// For how long the filter that the process started from can do without a build; `None`: it did not start from one.
+    /// For how long the filter that the process started from can do without a build; `None`: it did not start from one, or can't trust it.
     pub(crate) fn can_do_without_build(&self) -> Option<Duration> {
-        self.restored_form.lock().as_ref()?;
         self.standing.can_do_without_scan(Moment::now())
     }
 
