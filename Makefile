@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test deps fmt clippy unit charts doc filter-rates model run
+.PHONY: test deps fmt clippy unit charts doc filter-rates model fuzz run
 
 test: deps fmt clippy unit charts doc
 
@@ -37,6 +37,10 @@ filter-rates:
 model:
 	$(CARGO) run --locked --release -p bloomguard-model -- all
 	$(CARGO) run --locked --release -p bloomguard-model -- mutate
+
+# Needs a nightly compiler and cargo-fuzz. The suite tries the same with fewer bytes.
+fuzz:
+	cd fuzz && $(CARGO) +nightly fuzz run snapshot -- -max_total_time=60
 
 run:
 	$(CARGO) run --locked --release

@@ -259,6 +259,11 @@ FILTER = {
             "Scans of instances that share a Redis, by how their turn came. timed_out and unreachable may have run beside others.",
             ("sum by (keyspace, outcome) (increase(bloomguard_rebuild_turns_total{@}[i]))", "{{keyspace}} {{outcome}}"),
         ),
+        panel(
+            "Snapshots", 24, "none",
+            "Filters that were written to disk, and starts from one, by outcome. Where none is written, a restart has to scan before it enforces.",
+            ("sum by (keyspace, outcome) (increase(bloomguard_snapshots_total{@}[i]))", "{{keyspace}} {{outcome}}"),
+        ),
     ],
     "Right or wrong": [
         panel(

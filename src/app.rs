@@ -1,15 +1,18 @@
 //! The composition root: the only place that builds and connects parts.
 
+mod start;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::start::Start;
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
 use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, RedisConfig, SecretText, SourceConfig, SourceKind};
@@ -31,6 +34,8 @@ const REDIS_AT_START: Duration = Duration::from_secs(1);
 const SECRET_AGAIN: Duration = Duration::from_secs(1);
 /// Announces and drops whose marks the in-process shared cache holds.
 const MEMORY_MARKS: usize = 1 << 20;
+/// Time for the last snapshot where the drain has left none.
+const LAST_SNAPSHOT: Duration = Duration::from_secs(1);
 /// How often histogram samples leave their buffers.
 const UPKEEP: Duration = Duration::from_secs(5);
 
@@ -45,6 +50,7 @@ pub struct App {
     telemetry: Bound,
     admin: Bound,
     limits: ConnectionLimits,
+    drain_timeout: Duration,
     /// Rebuild runners, watches over states and marks, metrics upkeep. Ended when the process stops; none of them has anything to finish.
     tasks: JoinSet<()>,
     /// The connections to Redis, where one is configured; they reconnect by themselves.
@@ -73,7 +79,8 @@ impl App {
         let mut tasks = JoinSet::new();
         let mut keyspaces = BTreeMap::new();
         for (name, keyspace) in &config.keyspaces {
-            let parts = parts(name, keyspace, config, redis.as_ref(), &metrics).await.with_context(|| format!("keyspaces.{name}"))?;
+            let parts =
+                parts(name, keyspace, config, redis.as_ref(), &metrics, &memory).await.with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
             let guard = Guard::new(parts);
             if let Some(links) = &redis {
@@ -89,6 +96,7 @@ impl App {
             tasks.spawn(Arc::clone(&guard).keep_marks());
             tasks.spawn(Arc::clone(&guard).follow_log());
             tasks.spawn(Arc::clone(&guard).keep_watch());
+            tasks.spawn(Arc::clone(&guard).keep_snapshots());
             tasks.spawn(Arc::clone(&guard).run_canary());
             tasks.spawn(Arc::clone(&guard).judge_found_rows());
             keyspaces.insert(name.clone(), Keyspace { guard, rebuild, metrics: recorders });
@@ -107,6 +115,7 @@ impl App {
             telemetry: Bound::bind(&config.server.telemetry_listen, mode).await.context("server.telemetry_listen")?,
             admin: Bound::bind(&config.server.admin_listen, mode).await.context("server.admin_listen")?,
             limits: ConnectionLimits::from(&config.server),
+            drain_timeout: config.server.drain_timeout,
             tasks,
             _redis: redis,
             _data_dir: data_dir,
@@ -134,7 +143,11 @@ impl App {
         let admin = http::serve(self.admin, http::admin_router(Arc::clone(&self.context)), self.limits, shutdown.clone());
         let telemetry = http::serve(self.telemetry, http::telemetry_router(Arc::clone(&self.context)), self.limits, drained.clone());
         let work = async {
-            let ((data, admin), ()) = tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));
+            let ((data, admin), told) = tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));
+            // After the last announce, and while probes still see the drain.
+            let deadline = (told + self.drain_timeout).max(Instant::now() + LAST_SNAPSHOT);
+            let guards = self.context.keyspaces.values().map(|keyspace| Arc::clone(&keyspace.guard).last_snapshot(deadline));
+            futures_util::future::join_all(guards).await;
             drained.cancel();
             data.forced + admin.forced
         };
@@ -149,9 +162,10 @@ impl App {
 }
 
 /// `/readyz` says from the first moment of the drain that no more requests should come.
-async fn announce_drain(context: &HttpContext, shutdown: &CancellationToken) {
+async fn announce_drain(context: &HttpContext, shutdown: &CancellationToken) -> Instant {
     shutdown.cancelled().await;
     context.begin_drain();
+    Instant::now()
 }
 
 fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
@@ -196,6 +210,7 @@ async fn parts(
     config: &Config,
     redis: Option<&RedisLinks>,
     metrics: &Metrics,
+    memory: &Arc<MemoryBudget>,
 ) -> anyhow::Result<Parts> {
     let form = Arc::new(keyspace.key.map_or_else(OnceLock::new, OnceLock::from));
     let log = delta_log(name, keyspace, config, redis);
@@ -216,17 +231,22 @@ async fn parts(
     };
     let (journal, replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline)
         .context("the announce journal in server.data_dir")?;
+    let start = Start { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
+    let found = start.find(memory).await;
+    let secret = secret(name, redis.map(|links| &links.main), found.secret()).await;
+    let recorders = metrics.keyspace(name);
     Ok(Parts {
         name: name.to_owned(),
         config: keyspace.clone(),
-        secret: secret(name, redis.map(|links| &links.main)).await,
         log,
+        snapshot: found.under(secret.as_ref(), &recorders),
+        secret,
         form,
         shared,
         backend,
         journal,
         replayed,
-        metrics: metrics.keyspace(name),
+        metrics: recorders,
     })
 }
 
@@ -274,10 +294,15 @@ fn poller(guard: &Arc<Guard>, keyspace: &KeyspaceConfig, metrics: &Arc<KeyspaceM
     Ok((!sources.is_empty()).then(|| Poller::new(Arc::clone(guard), sources, keyspace, Arc::clone(metrics))))
 }
 
-/// What instances tell each other of this keyspace, where there can be several. A key set that never changes gives them nothing to tell.
+/// A key set that never changes gives instances nothing to tell.
+fn has_log(keyspace: &KeyspaceConfig, has_redis: bool) -> bool {
+    has_redis && keyspace.freshness != Freshness::Static
+}
+
+/// What instances tell each other of this keyspace, where there can be several.
 fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Option<&RedisLinks>) -> Option<LogParts> {
     let (links, settings) = (redis?, config.redis.as_ref()?);
-    if keyspace.freshness == Freshness::Static {
+    if !has_log(keyspace, true) {
         return None;
     }
     let (writer, retention) = (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
@@ -291,9 +316,9 @@ fn scan_permit(name: &str, redis: Option<&Arc<RedisLink>>) -> Option<Arc<dyn Sca
     redis.map(|link| Arc::new(RedisScanPermit::new(Arc::clone(link), name)) as _)
 }
 
-/// The fleet's secret from Redis, `None` where it does not answer; one of this process's own where there is no fleet.
-async fn secret(keyspace: &str, redis: Option<&Arc<RedisLink>>) -> Option<KeySecret> {
-    let proposal = KeySecret::random();
+/// The fleet's secret from Redis, `None` where it does not answer; that of the snapshot, or a fresh one, where there is no fleet.
+async fn secret(keyspace: &str, redis: Option<&Arc<RedisLink>>, known: Option<KeySecret>) -> Option<KeySecret> {
+    let proposal = known.unwrap_or_else(KeySecret::random);
     let Some(link) = redis else { return Some(proposal) };
     let told = link.secret(keyspace, &proposal).await;
     told.inspect_err(

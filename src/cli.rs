@@ -1,5 +1,7 @@
 //! The command line: what was asked for, and the commands that need nothing but the configuration.
 
+mod inspect;
+
 use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub use self::inspect::inspect;
 pub use self::plan::{PlanArguments, plan};
 use crate::{app, config, telemetry};
 
@@ -33,6 +36,11 @@ pub enum Command {
     },
     /// Say what a filter would take; see [`plan`].
     Plan(PlanArguments),
+    /// Print and verify a snapshot; see [`inspect`].
+    Inspect {
+        /// The file.
+        file: PathBuf,
+    },
 }
 
 /// A sidecar that answers lookups of absent keys by a Bloom filter before they cost the cache or the database anything.
@@ -57,6 +65,18 @@ enum Given {
     },
     /// Print what filters of each kind would take: for --keys at --fpr, or for a keyspace whose source is counted
     Plan(PlanArguments),
+    /// Look at the snapshots that `serve` writes to server.data_dir
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+}
+
+#[derive(Subcommand)]
+enum SnapshotCommand {
+    /// Print what a snapshot holds and verify its checksums; exit 0 if it is whole, 65 if it is damaged or none, 66 if it can't be read
+    Inspect {
+        /// The file
+        file: PathBuf,
+    },
 }
 
 #[derive(clap::Args)]
@@ -79,6 +99,7 @@ impl From<Arguments> for Command {
             Some(Given::Serve(serve)) => Self::Serve { config: serve.config },
             Some(Given::CheckConfig { files }) => Self::CheckConfig { files },
             Some(Given::Plan(asked)) => Self::Plan(asked),
+            Some(Given::Snapshot(SnapshotCommand::Inspect { file })) => Self::Inspect { file },
         }
     }
 }
@@ -182,6 +203,12 @@ mod tests {
         let files = vec![PathBuf::from("a.toml"), PathBuf::from("b.toml")];
         assert_eq!(command(&["check-config", "a.toml", "b.toml"]).unwrap(), Command::CheckConfig { files });
         assert!(command(&["check-config"]).is_err());
+    }
+
+    #[test]
+    fn inspecting_needs_one_file() {
+        assert_eq!(command(&["snapshot", "inspect", "a"]).unwrap(), Command::Inspect { file: "a".into() });
+        assert!(command(&["snapshot", "inspect"]).is_err() && command(&["snapshot"]).is_err());
     }
 
     #[test]

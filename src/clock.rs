@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A moment since boot, in nanoseconds. Comparable within one process only.
+/// 73 years: the boot lies so long after [`Moment::NEVER`], so that a scan of before it, which a snapshot tells of, has its moment too.
+const BOOT: u64 = 1 << 61;
+
+/// A moment, in nanoseconds, counted so that it is comparable within one boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -23,10 +26,16 @@ impl Moment {
             return now;
         }
         let now = clock_gettime(ClockId::Boottime);
-        Self(u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0))
+        Self(BOOT + u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0))
     }
 
-    /// Nanoseconds since boot, for atomics.
+    /// Nanoseconds since the machine was booted.
+    #[must_use]
+    pub const fn since_boot(self) -> u64 {
+        self.0.saturating_sub(BOOT)
+    }
+
+    /// In nanoseconds, for atomics.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
@@ -42,6 +51,12 @@ impl Moment {
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// This moment less so much; `None`: so long ago that there is no moment for it.
+    #[must_use]
+    pub fn minus(self, by: Duration) -> Option<Self> {
+        self.0.checked_sub(u64::try_from(by.as_nanos()).ok()?).filter(|nanos| *nanos > 0).map(Self)
     }
 
     /// How long after `earlier` this is; zero where it is not.

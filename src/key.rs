@@ -181,6 +181,9 @@ pub enum KeyError {
 }
 
 impl KeyForm {
+    /// Every form.
+    pub const ALL: [Self; 5] = [Self::Text, Self::Integer, Self::Uuid, Self::TextCi, Self::Bytes];
+
     /// Brings raw bytes into this form.
     ///
     /// # Errors

@@ -77,6 +77,8 @@ words! {
         Trimmed = "trimmed",
         /// An entry is missing or can't be read, or a writer had to forget some.
         Gap = "gap",
+        /// It does not go on from where the snapshot had come that the process started from.
+        Snapshot = "snapshot",
     }
 }
 
@@ -285,6 +287,22 @@ words! {
         Redis = "redis",
         /// The one for announces, where these wait for replicas.
         RedisAnnounces = "redis_announces",
+    }
+}
+
+words! {
+    /// What became of a snapshot of a filter.
+    SnapshotOutcome {
+        /// It is on disk.
+        Written = "written",
+        /// The disk refused.
+        Failed = "failed",
+        /// There was no time left to write it, or the filter turned out wrong meanwhile.
+        Abandoned = "abandoned",
+        /// The process has started from it.
+        Restored = "restored",
+        /// The process could not start from it.
+        Refused = "refused",
     }
 }
 

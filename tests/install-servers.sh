@@ -14,6 +14,7 @@ command -v setpriv >/dev/null || missing="$missing util-linux"
 command -v python3 >/dev/null || missing="$missing python3"
 python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
 command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$missing prometheus"
+python3 -c 'import ctypes.util, sys; sys.exit(not ctypes.util.find_library("xxhash"))' 2>/dev/null || missing="$missing libxxhash0"
 command -v curl >/dev/null || missing="$missing curl"
 command -v cc >/dev/null || missing="$missing gcc libc6-dev"
 [ -z "$missing" ] && exit 0

@@ -5,6 +5,7 @@
 //! to the same list, so a user sees all of them at once.
 
 mod backend;
+mod basis;
 mod cache;
 mod canary;
 mod enforcement;

@@ -64,6 +64,16 @@ impl Active {
         }
     }
 
+    /// Puts a filter in force that was built elsewhere, under the number that it has, where there is none yet.
+    pub fn install(&self, filter: Filter, number: u64) {
+        let _change = self.change.lock();
+        let pair = self.pair.load();
+        if pair.current.is_none() {
+            let current = Some(Arc::new(Generation { number, filter: Arc::new(filter) }));
+            self.pair.store(Arc::new(Pair { current, candidate: pair.candidate.clone() }));
+        }
+    }
+
     /// Publishes an empty candidate: from now every insert reaches it too. Dropping the result withdraws it.
     ///
     /// # Errors

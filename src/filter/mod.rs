@@ -15,6 +15,7 @@ mod ones;
 mod probes;
 mod scalable;
 mod sizing;
+pub mod snapshot;
 mod spec;
 mod split_block;
 mod windowed;

@@ -2,15 +2,16 @@
 //!
 //! Knows neither a clock nor a connection: time is the server's, as each page tells it.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use super::entry::{Entry, EntryId, Kind, WriterId};
+use self::place::Place;
+use super::entry::{Entry, EntryId};
 use super::log::Page;
 use crate::redis::LogIdentity;
 
-/// Writers whose chains are watched; beyond that they are watched from the present place on.
-const WRITERS: usize = 1 << 16;
+mod place;
+
+pub use self::place::LogPlace;
 
 /// Where a reader stands in the log, and what it has seen of each writer.
 #[derive(Debug)]
@@ -20,19 +21,8 @@ pub struct Follower {
     /// The commit window: rows of announces that were lost are visible this long after.
     window: Duration,
     place: Option<Place>,
-}
-
-#[derive(Debug)]
-struct Place {
-    identity: LogIdentity,
-    cursor: EntryId,
-    /// The last entry that the log has told of.
-    last: EntryId,
-    /// How many entries had ever been made at the cursor; `None` where that is not known yet.
-    made: Option<u64>,
-    /// From here on chains must be whole.
-    start: EntryId,
-    last_of: HashMap<WriterId, EntryId>,
+    /// Up to where a snapshot has the log, until the first page is judged.
+    resume: Option<LogPlace>,
 }
 
 /// Announces may have been lost: only a scan that begins after their windows have closed finds their rows.
@@ -62,6 +52,10 @@ pub enum Loss {
     /// An entry's keys were hashed under another secret, so nobody here knows which they are.
     #[error("an instance hashes keys under another secret, as after Redis was wiped")]
     Foreign,
+    /// It can't be followed on from where a snapshot had come: another log, or too little is left of it. What the filter in force misses any scan
+    /// finds, for the announces whose windows are open have been read.
+    #[error("the delta log does not go on from the snapshot's place in it")]
+    Unresumable,
     /// A writer had to forget announces.
     #[error("an instance had more announces than it could hold")]
     Gap,
@@ -73,6 +67,7 @@ impl Loss {
     pub const fn mended_by_scan_in(&self, window: Duration) -> Duration {
         match self {
             Self::Young { left } => *left,
+            Self::Unresumable => Duration::ZERO,
             _ => window,
         }
     }
@@ -97,7 +92,13 @@ impl Follower {
     /// Has read nothing yet. `memory` is how long announces are remembered, `window` the commit window.
     #[must_use]
     pub const fn new(memory: Duration, window: Duration) -> Self {
-        Self { memory, window, place: None }
+        Self { memory, window, place: None, resume: None }
+    }
+
+    /// As a reader that had applied everything up to `place`, in a process before this one: nothing of what was made since may be missing.
+    #[must_use]
+    pub fn resuming(self, place: Option<LogPlace>) -> Self {
+        Self { resume: place, ..self }
     }
 
     /// Behind which entry to read next. Before the first page: the end of every log, for that page only tells where to begin.
@@ -112,16 +113,44 @@ impl Follower {
         self.place.as_ref().map(|place| (place.identity, place.cursor))
     }
 
+    /// From where a later process may go on; `None` while it is not known how much of the log that is.
+    #[must_use]
+    pub fn resumable(&self) -> Option<LogPlace> {
+        self.place.as_ref()?.resumable()
+    }
+
     /// Judges a page that was read behind [`Follower::after`].
     pub fn judge(&mut self, page: Page) -> Step {
         let loss = match &mut self.place {
-            None => None,
+            None => match self.resume.take() {
+                Some(from) => return self.resume_at(from, &page),
+                None => None,
+            },
             Some(place) if place.identity != page.identity => Some(Loss::Replaced),
             Some(place) if page.last < place.last || place.made.is_some_and(|made| page.made < made) => Some(Loss::Shrunk),
             Some(place) => return place.go_on(page),
         };
         let begun = self.begin(&page);
-        Step { loss: loss.or(begun), entries: Vec::new(), complete: false, upto: self.after(), made: None }
+        self.begun(loss.or(begun))
+    }
+
+    /// A page that only told where to begin.
+    fn begun(&self, loss: Option<Loss>) -> Step {
+        let made = self.place.as_ref().and_then(|place| place.made);
+        Step { loss, entries: Vec::new(), complete: false, upto: self.after(), made }
+    }
+
+    /// Goes on from where another process had come. Its filter misses what was made since: every entry of that must come, however long ago it was. The
+    /// memory of recent announces is empty, so those whose window is open are read again besides.
+    fn resume_at(&mut self, from: LogPlace, page: &Page) -> Step {
+        if page.identity != from.identity || page.last < from.applied || page.made < from.made {
+            let begun = self.begin(page);
+            return self.begun(Some(begun.unwrap_or(Loss::Unresumable)));
+        }
+        let window = EntryId::at(page.now.saturating_sub(millis(self.memory)));
+        self.place = Some(Place::resumed(from, page, window));
+        // What was trimmed behind its place the count tells; what was trimmed before it only matters within the window.
+        self.begun((window < from.applied && page.floor > window).then_some(Loss::Trimmed))
     }
 
     /// The entries of a step have taken effect.
@@ -135,7 +164,7 @@ impl Follower {
     /// Starts so far back that every announce whose window is open is read again.
     fn begin(&mut self, page: &Page) -> Option<Loss> {
         let start = EntryId::at(page.now.saturating_sub(millis(self.memory)));
-        self.place = Some(Place { identity: page.identity, cursor: start, last: page.last, made: None, start, last_of: HashMap::new() });
+        self.place = Some(Place::new(page, start));
         // What was trimmed for its age is older than any window; only want of room takes younger entries.
         if page.floor > start {
             return Some(Loss::Trimmed);
@@ -145,50 +174,16 @@ impl Follower {
     }
 }
 
-impl Place {
-    fn go_on(&mut self, page: Page) -> Step {
-        self.last = page.last;
-        let counted = self.made.map(|made| made + page.entries.len() as u64);
-        // Everything that was made since must have come; counted only where nothing is left unread.
-        let short = page.complete && counted.is_some_and(|counted| counted < page.made);
-        let mut loss = short.then_some(Loss::Trimmed);
-        let mut upto = self.cursor;
-        let mut entries = Vec::with_capacity(page.entries.len());
-        for (id, entry) in page.entries {
-            upto = upto.max(id);
-            match entry {
-                Some(entry) => {
-                    loss = loss.or(self.watch(&entry));
-                    entries.push(entry);
-                }
-                None => loss = loss.or(Some(Loss::Unreadable)),
-            }
-        }
-        let made = if page.complete { Some(page.made) } else { counted };
-        Step { loss, entries, complete: page.complete, upto, made }
-    }
-
-    /// Looks at an entry's chain and notes its writer.
-    fn watch(&mut self, entry: &Entry) -> Option<Loss> {
-        if self.last_of.len() >= WRITERS && !self.last_of.contains_key(&entry.writer) {
-            self.last_of.clear();
-            self.start = entry.id;
-        }
-        let seen = self.last_of.insert(entry.writer, entry.id).unwrap_or_default().max(self.start);
-        match entry.delta.kind {
-            Kind::Gap => Some(Loss::Gap),
-            Kind::Announce | Kind::Drop => (entry.previous > seen).then_some(Loss::Hole),
-        }
-    }
-}
-
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
+mod resuming;
+
+#[cfg(test)]
 mod tests {
-    use super::super::entry::Delta;
+    use super::super::entry::{Delta, Kind, WriterId};
     use super::*;
     use crate::key::KeyHash;
 

@@ -14,7 +14,7 @@ mod version;
 
 pub use self::committer::Committer;
 pub use self::entry::{Delta, Entry, EntryId, Kind, WriterId};
-pub use self::follower::{Follower, Loss, Step};
+pub use self::follower::{Follower, LogPlace, Loss, Step};
 pub use self::log::{DeltaLog, LogError, Page};
 pub use self::permit::{RedisScanPermit, ScanHolder, ScanPermit};
 pub use self::redis::{RedisDeltaLog, Retention};

@@ -144,6 +144,7 @@ impl Guard {
         for key in &replayed.keys {
             let hash = self.secret.hash(key);
             forgotten |= self.recent.remember(hash, key, now).is_err();
+            self.active.insert(hash.get());
             self.note_announced(&[hash]);
         }
         if replayed.damaged || forgotten {

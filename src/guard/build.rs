@@ -39,7 +39,9 @@ impl Guard {
 
     /// Makes the key form known; the first call decides.
     pub(crate) fn learn_form(&self, form: KeyForm) -> KeyForm {
-        *self.form.get_or_init(|| form)
+        let form = *self.form.get_or_init(|| form);
+        self.trust_snapshot(form);
+        form
     }
 
     /// Whether the secret is known under which filters can be built.

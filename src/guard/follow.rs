@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::Guard;
 use crate::clock::Moment;
 use crate::config::EnforcementSetting;
-use crate::fleet::{Committer, Delta, DeltaLog, Entry, EntryId, Follower, Kind, LogError, Loss, Switch, Version, WriterId};
+use crate::fleet::{Committer, Delta, DeltaLog, Entry, EntryId, Follower, Kind, LogError, LogPlace, Loss, Switch, Version, WriterId};
 use crate::redis::LogIdentity;
 use crate::words::ResyncReason;
 
@@ -33,6 +33,10 @@ pub(super) struct Fleet {
     pub(super) committer: Committer,
     /// Which log is followed, and up to where it has taken effect.
     applied: Mutex<Option<(LogIdentity, EntryId)>>,
+    /// From where a later process may go on: everything up to there has taken effect.
+    resumable: Mutex<Option<LogPlace>>,
+    /// From where on a snapshot tells this one to go on.
+    resume: Mutex<Option<LogPlace>>,
     /// Announces were refused for want of room, and their rows may be committed all the same.
     gap: AtomicBool,
 }
@@ -45,8 +49,20 @@ impl Fleet {
             log: parts.log,
             writer: parts.writer,
             applied: Mutex::default(),
+            resumable: Mutex::default(),
+            resume: Mutex::default(),
             gap: AtomicBool::new(false),
         }
+    }
+
+    /// The log is read from there on.
+    pub(super) fn resume(&self, place: Option<LogPlace>) {
+        *self.resume.lock() = place;
+    }
+
+    /// From where a later process may go on.
+    pub(super) fn resumable(&self) -> Option<LogPlace> {
+        *self.resumable.lock()
     }
 
     /// The others are to be told that announces are missing.
@@ -88,7 +104,7 @@ impl Guard {
     /// Reads the log for as long as the process lives, where there is one.
     pub async fn follow_log(self: Arc<Self>) {
         let Some(fleet) = &self.fleet else { return };
-        let mut follower = Follower::new(self.recent.life(), self.commit_window);
+        let mut follower = Follower::new(self.recent.life(), self.commit_window).resuming(fleet.resume.lock().take());
         loop {
             // Before it is sent: what was appended later may not be in the answer.
             let sent = Moment::now();
@@ -104,6 +120,10 @@ impl Guard {
                     // Only now: who reads the place may rely on what stands before it.
                     follower.applied(&step);
                     *fleet.applied.lock() = follower.place();
+                    // While it catches up, an earlier place is as right.
+                    if let Some(place) = follower.resumable() {
+                        *fleet.resumable.lock() = Some(place);
+                    }
                     if !step.complete {
                         continue;
                     }
@@ -176,9 +196,11 @@ impl Guard {
             Loss::Young { .. } => ResyncReason::Young,
             Loss::Replaced | Loss::Shrunk => ResyncReason::Replaced,
             Loss::Trimmed => ResyncReason::Trimmed,
+            Loss::Unresumable => ResyncReason::Snapshot,
             Loss::Hole | Loss::Unreadable | Loss::Foreign | Loss::Gap => ResyncReason::Gap,
         });
-        self.standing.broken(Moment::now().plus(in_time), format!("{loss}; a scan after the commit window mends it"));
+        let when = if in_time.is_zero() { "" } else { " after the commit window" };
+        self.standing.broken(Moment::now().plus(in_time), format!("{loss}; a scan{when} mends it"));
         self.hot.drop_all_absences();
         self.rebuild_wanted.notify_one();
     }

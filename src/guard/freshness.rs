@@ -34,6 +34,11 @@ impl Polls {
         self.trouble = Some(reason);
     }
 
+    /// Whether it is known since when a scan must have begun.
+    pub(super) const fn is_begun(&self) -> bool {
+        self.covers.is_some()
+    }
+
     /// Whether rows between the scan and the first of the polls may be missing.
     pub(super) fn begin_after(&self, scan_started: Moment) -> bool {
         self.covers.is_some_and(|covers| covers > scan_started)

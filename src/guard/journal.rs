@@ -1,39 +1,59 @@
-//! The announce journal: keys within their commit window survive a crash of the process.
+//! The announce journal: keys within their commit window, and those that no snapshot holds yet, survive a crash of the process.
 //!
-//! A file of records `length: u32 LE · canonical key · XXH3-64 of both: u64 LE`. A thread of its own writes what has come in together and syncs
-//! it once (group commit) before it acknowledges. A record matters for one window only, so two files are enough: when the younger is older
-//! than a window, the elder is overwritten.
+//! A file of records `length: u32 LE · canonical key · XXH3-64 of both: u64 LE` behind a head that says which journal it is of and the number of its
+//! first record. A thread of its own writes what has come in together and syncs it once (group commit) before it acknowledges. A record matters for
+//! one window, and until a snapshot holds it from which the next process can start, so two files are enough: when the younger is older than a window,
+//! and a snapshot holds what the elder does, the elder is overwritten. So many are held for the sake of a snapshot and no more: beyond that the
+//! elder goes all the same, and the snapshot, which says which records it needs, is worth nothing any more.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
-use xxhash_rust::xxh3::xxh3_64;
+use tokio::sync::{Notify, oneshot};
 
+mod format;
+
+pub use self::format::Extent;
+use self::format::{Contents, encode};
 use crate::clock::Moment;
+use crate::filter::snapshot::{Hex, JournalMark};
 use crate::key::Key;
 
 /// Announces that may wait for the next sync; further ones are refused, not queued.
 const QUEUE: usize = 8192;
-/// Bytes of a record's length.
-const LENGTH: usize = size_of::<u32>();
-/// Bytes of its checksum.
-const SUM: usize = size_of::<u64>();
+/// Records that are held for the sake of a snapshot; from half as many on a new one is wanted. Two files of so many fit the memory of recent announces.
+const HELD: u64 = 1 << 17;
 
 /// The writing end of a keyspace's journal.
 #[derive(Debug)]
-pub struct Journal(Way);
+pub struct Journal {
+    way: Way,
+    id: [u8; 16],
+    shared: Arc<Shared>,
+}
 
 /// Where the writing is done.
 #[derive(Debug)]
 enum Way {
     Thread(SyncSender<Append>),
     InPlace(Mutex<Writer>),
+}
+
+/// What the writer and those who write snapshots tell each other.
+#[derive(Debug)]
+struct Shared {
+    /// Number of the next record.
+    next: AtomicU64,
+    /// Records from this one on are to be held, however old they are.
+    needed_from: AtomicU64,
+    /// More are held than should be: a snapshot is wanted.
+    wanted: Notify,
 }
 
 /// What a journal held when it was opened.
@@ -43,6 +63,8 @@ pub struct Replayed {
     pub keys: Vec<Key>,
     /// A file does not end with a whole record: acknowledged ones may be lost.
     pub damaged: bool,
+    /// Which records those are; `None`: that is not known.
+    pub extent: Option<Extent>,
 }
 
 /// Why an announce is not in the journal.
@@ -58,6 +80,7 @@ pub enum JournalError {
 
 struct Append {
     records: Vec<u8>,
+    count: u64,
     done: oneshot::Sender<Result<(), JournalError>>,
 }
 
@@ -68,9 +91,10 @@ impl Journal {
     /// Where the files can't be read or written.
     pub fn open(dir: &Path, keyspace: &str, life: Duration) -> io::Result<(Self, Replayed)> {
         let (writer, replayed) = open(dir, keyspace, life)?;
+        let (id, shared) = (writer.young.id, Arc::clone(&writer.shared));
         let (appends, queue) = sync_channel(QUEUE);
         std::thread::Builder::new().name(format!("journal-{keyspace}")).spawn(move || writer.run(&queue))?;
-        Ok((Self(Way::Thread(appends)), replayed))
+        Ok((Self { way: Way::Thread(appends), id, shared }, replayed))
     }
 
     /// As [`Journal::open`], but each append is written where it is made: for a simulation, whose clock would run on while it waits for a thread.
@@ -79,7 +103,26 @@ impl Journal {
     /// As [`Journal::open`].
     pub fn open_in_place(dir: &Path, keyspace: &str, life: Duration) -> io::Result<(Self, Replayed)> {
         let (writer, replayed) = open(dir, keyspace, life)?;
-        Ok((Self(Way::InPlace(Mutex::new(writer))), replayed))
+        let (id, shared) = (writer.young.id, Arc::clone(&writer.shared));
+        Ok((Self { way: Way::InPlace(Mutex::new(writer)), id, shared }, replayed))
+    }
+
+    /// Which journal it is, and the number of its next record: those before it are of announces whose bits were set before this was asked.
+    #[must_use]
+    pub fn mark(&self) -> JournalMark {
+        // Acquire: pairs with the release in `write`; whose record counts as written, its bits are seen.
+        JournalMark { id: Hex(self.id), next: self.shared.next.load(Ordering::Acquire) }
+    }
+
+    /// Records from this number on are held; `None`: those within their window only.
+    pub fn hold_from(&self, number: Option<u64>) {
+        // Relaxed: too late a sight of it drops records, which the snapshot notices by their numbers.
+        self.shared.needed_from.store(number.unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Returns when so many records are held that a snapshot is wanted.
+    pub async fn snapshot_wanted(&self) {
+        self.shared.wanted.notified().await;
     }
 
     /// Returns once the keys are on disk.
@@ -88,8 +131,8 @@ impl Journal {
     /// [`JournalError`]: they may or may not be there.
     pub async fn append(&self, keys: &[Key]) -> Result<(), JournalError> {
         let (done, written) = oneshot::channel();
-        let append = Append { records: keys.iter().flat_map(encode).collect(), done };
-        let appends = match &self.0 {
+        let append = Append { records: keys.iter().flat_map(encode).collect(), count: keys.len() as u64, done };
+        let appends = match &self.way {
             Way::Thread(appends) => appends,
             Way::InPlace(writer) => return writer.lock().write(&[append]).map_err(|e| JournalError::Io(e.to_string())),
         };
@@ -103,50 +146,12 @@ impl Journal {
 
 fn open(dir: &Path, keyspace: &str, life: Duration) -> io::Result<(Writer, Replayed)> {
     let files = Files { young: dir.join(format!("{keyspace}.journal")), old: dir.join(format!("{keyspace}.journal.old")) };
-    let mut replayed = Replayed::default();
-    read_records(&files.old, &mut replayed)?;
-    read_records(&files.young, &mut replayed)?;
-    let writer = Writer::start(files, &replayed.keys, life)?;
+    let replayed = Replayed::of(Contents::read(&files.old)?, Contents::read(&files.young)?);
+    // Numbers of a journal that can't be followed to its end say nothing of the next one.
+    let extent = replayed.extent.unwrap_or_else(|| Extent { id: rand::random(), first: 0, next: replayed.keys.len() as u64 });
+    let shared = Arc::new(Shared { next: extent.next.into(), needed_from: u64::MAX.into(), wanted: Notify::new() });
+    let writer = Writer::start(files, &replayed.keys, life, extent, shared)?;
     Ok((writer, replayed))
-}
-
-fn encode(key: &Key) -> Vec<u8> {
-    let bytes = key.as_bytes();
-    // The configuration allows keys of at most 65,536 bytes, and no key form makes them four times as long.
-    let mut record = Vec::with_capacity(bytes.len() + LENGTH + SUM);
-    record.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    record.extend_from_slice(bytes);
-    record.extend_from_slice(&xxh3_64(&record).to_le_bytes());
-    record
-}
-
-/// Reads a file to its end, or to the first record that does not add up. What follows that can't be told from a record that was torn by the
-/// crash and never acknowledged, so it counts as damage: one window without rejecting costs less than one false 404.
-fn read_records(path: &Path, into: &mut Replayed) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    match File::open(path) {
-        Ok(mut file) => file.read_to_end(&mut bytes)?,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(e),
-    };
-    let mut rest = bytes.as_slice();
-    while !rest.is_empty() {
-        let Some((key, after)) = first_record(rest) else {
-            into.damaged = true;
-            return Ok(());
-        };
-        into.keys.push(Key::from_canonical(Bytes::copy_from_slice(key)));
-        rest = after;
-    }
-    Ok(())
-}
-
-/// The key of the first record, and what follows it.
-fn first_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let length = u32::from_le_bytes(*bytes.first_chunk::<LENGTH>()?) as usize;
-    let (record, after) = bytes.split_at_checked(length.checked_add(LENGTH + SUM)?)?;
-    let (body, sum) = record.split_at(LENGTH + length);
-    (length > 0 && xxh3_64(body).to_le_bytes() == *sum).then_some((&body[LENGTH..], after))
 }
 
 #[derive(Debug)]
@@ -168,14 +173,17 @@ struct Writer {
     length: u64,
     since: Moment,
     life: Duration,
+    /// Which journal, and the numbers of the young file's records.
+    young: Extent,
+    shared: Arc<Shared>,
 }
 
 impl Writer {
     /// Begins a young file that holds what was replayed, so that a second crash loses nothing either.
-    fn start(files: Files, replayed: &[Key], life: Duration) -> io::Result<Self> {
+    fn start(files: Files, replayed: &[Key], life: Duration, extent: Extent, shared: Arc<Shared>) -> io::Result<Self> {
         let fresh = files.young.with_extension("journal.new");
         let mut file = File::create(&fresh)?;
-        let records: Vec<u8> = replayed.iter().flat_map(encode).collect();
+        let records: Vec<u8> = extent.head(extent.first).into_iter().chain(replayed.iter().flat_map(encode)).collect();
         file.write_all(&records)?;
         file.sync_data()?;
         fs::rename(&fresh, &files.young)?;
@@ -183,7 +191,7 @@ impl Writer {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => files.sync_dir()?,
         }
-        Ok(Self { files, file, length: records.len() as u64, since: Moment::now(), life })
+        Ok(Self { files, file, length: records.len() as u64, since: Moment::now(), life, young: extent, shared })
     }
 
     fn run(mut self, queue: &Receiver<Append>) {
@@ -202,7 +210,8 @@ impl Writer {
     }
 
     fn write(&mut self, batch: &[Append]) -> io::Result<()> {
-        if Moment::now().since(self.since) >= self.life {
+        let before = self.young.held();
+        if Moment::now().since(self.since) >= self.life && self.may_rotate() {
             self.rotate()?;
         }
         let bytes: Vec<u8> = batch.iter().flat_map(|a| a.records.iter().copied()).collect();
@@ -212,7 +221,20 @@ impl Writer {
         self.file.write_all(&bytes)?;
         self.file.sync_data()?;
         self.length += bytes.len() as u64;
+        self.young.next += batch.iter().map(|append| append.count).sum::<u64>();
+        // Release: pairs with the acquire in `mark`.
+        self.shared.next.store(self.young.next, Ordering::Release);
+        // Again now and then, for a snapshot may fail.
+        let held = self.young.held();
+        if held >= HELD / 2 && before / (HELD / 8) < held / (HELD / 8) {
+            self.shared.wanted.notify_one();
+        }
         Ok(())
+    }
+
+    /// Whether the old file may go: no snapshot needs it, or too much is held for one.
+    fn may_rotate(&self) -> bool {
+        self.young.first <= self.shared.needed_from.load(Ordering::Relaxed) || self.young.held() > HELD
     }
 
     /// The young file becomes the old one; what the old one held is past its window.
@@ -220,93 +242,21 @@ impl Writer {
     /// The next file is made before the names change, so that a failure leaves a young file behind at every step.
     fn rotate(&mut self) -> io::Result<()> {
         let fresh = self.files.young.with_extension("journal.new");
-        let file = File::create(&fresh)?;
+        let mut file = File::create(&fresh)?;
+        let head = self.young.head(self.young.next);
+        file.write_all(&head)?;
+        // Before it has its name: an empty file under it would be one of no journal.
+        file.sync_data()?;
         match fs::rename(&self.files.young, &self.files.old) {
             // A rotation that failed below has renamed it already.
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => fs::rename(&fresh, &self.files.young)?,
         }
-        (self.file, self.length, self.since) = (file, 0, Moment::now());
+        (self.file, self.length, self.since) = (file, head.len() as u64, Moment::now());
+        self.young.first = self.young.next;
         self.files.sync_dir()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::key::KeyForm;
-
-    fn key(text: &str) -> Key {
-        KeyForm::Text.canonical(text.as_bytes()).unwrap()
-    }
-
-    fn open(dir: &Path, life: Duration) -> (Journal, Vec<Key>) {
-        let (journal, replayed) = Journal::open(dir, "users", life).unwrap();
-        assert!(!replayed.damaged);
-        (journal, replayed.keys)
-    }
-
-    #[tokio::test]
-    async fn what_was_acknowledged_is_there_after_a_crash_and_after_a_second_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let life = Duration::from_secs(60);
-        let (journal, replayed) = open(dir.path(), life);
-        assert!(replayed.is_empty());
-        journal.append(&[key("a")]).await.unwrap();
-        journal.append(&[key("b")]).await.unwrap();
-        drop(journal);
-        assert_eq!(open(dir.path(), life).1, [key("a"), key("b")]);
-        assert_eq!(open(dir.path(), life).1, [key("a"), key("b")]);
-    }
-
-    #[tokio::test]
-    async fn records_past_two_windows_are_gone() {
-        let dir = tempfile::tempdir().unwrap();
-        let (journal, _) = open(dir.path(), Duration::ZERO);
-        for text in ["a", "b", "c"] {
-            journal.append(&[key(text)]).await.unwrap();
-        }
-        drop(journal);
-        assert_eq!(open(dir.path(), Duration::ZERO).1, [key("b"), key("c")]);
-    }
-
-    #[tokio::test]
-    async fn what_is_not_on_disk_is_not_acknowledged() {
-        let dir = tempfile::tempdir().unwrap();
-        // A journal that rotates with every write, in a folder that is gone.
-        let (journal, _) = open(dir.path(), Duration::ZERO);
-        journal.append(&[key("a")]).await.unwrap();
-        fs::remove_dir_all(dir.path()).unwrap();
-        assert!(matches!(journal.append(&[key("b")]).await, Err(JournalError::Io(_))));
-        fs::create_dir(dir.path()).unwrap();
-        journal.append(&[key("c")]).await.unwrap();
-        drop(journal);
-        assert_eq!(open(dir.path(), Duration::ZERO).1, [key("c")]);
-    }
-
-    #[tokio::test]
-    async fn what_can_not_be_read_to_its_end_is_damage() {
-        let dir = tempfile::tempdir().unwrap();
-        let life = Duration::from_secs(60);
-        let (journal, _) = open(dir.path(), life);
-        for text in ["first", "second"] {
-            journal.append(&[key(text)]).await.unwrap();
-        }
-        drop(journal);
-        let file = dir.path().join("users.journal");
-        let whole = fs::read(&file).unwrap();
-        let damaged = |bytes: &[u8]| {
-            fs::write(&file, bytes).unwrap();
-            let (_, replayed) = Journal::open(dir.path(), "users", life).unwrap();
-            (replayed.damaged, replayed.keys.len())
-        };
-        assert_eq!(damaged(&whole), (false, 2));
-        assert_eq!(damaged(&whole[..whole.len() - 3]), (true, 1), "cut off");
-        for (position, left) in [(0, 0), (3, 0), (6, 0), (whole.len() - 1, 1)] {
-            let mut flipped = whole.clone();
-            flipped[position] ^= 0x80;
-            assert_eq!(damaged(&flipped), (true, left), "flipped at {position}");
-        }
-        assert_eq!(damaged(&[0xa5; 500]), (true, 0), "overwritten");
-    }
-}
+mod tests;

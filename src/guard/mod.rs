@@ -32,6 +32,7 @@ mod report;
 mod secret;
 mod set;
 mod single_flight;
+mod snapshot;
 mod standing;
 mod status;
 mod storm;
@@ -49,10 +50,11 @@ pub use self::build::{Build, CantSwap};
 pub use self::enforcement::{EnforcementStatus, Origin, SwitchError};
 pub use self::error::{AnnounceError, DropError, LookupError};
 pub use self::follow::LogParts;
-pub use self::journal::{Journal, JournalError, Replayed};
+pub use self::journal::{Extent, Journal, JournalError, Replayed};
 pub use self::mismatches::{Mismatch, Mismatches};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
-pub use self::polled::PollCoverage;
+pub use self::polled::{PollCoverage, PollPlace};
+pub use self::snapshot::{Expected, Refused, Restored, SnapshotParts, SnapshotStatus, Snapshots, restore};
 pub use self::status::{KeyspaceStatus, LastRebuild};
 pub(crate) use self::verify::Verified;
 
@@ -94,6 +96,8 @@ pub struct Parts {
     pub replayed: Replayed,
     /// What instances tell each other; `None`: there are no others.
     pub log: Option<LogParts>,
+    /// The filter on disk; `None`: it is not kept.
+    pub snapshot: Option<SnapshotParts>,
     /// Recorders.
     pub metrics: Arc<KeyspaceMetrics>,
 }
@@ -138,6 +142,11 @@ pub struct Guard {
     swapped_at: Mutex<Option<Moment>>,
     /// What the rebuild under way waits for.
     rebuild_waits: Mutex<Option<&'static str>>,
+    /// Keys that the last scan brought, of each source.
+    counted: Mutex<Vec<u64>>,
+    snapshots: Option<Arc<Snapshots>>,
+    /// What is still to be known of the filter that the process started from.
+    untrusted: Mutex<Option<snapshot::Untrusted>>,
     rebuild_wanted: Notify,
     polls: polled::Polls,
     metrics: Arc<KeyspaceMetrics>,
@@ -173,6 +182,7 @@ impl Guard {
         let life = config.commit_window + config.deadline;
         let share = (config.backend.max_concurrency / 4).max(1);
         let canary = canary::Canary::new(&config.canary, parts.backend.members().is_none());
+        let (snapshots, restored) = parts.snapshot.map_or((None, None), |parts| (Some(parts.snapshots), parts.restored));
         let guard = Self {
             name: parts.name,
             deadline: config.deadline,
@@ -189,7 +199,8 @@ impl Guard {
                 config.max_staleness,
                 parts.log.as_ref().map(|log| log.max_lag),
             )
-            .with_hold(config.canary.hold),
+            .with_hold(config.canary.hold)
+            .with_snapshots(snapshots.clone()),
             hot: HotCache::new(config.cache.hot_capacity),
             shared: parts.shared,
             backend: parts.backend,
@@ -214,11 +225,20 @@ impl Guard {
             source_warning: Mutex::default(),
             swapped_at: Mutex::default(),
             rebuild_waits: Mutex::default(),
+            counted: Mutex::default(),
+            snapshots,
+            untrusted: Mutex::default(),
             rebuild_wanted: Notify::new(),
             polls: polled::Polls::new(config.source.iter().any(|source| source.incremental.is_some())),
             metrics: parts.metrics,
         };
+        if let Some(restored) = restored {
+            guard.start_from(restored);
+        }
         guard.remember_replayed(&parts.replayed, config.commit_window);
+        if let Some(form) = guard.form() {
+            guard.trust_snapshot(form);
+        }
         Arc::new(guard)
     }
 

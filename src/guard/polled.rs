@@ -1,14 +1,16 @@
 //! What polls find, and what they are worth to the keyspace's standing.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::Guard;
 use crate::cache::{CacheError, Entry, Mark};
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
-use crate::source::PolledKey;
+use crate::source::{PolledKey, Watermark};
 
 const WAITING: &str = "waiting for polls to begin; where the watermark is no timestamp, until source.incremental.overlap is over and every \
     transaction has ended that was open when the watermark was first read";
@@ -22,9 +24,24 @@ pub struct PollCoverage {
     pub hidden: Option<&'static str>,
 }
 
+/// From where on a source has to be polled so that, with what its keyspace's filter holds already, no row is missed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PollPlace {
+    /// The watermark from which the poll after the last complete one starts.
+    pub from: Watermark,
+    /// When the last complete one began: whatever was visible then is in the filter.
+    pub began: Moment,
+    /// How long the oldest transaction had been open then.
+    pub open_for: Duration,
+}
+
 /// How polling goes, for builds that wait for it.
 #[derive(Debug)]
 pub(super) struct Polls {
+    /// Of the last complete poll; empty before the first.
+    places: Mutex<Vec<PollPlace>>,
+    /// Where a snapshot tells to begin, and when the scan of its filter began.
+    resume: Mutex<Option<(Vec<PollPlace>, Moment)>>,
     /// Where no source is polled nobody need wait.
     any: bool,
     wanted: Notify,
@@ -43,7 +60,17 @@ struct Progress {
 
 impl Polls {
     pub(super) fn new(any: bool) -> Self {
-        Self { any, wanted: Notify::new(), progress: watch::Sender::default() }
+        Self { places: Mutex::default(), resume: Mutex::default(), any, wanted: Notify::new(), progress: watch::Sender::default() }
+    }
+
+    /// Polls begin where a snapshot tells.
+    pub(super) fn resume(&self, places: Vec<PollPlace>, scan_started: Moment) {
+        *self.resume.lock() = Some((places, scan_started)).filter(|(places, _)| !places.is_empty());
+    }
+
+    /// Of the last complete poll; empty before the first.
+    pub(super) fn places(&self) -> Vec<PollPlace> {
+        self.places.lock().clone()
     }
 }
 
@@ -91,9 +118,20 @@ impl Guard {
 
     /// Polls begin, as at the start or because the source has changed. `covers`: since when a scan must have begun for them to complete it.
     pub fn polls_began(&self, covers: Option<Moment>) {
+        self.polls.places.lock().clear();
         self.standing.polls_began(covers);
         self.polls.progress.send_modify(|progress| progress.covering = covers.is_some());
         self.rescan_under_polls();
+    }
+
+    /// From where on later polls start. To be told before the poll counts as complete.
+    pub fn note_poll_places(&self, places: Vec<PollPlace>) {
+        *self.polls.places.lock() = places;
+    }
+
+    /// Where polls may begin, once, and since when a scan must have begun for them to complete it.
+    pub fn take_poll_places(&self) -> Option<(Vec<PollPlace>, Moment)> {
+        self.polls.resume.lock().take()
     }
 
     /// A poll that began then has read every source to its end.

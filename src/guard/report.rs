@@ -51,6 +51,7 @@ impl Guard {
                 .chain(filter.and_then(|filter| self.growth_warning(filter)))
                 .collect(),
             set: self.set_status(),
+            snapshot: self.snapshots.as_ref().map(|snapshots| snapshots.status()),
             cache,
         }
     }

@@ -26,6 +26,11 @@ impl Current {
     pub(super) fn hash(&self, key: &Key) -> KeyHash {
         self.secret.hash(key)
     }
+
+    /// For the snapshot, which belongs to this user alone.
+    pub(super) const fn bytes(&self) -> &[u8; KeySecret::LEN] {
+        self.secret.as_bytes()
+    }
 }
 
 impl Secret {

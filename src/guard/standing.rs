@@ -2,6 +2,7 @@
 //!
 //! Judged at each lookup from one atomic and the clock, not by a timer: a filter that has aged stops rejecting by itself.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::PollCoverage;
 use super::enforcement::{Enforcing, InForce};
 use super::freshness::Polls;
 use super::hold::Hold;
+use super::snapshot::Snapshots;
 use crate::clock::Moment;
 use crate::config::{Enforcement, EnforcementSetting, Freshness};
 use crate::words::{FoundBy, State};
@@ -27,6 +29,17 @@ pub(super) struct Standing {
     /// Until when the filter may decide, in nanoseconds since boot; 0 = not at all. Derived from `facts`, which alone is the truth.
     trusted_until: AtomicU64,
     facts: Mutex<Facts>,
+    /// The snapshot on disk, which is worth nothing once the promise is broken.
+    snapshots: Option<Arc<Snapshots>>,
+}
+
+/// A filter against which nothing is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Whole {
+    /// Start of its scan.
+    pub(super) scan_started: Moment,
+    /// Polls that are complete complete it too.
+    pub(super) polled: bool,
 }
 
 /// What the standing follows from.
@@ -60,7 +73,12 @@ impl Standing {
         max_lag: Option<Duration>,
     ) -> Self {
         let enforcing = Enforcing::new(enforcement.into());
-        Self { enforcing, freshness, max_staleness, max_lag, trusted_until: AtomicU64::new(0), facts: Mutex::default() }
+        Self { enforcing, freshness, max_staleness, max_lag, trusted_until: AtomicU64::new(0), facts: Mutex::default(), snapshots: None }
+    }
+
+    /// With the snapshot that a broken promise makes void.
+    pub(super) fn with_snapshots(self, snapshots: Option<Arc<Snapshots>>) -> Self {
+        Self { snapshots, ..self }
     }
 
     /// With a hold of this length after the first row that the filter had called absent.
@@ -104,6 +122,22 @@ impl Standing {
     /// The promise was broken at `at`; only a filter whose scan began later mends it.
     pub(super) fn broken(&self, at: Moment, reason: String) {
         self.change(|facts| facts.break_promise(at, reason));
+        self.void_snapshot();
+    }
+
+    /// After the change, so that who writes a snapshot meanwhile sees the one or the other.
+    fn void_snapshot(&self) {
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.discard();
+        }
+    }
+
+    /// Since when the filter in force is complete, and whether polls complete it, where nothing is known against it; whatever its age.
+    pub(super) fn whole(&self) -> Option<Whole> {
+        let facts = self.facts.lock();
+        let sound = facts.broken.is_none() && facts.conflict.is_none() && facts.hold.length().is_none();
+        let scan_started = facts.scan_started.filter(|_| sound)?;
+        Some(Whole { scan_started, polled: !facts.polls.begin_after(scan_started) && facts.polls.is_begun() })
     }
 
     /// A row was found that the filter had called absent.
@@ -115,6 +149,7 @@ impl Standing {
             }
             facts.break_promise(now, "a row was found that the filter had called absent; a rebuild mends it".into());
         });
+        self.void_snapshot();
     }
 
     /// Whether a hold has to be lifted, which nothing else does.
@@ -134,7 +169,11 @@ impl Standing {
 
     /// The key form does not fit the database's comparison (or does, now).
     pub(super) fn conflict(&self, conflict: Option<String>) {
+        let conflicts = conflict.is_some();
         self.change(|facts| facts.conflict = conflict);
+        if conflicts {
+            self.void_snapshot();
+        }
     }
 
     /// The delta log was read to its end, as it was when the read was sent.
@@ -174,6 +213,16 @@ impl Standing {
     pub(super) fn needs_scan_under_polls(&self) -> bool {
         let facts = self.facts.lock();
         self.rests_on_polls() && facts.scan_started.is_some_and(|scan| facts.polls.begin_after(scan))
+    }
+
+    pub(super) const fn freshness(&self) -> Freshness {
+        self.freshness
+    }
+
+    /// For how long the filter in force needs no scan, as far as its promise goes.
+    pub(super) fn can_do_without_scan(&self, now: Moment) -> Option<Duration> {
+        let scan_started = self.whole()?.scan_started;
+        Some(if self.freshness == Freshness::Rebuilt { scan_started.plus(self.max_staleness).since(now) } else { Duration::MAX })
     }
 
     fn rests_on_polls(&self) -> bool {

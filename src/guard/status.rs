@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::EnforcementStatus;
+use super::{EnforcementStatus, SnapshotStatus};
 use crate::backend::SetStatus;
 use crate::cache::CacheStatus;
 use crate::words::{RebuildOutcome, State};
@@ -62,6 +62,9 @@ pub struct KeyspaceStatus {
     /// The keys held exactly, where `backend.kind = "set"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<SetStatus>,
+    /// The filter on disk, where it is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotStatus>,
     /// What an operator should mend.
     pub warnings: Vec<String>,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Unit};
 
-use super::{PollMetrics, RebuildMetrics, Registry};
+use super::{PollMetrics, RebuildMetrics, Registry, SnapshotMetrics};
 use crate::words::{
     AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, CanaryResult, LeaseWait, LookupResult, RefreshOutcome, ResyncReason,
     ShedReason, Source, State, Verdict,
@@ -43,6 +43,8 @@ pub struct KeyspaceMetrics {
     set_bytes: Gauge,
     /// Polls for new keys.
     pub polls: PollMetrics,
+    /// Snapshots of the filter.
+    pub snapshots: SnapshotMetrics,
 }
 
 #[derive(Debug)]
@@ -220,6 +222,7 @@ impl KeyspaceMetrics {
             set_keys: gauge("set_keys", "Keys of the last scan that are held exactly; 0 where the backend is no set", None),
             set_bytes: gauge("set_bytes", "Size of the keys that are held exactly", Some(Unit::Bytes)),
             polls: PollMetrics::new(registry, keyspace),
+            snapshots: SnapshotMetrics::new(registry, keyspace),
             filter: FilterGauges {
                 items: gauge("filter_items", "Keys in the filter, estimated from its fill", None),
                 capacity: gauge("filter_capacity", "Keys the filter was sized for", None),

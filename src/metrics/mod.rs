@@ -7,6 +7,7 @@ mod http;
 mod keyspace;
 mod polls;
 mod rebuilds;
+mod snapshots;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub use self::http::{HttpMetrics, Method, Route};
 pub use self::keyspace::{Gauges, Inflight, KeyspaceMetrics};
 pub use self::polls::PollMetrics;
 pub use self::rebuilds::RebuildMetrics;
+pub use self::snapshots::SnapshotMetrics;
 use crate::words::{BreakerState, Dependency};
 
 /// Seconds, from 1 µs to 10 s.

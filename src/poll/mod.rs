@@ -114,6 +114,7 @@ impl Poller {
             let took = Moment::now().since(began);
             match polled {
                 Ok(coverage) => {
+                    self.guard.note_poll_places(self.feeds.iter().filter_map(|feed| feed.window.as_ref().map(Window::place)).collect());
                     self.metrics.polls.ended(PollOutcome::Completed, took);
                     self.guard.poll_completed(began, coverage);
                     pause = self.interval;
@@ -155,6 +156,11 @@ impl Poller {
     async fn begin(&mut self) -> Result<(), PollError> {
         if self.feeds.iter().all(|feed| feed.window.is_some()) {
             return Ok(());
+        }
+        if let Some((places, covers)) = self.guard.take_poll_places().filter(|(places, _)| places.len() == self.feeds.len()) {
+            for (feed, place) in self.feeds.iter_mut().zip(places) {
+                feed.window = Some(Window::resumed(feed.overlap, place, covers));
+            }
         }
         for feed in self.feeds.iter_mut().filter(|feed| feed.window.is_none()) {
             let began = Moment::now();

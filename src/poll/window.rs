@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::guard::PollPlace;
 use crate::source::{Plan, Position, Watermark};
 
 /// Watermarks that are held; of more, every second is forgotten, and polls start from a lower one.
@@ -36,6 +37,18 @@ impl Window {
         // A timestamp was lowered by overlap and open transactions already.
         let covers = matches!(first, Watermark::Timestamp(_)).then_some(ended);
         Self { overlap, seen: VecDeque::from([(ended, first)]), began, open_for, covers }
+    }
+
+    /// Goes on from where a process before this one had come. Its filter, whose scan began at `covers`, held by then whatever was visible when its last
+    /// complete poll began. The next poll is the one that would have come next: where it starts depends on that moment and not on its own.
+    pub(super) fn resumed(overlap: Duration, place: PollPlace, covers: Moment) -> Self {
+        let PollPlace { from, began, open_for } = place;
+        Self { overlap, seen: VecDeque::from([(began, from)]), began, open_for, covers: Some(covers) }
+    }
+
+    /// From where on a later process has to go on.
+    pub(super) fn place(&self) -> PollPlace {
+        PollPlace { from: self.plan(self.began).from, began: self.began, open_for: self.open_for }
     }
 
     /// What a poll that begins now has to read.
@@ -146,6 +159,25 @@ mod tests {
         assert_eq!(numbers.covers(), Some(at(33)));
         let timestamps = Window::new(Duration::from_secs(30), Watermark::Timestamp(0), Duration::ZERO, at(0), at(1));
         assert_eq!(timestamps.covers(), Some(at(1)), "it was lowered");
+    }
+
+    #[test]
+    fn another_process_polls_from_where_this_one_would_have() {
+        let mut window = window(30);
+        for second in 1..=60 {
+            window.completed(at(second), at(second), position(i128::from(second) * 10, 7));
+        }
+        let mut resumed = Window::resumed(Duration::from_secs(30), window.place(), at(3));
+        // However long nobody polled: what became visible meanwhile had no lower watermark.
+        for now in [61, 100_000] {
+            assert_eq!((from(&resumed, now), resumed.plan(at(now)).reach), (from(&window, now), window.plan(at(now)).reach));
+        }
+        assert_eq!(resumed.covers(), Some(at(3)), "the scan of the snapshot is covered, as it was");
+        for window in [&mut window, &mut resumed] {
+            window.completed(at(1_000), at(1_001), position(5_000, 0));
+            window.completed(at(1_032), at(1_032), position(5_000, 0));
+            assert_eq!(from(window, 1_033), 5_000);
+        }
     }
 
     #[test]

@@ -13,6 +13,11 @@ impl FromIterator<u64> for KeyCounts {
 }
 
 impl KeyCounts {
+    /// Of each source.
+    pub(super) fn each(&self) -> Vec<u64> {
+        self.0.clone()
+    }
+
     /// Keys of all sources.
     pub(super) fn total(&self) -> u64 {
         self.0.iter().sum()

@@ -56,7 +56,7 @@ pub struct NoMemory {
 
 /// Memory set aside for a candidate, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Reservation {
+pub struct Reservation {
     budget: Arc<MemoryBudget>,
     name: String,
     kept: bool,
@@ -70,7 +70,8 @@ impl MemoryBudget {
     }
 
     /// Where filters ask for the memory of further layers. They do so while keys are inserted, so all that is waited for is this lock.
-    pub(super) fn room(self: &Arc<Self>) -> Room {
+    #[must_use]
+    pub fn room(self: &Arc<Self>) -> Room {
         let budget = Arc::clone(self);
         Box::new(move |bytes| {
             let mut taken = budget.taken.lock();
@@ -84,7 +85,10 @@ impl MemoryBudget {
     }
 
     /// Sets memory aside for a candidate of `keyspace`, beside what it has in force.
-    pub(super) fn reserve(self: &Arc<Self>, keyspace: &str, candidate: u64) -> Result<Reservation, NoMemory> {
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn reserve(self: &Arc<Self>, keyspace: &str, candidate: u64) -> Result<Reservation, NoMemory> {
         let reservation = Reservation { budget: Arc::clone(self), name: keyspace.to_owned(), kept: false };
         reservation.resize(candidate)?;
         Ok(reservation)
@@ -105,7 +109,10 @@ impl Drop for Growth {
 
 impl Reservation {
     /// The candidate takes so many bytes in all. Where that is refused, what was set aside before stays.
-    pub(super) fn resize(&self, candidate: u64) -> Result<(), NoMemory> {
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn resize(&self, candidate: u64) -> Result<(), NoMemory> {
         let MemoryBudget { limit, fixed, ref taken } = *self.budget;
         let mut taken = taken.lock();
         let own = taken.built.get(&self.name).copied().unwrap_or_default();
@@ -118,7 +125,7 @@ impl Reservation {
     }
 
     /// The candidate is in force: its predecessor's memory is free.
-    pub(super) fn keep(mut self) {
+    pub fn keep(mut self) {
         self.kept = true;
     }
 }

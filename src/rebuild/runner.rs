@@ -77,6 +77,14 @@ impl RebuildHandle {
     }
 }
 
+impl Work {
+    /// A restart does not make a collapsed source believable: a snapshot tells what the last scan brought.
+    fn after(guard: &Guard) -> Self {
+        let counted = guard.counted();
+        Self { last_keys: (!counted.is_empty()).then(|| counted.into_iter().collect()), ..Self::default() }
+    }
+}
+
 impl Desk {
     /// Takes the one place that there is; the job counts as running from here on.
     fn open(&self, asked: Option<RebuildRequest>) -> Result<Arc<Tracker>, AlreadyRunning> {
@@ -121,7 +129,7 @@ impl Runner {
         metrics: Arc<KeyspaceMetrics>,
     ) -> Result<(Self, RebuildHandle), String> {
         let schedule = Schedule::new(&config.rebuild.schedule, config.rebuild.jitter)?;
-        let desk = Arc::new(Desk { guard: Arc::clone(&guard), state: Mutex::default(), asked: Notify::new() });
+        let desk = Arc::new(Desk { guard: Arc::clone(&guard), state: Mutex::new(Work::after(&guard)), asked: Notify::new() });
         let tools = Tools {
             guard,
             source,
@@ -159,7 +167,7 @@ impl Runner {
     }
 
     async fn build_again_and_again(&self) {
-        let mut due = if self.on_start { Some(Instant::now()) } else { None };
+        let mut due = self.first_build();
         let mut pause = RETRY.0;
         let mut rested = Instant::now();
         loop {
@@ -174,6 +182,12 @@ impl Runner {
             let longest = RETRY.1.max(tracker.took() * 10);
             pause = if again { (pause * 2).min(longest) } else { RETRY.0 };
         }
+    }
+
+    /// At once; or later, where a snapshot serves, so that a fleet that is restarted does not scan all at once.
+    fn first_build(&self) -> Option<Instant> {
+        let spare = self.tools.guard.can_do_without_build().unwrap_or_default();
+        self.on_start.then(|| Instant::now() + self.schedule.spread(spare / 2))
     }
 
     /// Waits for the next reason to build and takes the job.
@@ -260,6 +274,7 @@ impl Runner {
         work.running = None;
         work.last_error = built.as_ref().err().map(ToString::to_string);
         if let Ok(built) = built {
+            guard.build_ended(built.keys.each());
             work.last_keys = Some(built.keys.clone());
         }
     }

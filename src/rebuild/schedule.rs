@@ -22,6 +22,12 @@ impl Schedule {
         Ok(Self { cron, jitter })
     }
 
+    /// A random part of the jitter, and no more than `longest`.
+    #[must_use]
+    pub fn spread(&self, longest: Duration) -> Duration {
+        self.jitter.min(longest).mul_f64(rand::random())
+    }
+
     /// The next start after `now`; `None` where the expression never comes true again.
     #[must_use]
     pub fn next_after(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {

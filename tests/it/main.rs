@@ -22,6 +22,7 @@ mod product;
 mod readme;
 #[cfg(debug_assertions)]
 mod simulation;
+mod snapshot_reader;
 mod source_contract;
 mod source_file;
 mod source_http;

@@ -20,6 +20,7 @@ mod process;
 mod prometheus;
 mod rebuild;
 mod replicas;
+mod restart;
 mod set;
 mod turns;
 pub mod users;

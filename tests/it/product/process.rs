@@ -16,7 +16,7 @@ pub fn write_config(dir: &Path, toml: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-async fn enforces(http: &Http, telemetry: &str) {
+pub async fn enforces(http: &Http, telemetry: &str) {
     let start = std::time::Instant::now();
     while http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] != "enforcing" {
         assert!(start.elapsed().as_secs() < 60);

@@ -66,6 +66,7 @@ impl Instance {
             journal,
             replayed,
             log: Some(LogParts { log, writer, max_lag: MAX_LAG }),
+            snapshot: None,
             metrics: Arc::clone(&METRICS),
         });
         let source = Source::new(Arc::clone(database));

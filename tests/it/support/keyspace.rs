@@ -94,6 +94,7 @@ impl Keyspace {
             backend: rows,
             journal,
             replayed,
+            snapshot: None,
             metrics: Arc::clone(&recorders),
         };
         let guard = Guard::new(parts);

@@ -1,0 +1,150 @@
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::format::MAGIC;
+use super::*;
+use crate::key::KeyForm;
+
+fn key(text: &str) -> Key {
+    KeyForm::Text.canonical(text.as_bytes()).unwrap()
+}
+
+fn open(dir: &Path, life: Duration) -> (Journal, Vec<Key>) {
+    let (journal, replayed) = Journal::open(dir, "users", life).unwrap();
+    assert!(!replayed.damaged);
+    (journal, replayed.keys)
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_there_after_a_crash_and_after_a_second_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let life = Duration::from_secs(60);
+    let (journal, replayed) = open(dir.path(), life);
+    assert!(replayed.is_empty());
+    journal.append(&[key("a")]).await.unwrap();
+    journal.append(&[key("b")]).await.unwrap();
+    drop(journal);
+    assert_eq!(open(dir.path(), life).1, [key("a"), key("b")]);
+    assert_eq!(open(dir.path(), life).1, [key("a"), key("b")]);
+}
+
+#[tokio::test]
+async fn records_past_two_windows_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _) = open(dir.path(), Duration::ZERO);
+    for text in ["a", "b", "c"] {
+        journal.append(&[key(text)]).await.unwrap();
+    }
+    drop(journal);
+    assert_eq!(open(dir.path(), Duration::ZERO).1, [key("b"), key("c")]);
+}
+
+#[tokio::test]
+async fn records_that_a_snapshot_needs_are_held_past_their_window() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _) = open(dir.path(), Duration::ZERO);
+    journal.append(&[key("a")]).await.unwrap();
+    let mark = journal.mark();
+    journal.hold_from(Some(mark.next));
+    for text in ["b", "c", "d"] {
+        journal.append(&[key(text)]).await.unwrap();
+    }
+    drop(journal);
+    let (journal, replayed) = Journal::open(dir.path(), "users", Duration::ZERO).unwrap();
+    assert!(replayed.keys.ends_with(&[key("b"), key("c"), key("d")]), "{:?}", replayed.keys);
+    let extent = replayed.extent.unwrap();
+    assert!(extent.id == mark.id.0 && extent.first <= mark.next && extent.next == mark.next + 3, "{extent:?} after {mark:?}");
+    // A later snapshot has them.
+    journal.hold_from(Some(journal.mark().next));
+    for text in ["e", "f"] {
+        journal.append(&[key(text)]).await.unwrap();
+    }
+    drop(journal);
+    let replayed = Journal::open(dir.path(), "users", Duration::ZERO).unwrap().1;
+    assert_eq!(replayed.keys, [key("e"), key("f")]);
+    assert_eq!(replayed.extent.unwrap(), Extent { first: extent.next, next: extent.next + 2, ..extent });
+}
+
+#[tokio::test]
+async fn more_than_is_held_for_a_snapshot_asks_for_one_and_then_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _) = open(dir.path(), Duration::ZERO);
+    journal.hold_from(Some(0));
+    let many: Vec<Key> = (0..HELD / 2 + 1).map(|i| key(&i.to_string())).collect();
+    journal.append(&many).await.unwrap();
+    journal.snapshot_wanted().await;
+    for _ in 0..3 {
+        journal.append(&many).await.unwrap();
+    }
+    drop(journal);
+    let extent = Journal::open(dir.path(), "users", Duration::ZERO).unwrap().1.extent.unwrap();
+    assert!(extent.first > 0 && extent.next == 4 * many.len() as u64, "{extent:?}");
+}
+
+#[tokio::test]
+async fn a_crash_in_the_middle_of_a_start_or_a_rotation_loses_no_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let (young, old) = (dir.path().join("users.journal"), dir.path().join("users.journal.old"));
+    let (journal, _) = open(dir.path(), Duration::ZERO);
+    for text in ["a", "b", "c"] {
+        journal.append(&[key(text)]).await.unwrap();
+    }
+    drop(journal);
+    let before = fs::read(&old).unwrap();
+    let extent = |keys: &[&str]| {
+        let replayed = Journal::open(dir.path(), "users", Duration::from_secs(60)).unwrap().1;
+        assert_eq!(replayed.keys, keys.iter().map(|text| key(text)).collect::<Vec<_>>());
+        replayed.extent.map(|extent| (extent.first, extent.next))
+    };
+    assert_eq!(extent(&["b", "c"]), Some((1, 3)));
+    // Started, and killed before the elder was removed.
+    fs::write(&old, before).unwrap();
+    assert_eq!(extent(&["b", "c"]), Some((1, 3)));
+    // Rotated, and killed before the younger had its name.
+    fs::rename(&young, &old).unwrap();
+    assert_eq!(extent(&["b", "c"]), Some((1, 3)));
+    // Two files that don't follow each other.
+    fs::copy(&young, &old).unwrap();
+    let foreign = [[&MAGIC[..], &[9; 16], &7u64.to_le_bytes()].concat(), vec![]].concat();
+    fs::write(&young, [foreign.as_slice(), &xxh3_64(&foreign).to_le_bytes()].concat()).unwrap();
+    assert_eq!(extent(&["b", "c"]), None);
+}
+
+#[tokio::test]
+async fn what_is_not_on_disk_is_not_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    // A journal that rotates with every write, in a folder that is gone.
+    let (journal, _) = open(dir.path(), Duration::ZERO);
+    journal.append(&[key("a")]).await.unwrap();
+    fs::remove_dir_all(dir.path()).unwrap();
+    assert!(matches!(journal.append(&[key("b")]).await, Err(JournalError::Io(_))));
+    fs::create_dir(dir.path()).unwrap();
+    journal.append(&[key("c")]).await.unwrap();
+    drop(journal);
+    assert_eq!(open(dir.path(), Duration::ZERO).1, [key("c")]);
+}
+
+#[tokio::test]
+async fn what_can_not_be_read_to_its_end_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let life = Duration::from_secs(60);
+    let (journal, _) = open(dir.path(), life);
+    for text in ["first", "second"] {
+        journal.append(&[key(text)]).await.unwrap();
+    }
+    drop(journal);
+    let file = dir.path().join("users.journal");
+    let whole = fs::read(&file).unwrap();
+    let damaged = |bytes: &[u8]| {
+        fs::write(&file, bytes).unwrap();
+        let (_, replayed) = Journal::open(dir.path(), "users", life).unwrap();
+        (replayed.damaged, replayed.keys.len())
+    };
+    assert_eq!(damaged(&whole), (false, 2));
+    assert_eq!(damaged(&whole[..whole.len() - 3]), (true, 1), "cut off");
+    for (position, left) in [(0, 0), (3, 0), (6, 0), (whole.len() - 1, 1)] {
+        let mut flipped = whole.clone();
+        flipped[position] ^= 0x80;
+        assert_eq!(damaged(&flipped), (true, left), "flipped at {position}");
+    }
+    assert_eq!(damaged(&[0xa5; 500]), (true, 0), "overwritten");
+}

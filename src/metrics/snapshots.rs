@@ -1,0 +1,23 @@
+//! The metrics of snapshots of the filter.
+
+use metrics::Counter;
+
+use super::Registry;
+use crate::words::SnapshotOutcome;
+
+/// Recorders of one keyspace's snapshots.
+#[derive(Debug)]
+pub struct SnapshotMetrics(Vec<Counter>);
+
+impl SnapshotMetrics {
+    pub(super) fn new(registry: &Registry<'_>, keyspace: &str) -> Self {
+        let help = "Snapshots of the filter by what became of them";
+        let counter = |o: &SnapshotOutcome| registry.counter("snapshots_total", help, &[("keyspace", keyspace), ("outcome", o.as_str())]);
+        Self(SnapshotOutcome::ALL.iter().map(counter).collect())
+    }
+
+    /// One was written or read, or could not be.
+    pub fn ended(&self, outcome: SnapshotOutcome) {
+        self.0[outcome as usize].increment(1);
+    }
+}

@@ -1,0 +1,82 @@
+//! The reader in Python that proves the page on the format.
+
+use std::path::Path;
+use std::process::Command;
+
+use bloomguard::filter::snapshot::{HASH, Header, Hex, JournalMark, Taken, open, views, write_aside};
+use bloomguard::filter::{Filter, FilterKind, FilterSpec};
+use bloomguard::key::{KeyForm, KeySecret};
+
+fn header(secret: &KeySecret, spec: FilterSpec) -> Header {
+    Header {
+        keyspace: "users".into(),
+        written_by: "test".into(),
+        hash: HASH.into(),
+        secret: Hex(*secret.as_bytes()),
+        key_form: "text".into(),
+        basis: Hex([1; 8]),
+        kind: spec.kind.as_str().into(),
+        capacity: spec.capacity,
+        rate: spec.rate,
+        generation: 1,
+        items: 0,
+        counted: vec![],
+        taken: Taken { unix_nanos: 1, boot_id: String::new(), boot_nanos: 2 },
+        scan_age: 3,
+        log: None,
+        polls: None,
+        journal: JournalMark { id: Hex([3; 16]), next: 9 },
+        layers: Vec::new(),
+    }
+}
+
+/// Of every length that XXH3 treats otherwise.
+fn key(number: usize) -> String {
+    format!("käy:{number}{}", "x".repeat([0, 10, 100, 180, 400][number % 5]))
+}
+
+#[test]
+fn a_reader_of_the_page_alone_answers_as_we_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let (secret, spec) = (KeySecret::random(), FilterSpec { kind: FilterKind::Bloom, capacity: 300, rate: 0.05 });
+    let hash = |key: &str| secret.hash(&KeyForm::Text.canonical(key.as_bytes()).unwrap()).get();
+    let filter = Filter::new(spec).unwrap();
+    // Past its capacity, so that it has grown by a layer.
+    (0..600).for_each(|i| filter.insert(hash(&key(i))));
+    assert_eq!(filter.layer_count(), 2);
+    let place = dir.path().join("users.snapshot");
+    write_aside(&place, header(&secret, spec), &views(&filter), || false).unwrap().put().unwrap();
+
+    let keys: Vec<String> = (0..2_000).map(key).collect();
+    let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/snapshot_reader.py");
+    let told = Command::new("python3").arg(&reader).arg(&place).args(&keys).output().unwrap();
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let expected: String =
+        keys.iter().map(|key| format!("{} {key}\n", if filter.contains(hash(key)) { "maybe" } else { "absent" })).collect();
+    assert!(expected.contains("absent"), "all keys are in it");
+    assert!(String::from_utf8_lossy(&told.stdout) == expected, "the reader and the filter differ");
+
+    // And we read what we wrote.
+    let again = open(&place).unwrap().load().unwrap().into_filter(Box::new(|_| Some(Box::new(())))).unwrap();
+    assert!(keys.iter().all(|key| again.contains(hash(key)) == filter.contains(hash(key))));
+    assert_eq!((again.items(), again.capacity(), again.layer_count()), (filter.items(), filter.capacity(), 2));
+}
+
+/// Start-up is to take no longer than 50 ms with 10M keys: `cargo test --release --test it -- --ignored --nocapture snapshot_reader`.
+#[test]
+#[ignore = "a measurement"]
+#[allow(clippy::print_stdout)]
+fn ten_million_keys_are_read_and_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    let (secret, spec) = (KeySecret::random(), FilterSpec { kind: FilterKind::Bloom, capacity: 10_000_000, rate: 0.001 });
+    let filter = Filter::new(spec).unwrap();
+    let place = dir.path().join("users.snapshot");
+    let began = std::time::Instant::now();
+    write_aside(&place, header(&secret, spec), &views(&filter), || false).unwrap().put().unwrap();
+    println!("written and synced in {:?}, {} bytes", began.elapsed(), filter.bytes());
+    for _ in 0..5 {
+        let began = std::time::Instant::now();
+        let again = open(&place).unwrap().load().unwrap().into_filter(Box::new(|_| Some(Box::new(())))).unwrap();
+        println!("read and verified in {:?}, {} bytes", began.elapsed(), again.bytes());
+    }
+}
