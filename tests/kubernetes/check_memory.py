@@ -5,7 +5,7 @@ import math
 import re
 import unittest
 
-from rendering import CHART, ROOT, guard_of, rendered
+from rendering import CHART, ROOT, guard_of, of_kustomize, of_readme, rendered
 
 
 def mebibytes(quantity):
@@ -50,3 +50,9 @@ class Memory(unittest.TestCase):
             values = {"expected_keys": int(keys.replace(",", "")), "false_positive_rate": float(rate) / 100}
             settings = ("--set-json", f"config.keyspaces.users.filter={json.dumps(values)}", "--set", "config.redis.url=redis://r")
             self.assertEqual(guard_of(rendered(CHART, *settings))["resources"]["limits"]["memory"], memory, keys)
+
+    def test_the_limits_to_copy_are_enough_for_their_configuration(self):
+        computed = guard_of(rendered(CHART, "--set-json", 'config.keyspaces.users.filter={"expected_keys": 1000000}'))
+        needed = mebibytes(computed["resources"]["limits"]["memory"])
+        for copied in (of_kustomize(), of_readme()):
+            self.assertGreaterEqual(mebibytes(guard_of(copied)["resources"]["limits"]["memory"]), needed)
