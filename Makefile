@@ -23,7 +23,7 @@ unit:
 # The chart and what else Kubernetes, Prometheus and Grafana are given. Without Go, which builds helm, this is skipped and said so.
 charts:
 	@$(CARGO) build --locked --quiet --bin bloomguard
-	@if sh tests/kubernetes/tools.sh; then target/tools/python/bin/python tests/kubernetes/check.py; else [ $$? -eq 3 ]; fi
+	@if sh tests/kubernetes/tools.sh; then target/tools/python/bin/python -B -m unittest discover -s tests/kubernetes -p 'check_*.py'; else [ $$? -eq 3 ]; fi
 
 doc:
 	$(CARGO) test --locked --doc

@@ -56,7 +56,8 @@ fn its_metrics_exist() {
 #[test]
 fn its_links_lead_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for file in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operations.md"] {
+    let docs = ["docs/operations.md", "docs/kubernetes.md", "helm/bloomguard/README.md"];
+    for file in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].into_iter().chain(docs) {
         let text = std::fs::read_to_string(root.join(file)).unwrap();
         for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
             let path = link.split('#').next().unwrap();

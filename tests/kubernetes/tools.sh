@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds or installs what tests/kubernetes/check.py needs, once, below target/tools; nothing is installed on the machine.
+# Builds or installs what the checks beside it need, once, below target/tools; nothing is installed on the machine.
 # Without Go there are no charts to check, which is said aloud and is no failure. The first build of helm takes minutes.
 set -eu
 

@@ -45,7 +45,7 @@ demo:
   key: text
   freshness: static
   filter:
-    expected_keys: 1000
+    expected_keys: 3
   backend:
     kind: set
   source:
@@ -80,8 +80,7 @@ demo:
 {{- $table := dict "server" $server "keyspaces" (include "bloomguard.keyspaces" . | fromYaml) -}}
 {{- with .Values.config.log -}}{{- $_ := set $table "log" . -}}{{- end -}}
 {{- with .Values.config.redis -}}{{- $_ := set $table "redis" . -}}{{- end -}}
-{{- $rest := omit .Values.config "server" "log" "redis" "keyspaces" -}}
-{{- include "bloomguard.toml.table" (dict "path" list "table" (merge $table $rest)) | trim }}
+{{- include "bloomguard.toml.table" (dict "path" list "table" $table) | trim }}
 {{ end -}}
 
 {{/* Every file of the ConfigMap. */}}

@@ -1,0 +1,91 @@
+"""What bloomguard leans on: the database, Redis, the other instances, its container."""
+
+from .vocabulary import SHARE, STACKED, panel, per_second, quantiles, share
+
+ROWS = {
+    "Backend": [
+        panel(
+            "Backend calls", 8, "reqps",
+            "Calls of guarded reads, by outcome. timeout, unavailable and invalid were answered 503: look at the database; for invalid, at backend.query.",
+            (per_second("bloomguard_backend_requests_total", "keyspace, outcome"), "{{keyspace}} {{outcome}}"),
+        ),
+        panel(
+            "Backend latency", 8, "s",
+            "Median and 99th percentile of calls. Near backend.timeout, calls fail: index, or fewer at a time.",
+            *quantiles("bloomguard_backend_request_duration_seconds", "keyspace", "{{keyspace}}"),
+        ),
+        panel(
+            "Backend calls under way", 8, "none",
+            "Of all instances together. At backend.max_concurrency lookups queue, and then are shed.",
+            ("sum by (keyspace) (bloomguard_backend_inflight_requests{@})", "{{keyspace}}"),
+        ),
+        panel(
+            "Shed", 8, "reqps",
+            "Lookups answered 503 because the database was at its cap (backend.max_concurrency, max_queue). Now and then is what the cap is for; for long, the database is too slow or the cap too low.",
+            (per_second("bloomguard_shed_total", "keyspace, reason"), "{{keyspace}} {{reason}}"),
+        ),
+        panel(
+            "Coalesced lookups", 8, "reqps",
+            "Lookups that waited for another's load of the same key. Many: a key that everybody asks for expired; cache.refresh_ahead helps.",
+            (per_second("bloomguard_coalesced_lookups_total", "keyspace"), "{{keyspace}}"),
+        ),
+        panel(
+            "Absence storms", 8, "none",
+            "Times that most keys which pass the filter were absent at the backend: it is empty, lags, or is another database. Look at once; absences are not cached meanwhile.",
+            ("sum by (keyspace) (increase(bloomguard_backend_absence_storms_total{@}[i]))", "{{keyspace}}"),
+        ),
+    ],
+    "Redis": [
+        panel(
+            "Breakers", 8, "none",
+            "1: the dependency answers. 0: it does not. Without Redis lookups go on to the database, and announces are answered 503. See the dependency, and the network between.",
+            ('min by (dependency, instance) (bloomguard_breaker_state{%, state="closed"})', "{{dependency}} {{instance}}"), defaults=SHARE,
+        ),
+        panel(
+            "Cache reads", 8, "reqps",
+            "By tier and result. error: Redis failed or was too slow (redis.timeout); the lookup went on without it.",
+            (per_second("bloomguard_cache_requests_total", "tier, result"), "{{tier}} {{result}}"), custom=STACKED,
+        ),
+        panel(
+            "Hit share", 8, "percentunit",
+            "Reads that found a value or an absence, by tier.",
+            (share("bloomguard_cache_requests_total", "tier", 'result=~"hit|absent"'), "{{tier}}"),
+            defaults=SHARE,
+        ),
+        panel(
+            "Waits for another instance", 12, "reqps",
+            "Lookups of a key that had expired and that another instance was loading already. filled is what leases are for; taken_over and timed_out tell of loads that took too long: see the backend's latency.",
+            (per_second("bloomguard_cache_lease_waits_total", "keyspace, outcome"), "{{keyspace}} {{outcome}}"),
+        ),
+        panel(
+            "Refreshes ahead", 12, "reqps",
+            "Values that were loaded again before their expiry (cache.refresh_ahead). skipped: another instance was at it, or the database had no call to spare. error: the backend failed, the value stays.",
+            (per_second("bloomguard_cache_refreshes_total", "keyspace, outcome"), "{{keyspace}} {{outcome}}"),
+        ),
+    ],
+    "Delta log": [
+        panel(
+            "Lag behind the other instances", 12, "s",
+            "Since the slowest instance last read the log to its end. Over redis.max_lag it stops rejecting: Redis or the network is slow, or the instance lacks CPU.",
+            ("max by (keyspace) (bloomguard_delta_lag_seconds{@})", "{{keyspace}}"),
+        ),
+        panel(
+            "Resyncs", 12, "none",
+            "Times that announces of other instances may have been lost. Each costs a scan, and the keyspace does not reject until it is done. trimmed: raise redis.log.max_bytes. replaced: Redis was restarted.",
+            ("sum by (keyspace, reason) (increase(bloomguard_delta_resyncs_total{@}[i]))", "{{keyspace}} {{reason}}"),
+        ),
+    ],
+    "Container (metrics of the kubelet)": [
+        panel(
+            "CPU", 12, "none",
+            "Cores that the container uses. At its limit everything is slow: raise it.",
+            ('sum by (pod) (rate(container_cpu_usage_seconds_total{namespace=~"$namespace", pod=~"$pod", container="bloomguard"}[i]))', "{{pod}}"),
+        ),
+        panel(
+            "Memory", 12, "bytes",
+            "Working set, and its limit. A rebuild holds filters twice; one that would not fit is refused (outcome no_memory).",
+            ('max by (pod) (container_memory_working_set_bytes{namespace=~"$namespace", pod=~"$pod", container="bloomguard"})', "{{pod}}"),
+            ('max by (pod) (container_spec_memory_limit_bytes{namespace=~"$namespace", pod=~"$pod", container="bloomguard"})', "{{pod}} limit"),
+        ),
+    ],
+}
