@@ -239,7 +239,7 @@ fn cache_bytes(keyspace: &KeyspaceConfig, with_redis: bool) -> u64 {
 }
 
 /// The keyspace's one source, or the union of several.
-fn source(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Result<Arc<dyn KeySource>> {
+pub(crate) fn source(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Result<Arc<dyn KeySource>> {
     let build = |source: &SourceConfig| -> Result<Arc<dyn KeySource>, SourceError> {
         Ok(match source.kind {
             SourceKind::Sql => Arc::new(SqlSource::new(source, &keyspace.backend.url)?),

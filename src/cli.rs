@@ -1,7 +1,5 @@
 //! The command line: what was asked for, and the commands that need nothing but the configuration.
 
-mod inspect;
-
 use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +8,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use self::inspect::inspect;
+pub use self::plan::{PlanArguments, plan};
 use crate::{app, config, telemetry};
+
+mod inspect;
+mod plan;
 
 /// Exit status of a bad configuration: `EX_CONFIG` of sysexits.h.
 pub const EX_CONFIG: u8 = 78;
@@ -19,7 +21,7 @@ pub const EX_CONFIG: u8 = 78;
 const QUICKSTART: &str = "config/quickstart.toml";
 
 /// What the process was asked to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Serve; no files mean the quickstart, see [`config_files`].
     Serve {
@@ -36,6 +38,8 @@ pub enum Command {
         /// The file.
         file: PathBuf,
     },
+    /// Say what a filter would take; see [`plan`].
+    Plan(PlanArguments),
 }
 
 /// A sidecar that answers lookups of absent keys by a Bloom filter before they cost the cache or the database anything.
@@ -58,6 +62,8 @@ enum Given {
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
     },
+    /// Print what filters of each kind would take: for --keys at --fpr, or for a keyspace whose source is counted
+    Plan(PlanArguments),
     /// Look at the snapshots that `serve` writes to server.data_dir
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -92,6 +98,7 @@ impl From<Arguments> for Command {
             Some(Given::Serve(serve)) => Self::Serve { config: serve.config },
             Some(Given::CheckConfig { files }) => Self::CheckConfig { files },
             Some(Given::Snapshot(SnapshotCommand::Inspect { file })) => Self::Inspect { file },
+            Some(Given::Plan(asked)) => Self::Plan(asked),
         }
     }
 }

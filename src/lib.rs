@@ -17,6 +17,7 @@ pub mod guard;
 pub mod http;
 pub mod key;
 pub mod metrics;
+pub mod plan;
 pub mod poll;
 pub mod quickstart;
 pub mod rebuild;

@@ -8,6 +8,7 @@ fn main() -> ExitCode {
     match cli::parse() {
         Command::CheckConfig { files } => cli::check_config(&files),
         Command::Inspect { file } => cli::inspect(&file),
+        Command::Plan(asked) => cli::plan(&asked),
         Command::Serve { config } => cli::serve(config),
     }
 }

@@ -24,6 +24,14 @@ impl Default for FilterConfig {
     }
 }
 
+impl FilterConfig {
+    /// Room for so many keys.
+    #[must_use]
+    pub fn capacity_for(&self, keys: u64) -> u64 {
+        (keys as f64 * self.headroom).ceil() as u64
+    }
+}
+
 /// Kind of filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

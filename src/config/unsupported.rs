@@ -50,7 +50,7 @@ const REFUSALS: &[Refusal] = &[
     Refusal {
         path: &["keyspaces", "*", "filter", "kind"],
         when: When::Is(&["counting"]),
-        rule: "not supported on a keyspace: its deletes take a key out, and neither filter nor backend can prove that it was in",
+        rule: "not supported on a keyspace: a delete would take a key out, and neither filter nor backend can prove that it was in",
     },
     Refusal {
         path: &["keyspaces", "*", "filter", "kind"],

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::AllocError;
 use super::hash::Salt;
 use super::memory::Memory;
+use super::ones::Ones;
 use super::probes::Probes;
 use super::sizing::SizingError;
 
@@ -60,7 +61,7 @@ pub struct Classic {
     size: ClassicSize,
     salt: Salt,
     capacity: u64,
-    ones: AtomicU64,
+    ones: Ones,
 }
 
 impl Classic {
@@ -75,13 +76,13 @@ impl Classic {
     pub(super) fn with_salt(capacity: u64, rate: f64, salt: Salt) -> Result<Self, AllocError> {
         let size = ClassicSize::new(capacity, rate)?;
         let memory = Memory::zeroed(size.bits.div_ceil(64))?;
-        Ok(Self { memory, size, salt, capacity, ones: AtomicU64::new(0) })
+        Ok(Self { memory, size, salt, capacity, ones: Ones::starting_at(0) })
     }
 
     /// A filter again of its words.
     pub(super) fn restored(memory: Memory, size: ClassicSize, salt: Salt, capacity: u64) -> Self {
         let ones = memory.words().iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum();
-        Self { memory, size, salt, capacity, ones: AtomicU64::new(ones) }
+        Self { memory, size, salt, capacity, ones: Ones::starting_at(ones) }
     }
 
     pub(super) const fn size(&self) -> ClassicSize {
@@ -112,7 +113,7 @@ impl Classic {
             }
         }
         if fresh > 0 {
-            self.ones.fetch_add(fresh, Ordering::Relaxed);
+            self.ones.add(fresh);
         }
     }
 
@@ -130,7 +131,7 @@ impl Classic {
             let more = more.load(Ordering::Relaxed);
             fresh += u64::from((more & !word.fetch_or(more, Ordering::Relaxed)).count_ones());
         }
-        self.ones.fetch_add(fresh, Ordering::Relaxed);
+        self.ones.add(fresh);
     }
 
     /// Keys it was sized for.
@@ -160,7 +161,7 @@ impl Classic {
     /// Share of bits that are set.
     #[must_use]
     pub fn fill_ratio(&self) -> f64 {
-        self.ones.load(Ordering::Relaxed) as f64 / self.size.bits as f64
+        self.ones.get() as f64 / self.size.bits as f64
     }
 
     /// Distinct keys, estimated from the fill.

@@ -46,6 +46,7 @@ const FORMS: [(&str, Form); 5] = [
 ];
 
 /// Fills a filter with keys of a form and lets strangers ask; the rate must be at most what was asked and five standard deviations.
+#[allow(clippy::print_stdout)] // The matrix is for people to read.
 fn rate_is_kept(filter: &Filter, form: (&str, Form), keys: u64, trials: u64) {
     let FilterSpec { kind, capacity, rate } = *filter.spec();
     (0..keys).for_each(|n| filter.insert(hash(&form.1(n))));
@@ -92,6 +93,18 @@ fn the_measured_rate_is_at_most_the_rate_asked_at_every_size() {
                 rate_is_kept(&filter(kind, 1_000_000, 0.001), form, 1_450_000, 5_000_000);
             }
         }
+    }
+}
+
+#[test]
+fn many_keys_at_once_are_answered_as_each_alone() {
+    for kind in FilterKind::ALL {
+        let filter = filter(kind, 1_000, 0.05);
+        (0..1_400).for_each(|n| filter.insert(number(n)));
+        let hashes: Vec<u128> = (0..5_000).map(number).collect();
+        let mut found = vec![false; hashes.len()];
+        filter.contains_many(&hashes, &mut found);
+        assert!(hashes.iter().zip(found).all(|(hash, found)| filter.contains(*hash) == found), "{kind:?}");
     }
 }
 
@@ -228,13 +241,13 @@ fn a_union_holds_the_keys_of_both_and_is_refused_where_it_would_not() {
         assert_eq!((left.items(), left.fill_ratio()), (both.items(), both.fill_ratio()), "{kind:?}");
         assert!((0..20_000).all(|n| left.contains(number(n)) == both.contains(number(n))), "{kind:?}: a union is exact");
         let refused = |other: &Filter| left.union(other).unwrap_err().to_string();
-        assert!(refused(&filter(kind, 4_000, 0.01)).contains("bits"));
-        assert!(refused(&Filter::new(*left.spec()).unwrap()).contains("salts differ"));
+        assert!(refused(&filter(kind, 4_000, 0.01)).contains("differ in size"));
+        assert!(refused(&Filter::new(*left.spec()).unwrap()).contains("differ in salt"));
         let other = if kind == FilterKind::Bloom { FilterKind::Classic } else { FilterKind::Bloom };
-        assert!(refused(&filter(other, 2_000, 0.01)).contains("of kind"));
+        assert!(refused(&filter(other, 2_000, 0.01)).contains("differ in kind"));
         let grown = filter(kind, 2_000, 0.01);
         (0..6_000).for_each(|n| grown.insert(number(n)));
-        assert!(kind == FilterKind::Counting || refused(&grown).contains("layers"), "{kind:?}");
+        assert!(kind == FilterKind::Counting || refused(&grown).contains("differ in layers"), "{kind:?}");
         assert_eq!(left.items(), both.items(), "a refused union changes nothing");
     }
 }

@@ -36,42 +36,52 @@ pub enum LayersError {
     NoRoom(u64),
 }
 
-/// Filters whose union is not the filter of both their keys.
+/// What keeps two filters from being united.
+///
+/// That their keys are hashed under the same secret only the caller knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnionError {
     /// The other one has grown further.
-    #[error("the filters can't be united: this one has {own} layers, the other {other}")]
+    #[error("the filters differ in layers: {ours} and {theirs}")]
     Layers {
-        /// Of this one.
-        own: usize,
-        /// Of the other.
-        other: usize,
+        /// Layers of the filter that was to take the other's keys.
+        ours: usize,
+        /// Layers of the other one.
+        theirs: usize,
     },
     /// Their words are read otherwise.
-    #[error("the filters can't be united: this one is of kind {own:?}, the other {other:?}")]
+    #[error("the filters differ in kind: {ours:?} and {theirs:?}")]
     Kind {
-        /// Of this one.
-        own: LayerKind,
-        /// Of the other.
-        other: LayerKind,
+        /// Of the filter that was to take the other's keys.
+        ours: LayerKind,
+        /// Of the other one.
+        theirs: LayerKind,
     },
-    /// They differ in size.
-    #[error("the filters can't be united: this one has {own} bits, the other {other}")]
-    Bits {
-        /// Of this one.
-        own: u64,
-        /// Of the other.
-        other: u64,
+    /// Of different sizes.
+    #[error("the filters differ in size: {ours} and {theirs} bits")]
+    Size {
+        /// Bits of the filter that was to take the other's keys.
+        ours: u64,
+        /// Bits of the other one.
+        theirs: u64,
     },
     /// Keys have other numbers of bits.
-    #[error("the filters can't be united: this one sets {own} bits a key, the other {other}")]
+    #[error("the filters differ in the bits of a key: {ours} and {theirs}")]
     Hashes {
-        /// Of this one.
-        own: u32,
-        /// Of the other.
-        other: u32,
+        /// Bits of a key in the filter that was to take the other's.
+        ours: u32,
+        /// In the other one.
+        theirs: u32,
     },
-    /// Keys have other places.
-    #[error("the filters can't be united: their salts differ")]
+    /// Under different salts.
+    #[error("the filters differ in salt")]
     Salt,
+    /// Sized for different numbers of keys.
+    #[error("the filters differ in capacity: {ours} and {theirs} keys")]
+    Capacity {
+        /// Keys for which the one that was to take the other's was sized.
+        ours: u64,
+        /// Keys of the other one.
+        theirs: u64,
+    },
 }

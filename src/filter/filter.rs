@@ -109,8 +109,8 @@ impl Filter {
             counters.insert(hash);
             return;
         }
-        // Bits are never cleared, so a key that all its bits are set for stays found, whoever set them. Without this, each key that is announced anew
-        // would take room in a later layer.
+        // Bits are never cleared, so a key that all its bits are set for stays found, whoever set them: what was read here is read so, or later, by whoever
+        // is told of it (coherence). Without this, each key that is announced anew would take room in a later layer.
         if self.contains(hash) {
             return;
         }
@@ -146,9 +146,11 @@ impl Filter {
     /// # Panics
     /// Where the two are not of one length.
     pub fn contains_many(&self, hashes: &[u128], found: &mut [bool]) {
-        assert_eq!(hashes.len(), found.len());
-        for (hash, found) in hashes.iter().zip(found) {
-            *found = self.contains(*hash);
+        assert_eq!(hashes.len(), found.len(), "one answer a key");
+        self.first.contains_many(hashes, found);
+        let grown = self.grown.load(Ordering::Acquire);
+        if grown > 0 {
+            found.iter_mut().zip(hashes).for_each(|(found, hash)| *found = *found || self.any_of(grown, *hash));
         }
     }
 
@@ -196,7 +198,7 @@ impl Filter {
     pub fn union(&self, other: &Self) -> Result<(), UnionError> {
         let (own, others): (Vec<_>, Vec<_>) = (self.each().collect(), other.each().collect());
         if others.len() > own.len() {
-            return Err(UnionError::Layers { own: own.len(), other: others.len() });
+            return Err(UnionError::Layers { ours: own.len(), theirs: others.len() });
         }
         for (own, other) in own.iter().zip(&others) {
             own.header().comparable(&other.header())?;

@@ -1,6 +1,6 @@
 //! One layer of a filter: the kinds of bits behind one interface.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::classic::{Classic, ClassicSize};
 use super::counting::Counting;
@@ -43,15 +43,21 @@ impl LayerHeader {
     /// Which parameter keeps keys of the one from being found in the bits of the other.
     pub(super) fn comparable(&self, other: &Self) -> Result<(), UnionError> {
         if self.kind != other.kind {
-            return Err(UnionError::Kind { own: self.kind, other: other.kind });
+            return Err(UnionError::Kind { ours: self.kind, theirs: other.kind });
         }
         if self.bits != other.bits {
-            return Err(UnionError::Bits { own: self.bits, other: other.bits });
+            return Err(UnionError::Size { ours: self.bits, theirs: other.bits });
         }
         if self.hashes != other.hashes {
-            return Err(UnionError::Hashes { own: self.hashes, other: other.hashes });
+            return Err(UnionError::Hashes { ours: self.hashes, theirs: other.hashes });
         }
-        if self.salt == other.salt { Ok(()) } else { Err(UnionError::Salt) }
+        if self.salt != other.salt {
+            return Err(UnionError::Salt);
+        }
+        if self.capacity != other.capacity {
+            return Err(UnionError::Capacity { ours: self.capacity, theirs: other.capacity });
+        }
+        Ok(())
     }
 }
 
@@ -117,7 +123,10 @@ impl Layer {
         let (salt, capacity) = (Salt::new(header.salt), header.capacity);
         let size = ClassicSize { bits: header.bits, hashes: header.hashes };
         let bits = match made_for.kind {
-            LayerKind::SplitBlock => Bits::Bloom(SplitBlock::restored(memory, salt, capacity)),
+            LayerKind::SplitBlock => {
+                let ones = memory.words().iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum();
+                Bits::Bloom(SplitBlock::over(memory, salt, capacity, ones))
+            }
             LayerKind::Classic => Bits::Classic(Classic::restored(memory, size, salt, capacity)),
             LayerKind::Counting => Bits::Counting(Counting::restored(memory, size, salt, capacity)),
         };
@@ -132,6 +141,16 @@ impl Layer {
     #[inline]
     pub(super) fn contains(&self, hash: u128) -> bool {
         dispatch!(self, bits => bits.contains(hash))
+    }
+
+    /// As `contains`, of many keys at once where that is faster.
+    pub(super) fn contains_many(&self, hashes: &[u128], found: &mut [bool]) {
+        match &self.bits {
+            Bits::Bloom(bits) => bits.contains_many(hashes, found),
+            Bits::Classic(_) | Bits::Counting(_) => {
+                found.iter_mut().zip(hashes).for_each(|(found, hash)| *found = self.contains(*hash));
+            }
+        }
     }
 
     /// The counters, where keys can be taken out.
@@ -192,7 +211,10 @@ impl Layer {
     /// Adds the keys of a layer whose header differs in nothing that [`LayerHeader::comparable`] looks at.
     pub(super) fn merge(&self, other: &Self) {
         match (&self.bits, &other.bits) {
-            (Bits::Bloom(bits), Bits::Bloom(other)) => bits.merge(other),
+            (Bits::Bloom(bits), Bits::Bloom(other)) => {
+                let united = bits.unite(other);
+                debug_assert!(united.is_ok(), "{united:?}");
+            }
             (Bits::Classic(bits), Bits::Classic(other)) => bits.merge(other),
             (Bits::Counting(bits), Bits::Counting(other)) => bits.merge(other),
             _ => debug_assert!(false, "layers of two kinds are not comparable"),

@@ -11,6 +11,7 @@ mod filter;
 mod hash;
 mod layer;
 mod memory;
+mod ones;
 mod probes;
 mod scalable;
 mod sizing;

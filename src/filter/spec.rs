@@ -106,6 +106,12 @@ impl FilterSpec {
         self.first_layer().footprint().map_err(|_| SizingError::TooLarge { keys, rate })
     }
 
+    /// Bytes of the layer by which such a filter would grow first; `None`: it does not grow.
+    #[must_use]
+    pub fn growth_bytes(&self) -> Option<u64> {
+        self.layer(1)?.footprint().ok().map(|footprint| footprint.bytes)
+    }
+
     /// Layers that such a filter may have at most.
     pub(super) const fn most_layers(&self) -> usize {
         match self.kind {

@@ -74,17 +74,42 @@ impl WindowedSpec {
         (keys.min(self.capacity.max(1)), self.rate / f64::from(self.kept()))
     }
 
+    fn slice(&self) -> Result<ClassicSize, SizingError> {
+        if !(self.rate > 0.0 && self.rate < 1.0) {
+            return Err(SizingError::Rate(self.rate));
+        }
+        let (keys, rate) = self.slice_size();
+        ClassicSize::new(keys, rate).map_err(|_| self.too_large())
+    }
+
+    const fn too_large(&self) -> SizingError {
+        SizingError::TooLarge { keys: self.capacity, rate: self.rate }
+    }
+
     /// Bytes of the whole ring.
     ///
     /// # Errors
     /// [`SizingError`].
     pub fn bytes_needed(&self) -> Result<u64, SizingError> {
-        if !(self.rate > 0.0 && self.rate < 1.0) {
-            return Err(SizingError::Rate(self.rate));
-        }
-        let (keys, rate) = self.slice_size();
-        let bytes = ClassicSize::new(keys, rate)?.bits.div_ceil(64) * 8;
-        bytes.checked_mul(u64::from(self.kept())).ok_or(SizingError::TooLarge { keys: self.capacity, rate: self.rate })
+        let bytes = self.slice()?.bits.div_ceil(64) * 8;
+        bytes.checked_mul(u64::from(self.kept())).ok_or(self.too_large())
+    }
+
+    /// Bits of each key, in one slice.
+    ///
+    /// # Errors
+    /// [`SizingError`].
+    pub fn hashes(&self) -> Result<u32, SizingError> {
+        Ok(self.slice()?.hashes)
+    }
+
+    /// The rate with every slice filled as far as it was made for.
+    ///
+    /// # Errors
+    /// [`SizingError`].
+    pub fn expected_fpr(&self) -> Result<f64, SizingError> {
+        let slice = self.slice()?.expected_fpr(self.slice_size().0);
+        Ok(1.0 - (1.0 - slice).powi(self.kept().min(i32::MAX as u32) as i32))
     }
 }
 

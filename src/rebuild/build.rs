@@ -122,7 +122,7 @@ impl Tools {
     fn spec(&self, known: Option<u64>) -> Result<FilterSpec, BuildError> {
         let growing = (self.filter.kind == FilterKind::Scalable).then_some(FIRST_LAYER_KEYS);
         let keys = known.max(self.filter.expected_keys).or(growing).ok_or(BuildError::UnknownSize)?;
-        let capacity = (keys as f64 * self.filter.headroom).ceil() as u64;
+        let capacity = self.filter.capacity_for(keys);
         Ok(FilterSpec { kind: self.filter.kind.into(), capacity, rate: self.filter.false_positive_rate })
     }
 

@@ -9,7 +9,7 @@ const LEVELS: &[&[&str]] = &[
     &["config", "sql"],
     &["cache", "backend", "source"],
     &["guard", "fleet"],
-    &["rebuild", "poll"],
+    &["rebuild", "poll", "plan"],
     &["http"],
     &["app", "shutdown", "telemetry", "quickstart"],
     &["cli", "main"],

@@ -204,9 +204,6 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
         ("redis.url", "\"rediss://cache\""),
         ("redis.url", "\"redis+sentinel://cache/main\""),
         ("redis.url", "\"redis-cluster://cache\""),
-        ("keyspaces.users.filter.kind", "\"classic\""),
-        ("keyspaces.users.filter.kind", "\"scalable\""),
-        ("keyspaces.users.filter.kind", "\"counting\""),
         ("keyspaces.users.cache.stale_if_error", "\"1m\""),
     ] {
         let redis = if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
@@ -220,9 +217,10 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
 fn nonsense_is_no_feature_to_come() {
     for (setting, rule) in [
         ("keyspaces.users.freshness = \"fresh\"", "must be one of \"announced\", \"polled\", \"rebuilt\", \"static\", is \"fresh\""),
-        ("keyspaces.users.filter.kind = \"cuckoo\"", "must be \"bloom\", is \"cuckoo\""),
+        ("keyspaces.users.filter.kind = \"cuckoo\"", "must be one of \"bloom\", \"classic\", \"scalable\", is \"cuckoo\""),
         ("keyspaces.users.backend.url = \"oracle://db\"", "must be a postgres://, mysql:// or sqlite: URL, is \"oracle://db\""),
         ("keyspaces.users.filter.kind = \"windowed\"", "forgets keys by design"),
+        ("keyspaces.users.filter.kind = \"counting\"", "neither filter nor backend can prove that it was in"),
         ("redis.url = \"memcached://cache\"", "must be a redis:// or unix:// URL, is \"memcached://cache\""),
         ("keyspaces.users.colour = 1", "unknown key"),
         ("redis = [\"redis://cache\"]", "redis: must be a table, is an array"),
@@ -465,8 +463,7 @@ fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
     let no_form = |kind: &str| {
         format!("keyspaces.users.key: is required, because a source of kind \"{kind}\" (source) does not tell the form of its keys")
     };
-    let uncounted =
-        "keyspaces.users.filter.expected_keys: is required, because source can't tell how many keys it has before they are read";
+    let uncounted = "keyspaces.users.filter.expected_keys: is required, because source can't tell how many keys it has before they are read, unless filter.kind = \"scalable\"";
     for (settings, expected) in [
         ("kind = \"file\"\npath = \"ids\"", vec![no_form("file")]),
         ("kind = \"file\"\npath = \"ids.gz\"", vec![uncounted.into(), no_form("file")]),

@@ -17,6 +17,7 @@ mod delta_log;
 mod guard;
 mod http_routes;
 mod http_server;
+mod plan;
 mod product;
 mod readme;
 mod snapshot_reader;

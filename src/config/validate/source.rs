@@ -3,7 +3,7 @@
 use super::keyspace::query_given;
 use super::{Section, http, incremental, shown_text, url};
 use crate::config::parameters::{Dialect, parameters};
-use crate::config::{BackendKind, KeyspaceConfig, RedisConfig, SourceConfig, SourceKind};
+use crate::config::{BackendKind, FilterKind, KeyspaceConfig, RedisConfig, SourceConfig, SourceKind};
 
 /// What has a meaning in a pattern and stands for something else.
 const GLOB: [char; 4] = ['*', '?', '[', '\\'];
@@ -23,8 +23,11 @@ pub(super) fn check(keyspace: &KeyspaceConfig, backend: Option<Dialect>, shared:
         if source.kind != SourceKind::Sql && keyspace.key.is_none() && !section.was_rejected("key") {
             section.add("key", format!("is required, because a source of kind {kind:?} ({key}) does not tell the form of its keys"));
         }
-        if source.is_uncounted() && keyspace.filter.expected_keys.is_none() && !section.was_rejected("filter.expected_keys") {
-            let rule = format!("is required, because {key} can't tell how many keys it has before they are read");
+        let grows = keyspace.filter.kind == FilterKind::Scalable;
+        if source.is_uncounted() && !grows && keyspace.filter.expected_keys.is_none() && !section.was_rejected("filter.expected_keys") {
+            let rule = format!(
+                "is required, because {key} can't tell how many keys it has before they are read, unless filter.kind = \"scalable\""
+            );
             section.add("filter.expected_keys", rule);
         }
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bloomguard::backend::BackendError;
-use bloomguard::config::SourceConfig;
-use bloomguard::filter::{Active, Filter, FilterKind, FilterSpec};
+use bloomguard::config::{FilterKind, SourceConfig};
+use bloomguard::filter::{self, Active, Filter, FilterSpec};
 use bloomguard::key::KeySecret;
 use bloomguard::rebuild::RebuildRequest;
 use bloomguard::source::SourceError;
@@ -19,7 +19,7 @@ fn lookup_hashed_before_a_swap_finds_its_key_after() {
     let (secret, active) = (KeySecret::random(), Arc::new(Active::default()));
     let hashed_before = secret.hash(&key("user:1"));
     for generation in 1..=3 {
-        let spec = FilterSpec { kind: FilterKind::Bloom, capacity: 1000, rate: 0.001 };
+        let spec = FilterSpec { kind: filter::FilterKind::Bloom, capacity: 1000, rate: 0.001 };
         let candidate = active.begin(Filter::new(spec).unwrap()).unwrap();
         candidate.filter().insert(secret.hash(&key("user:1")).get());
         assert_eq!(candidate.swap(), generation);
@@ -219,6 +219,56 @@ async fn a_source_that_can_not_count_is_sized_by_what_is_expected_and_by_the_las
     let ks = uncounted(None);
     assert_eq!(ks.rebuild().await, RebuildOutcome::SourceFailed);
     assert!(ks.rebuild.progress().last_error.unwrap().contains("set filter.expected_keys"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scalable_filter_needs_to_know_no_number_of_keys() {
+    let mut config = config();
+    config.filter.kind = FilterKind::Scalable;
+    let ks = Keyspace::cold(config);
+    ks.source.uncounted.store(true, std::sync::atomic::Ordering::SeqCst);
+    let ks = ks.built().await;
+    assert_eq!(ks.guard.status().capacity, 130_000, "nothing is known yet");
+    assert_eq!(ks.get("user:7").await, "200 backend");
+    assert_eq!(ks.get(&ks.absent()).await, "404 filter");
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Swapped);
+    assert!((1300..1500).contains(&ks.guard.status().capacity), "the last scan tells");
+    let new: Vec<_> = (0..3000).map(|n| key(format!("new:{n}"))).collect();
+    ks.guard.announce(&new).await.unwrap();
+    let status = ks.guard.status();
+    assert!(status.layers > 1 && status.capacity > 3900 && status.estimated_fpr <= 0.0001, "{status:?}");
+    assert!(new.iter().all(|key| ks.guard.peek(key).verdict == Verdict::Maybe));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_past_its_capacity_keeps_its_rate_and_then_says_that_it_can_not() {
+    for kind in [FilterKind::Bloom, FilterKind::Classic] {
+        let mut config = config();
+        config.filter.kind = kind;
+        let ks = Keyspace::enforcing(config).await;
+        let announce = async |range: std::ops::Range<u32>| {
+            let keys: Vec<_> = range.map(|n| key(format!("new:{n}"))).collect();
+            ks.guard.announce(&keys).await.unwrap();
+            assert!(keys.iter().all(|key| ks.guard.peek(key).verdict == Verdict::Maybe));
+            ks.guard.status()
+        };
+        let grown = announce(0..800).await;
+        assert!(grown.layers == 2 && grown.estimated_fpr <= 0.0001 && (1.3..1.5).contains(&grown.load_ratio), "{grown:?}");
+        assert!(grown.warnings.is_empty() && grown.bytes > grown.capacity * 2, "{grown:?}");
+        let full = announce(800..4000).await;
+        assert!(full.estimated_fpr > 0.0001 && full.warnings[0].contains("it has grown as far as it can"), "{full:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_grows_within_the_memory_limit_only() {
+    // Room for the filter and its base, and for nothing else.
+    let ks = Keyspace::with_memory(config(), Some((32 << 20) + 5000)).built().await;
+    let new: Vec<_> = (0..2000).map(|n| key(format!("new:{n}"))).collect();
+    ks.guard.announce(&new).await.unwrap();
+    let status = ks.guard.status();
+    assert!(status.layers == 1 && status.warnings[0].contains("the memory limit leaves no room"), "{status:?}");
+    assert!(new.iter().all(|key| ks.guard.peek(key).verdict == Verdict::Maybe), "the rate rises, and no key is missed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,70 @@
+//! How many bits of a filter are 1, counted as they are set, so that its fill can be read without a walk over its memory.
+//!
+//! One counter would be a cache line that every inserting thread takes from every other. So there are several, a line each, and a thread always adds to
+//! the same one; the sum is read every few seconds only.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Two lines of 64 bytes: processors fetch them in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Stripe(AtomicU64);
+
+/// Counts bits that went from 0 to 1.
+#[derive(Debug)]
+pub(crate) struct Ones {
+    /// Their number is a power of 2.
+    stripes: Box<[Stripe]>,
+}
+
+impl Ones {
+    /// Begins at `count`.
+    pub(crate) fn starting_at(count: u64) -> Self {
+        let stripes: Box<[Stripe]> = (0..stripes()).map(|_| Stripe::default()).collect();
+        stripes[0].0.store(count, Ordering::Relaxed);
+        Self { stripes }
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, count: u64) {
+        // Relaxed: a count, which orders nothing.
+        self.stripes[thread_number() & (self.stripes.len() - 1)].0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The count; what is being added at the same time may be in it or not.
+    pub(crate) fn get(&self) -> u64 {
+        self.stripes.iter().map(|stripe| stripe.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// As many as threads can run at once, at most 64: 8 KiB a filter.
+fn stripes() -> usize {
+    // Asked for once: it reads what the cgroup allows.
+    static STRIPES: OnceLock<usize> = OnceLock::new();
+    *STRIPES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from).next_power_of_two().min(64))
+}
+
+/// Threads are numbered as they come, so that those which insert at the same time mostly have stripes of their own.
+#[inline]
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| *number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_threads_add_at_once_is_all_counted() {
+        let ones = Ones::starting_at(5);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..1_000).for_each(|_| ones.add(2)));
+            }
+        });
+        assert_eq!(ones.get(), 16_005);
+    }
+}

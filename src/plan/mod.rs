@@ -1,0 +1,114 @@
+//! What filters would take and give, before one is made: `bloomguard plan`.
+
+mod count;
+mod tables;
+
+pub use self::count::{Counted, count};
+
+use self::tables::{Pareto, Sizes, grouped, size};
+use crate::filter::{FilterKind, FilterSpec, Footprint, SizingError, WindowedSpec};
+
+/// Slices of the windowed filter that is shown.
+const SLICES: u32 = 6;
+
+/// What is to be planned for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Keys that the filter is to have room for.
+    pub capacity: u64,
+    /// False-positive rate that it is to keep.
+    pub rate: f64,
+    /// Lookups of absent keys a second.
+    pub absent_per_second: f64,
+    /// Where the capacity comes from, if not from the command line.
+    pub because: Option<String>,
+    /// What the configuration has chosen.
+    pub chosen: Option<FilterKind>,
+    /// Memory limit of this process's control group.
+    pub limit: Option<u64>,
+}
+
+/// A kind, and what it takes.
+struct Row {
+    name: String,
+    hashes: u32,
+    bits: u64,
+    bytes: u64,
+    expected: f64,
+    /// The layer by which it grows.
+    next: Option<u64>,
+}
+
+impl Plan {
+    /// The whole page.
+    ///
+    /// # Errors
+    /// [`SizingError`]: no such filter can be made.
+    pub fn render(&self) -> Result<String, SizingError> {
+        let rows = self.rows()?;
+        Ok(format!("{}{}\n{}\n{}", self.head(&rows), self.table(&rows), Sizes, Pareto))
+    }
+
+    fn rows(&self) -> Result<Vec<Row>, SizingError> {
+        let mut rows = Vec::new();
+        for kind in FilterKind::ALL {
+            let spec = FilterSpec { kind, capacity: self.capacity, rate: self.rate };
+            let Footprint { hashes, bits, bytes, expected_fpr: expected, .. } = spec.footprint()?;
+            let mark = if self.chosen == Some(kind) { " *" } else { "" };
+            rows.push(Row { name: format!("{}{mark}", kind.as_str()), hashes, bits, bytes, expected, next: spec.growth_bytes() });
+        }
+        let windowed = WindowedSpec { capacity: self.capacity, rate: self.rate, window: u64::from(SLICES), slices: SLICES };
+        let (bytes, hashes, expected) = (windowed.bytes_needed()?, windowed.hashes()?, windowed.expected_fpr()?);
+        rows.push(Row { name: "windowed".into(), hashes, bits: bytes * 8, bytes, expected, next: None });
+        Ok(rows)
+    }
+
+    fn head(&self, rows: &[Row]) -> String {
+        let because = self.because.as_ref().map(|text| format!(" ({text})")).unwrap_or_default();
+        let mut head = format!(
+            "{} keys{because} at a false-positive rate of {}; {} lookups of absent keys a second\n\n",
+            grouped(self.capacity),
+            self.rate,
+            grouped(self.absent_per_second as u64)
+        );
+        for row in rows {
+            if let Some(limit) = self.limit.filter(|limit| row.bytes.saturating_mul(2) > *limit) {
+                head += &format!(
+                    "{} needs {} while it is rebuilt: more than the memory limit here, {}\n",
+                    row.name,
+                    size(row.bytes * 2),
+                    size(limit)
+                );
+            }
+        }
+        head
+    }
+
+    fn table(&self, rows: &[Row]) -> String {
+        let mut table = format!(
+            "{:<12}{:>7}{:>20}{:>10}{:>18}{:>14}{:>12}{:>16}{:>14}\n",
+            "kind", "hashes", "bits", "bits/key", "bytes", "in a rebuild", "overflow", "predicted rate", "calls/s leak"
+        );
+        for row in rows {
+            table += &format!(
+                "{:<12}{:>7}{:>20}{:>10.2}{:>18}{:>14}{:>12}{:>16}{:>14}\n",
+                row.name,
+                row.hashes,
+                grouped(row.bits),
+                row.bits as f64 / self.capacity.max(1) as f64,
+                grouped(row.bytes),
+                size(row.bytes.saturating_mul(2)),
+                row.next.map_or("-".into(), size),
+                format!("{:.3e}", row.expected),
+                format!("{:.2}", row.expected * self.absent_per_second)
+            );
+        }
+        table + LEGEND
+    }
+}
+
+const LEGEND: &str = "\
+\"in a rebuild\": filter and candidate. \"overflow\": what the filter may grow by, once it is full, to keep its rate until the next rebuild; a scalable
+filter goes on growing. \"calls/s leak\": lookups of absent keys that pass. counting: filters whose keys can be taken out; not for keyspaces.
+windowed: the last window's keys in 6 slices of time; for sets of claims, never for keyspaces. The predicted rate of a filter that is full.
+";
