@@ -72,6 +72,7 @@ fn simulate(script: &Script, total: &Mutex<Counts>) -> Result<(), String> {
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "how many runs there were, and of what, is the result where many are asked for")]
 fn no_promise_is_broken_whatever_happens_in_whatever_order() {
     let asked = std::env::var("BLOOMGUARD_SIMULATIONS").ok().map(|cases| cases.parse().unwrap());
     // Always the same few, so that whoever sees them fail has broken something; others each time where many are asked for.
