@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test deps fmt clippy unit charts doc filter-rates model fuzz run
+.PHONY: test deps fmt clippy unit charts doc filter-rates model loom fuzz run
 
 test: deps fmt clippy unit charts doc
 
@@ -41,6 +41,10 @@ model:
 # Needs a nightly compiler and cargo-fuzz. The suite tries the same with fewer bytes.
 fuzz:
 	cd fuzz && $(CARGO) +nightly fuzz run snapshot -- -max_total_time=60
+
+# Every interleaving around the swap of filters. Loom and what it needs are built once, in a folder of their own; the runs take seconds.
+loom:
+	$(CARGO) run --locked --manifest-path tests/loom/Cargo.toml --target-dir target/loom
 
 run:
 	$(CARGO) run --locked --release

@@ -10,11 +10,13 @@ pub const KEYS: usize = 6;
 /// One thing that happens. Each goes on beside those that follow.
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// Announce, commit so long after the announce was sent (or never), then ask everywhere.
+    /// Announce, commit so long after the announce was sent (or never), then ask everywhere: with the version, after `max_lag`, and after the
+    /// window, or only at some of these moments, for an answer that is right hides what was cached wrongly before it.
     Insert {
         instance: usize,
         key: usize,
         commit: Option<Duration>,
+        asks: [bool; 3],
     },
     /// Change the row, then invalidate.
     Change {
@@ -94,7 +96,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     let key = || 0..KEYS;
     let commit = prop_oneof![4 => millis(0..1990).prop_map(Some), 1 => Just(None)];
     prop_oneof![
-        10 => (instance(), key(), commit).prop_map(|(instance, key, commit)| Operation::Insert { instance, key, commit }),
+        10 => (instance(), key(), commit, any::<[bool; 3]>())
+            .prop_map(|(instance, key, commit, asks)| Operation::Insert { instance, key, commit, asks }),
         3 => (instance(), key()).prop_map(|(instance, key)| Operation::Change { instance, key }),
         5 => (instance(), key()).prop_map(|(instance, key)| Operation::Delete { instance, key }),
         6 => (instance(), key(), prop::bool::weighted(0.1)).prop_map(|(instance, key, bypass)| Operation::Read { instance, key, bypass }),

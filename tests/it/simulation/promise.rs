@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::database::{Change, Database};
-use super::instance::MAX_LAG;
+use super::instance::{MAX_LAG, WINDOW};
 
 /// An announce that was acknowledged, and whose row was committed within its window.
 #[derive(Debug, Clone)]
@@ -23,10 +23,11 @@ pub struct Announced {
 pub struct Dropped {
     pub key: Key,
     pub upto: u64,
-    pub instance: usize,
     pub acknowledged: Instant,
-    /// Who has applied this place of the log has applied the drop.
+    /// Who has applied this place of the log in time has applied the drop.
     pub place: Option<Version>,
+    /// The instance that acknowledged it, and those that were seen to have applied it.
+    pub at: Vec<usize>,
 }
 
 /// A read, as it was when it began.
@@ -65,11 +66,21 @@ impl Promises {
         self.drops.lock().retain(|dropped| dropped.acknowledged <= since);
     }
 
+    /// Looks which drops have been applied at an instance. One that begins to follow a log anew reads no drops that are older than its memory: those
+    /// that it had not applied until then it may never apply, and what is old in its hot tier ends with `hot_ttl`.
+    pub fn look(&self, instance: usize, applied: impl Fn(&Version) -> bool) {
+        let in_time = |dropped: &&mut Dropped| dropped.acknowledged.elapsed() < WINDOW / 2 && !dropped.at.contains(&instance);
+        for dropped in self.drops.lock().iter_mut().filter(in_time) {
+            if dropped.place.as_ref().is_some_and(&applied) {
+                dropped.at.push(instance);
+            }
+        }
+    }
+
     /// A read begins.
-    pub fn ask(&self, database: &Database, key: &Key, instance: usize, fresh: bool, applied: impl Fn(&Version) -> bool) -> Asked {
+    pub fn ask(&self, database: &Database, key: &Key, instance: usize, fresh: bool) -> Asked {
         let drops = self.drops.lock();
-        let here =
-            |dropped: &&Dropped| dropped.key == *key && (dropped.instance == instance || dropped.place.as_ref().is_some_and(&applied));
+        let here = |dropped: &&Dropped| dropped.key == *key && dropped.at.contains(&instance);
         let dropped = drops.iter().filter(here).map(|dropped| dropped.upto).max().unwrap_or_default();
         Asked { key: key.clone(), instance, at: Instant::now(), fresh, dropped, changes: database.history(key).len() }
     }

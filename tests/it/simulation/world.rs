@@ -92,10 +92,15 @@ impl World {
         self.instances[instance].lock().as_ref().map(|instance| Arc::clone(&instance.guard))
     }
 
-    /// Copies the primary's data to its replica, again and again.
+    /// Copies the primary's data to its replica, again and again, and looks where drops have been applied.
     pub async fn replicate(self: Arc<Self>, every: Duration) {
         loop {
             self.network.server.lock().replicate();
+            for instance in 0..INSTANCES {
+                if let Some(guard) = self.guard(instance) {
+                    self.look(instance, &guard);
+                }
+            }
             sleep(every).await;
         }
     }
@@ -103,15 +108,17 @@ impl World {
     pub async fn perform(self: Arc<Self>, operation: Operation) {
         self.tell(|| format!("{operation:?}"));
         match operation {
-            Operation::Insert { instance, key: number, commit } => self.insert(instance, &key(number), commit).await,
+            Operation::Insert { instance, key: number, commit, asks } => self.insert(instance, &key(number), commit, asks).await,
             Operation::Change { instance, key: number } => {
                 let key = key(number);
+                self.race(&key).await;
                 let Some(upto) = self.database.version(&key) else { return };
                 self.database.write(&key);
                 self.drop_key(instance, &key, upto, false).await;
             }
             Operation::Delete { instance, key: number } => {
                 let key = key(number);
+                self.race(&key).await;
                 let Some(upto) = self.database.version(&key) else { return };
                 self.database.remove(&key);
                 self.drop_key(instance, &key, upto, true).await;
@@ -156,8 +163,9 @@ impl World {
         }
     }
 
-    async fn insert(self: &Arc<Self>, instance: usize, key: &Key, commit: Option<Duration>) {
+    async fn insert(self: &Arc<Self>, instance: usize, key: &Key, commit: Option<Duration>, asks: [bool; 3]) {
         let Some(guard) = self.guard(instance) else { return };
+        self.race(key).await;
         let sent = Instant::now();
         let announced = guard.announce(std::slice::from_ref(key)).await;
         self.count(if announced.is_ok() { "announced".into() } else { "announce refused".into() });
@@ -177,19 +185,18 @@ impl World {
         self.promises.announced(row, Announced { instance, acknowledged });
         self.tell(|| format!("{key:?} committed as {row}"));
         self.count("committed".into());
-        self.read_everywhere(key, version).await;
-        self.read(instance, key, None, false).await;
-        sleep_until(acknowledged + MAX_LAG).await;
-        self.read_everywhere(key, None).await;
-        sleep_until(sent + WINDOW + Duration::from_millis(500)).await;
-        self.read_everywhere(key, None).await;
+        let moments = [Instant::now(), acknowledged + MAX_LAG, sent + WINDOW + Duration::from_millis(500)];
+        for (number, (moment, _)) in moments.into_iter().zip(asks).enumerate().filter(|(_, (_, asked))| *asked) {
+            sleep_until(moment).await;
+            self.read_everywhere(key, version.as_ref().filter(|_| number == 0)).await;
+        }
     }
 
-    async fn drop_key(&self, instance: usize, key: &Key, upto: u64, removed: bool) {
+    async fn drop_key(self: &Arc<Self>, instance: usize, key: &Key, upto: u64, removed: bool) {
         for _ in 0..ATTEMPTS {
             let Some(guard) = self.guard(instance) else { return };
             let done = if removed { guard.delete(key).await } else { guard.invalidate(std::slice::from_ref(key)).await };
-            let position = {
+            let place = {
                 let server = self.network.server.lock();
                 server.identity().map(|identity| Version { identity, keyspace: KEYSPACE.into(), position: server.last() })
             };
@@ -197,21 +204,37 @@ impl World {
                 self.tell(|| format!("{key:?} dropped up to {upto} at {instance}"));
                 self.count("dropped".into());
                 let acknowledged = Instant::now();
-                return self.promises.dropped(Dropped { key: key.clone(), upto, instance, acknowledged, place: position });
+                self.promises.dropped(Dropped { key: key.clone(), upto, acknowledged, place, at: vec![instance] });
+                sleep(Duration::from_millis(300)).await;
+                return self.read_everywhere(key, None).await;
             }
             sleep(Duration::from_millis(200)).await;
         }
     }
 
-    async fn read_everywhere(self: &Arc<Self>, key: &Key, version: Option<Version>) {
-        let reads = (0..INSTANCES).map(|instance| self.read(instance, key, version.as_ref(), false));
+    async fn read_everywhere(self: &Arc<Self>, key: &Key, version: Option<&Version>) {
+        let reads = (0..INSTANCES).map(|instance| self.read(instance, key, version, false));
         futures_util::future::join_all(reads).await;
+    }
+
+    /// Where something was lost, as entries under another secret, drops may be among it.
+    fn look(&self, instance: usize, guard: &Guard) {
+        let lost_nothing = guard.state() == State::Enforcing;
+        self.promises.look(instance, |place| lost_nothing && guard.has_applied(place));
+    }
+
+    /// Asks everybody, and goes on while they are at it: what they read now, they store after what comes next.
+    async fn race(self: &Arc<Self>, key: &Key) {
+        let (world, key) = (Arc::clone(self), key.clone());
+        tokio::spawn(async move { world.read_everywhere(&key, None).await });
+        sleep(Duration::from_millis(self.network.below(60).into())).await;
     }
 
     async fn read(&self, instance: usize, key: &Key, version: Option<&Version>, bypass: bool) {
         let Some(guard) = self.guard(instance) else { return };
         let unapplied_version = version.is_some_and(|version| !guard.has_applied(version));
-        let asked = self.promises.ask(&self.database, key, instance, version.is_some() || bypass, |place| guard.has_applied(place));
+        self.look(instance, &guard);
+        let asked = self.promises.ask(&self.database, key, instance, version.is_some() || bypass);
         let lookup = guard.lookup(key.clone(), LookupOptions { bypass, unapplied_version, ..LookupOptions::default() }).await;
         // Of a process that died nobody hears an answer.
         if !self.guard(instance).is_some_and(|now| Arc::ptr_eq(&now, &guard)) {

@@ -1,0 +1,157 @@
+//! The product's `guard/recent.rs`, what the guard does with it and with [`Active`], and what is to hold then.
+
+#[allow(dead_code, reason = "what expires and what polls bring plays no part here")]
+#[path = "../../../src/guard/recent.rs"]
+mod recent;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+
+use self::recent::{Limits, Recent};
+use crate::clock::Moment;
+use crate::filter::{Active, SplitBlock};
+use crate::key::{KeyHash, key};
+
+/// The order of the steps, as the guard has it or broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    AsBuilt,
+    ReplayBeforeBegin,
+    NoReplay,
+    InsertBeforeRemember,
+}
+
+type Scenario = fn(Order);
+
+pub fn scenarios() -> [(&'static str, Scenario); 4] {
+    [
+        ("an announce, a build, a lookup", announce_build_lookup),
+        ("two announces and a build", two_announces_build),
+        ("an announce, a build that comes to nothing and one that does not", announce_abandoned_build),
+        ("a lookup during two builds", lookup_during_builds),
+    ]
+}
+
+struct Guard {
+    active: Arc<Active>,
+    recent: Recent,
+    order: Order,
+}
+
+impl Guard {
+    /// With an empty filter in force.
+    fn new(order: Order) -> Arc<Self> {
+        let recent = Recent::new(Duration::from_secs(30), Limits { count: 16, bytes: 1024 });
+        let guard = Self { active: Arc::default(), recent, order };
+        let _ = guard.active.begin(SplitBlock::default()).unwrap().swap();
+        Arc::new(guard)
+    }
+
+    /// `Guard::announce_in_order` up to `expect_rows`.
+    fn announce(&self, number: u8) {
+        let (hash, key) = key(number);
+        if self.order == Order::InsertBeforeRemember {
+            self.active.insert(hash.get());
+        }
+        self.recent.remember(hash, &key, Moment::now()).unwrap();
+        if self.order != Order::InsertBeforeRemember {
+            self.active.insert(hash.get());
+        }
+    }
+
+    /// `Guard::begin`, a scan that finds `scanned`, and `Build::swap`.
+    fn build(&self, scanned: &[u8]) {
+        let early = self.recent.snapshot(Moment::now());
+        let candidate = self.active.begin(SplitBlock::default()).unwrap();
+        match self.order {
+            Order::NoReplay => {}
+            Order::ReplayBeforeBegin => early.iter().for_each(|announced| candidate.filter().insert(announced.hash.get())),
+            // `Build::replay_recent`
+            Order::AsBuilt | Order::InsertBeforeRemember => {
+                for announced in self.recent.snapshot(Moment::now()) {
+                    candidate.filter().insert(announced.hash.get());
+                }
+            }
+        }
+        for number in scanned {
+            candidate.filter().insert(key(*number).0.get());
+        }
+        let _ = candidate.swap();
+    }
+
+    fn is_maybe(&self, number: u8) -> bool {
+        let (hash, _): (KeyHash, _) = key(number);
+        self.active.probe(hash.get()).is_some_and(|(maybe, _)| maybe)
+    }
+}
+
+/// Who asks after the announce was acknowledged finds the key, whatever a build does meanwhile; and so does everybody after the swap.
+fn announce_build_lookup(order: Order) {
+    let guard = Guard::new(order);
+    let acknowledged = Arc::new(AtomicBool::new(false));
+    let announcer = {
+        let (guard, acknowledged) = (Arc::clone(&guard), Arc::clone(&acknowledged));
+        thread::spawn(move || {
+            guard.announce(1);
+            // The 204, and the client that tells another one.
+            acknowledged.store(true, Ordering::Release);
+        })
+    };
+    let builder = {
+        let guard = Arc::clone(&guard);
+        thread::spawn(move || guard.build(&[]))
+    };
+    if acknowledged.load(Ordering::Acquire) {
+        assert!(guard.is_maybe(1), "404 for a row that was announced");
+    }
+    announcer.join().unwrap();
+    assert!(guard.is_maybe(1), "404 for a row that was announced");
+    builder.join().unwrap();
+    assert!(guard.is_maybe(1), "the swap has lost an announce");
+}
+
+fn two_announces_build(order: Order) {
+    let guard = Guard::new(order);
+    let announcers = [1, 2].map(|number| {
+        let guard = Arc::clone(&guard);
+        thread::spawn(move || guard.announce(number))
+    });
+    guard.build(&[3]);
+    announcers.into_iter().for_each(|announcer| announcer.join().unwrap());
+    assert!([1, 2, 3].into_iter().all(|number| guard.is_maybe(number)));
+}
+
+fn announce_abandoned_build(order: Order) {
+    let guard = Guard::new(order);
+    let announcer = {
+        let guard = Arc::clone(&guard);
+        thread::spawn(move || guard.announce(1))
+    };
+    drop(guard.active.begin(SplitBlock::default()).unwrap());
+    guard.build(&[]);
+    announcer.join().unwrap();
+    assert!(guard.is_maybe(1));
+}
+
+/// A key of every scan is never missed, and generations never go back.
+fn lookup_during_builds(order: Order) {
+    let guard = Guard::new(order);
+    guard.build(&[1]);
+    let reader = {
+        let guard = Arc::clone(&guard);
+        thread::spawn(move || {
+            let mut last = 0;
+            for _ in 0..3 {
+                let (maybe, generation) = guard.active.probe(1).unwrap();
+                assert!(maybe && generation >= last);
+                last = generation;
+            }
+        })
+    };
+    (0..2).for_each(|_| guard.build(&[1]));
+    reader.join().unwrap();
+    assert_eq!(guard.active.probe(1), Some((true, 4)));
+}
