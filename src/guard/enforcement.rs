@@ -83,8 +83,8 @@ impl InForce {
     /// Whether a key is among those whose absence the filter answers: the same keys at every instance and for every filter, and with a higher percentage
     /// these and others.
     ///
-    /// By the upper half of the hash as it is. A filter's probes are a mix of the hash with the filter's own random salt, so the halves' bits as they
-    /// are tell nothing of them.
+    /// By the topmost bits of the hash as it is. Filters of blocks use the lowest 48 of its upper half, the other kinds a mix of the whole with a random salt:
+    /// neither can be told from these.
     pub(super) const fn covers(self, hash: KeyHash) -> bool {
         let place = ((hash.get() >> 64) * (EnforcementSetting::ALL as u128)) >> 64;
         place < (self.0 & !SHADOW) as u128

@@ -1,11 +1,11 @@
-//! Many keys at a time. Their blocks are fetched together, where one key after another would wait for memory each time.
+//! Many keys at a time. Their blocks are fetched ahead, where one key after another would wait for memory each time.
 
-use super::super::hash::masks;
+use super::super::hash::{Salt, masks, reduce};
 use super::SplitBlock;
 use super::probe::{Block, prefetch};
 
-/// Keys whose blocks are fetched together: enough to keep all of a core's line fill buffers busy, few enough to stay in its first cache.
-const BATCH: usize = 32;
+/// How many keys a block is fetched ahead: enough to keep all of a core's line fill buffers busy, few enough to stay in its first cache. A power of 2.
+const AHEAD: usize = 32;
 
 impl SplitBlock {
     /// Whether each key may be in the filter, as [`SplitBlock::contains`] says of one.
@@ -14,49 +14,58 @@ impl SplitBlock {
     /// Where there are not as many answers as keys.
     pub fn contains_many(&self, hashes: &[u128], answers: &mut [bool]) {
         assert_eq!(hashes.len(), answers.len(), "one answer a key");
-        let blocks = self.blocks();
-        for (hashes, answers) in hashes.chunks(BATCH).zip(answers.chunks_mut(BATCH)) {
-            let places = self.fetch(hashes);
-            for (answer, (block, bits)) in answers.iter_mut().zip(places) {
-                *answer = self.probe.all_set(&blocks[block], bits);
-            }
-        }
+        let (blocks, probe) = (self.blocks(), self.probe);
+        self.places().visit(hashes, |key, block, bits| answers[key] = probe.all_set(&blocks[block], bits));
     }
 
     /// Adds keys, as [`SplitBlock::insert`] does: concurrent with everything.
     pub fn insert_many(&self, hashes: &[u128]) {
         let blocks = self.blocks();
-        for hashes in hashes.chunks(BATCH) {
-            for (block, bits) in self.fetch(hashes).into_iter().take(hashes.len()) {
-                self.insert_into(&blocks[block], bits);
-            }
-        }
+        self.places().visit(hashes, |_, block, bits| self.insert_into(&blocks[block], bits));
     }
 
     /// Adds keys by plain stores, about as fast as memory can be written at random: for a filter that nobody else sees yet. The bits are those of
     /// [`SplitBlock::insert`].
     pub fn fill(&mut self, hashes: &[u128]) {
         let mut fresh = 0;
-        for hashes in hashes.chunks(BATCH) {
-            let places = self.fetch(hashes);
-            let blocks = self.memory.words_mut().as_chunks_mut().0;
-            for (block, bits) in places.into_iter().take(hashes.len()) {
-                fresh += u64::from(set(&mut blocks[block], bits));
-            }
-        }
+        let places = self.places();
+        let blocks = self.memory.words_mut().as_chunks_mut().0;
+        places.visit(hashes, |_, block, bits| fresh += u64::from(set(&mut blocks[block], bits)));
         self.ones.add(fresh);
     }
 
-    /// Where the keys are, their blocks on the way. What is beyond the keys means nothing.
+    const fn places(&self) -> Places {
+        let blocks = self.blocks();
+        Places { salt: self.salt, count: blocks.len() as u64, first: blocks.as_ptr() }
+    }
+}
+
+/// Where keys are. The address is for prefetching only, so it may be kept while the blocks are written.
+struct Places {
+    salt: Salt,
+    count: u64,
+    first: *const Block,
+}
+
+impl Places {
+    /// Calls `visit` with each key's number, its block and what chooses its bits, in order, [`AHEAD`] keys after it has asked for the block. Rolling, and not
+    /// batch by batch: so the work on one key goes on while others' blocks are on the way.
     #[inline(always)]
-    fn fetch(&self, hashes: &[u128]) -> [(usize, u64); BATCH] {
-        let blocks: *const Block = self.blocks().as_ptr();
-        let mut places = [(0, 0); BATCH];
-        for (place, hash) in places.iter_mut().zip(hashes) {
-            *place = self.locate(*hash);
-            prefetch(blocks.wrapping_add(place.0));
+    fn visit(&self, hashes: &[u128], mut visit: impl FnMut(usize, usize, u64)) {
+        let mut waiting = [(0, 0); AHEAD];
+        for (key, hash) in hashes.iter().enumerate() {
+            let slot = &mut waiting[key % AHEAD];
+            if let Some(earlier) = key.checked_sub(AHEAD) {
+                visit(earlier, slot.0, slot.1);
+            }
+            let (place, bits) = self.salt.block_and_bits(*hash);
+            *slot = (reduce(place, self.count) as usize, bits);
+            prefetch(self.first.wrapping_add(slot.0));
         }
-        places
+        for key in hashes.len().saturating_sub(AHEAD)..hashes.len() {
+            let (block, bits) = waiting[key % AHEAD];
+            visit(key, block, bits);
+        }
     }
 }
 

@@ -92,7 +92,7 @@ impl SplitBlock {
     }
 
     /// Whether the key may be in the filter; `false` is certain.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn contains(&self, hash: u128) -> bool {
         let (block, bits) = self.locate(hash);
@@ -102,7 +102,7 @@ impl SplitBlock {
     /// The key's block, and what chooses its bits there.
     #[inline(always)]
     fn locate(&self, hash: u128) -> (usize, u64) {
-        let (place, bits) = self.salt.mix(hash);
+        let (place, bits) = self.salt.block_and_bits(hash);
         (reduce(place, self.blocks().len() as u64) as usize, bits)
     }
 

@@ -88,7 +88,7 @@ fn keys_past_the_first_billions_of_bits_are_found_where_they_belong() {
     let keys: Vec<u128> = (0..24).map(|i| hash(&i.to_string())).collect();
     keys.iter().for_each(|key| filter.insert(*key));
     for key in &keys {
-        let (place, bits) = SALT.mix(*key);
+        let (place, bits) = SALT.block_and_bits(*key);
         let block = (u128::from(place) * u128::from(blocks)) >> 64;
         let words = &filter.memory.words()[usize::try_from(block * 8).unwrap()..][..8];
         assert!(words.iter().zip(masks(bits)).all(|(word, mask)| word.load(Ordering::Relaxed) & mask != 0), "{key:x}");

@@ -83,9 +83,15 @@ impl Probe {
             // SAFETY: made only where the processor has Advanced SIMD.
             #[cfg(target_arch = "aarch64")]
             Form::Neon => unsafe { neon::all_set(block, bits) },
-            Form::Scalar => scalar(block, bits),
+            Form::Scalar => fallback(block, bits),
         }
     }
+}
+
+/// [`scalar`], kept out of the callers where it is not what they are for: it needs many registers.
+#[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), cold, inline(never))]
+fn fallback(block: &Block, bits: u64) -> bool {
+    scalar(block, bits)
 }
 
 /// The eight words one after another, without a branch between them. Relaxed: see the filter's own orderings.

@@ -8,6 +8,7 @@ use super::Block;
 
 /// Where in `bits` the choice of each word begins.
 #[repr(align(64))]
+#[allow(dead_code)] // Read by the instructions.
 struct Shifts([u64; 8]);
 static SHIFTS: Shifts = Shifts([0, 6, 12, 18, 24, 30, 36, 42]);
 static ONE: u64 = 1;
@@ -22,15 +23,15 @@ pub(super) unsafe fn all_set_avx512(block: &Block, bits: u64) -> bool {
     unsafe {
         asm!(
             "vpbroadcastq zmm16, {bits}",
-            "vpsrlvq zmm16, zmm16, [{shifts}]",
-            "vpbroadcastq zmm17, [{one}]",
+            "vpsrlvq zmm16, zmm16, [rip + {shifts}]",
+            "vpbroadcastq zmm17, [rip + {one}]",
             // A rotation counts modulo 64: the upper bits of the choice need not be masked off.
             "vprolvq zmm16, zmm17, zmm16",
             "vptestnmq k1, zmm16, [{block}]",
             "kmovw {missing:e}, k1",
             bits = in(reg) bits,
-            shifts = in(reg) SHIFTS.0.as_ptr(),
-            one = in(reg) &raw const ONE,
+            shifts = sym SHIFTS,
+            one = sym ONE,
             block = in(reg) block,
             missing = lateout(reg) missing,
             out("xmm16") _,
@@ -52,10 +53,10 @@ pub(super) unsafe fn all_set_avx2(block: &Block, bits: u64) -> bool {
         asm!(
             "vmovq xmm0, {bits}",
             "vpbroadcastq ymm0, xmm0",
-            "vpbroadcastq ymm2, [{low_six}]",
-            "vpbroadcastq ymm3, [{one}]",
-            "vpsrlvq ymm1, ymm0, [{shifts}]",
-            "vpsrlvq ymm0, ymm0, [{shifts} + 32]",
+            "vpbroadcastq ymm2, [rip + {low_six}]",
+            "vpbroadcastq ymm3, [rip + {one}]",
+            "vpsrlvq ymm1, ymm0, [rip + {shifts}]",
+            "vpsrlvq ymm0, ymm0, [rip + {shifts} + 32]",
             "vpand ymm1, ymm1, ymm2",
             "vpand ymm0, ymm0, ymm2",
             "vpsllvq ymm1, ymm3, ymm1",
@@ -70,9 +71,9 @@ pub(super) unsafe fn all_set_avx2(block: &Block, bits: u64) -> bool {
             "setz {all_set:l}",
             "vzeroupper",
             bits = in(reg) bits,
-            shifts = in(reg) SHIFTS.0.as_ptr(),
-            one = in(reg) &raw const ONE,
-            low_six = in(reg) &raw const LOW_SIX,
+            shifts = sym SHIFTS,
+            one = sym ONE,
+            low_six = sym LOW_SIX,
             block = in(reg) block,
             all_set = lateout(reg) all_set,
             out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
