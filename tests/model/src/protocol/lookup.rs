@@ -247,9 +247,10 @@ impl Protocol {
     }
 
     fn may_serve(&self, node: &Node, ask: &Ask) -> bool {
-        !(self.on(Rule::MemoryForbidsServing) && node.memory > 0)
-            && !(self.on(Rule::OnlyTrustedServe) && !self.trusted(node))
-            && !(self.on(Rule::VersionForbidsAbsence) && ask.unapplied)
+        let forbidden = self.on(Rule::MemoryForbidsServing) && node.memory > 0
+            || self.on(Rule::OnlyTrustedServe) && !self.trusted(node)
+            || self.on(Rule::VersionForbidsAbsence) && ask.unapplied;
+        !forbidden
     }
 
     /// Answers a lookup and those who have joined it.
