@@ -208,7 +208,10 @@ mod tests {
     #[test]
     fn a_filter_whose_rate_stays_over_is_built_anew_although_it_is_not_full() {
         // Built for a higher rate than is asked for by now.
-        let (growth, filter) = (growth(1.3), Filter::within(FilterSpec { kind: FilterKind::Bloom, capacity: 10_000, rate: 0.05 }, Box::new(|_| None)).unwrap());
+        let (growth, filter) = (
+            growth(1.3),
+            Filter::within(FilterSpec { kind: FilterKind::Bloom, capacity: 10_000, rate: 0.05 }, Box::new(|_| None)).unwrap(),
+        );
         (0..9_000).for_each(|n| filter.insert(hash(n).get()));
         let calm = watch(&growth, &filter, 0..300);
         assert_eq!(calm, [0u64; 0], "{} is estimated and nothing observed", filter.estimated_fpr());

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::age;
-use crate::redis::LogIdentity;
 use crate::clock::Moment;
 use crate::config::Freshness;
 use crate::filter::snapshot::{HASH, Header, Hex, JournalMark, LogMark, PollMark, ReadError, RestoreError, WatermarkText, open};
@@ -16,6 +15,7 @@ use crate::filter::{Filter, Room};
 use crate::fleet::{EntryId, LogPlace};
 use crate::guard::{Extent, PollPlace};
 use crate::key::{KeyForm, KeySecret};
+use crate::redis::LogIdentity;
 use crate::source::Watermark;
 
 /// What a snapshot must fit.

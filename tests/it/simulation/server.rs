@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 
 use bloomguard::backend::Value;
 use bloomguard::cache::Mark;
-use bloomguard::redis::{LogBirth, LogIdentity};
 use bloomguard::fleet::{Delta, Entry, EntryId, Page, WriterId};
 use bloomguard::key::{Key, KeySecret};
+use bloomguard::redis::{LogBirth, LogIdentity};
 use tokio::time::Instant;
 
 /// Entries of one read.

@@ -10,9 +10,9 @@ pub use active::Active;
 
 /// A filter without false positives: the bit of a key is its hash. Its orderings are those of the real one.
 #[derive(Debug, Default)]
-pub struct SplitBlock(AtomicU64);
+pub struct Filter(AtomicU64);
 
-impl SplitBlock {
+impl Filter {
     pub fn insert(&self, hash: u128) {
         self.0.fetch_or(1 << hash, Ordering::Relaxed);
     }

@@ -247,10 +247,9 @@ impl Protocol {
     }
 
     fn may_serve(&self, node: &Node, ask: &Ask) -> bool {
-        let forbidden = self.on(Rule::MemoryForbidsServing) && node.memory > 0
-            || self.on(Rule::OnlyTrustedServe) && !self.trusted(node)
-            || self.on(Rule::VersionForbidsAbsence) && ask.unapplied;
-        !forbidden
+        (node.memory == 0 || !self.on(Rule::MemoryForbidsServing))
+            && (self.trusted(node) || !self.on(Rule::OnlyTrustedServe))
+            && (!ask.unapplied || !self.on(Rule::VersionForbidsAbsence))
     }
 
     /// Answers a lookup and those who have joined it.
