@@ -12,7 +12,7 @@ use loom::thread;
 
 use self::recent::{Limits, Recent};
 use crate::clock::Moment;
-use crate::filter::{Active, SplitBlock};
+use crate::filter::{Active, Filter};
 use crate::key::{KeyHash, key};
 
 /// The order of the steps, as the guard has it or broken on purpose.
@@ -46,7 +46,7 @@ impl Guard {
     fn new(order: Order) -> Arc<Self> {
         let recent = Recent::new(Duration::from_secs(30), Limits { count: 16, bytes: 1024 });
         let guard = Self { active: Arc::default(), recent, order };
-        let _ = guard.active.begin(SplitBlock::default()).unwrap().swap();
+        let _ = guard.active.begin(Filter::default()).unwrap().swap();
         Arc::new(guard)
     }
 
@@ -65,7 +65,7 @@ impl Guard {
     /// `Guard::begin`, a scan that finds `scanned`, and `Build::swap`.
     fn build(&self, scanned: &[u8]) {
         let early = self.recent.snapshot(Moment::now());
-        let candidate = self.active.begin(SplitBlock::default()).unwrap();
+        let candidate = self.active.begin(Filter::default()).unwrap();
         match self.order {
             Order::NoReplay => {}
             Order::ReplayBeforeBegin => early.iter().for_each(|announced| candidate.filter().insert(announced.hash.get())),
@@ -130,7 +130,7 @@ fn announce_abandoned_build(order: Order) {
         let guard = Arc::clone(&guard);
         thread::spawn(move || guard.announce(1))
     };
-    drop(guard.active.begin(SplitBlock::default()).unwrap());
+    drop(guard.active.begin(Filter::default()).unwrap());
     guard.build(&[]);
     announcer.join().unwrap();
     assert!(guard.is_maybe(1));
