@@ -24,10 +24,6 @@ def checksum(data):
     return struct.pack(">QQ", found.high, found.low)
 
 
-def fold(x, y):
-    return (x * y & MASK) ^ (x * y >> 64)
-
-
 class Snapshot:
     def __init__(self, path):
         data = open(path, "rb").read()
@@ -52,7 +48,7 @@ class Snapshot:
     @staticmethod
     def in_layer(layer, salt, words, low, high):
         assert layer["kind"] == "split_block", "this reader knows split blocks only"
-        place, bits = fold(low ^ salt[0], high ^ salt[1]), fold(high ^ salt[2], low ^ salt[3])
+        place, bits = low * (salt[0] | 1) & MASK, high
         block = place * (layer["bits"] // 512) >> 64
         eight = struct.unpack_from("<8Q", words, block * 64)
         return all(word >> (bits >> 6 * i & 63) & 1 for i, word in enumerate(eight))
