@@ -49,7 +49,6 @@ class Chart(unittest.TestCase):
             (announced + ",autoscaling.enabled=true,replicas=1", "with 6 instances and no config.redis"),
             (announced + ",mode=sidecar", "with 2 instances and no config.redis"),
             (announced + ",replicas=1", "needs dataVolume.existingClaim"),
-            (announced + ",config.redis.url=redis://r,config.keyspaces.users.backend.kind=set", "whose instances tell each other nothing"),
             ("dataVolume.existingClaim=data", "each process needs a data directory of its own"),
             ("config.server.listen=0.0.0.0:1", "config.server.listen is the chart's"),
             ("mode=sidecar,monitoring.serviceMonitor.enabled=true", "enable monitoring.podMonitor"),

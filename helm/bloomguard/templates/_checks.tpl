@@ -8,14 +8,12 @@
 {{- end -}}
 {{- end -}}
 {{- range $name, $keyspace := .Values.config.keyspaces -}}
-{{- $isSet := eq (default "sql" (default dict $keyspace.backend).kind) "set" -}}
-{{- if and (eq (default "" $keyspace.freshness) "announced") (or $isSet (not $.Values.config.redis)) -}}
-{{- $without := $isSet | ternary "backend.kind = \"set\", whose instances tell each other nothing" "no config.redis" -}}
+{{- if and (eq (default "" $keyspace.freshness) "announced") (not $.Values.config.redis) -}}
 {{- if gt $instances 1 -}}
-{{- fail (printf "config.keyspaces.%s: freshness = \"announced\" with %d instances and %s: an instance that is not told of an announce would answer 404 for a row that exists. Have one instance, or use \"polled\" or \"rebuilt\"%s" $name $instances $without ($isSet | ternary "" ", or set config.redis")) -}}
+{{- fail (printf "config.keyspaces.%s: freshness = \"announced\" with %d instances and no config.redis: an instance that is not told of an announce would answer 404 for a row that exists. Have one instance, or use \"polled\" or \"rebuilt\", or set config.redis" $name $instances) -}}
 {{- end -}}
 {{- if not $claim -}}
-{{- fail (printf "config.keyspaces.%s: freshness = \"announced\" with %s needs dataVolume.existingClaim: the journal of announces must outlive the pod" $name $without) -}}
+{{- fail (printf "config.keyspaces.%s: freshness = \"announced\" with no config.redis needs dataVolume.existingClaim: the journal of announces must outlive the pod" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
