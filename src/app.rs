@@ -222,7 +222,9 @@ async fn parts(
     let shared: Arc<dyn SharedCache> = match redis {
         _ if keyspace.backend.kind == BackendKind::Set => Arc::new(NoCache::default()),
         Some(links) => {
-            let cache = RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint());
+            // A mark that was not there yet when an entry was looked for lives for window and deadline. Of a clock that is set, half a window is borne either way.
+            let patience = keyspace.deadline + keyspace.commit_window / 2;
+            let cache = RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint()).storing_within(patience);
             // Where a log follows, its wait is for the marks too.
             let cache = cache.marking_over(Arc::clone(&links.announces), links.replicas.filter(|_| log.is_none()));
             Arc::new(cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0))

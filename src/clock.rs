@@ -80,7 +80,7 @@ thread_local! {
 #[cfg(debug_assertions)]
 impl VirtualTime {
     /// The first moment: long after the boot, so that nothing is before [`Moment::NEVER`].
-    const FIRST: Moment = Moment(1_000_000_000_000_000);
+    const FIRST: Moment = Moment(BOOT + 1_000_000_000_000_000);
 
     /// Must be called within a Tokio runtime of one thread.
     #[must_use]

@@ -245,6 +245,8 @@ words! {
         NoMemory = "no_memory",
         /// Redis has not told the secret under which keys are hashed.
         NoSecret = "no_secret",
+        /// The delta log has not been read yet.
+        NoLog = "no_log",
         /// The process stops.
         Cancelled = "cancelled",
     }

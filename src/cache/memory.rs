@@ -146,7 +146,7 @@ impl SharedCache for MemoryCache {
     async fn get(&self, key: &Key) -> Result<Seen, CacheError> {
         let marks = self.stripe(key);
         let (entry, token, expiry) = self.look(&marks, key);
-        Ok(Seen { entry, stamp: Stamp { epoch: 0, head: head(token) }, expiry })
+        Ok(Seen { entry, stamp: Stamp::local(head(token)), expiry })
     }
 
     async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, cost: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn racing_puts_of_one_stamp_store_once() {
         let cache = Arc::new(MemoryCache::new(1 << 20, 10));
-        let stamp = Stamp { epoch: 0, head: None };
+        let stamp = Stamp::local(None);
         for n in 0..200 {
             let racers: Vec<_> = (0..4)
                 .map(|_| {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::backend::Value;
 use crate::key::Key;
-use crate::redis::Unreplicated;
+use crate::redis::{LogIdentity, Unreplicated};
 
 pub use self::hot::{HotCache, HotEntry};
 pub use self::lease::{Claim, Ending, Lease, Turn};
@@ -49,10 +49,28 @@ pub enum Mark {
 /// The entry as it was when it was read: what a later put compares against. Means something to the cache that made it only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
-    /// The connection (and so the log identity) it was read under; a put under another one stores nothing.
+    /// The connection it was read under; a put under another one stores nothing.
     pub epoch: u64,
+    /// The log at the server it was read from; `None`: there is none.
+    pub log: Option<LogIdentity>,
+    /// When the read was sent, Unix milliseconds by the cache's clock; 0 where it keeps none.
+    pub sent: u64,
     /// The first bytes of the entry, its token among them; `None` where there was no entry.
     pub head: Option<Vec<u8>>,
+}
+
+impl Stamp {
+    /// As a cache in this process saw it.
+    #[must_use]
+    pub const fn local(head: Option<Vec<u8>>) -> Self {
+        Self { epoch: 0, log: None, sent: 0, head }
+    }
+
+    /// Whether both saw the same entry, or none, over the same connection, whenever they looked.
+    #[must_use]
+    pub fn saw_the_same(&self, other: &Self) -> bool {
+        (self.epoch, &self.head) == (other.epoch, &other.head)
+    }
 }
 
 /// Result of a `get`.

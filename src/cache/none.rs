@@ -25,7 +25,7 @@ impl Default for NoCache {
 #[async_trait]
 impl SharedCache for NoCache {
     async fn get(&self, _: &Key) -> Result<Seen, CacheError> {
-        Ok(Seen { entry: Entry::Nothing, stamp: Stamp { epoch: 0, head: None }, expiry: None })
+        Ok(Seen { entry: Entry::Nothing, stamp: Stamp::local(None), expiry: None })
     }
 
     async fn put_value(&self, _: &Key, _: &Value, _: Duration, _: Duration, _: &Stamp) -> Result<Stored, CacheError> {

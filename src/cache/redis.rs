@@ -17,13 +17,15 @@ use crate::redis::{Call, LinkError, NamesByKey, RedisLink, Replicas};
 const KEYS_A_COMMAND: usize = 1000;
 /// In a lease's place: the key is free to load. No holder's token is that short.
 const FREE: &[u8] = b"free";
+/// Where nobody says how long marks live.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Keeps `PX` from overflowing what Redis can add to its clock.
 const LONGEST_MILLIS: u128 = 10 * 365 * 24 * 3600 * 1000;
 
 /// The [`SharedCache`] of one keyspace in Redis.
 ///
-/// `get` is one `GET`, with a `PTTL` where expiries are to be told; a put is one command that Redis carries out as one step: `SET NX` where nothing had been seen, else a script
-/// that compares headers and sets; a mark is one `SET`. No entry is ever
+/// `get` is one `GET`, with a `PTTL` where expiries are to be told; a put is one script that Redis carries out as one step: where nothing had been seen
+/// it sets if there is nothing still, and it is not too late for that, else it compares headers and sets; a mark is one `SET`. No entry is ever
 /// deleted: a deleted mark would let an old fill in. Leases are keys beside the entries, which nothing but claims looks at.
 #[derive(Debug)]
 pub struct RedisCache {
@@ -36,6 +38,8 @@ pub struct RedisCache {
     leases: NamesByKey,
     fingerprint: u64,
     tells_expiries: bool,
+    /// How long after what was seen something may be stored where nothing was.
+    patience: Duration,
 }
 
 impl RedisCache {
@@ -43,7 +47,7 @@ impl RedisCache {
     #[must_use]
     pub fn new(link: Arc<RedisLink>, keyspace: &str, fingerprint: u64) -> Self {
         let (entries, leases) = (link.names().entries(keyspace), link.names().leases(keyspace));
-        Self { marks: Arc::clone(&link), link, replicas: None, entries, leases, fingerprint, tells_expiries: false }
+        Self { marks: Arc::clone(&link), link, replicas: None, entries, leases, fingerprint, tells_expiries: false, patience: PATIENCE }
     }
 
     /// Sets marks over a connection of their own, the one that the delta log is appended to over; `replicas`: that must have them, where no log follows
@@ -51,6 +55,14 @@ impl RedisCache {
     #[must_use]
     pub fn marking_over(mut self, link: Arc<RedisLink>, replicas: Option<Replicas>) -> Self {
         (self.marks, self.replicas) = (link, replicas);
+        self
+    }
+
+    /// Nothing is stored where nothing was seen once so much time has passed, at the server, since the read was sent. A mark that was set in between has to
+    /// live longer, by as much as the server's clock may be set while the connection lasts.
+    #[must_use]
+    pub fn storing_within(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 
@@ -63,9 +75,10 @@ impl RedisCache {
 
     /// `left` is what `PTTL` answered. Read beside the entry and not with it, so it may be a later entry's: a refresh that comes of it too
     /// early or too late harms nobody.
-    fn seen(&self, call: &Call<'_>, found: Option<Vec<u8>>, left: Option<i64>) -> Seen {
+    fn seen(&self, call: &Call<'_>, sent: u64, found: Option<Vec<u8>>, left: Option<i64>) -> Seen {
         let found = found.map(Bytes::from);
-        let stamp = Stamp { epoch: call.epoch(), head: found.as_ref().map(|bytes| entry::head(bytes).to_vec()) };
+        let head = found.as_ref().map(|bytes| entry::head(bytes).to_vec());
+        let stamp = Stamp { epoch: call.epoch(), log: Some(call.facts().identity), sent, head };
         let entry = found.as_ref().map_or(Entry::Nothing, |bytes| entry::decode(bytes, self.fingerprint, call.facts().identity));
         let expiry = match (&entry, &found, left.and_then(|left| u64::try_from(left).ok())) {
             (Entry::Value(_), Some(bytes), Some(left)) => Some(Expiry { left: Duration::from_millis(left), cost: entry::cost(bytes) }),
@@ -73,19 +86,25 @@ impl RedisCache {
         };
         Seen { entry, stamp, expiry }
     }
+
+    /// Stores where nothing was seen, if nothing is there still; says whether it took.
+    async fn set_if_absent(&self, call: &Call<'_>, name: &[u8], bytes: &[u8], ttl: Duration, seen: &Stamp) -> Result<bool, CacheError> {
+        let latest = seen.sent.saturating_add(millis(self.patience));
+        Ok(call.set_in_time(name, bytes, millis(ttl), latest).await?)
+    }
 }
 
 #[async_trait]
 impl SharedCache for RedisCache {
     async fn get(&self, key: &Key) -> Result<Seen, CacheError> {
         let call = self.link.call()?;
-        let name = self.entries.of(key);
+        let (name, sent) = (self.entries.of(key), call.server_millis());
         if !self.tells_expiries {
             let found = call.command(redis::cmd("GET").arg(name)).await?;
-            return Ok(self.seen(&call, found, None));
+            return Ok(self.seen(&call, sent, found, None));
         }
         let (found, left) = call.pipeline(redis::pipe().cmd("GET").arg(&name).cmd("PTTL").arg(&name)).await?;
-        Ok(self.seen(&call, found, Some(left)))
+        Ok(self.seen(&call, sent, found, Some(left)))
     }
 
     async fn get_many(&self, keys: &[Key]) -> Result<Vec<Seen>, CacheError> {
@@ -98,6 +117,7 @@ impl SharedCache for RedisCache {
             for name in names.iter().filter(|_| self.tells_expiries) {
                 reads.cmd("PTTL").arg(name);
             }
+            let sent = call.server_millis();
             let mut answers = call.pipeline::<Vec<redis::Value>>(&reads).await?.into_iter();
             let found: Vec<Option<Vec<u8>>> = answers.next().map(redis::from_redis_value).and_then(Result::ok).unwrap_or_default();
             if found.len() != part.len() {
@@ -105,7 +125,7 @@ impl SharedCache for RedisCache {
             }
             for bytes in found {
                 let left = answers.next().and_then(|left| redis::from_redis_value(left).ok());
-                seen.push(self.seen(&call, bytes, left));
+                seen.push(self.seen(&call, sent, bytes, left));
             }
         }
         Ok(seen)
@@ -119,7 +139,7 @@ impl SharedCache for RedisCache {
         let (name, bytes) =
             (self.entries.of(key), entry::encode_value(value, cost, Token::random(), self.fingerprint, call.facts().identity));
         let stored = match &seen.head {
-            None => set_if_absent(&call, &name, &bytes, ttl).await?,
+            None => self.set_if_absent(&call, &name, &bytes, ttl, seen).await?,
             Some(head) => call.compare_and_set(&name, head, entry::HEADER_LEN, &bytes, millis(ttl)).await?,
         };
         Ok(if stored { Stored::Yes } else { Stored::No })
@@ -131,7 +151,7 @@ impl SharedCache for RedisCache {
             return Ok(Stored::No);
         }
         let bytes = entry::encode_absence(Token::random(), self.fingerprint, call.facts().identity);
-        let stored = set_if_absent(&call, &self.entries.of(key), &bytes, ttl).await?;
+        let stored = self.set_if_absent(&call, &self.entries.of(key), &bytes, ttl, seen).await?;
         Ok(if stored { Stored::Yes } else { Stored::No })
     }
 
@@ -157,7 +177,7 @@ impl SharedCache for RedisCache {
 
     async fn claim(&self, key: &Key, lease: &Lease, life: Duration) -> Result<Claim, CacheError> {
         let call = self.link.call()?;
-        let name = self.leases.of(key);
+        let (name, sent) = (self.leases.of(key), call.server_millis());
         let mut commands = redis::pipe();
         commands.cmd("SET").arg(&name).arg(&lease.0).arg("NX").arg("PX").arg(millis(life)).ignore();
         commands.cmd("GET").arg(&name).cmd("GET").arg(self.entries.of(key));
@@ -168,7 +188,7 @@ impl SharedCache for RedisCache {
             // Or nobody, where a lease ended between the two commands: the next claim gets it.
             _ => Turn::Theirs,
         };
-        Ok(Claim { turn, seen: self.seen(&call, found, None) })
+        Ok(Claim { turn, seen: self.seen(&call, sent, found, None) })
     }
 
     async fn release(&self, key: &Key, lease: &Lease, ending: Ending, life: Duration) -> Result<(), CacheError> {
@@ -193,14 +213,6 @@ impl SharedCache for RedisCache {
             Err(why) => CacheStatus { kind: "redis", reachable: false, warning: Some(format!("Redis can't be reached: {why}")) },
         }
     }
-}
-
-/// `SET NX`; says whether it took.
-async fn set_if_absent(call: &Call<'_>, name: &[u8], bytes: &[u8], ttl: Duration) -> Result<bool, CacheError> {
-    let mut set = redis::cmd("SET");
-    set.arg(name).arg(bytes).arg("NX").arg("PX").arg(millis(ttl));
-    let answer: Option<String> = call.command(&set).await?;
-    Ok(answer.is_some())
 }
 
 /// What `PX` takes: at least 1.

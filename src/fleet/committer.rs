@@ -107,6 +107,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use async_trait::async_trait;
     use parking_lot::Mutex;
@@ -126,6 +127,10 @@ mod tests {
 
     #[async_trait]
     impl DeltaLog for Slow {
+        fn retention(&self) -> Duration {
+            Duration::MAX
+        }
+
         async fn append(&self, deltas: &[Delta], epoch: Option<u64>) -> Committed {
             self.begun.fetch_add(1, Ordering::SeqCst);
             self.permits.acquire().await.unwrap().forget();

@@ -20,6 +20,8 @@ pub struct Follower {
     memory: Duration,
     /// The commit window: rows of announces that were lost are visible this long after.
     window: Duration,
+    /// What is older than this the log may have trimmed for its age.
+    retention: Duration,
     place: Option<Place>,
     /// Up to where a snapshot has the log, until the first page is judged.
     resume: Option<LogPlace>,
@@ -92,7 +94,13 @@ impl Follower {
     /// Has read nothing yet. `memory` is how long announces are remembered, `window` the commit window.
     #[must_use]
     pub const fn new(memory: Duration, window: Duration) -> Self {
-        Self { memory, window, place: None, resume: None }
+        Self { memory, window, retention: Duration::MAX, place: None, resume: None }
+    }
+
+    /// In a log that trims what is older than this.
+    #[must_use]
+    pub fn in_log_of(self, retention: Duration) -> Self {
+        Self { retention, ..self }
     }
 
     /// As a reader that had applied everything up to `place`, in a process before this one: nothing of what was made since may be missing.
@@ -128,7 +136,7 @@ impl Follower {
             },
             Some(place) if place.identity != page.identity => Some(Loss::Replaced),
             Some(place) if page.last < place.last || place.made.is_some_and(|made| page.made < made) => Some(Loss::Shrunk),
-            Some(place) => return place.go_on(page),
+            Some(place) => return place.go_on(page, self.retention),
         };
         let begun = self.begin(&page);
         self.begun(loss.or(begun))
@@ -297,6 +305,28 @@ mod tests {
         let mut log = Log { follower: Follower::new(WINDOW, WINDOW), made: 40, last: id(NOW - 5) };
         let page = Page { floor: id(NOW - 2_000), ..log.page(&[], 0) };
         assert_eq!(log.take(page).loss, None);
+    }
+
+    #[test]
+    fn what_is_trimmed_between_the_first_page_and_the_second_is_a_loss() {
+        let second = |now: u64, floor: u64| {
+            let mut log = begun();
+            log.follower = log.follower.in_log_of(WINDOW * 2);
+            // Its writer is gone, so that no chain tells of what it appended and nobody can read any more.
+            let page = Page { now, floor: id(floor), ..log.page(&[], 1) };
+            let later = Page { now: now + 10_000, ..page.clone() };
+            [log.take(page).loss, log.take(later).loss]
+        };
+        assert_eq!(second(NOW, NOW - 1_000), [None, None], "what was trimmed is older than every open window");
+        assert_eq!(second(NOW, NOW - 5), [Some(Loss::Trimmed), None], "for want of room");
+        assert_eq!(second(NOW + 1_000, 0), [None, None]);
+        assert_eq!(second(NOW + 1_001, 0), [Some(Loss::Trimmed), None], "for its age");
+        // And where one read does not bring all that there is.
+        let mut log = begun();
+        let part = Page { complete: false, ..log.page(&[entry(NOW - 900, 7, 0)], 0) };
+        assert_eq!(log.take(part).loss, None);
+        let rest = Page { floor: id(NOW - 300), ..log.page(&[entry(NOW - 300, 8, 0)], 4) };
+        assert_eq!(log.take(rest).loss, Some(Loss::Trimmed));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Where deltas are written and read: [`DeltaLog`].
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use super::entry::{Delta, Entry, EntryId};
@@ -53,6 +55,9 @@ pub enum LogError {
 /// One keyspace's log.
 #[async_trait]
 pub trait DeltaLog: Send + Sync {
+    /// For how long entries are kept, where there is room.
+    fn retention(&self) -> Duration;
+
     /// Appends in order, all of them or none, and returns the place of the last; they are durable as far as the server's own replication and persistence go.
     ///
     /// `epoch` is the connection over which the marks of these keys were set, where there are any; appended over another one, the entries might be in a log whose

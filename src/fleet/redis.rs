@@ -142,6 +142,10 @@ impl RedisDeltaLog {
 
 #[async_trait]
 impl DeltaLog for RedisDeltaLog {
+    fn retention(&self) -> Duration {
+        self.retention.time
+    }
+
     async fn append(&self, deltas: &[Delta], epoch: Option<u64>) -> Result<(LogIdentity, EntryId), LogError> {
         let call = self.appends.call()?;
         let identity = call.log_identity();

@@ -37,7 +37,7 @@ impl Guard {
             None if errand.refresh && self.storm.is_raging(Moment::now()) => return Ending::NotStored,
             // Only a bypass or a refresh gets here past a value: the row is gone, though nobody said so.
             None if held.value => self.shared.put_mark(&errand.key, Mark::Dropped, self.recent.life()).await.map(|()| Stored::Yes),
-            None if self.may_store_absence(errand) => {
+            None if held.trusted && self.may_store_absence(errand) => {
                 let ttl = jittered(self.limits.absent_ttl, self.limits.jitter).min(self.limits.longest_shared_absence);
                 self.shared.put_absence(&errand.key, ttl, &held.stamp).await
             }

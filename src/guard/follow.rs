@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Guard;
+use crate::cache::Stamp;
 use crate::clock::Moment;
 use crate::config::EnforcementSetting;
 use crate::fleet::{Committer, Delta, DeltaLog, Entry, EntryId, Follower, Kind, LogError, LogPlace, Loss, Switch, Version, WriterId};
@@ -104,7 +105,8 @@ impl Guard {
     /// Reads the log for as long as the process lives, where there is one.
     pub async fn follow_log(self: Arc<Self>) {
         let Some(fleet) = &self.fleet else { return };
-        let mut follower = Follower::new(self.recent.life(), self.commit_window).resuming(fleet.resume.lock().take());
+        let mut follower =
+            Follower::new(self.recent.life(), self.commit_window).in_log_of(fleet.log.retention()).resuming(fleet.resume.lock().take());
         loop {
             // Before it is sent: what was appended later may not be in the answer.
             let sent = Moment::now();
@@ -159,6 +161,29 @@ impl Guard {
             }
         };
         tokio::time::timeout(max_lag, read).await.is_ok()
+    }
+
+    /// Waits for the log's first page, as long as the log may lag; says whether it has been read.
+    ///
+    /// No build may begin sooner. That page tells from where on the log is read, which is a window ago by then: of a row whose announce is older than that,
+    /// and younger than the moment at which the scan passed it, neither would tell.
+    pub(crate) async fn log_has_begun(&self) -> bool {
+        let (Some(fleet), Some(max_lag)) = (&self.fleet, self.standing.max_lag()) else { return true };
+        let begun = async {
+            while fleet.applied.lock().is_none() {
+                tokio::time::sleep(POLL / 4).await;
+            }
+        };
+        tokio::time::timeout(max_lag, begun).await.is_ok()
+    }
+
+    /// Whether what was seen in the shared cache stands in the log that is followed here, or there is none to follow. In another one the marks of
+    /// announces may be missing that only the old one told of, or will tell.
+    ///
+    /// To be asked **before** the right to reject: who has taken in another log has lost that right first.
+    pub(super) fn follows(&self, seen: &Stamp) -> bool {
+        let (Some(fleet), Some(log)) = (&self.fleet, seen.log) else { return true };
+        fleet.applied.lock().is_some_and(|(followed, _)| followed == log)
     }
 
     fn log_is_read(&self, sent: Moment) {

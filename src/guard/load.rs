@@ -11,6 +11,7 @@ use super::single_flight::{Flight, Kind, Loaded, Part};
 use super::{Glance, Guard};
 use crate::backend::FetchContext;
 use crate::cache::{CacheError, Ending, Entry, HotEntry, Lease, Seen, Stamp};
+use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
 use crate::words::{CacheResult, CacheTier, Source, Verdict};
 
@@ -37,6 +38,8 @@ pub(super) struct Held {
     pub(super) stamp: Stamp,
     pub(super) value: bool,
     pub(super) mark: bool,
+    /// The filter could reject when it was seen, and followed the log of the cache that it was seen in.
+    pub(super) trusted: bool,
 }
 
 impl Guard {
@@ -168,11 +171,18 @@ impl Guard {
 
     /// What of an entry may be used.
     pub(super) fn usable(&self, errand: &Errand, seen: Seen) -> Shared {
-        let held = Held { stamp: seen.stamp, value: matches!(seen.entry, Entry::Value(_)), mark: matches!(seen.entry, Entry::Mark(_)) };
+        // In this order: who has just taken in another log is not trusted.
+        let follows = self.follows(&seen.stamp);
+        let held = Held {
+            stamp: seen.stamp,
+            value: matches!(seen.entry, Entry::Value(_)),
+            mark: matches!(seen.entry, Entry::Mark(_)),
+            trusted: follows && self.glance(errand.hash, Moment::now()).trusted,
+        };
         let value = match seen.entry {
             _ if errand.options.bypass => return Shared::GoOn(Some(held)),
             Entry::Value(value) => Some(value),
-            Entry::Absence if self.may_serve_absence(errand) => None,
+            Entry::Absence if follows && self.may_serve_absence(errand) => None,
             Entry::Absence | Entry::Mark(_) | Entry::Nothing => return Shared::GoOn(Some(held)),
         };
         Shared::Answer(Answer { value, source: Source::Redis })

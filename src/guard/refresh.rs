@@ -67,8 +67,11 @@ impl Guard {
                 return self.metrics.refresh(RefreshOutcome::Skipped);
             }
         };
-        let (outcome, ending) =
-            if claim.seen.stamp == stamp { self.reload(flight, &errand, stamp).await } else { (RefreshOutcome::Skipped, Ending::Stored) };
+        let (outcome, ending) = if claim.seen.stamp.saw_the_same(&stamp) {
+            self.reload(flight, &errand, stamp).await
+        } else {
+            (RefreshOutcome::Skipped, Ending::Stored)
+        };
         self.metrics.refresh(outcome);
         self.give_back(&errand.key, &lease, ending).await;
     }
@@ -81,7 +84,7 @@ impl Guard {
         let row = self.call_backend(std::slice::from_ref(&errand.key), FetchContext::default(), deadline).await.pop();
         drop(permit);
         let Some(Ok(row)) = row else { return (RefreshOutcome::Error, Ending::NotStored) };
-        let held = Held { stamp, value: true, mark: false };
+        let held = Held { stamp, value: true, mark: false, trusted: false };
         let (answer, ending) = self.conclude(errand, Some(&held), row, deadline).await;
         let outcome = match (&answer, ending) {
             (Answer { value: None, .. }, _) => RefreshOutcome::Absent,

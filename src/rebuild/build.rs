@@ -55,6 +55,9 @@ impl Tools {
         if !self.guard.has_secret() {
             return Err(BuildError::NoSecret);
         }
+        if !self.guard.log_has_begun().await {
+            return Err(BuildError::NoLog);
+        }
         // Rows that become visible while it is scanned are for polls to find.
         self.guard.polls_cover().await;
         // Before anything is asked of the source, and while there is no candidate that would sit beside the filter. Kept to the end.

@@ -77,6 +77,9 @@ pub enum BuildError {
     /// Keys can't be hashed yet.
     #[error("the keyspace secret could not be read from Redis yet")]
     NoSecret,
+    /// Where to begin in the delta log is not known yet.
+    #[error("the delta log could not be read from Redis yet")]
+    NoLog,
     /// The task that filled the filter died.
     #[error("the build was cancelled")]
     Cancelled,
@@ -96,6 +99,7 @@ impl BuildError {
             Self::Mismatch(_) => RebuildOutcome::Mismatch,
             Self::Backend(_) => RebuildOutcome::BackendFailed,
             Self::NoSecret => RebuildOutcome::NoSecret,
+            Self::NoLog => RebuildOutcome::NoLog,
             Self::Cancelled => RebuildOutcome::Cancelled,
         }
     }
@@ -107,6 +111,7 @@ impl BuildError {
             Self::Source(error) => error.public_reason(),
             Self::Cancelled => "the build was cancelled",
             Self::NoSecret => "the keyspace secret could not be read from Redis yet",
+            Self::NoLog => "the delta log could not be read from Redis yet",
             Self::UnknownSize => "the number of keys is not known: set filter.expected_keys",
             Self::UnknownForm => "the key form is not known: set `key`",
             Self::Set(_) => "a key can't be held in the set; the log and the admin API tell why",

@@ -10,6 +10,7 @@ use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use super::clock::ServerClock;
 use super::identity::LogIdentity;
 use super::names::Names;
 use super::session::{self, Facts, Opener, Session};
@@ -165,6 +166,11 @@ impl Call<'_> {
         &self.session.facts.log
     }
 
+    /// What time it is at the server, Unix milliseconds.
+    pub(crate) fn server_millis(&self) -> u64 {
+        self.session.clock.now()
+    }
+
     pub(crate) async fn script<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, LinkError> {
         self.report(invocation.invoke_async(&mut self.connection()).await)
     }
@@ -189,6 +195,14 @@ impl Call<'_> {
     pub(crate) async fn compare_and_set(&self, name: &[u8], head: &[u8], len: usize, entry: &[u8], millis: u64) -> Result<bool, LinkError> {
         let mut script = self.shared.opener.compare_and_set.key(name);
         script.arg(head).arg(entry).arg(millis).arg(len);
+        self.report(script.invoke_async(&mut self.connection()).await)
+    }
+
+    /// Stores `entry` under `name` for `millis` if there is nothing, and by the server's clock it is no later than `latest`: a connection that was
+    /// given up long ago may still deliver what was sent over it.
+    pub(crate) async fn set_in_time(&self, name: &[u8], entry: &[u8], millis: u64, latest: u64) -> Result<bool, LinkError> {
+        let mut script = self.shared.opener.set_in_time.key(name);
+        script.arg(entry).arg(millis).arg(latest);
         self.report(script.invoke_async(&mut self.connection()).await)
     }
 
@@ -249,11 +263,11 @@ impl Shared {
                 // Instances that lost the same Redis must not all come back at the same moment.
                 Err(rejected) => tokio::time::sleep(rejected.retry_in.mul_f64(rand::random_range(1.0..1.5))).await,
                 Ok(trial) => match self.opener.open().await {
-                    Ok((connection, facts)) => {
+                    Ok((connection, facts, clock)) => {
                         self.breaker.succeed(trial);
                         // Closed again: this permit is of the period that the new session lives in.
                         if let Ok(permit) = self.breaker.try_call(Instant::now()) {
-                            return self.install(connection, facts, permit);
+                            return self.install(connection, facts, clock, permit);
                         }
                     }
                     Err(trouble) => self.note_failure(trial, trouble),
@@ -271,10 +285,10 @@ impl Shared {
         }
     }
 
-    fn install(&self, connection: MultiplexedConnection, facts: Facts, permit: Permit) {
+    fn install(&self, connection: MultiplexedConnection, facts: Facts, clock: ServerClock, permit: Permit) {
         let epoch = *self.epochs.borrow() + 1;
         tracing::info!(epoch, warning = facts.warning(), "connected to Redis");
-        self.session.store(Some(Arc::new(Session { connection, epoch, permit, facts })));
+        self.session.store(Some(Arc::new(Session { connection, epoch, permit, facts, clock })));
         // After the session is in place: whoever is woken finds it.
         self.epochs.send_replace(epoch);
     }

@@ -1,5 +1,6 @@
 //! The process's connection to Redis: [`RedisLink`], how our keys there are called, and which server's data one talks to. Cache and delta log go over it.
 
+mod clock;
 mod identity;
 mod link;
 mod names;

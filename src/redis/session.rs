@@ -6,6 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, RedisResult, Script};
 
+use super::clock::ServerClock;
 use super::identity::{LogBirth, LogIdentity};
 use super::names::Names;
 use super::trouble::Trouble;
@@ -26,6 +27,7 @@ pub(super) struct Session {
     pub(super) epoch: u64,
     pub(super) permit: Permit,
     pub(super) facts: Facts,
+    pub(super) clock: ServerClock,
 }
 
 /// What Redis said of itself.
@@ -62,6 +64,8 @@ pub(super) struct Opener {
     pub(super) names: Names,
     /// Replaces an entry if it begins with the bytes that were seen.
     pub(super) compare_and_set: Script,
+    /// Sets an entry where there is none, unless it comes too late.
+    pub(super) set_in_time: Script,
     /// Gives a lease back: deletes it, or leaves a note in its place, if it is still held.
     pub(super) release: Script,
 }
@@ -79,23 +83,28 @@ impl Opener {
             "if redis.call('GETRANGE', KEYS[1], 0, ARGV[4] - 1) ~= ARGV[1] then return 0 end \
              redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1",
         );
+        let set_in_time = Script::new(
+            "local time = redis.call('TIME') \
+             if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[3]) then return 0 end \
+             if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return 0",
+        );
         let release = Script::new(
             "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
              if ARGV[2] == '' then return redis.call('DEL', KEYS[1]) end \
              redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1",
         );
-        Ok(Self { client, settings, names: Names::new(&config.key_prefix), compare_and_set, release })
+        Ok(Self { client, settings, names: Names::new(&config.key_prefix), compare_and_set, set_in_time, release })
     }
 
     /// Connects and learns what must be known before the first use.
-    pub(super) async fn open(&self) -> Result<(MultiplexedConnection, Facts), Trouble> {
+    pub(super) async fn open(&self) -> Result<(MultiplexedConnection, Facts, ServerClock), Trouble> {
         let connected = self.client.get_multiplexed_async_connection_with_config(&self.settings).await;
         let mut connection = connected.map_err(|e| Trouble::from(&e))?;
-        let facts = self.introduce(&mut connection).await?;
-        Ok((connection, facts))
+        let (facts, clock) = self.introduce(&mut connection).await?;
+        Ok((connection, facts, clock))
     }
 
-    async fn introduce(&self, connection: &mut MultiplexedConnection) -> Result<Facts, Trouble> {
+    async fn introduce(&self, connection: &mut MultiplexedConnection) -> Result<(Facts, ServerClock), Trouble> {
         let (server, replication, memory, time): (String, String, String, (u64, u64)) = redis::pipe()
             .cmd("INFO")
             .arg("server")
@@ -107,32 +116,35 @@ impl Opener {
             .query_async(connection)
             .await
             .map_err(|e| Trouble::from(&e))?;
+        let clock = ServerClock::new(time);
         refuse_replica(&replication)?;
         let run_id = field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?;
         let log = self.names.log(run_id, field(&replication, "master_replid").ok_or(Trouble::Strange("INFO replication"))?);
         let fresh = LogBirth::text_of_new(time.0, time.1);
         let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| Trouble::from(&e))?;
         // So that each use of them is one round trip from the first one on.
-        for script in [&self.compare_and_set, &self.release] {
+        for script in [&self.compare_and_set, &self.set_in_time, &self.release] {
             script.load_async(connection).await.map_err(|e| Trouble::from(&e))?;
         }
         let birth: LogBirth = text.parse().map_err(|()| Trouble::Strange("GET of the log identity"))?;
-        Ok(Facts { identity: birth.identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) })
+        Ok((Facts { identity: birth.identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) }, clock))
     }
 }
 
 impl Session {
-    /// Asks whether what was learnt still holds: it is still a primary, with the same eviction policy, and nobody wiped it.
+    /// Asks whether what was learnt still holds: it is still a primary, with the same eviction policy, and nobody wiped it. And what time it is.
     pub(super) async fn check(&self) -> RedisResult<Result<(), Trouble>> {
-        let (replication, memory, text): (String, String, Option<String>) = redis::pipe()
+        let (replication, memory, text, time): (String, String, Option<String>, (u64, u64)) = redis::pipe()
             .cmd("INFO")
             .arg("replication")
             .cmd("INFO")
             .arg("memory")
             .cmd("GET")
             .arg(&self.facts.log)
+            .cmd("TIME")
             .query_async(&mut self.connection.clone())
             .await?;
+        self.clock.set(time);
         Ok(self.compare(&replication, &memory, text.as_deref()))
     }
 

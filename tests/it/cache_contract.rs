@@ -51,7 +51,7 @@ impl Linked {
     }
 
     pub fn cache_of(&self, keyspace: &str, fingerprint: u64) -> RedisCache {
-        RedisCache::new(Arc::clone(&self.link), keyspace, fingerprint)
+        RedisCache::new(Arc::clone(&self.link), keyspace, fingerprint).storing_within(LONG)
     }
 }
 

@@ -10,6 +10,7 @@ use bloomguard::redis::{LinkError, RedisLink};
 use bloomguard::words::BreakerState;
 
 use crate::cache_contract::{LONG, Linked, entry, key, redis_config, value};
+use crate::support::chaos_proxy::{ChaosProxy, Weather};
 use crate::support::eventually;
 use crate::support::redis::RedisServer;
 
@@ -135,8 +136,8 @@ async fn nothing_is_ever_deleted_and_each_step_is_one_command() {
         let line = stats.lines().find_map(|l| l.strip_prefix(&format!("cmdstat_{command}:calls=")));
         line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
     };
-    // The SET within the script counts too. The link's own checks of the connection may add to the GETs.
-    assert_eq!((calls("evalsha"), calls("eval"), calls("set"), calls("del"), calls("unlink")), (1, 0, 4, 0, 0), "{stats}");
+    // The SETs within the scripts count too. The link's own checks of the connection may add to the GETs.
+    assert_eq!((calls("evalsha"), calls("eval"), calls("set"), calls("del"), calls("unlink")), (3, 0, 4, 0, 0), "{stats}");
     assert!(calls("get") >= 3, "{stats}");
 }
 
@@ -182,7 +183,7 @@ async fn link_begins_without_redis_and_connects_when_it_comes() {
     let mut server = RedisServer::start();
     server.kill();
     let link = RedisLink::connect(&redis_config(&server.url(), PATIENT), |_| {}).unwrap();
-    let cache = RedisCache::new(Arc::clone(&link), "users", 1);
+    let cache = RedisCache::new(Arc::clone(&link), "users", 1).storing_within(LONG);
     assert!(!link.wait_connected(Duration::from_millis(50)).await);
     assert!(matches!(cache.get(&key("1")).await, Err(CacheError::Unavailable(_))));
     eventually("the status says why", || cache.status().warning.is_some_and(|w| w.contains("refused"))).await;
@@ -196,7 +197,7 @@ async fn link_begins_without_redis_and_connects_when_it_comes() {
 #[tokio::test]
 async fn killed_redis_fails_commands_at_once_and_is_found_again_by_itself() {
     let Linked { mut server, link } = Linked::to(RedisServer::start()).await;
-    let cache = RedisCache::new(Arc::clone(&link), "users", 1);
+    let cache = RedisCache::new(Arc::clone(&link), "users", 1).storing_within(LONG);
     let mut epochs = cache.epochs();
     let before = *epochs.borrow_and_update();
     let old_stamp = cache.get(&key("1")).await.unwrap().stamp;
@@ -239,7 +240,7 @@ async fn connection_lost_to_a_well_redis_is_made_anew_without_delay() {
 #[tokio::test]
 async fn answers_of_before_a_restart_are_not_believed_after_it() {
     let Linked { mut server, link } = Linked::to(RedisServer::start()).await;
-    let cache = RedisCache::new(Arc::clone(&link), "users", 1);
+    let cache = RedisCache::new(Arc::clone(&link), "users", 1).storing_within(LONG);
     assert_eq!(put_absence(&cache, "1").await, Stored::Yes);
     assert_eq!(put_value(&cache, "2", "kept").await, Stored::Yes);
     assert_eq!(entry(&cache, &key("1")).await, Entry::Absence);
@@ -316,7 +317,7 @@ async fn hung_redis_times_out_opens_the_breaker_and_recovers() {
     let states = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&states);
     let link = RedisLink::connect(&redis_config(&server.url(), timeout), move |state| log.lock().unwrap().push(state)).unwrap();
-    let cache = RedisCache::new(Arc::clone(&link), "users", 1);
+    let cache = RedisCache::new(Arc::clone(&link), "users", 1).storing_within(LONG);
     recovered(&cache).await;
     server.pause();
     let start = Instant::now();
@@ -344,7 +345,7 @@ async fn wrong_password_is_unreachable_and_never_shown() {
     let server = RedisServer::start_with(&["--requirepass", "right"]);
     for password in [Some("hunter2-wrong"), None] {
         let link = RedisLink::connect(&redis_config(&server.url_with_password(password), PATIENT), |_| {}).unwrap();
-        let cache = RedisCache::new(Arc::clone(&link), "users", 1);
+        let cache = RedisCache::new(Arc::clone(&link), "users", 1).storing_within(LONG);
         eventually("the status says why", || cache.status().warning.is_some_and(|w| w.contains("password"))).await;
         assert!(!cache.status().reachable);
         let error = cache.get(&key("1")).await.unwrap_err();
@@ -373,4 +374,36 @@ async fn dropped_link_closes_its_connection() {
     assert_eq!(clients(), 2);
     drop(link);
     eventually("only the test's own connection is left", || clients() == 1).await;
+}
+
+/// The network keeps what was sent, also when its sender has given up: a mark that came in between may have lived and ended before it arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_arrives_after_the_marks_that_forbid_it_have_ended_is_not_stored() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port(), 1, |_| false).await;
+    let link = RedisLink::connect(&redis_config(&format!("redis://127.0.0.1:{}", proxy.port()), PATIENT), |_| {}).unwrap();
+    assert!(link.wait_connected(PATIENT).await);
+    let cache = RedisCache::new(link, "users", 1).storing_within(Duration::from_millis(300));
+    let stamps = [cache.get(&key("1")).await.unwrap().stamp, cache.get(&key("2")).await.unwrap().stamp];
+    proxy.set(Weather { black_hole: true, ..Weather::default() });
+    let (absent, old) = (key("1"), value("old"));
+    let (absence, kept) = (cache.put_absence(&absent, LONG, &stamps[0]), key("2"));
+    let sent = async { tokio::join!(absence, cache.put_value(&kept, &old, LONG, Duration::ZERO, &stamps[1])) };
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        proxy.heal();
+    };
+    let ((absence, value), ()) = tokio::join!(sent, later);
+    // Or nobody waited for the answer any more.
+    assert!(!matches!(absence, Ok(Stored::Yes)) && !matches!(value, Ok(Stored::Yes)), "{absence:?}, {value:?}");
+    let mut raw = server.connection();
+    eventually("both have arrived", || {
+        let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut raw).unwrap();
+        stats.contains("cmdstat_evalsha:calls=2,")
+    })
+    .await;
+    let there: i64 = redis::cmd("EXISTS").arg(ENTRY).arg("bloomguard:entry:users:2").query(&mut raw).unwrap();
+    assert_eq!(there, 0);
+    // What comes in time is.
+    assert_eq!(put_absence(&cache.storing_within(LONG), "3").await, Stored::Yes);
 }

@@ -170,3 +170,17 @@ async fn strangers_in_the_stream_are_a_loss_and_no_panic() {
     let _: () = redis::cmd("SET").arg("bloomguard:deltas:users").arg("x").query(&mut raw).unwrap();
     assert!(matches!(reader.log.read(EntryId::ZERO).await, Err(LogError::Refused(_))));
 }
+
+#[tokio::test]
+async fn a_primary_that_became_a_replica_is_not_read_over_connections_that_it_keeps() {
+    let (server, other) = (RedisServer::start_young(), RedisServer::start_young());
+    let mut raw = server.connection();
+    let (writer, reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);
+    writer.append(&[delta(Kind::Announce, 0..1)]).await;
+    let _: () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(other.port()).query(&mut raw).unwrap();
+    // Nobody has looked at its role since. Where the machine is slow somebody has, and given the connection up.
+    let read = reader.log.read(reader.follower.after()).await;
+    assert!(matches!(read, Err(LogError::Replaced | LogError::Unavailable(_))), "{read:?}");
+    let role: (String, String, i64, String, i64) = redis::cmd("ROLE").query(&mut raw).unwrap();
+    assert_eq!(role.0, "slave", "over a connection that it kept");
+}

@@ -1,10 +1,11 @@
 //! Where a reader stands in one log, and how it judges what comes next.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::super::entry::{Entry, EntryId, Kind, WriterId};
 use super::super::log::Page;
-use super::{Loss, Step};
+use super::{Loss, Step, millis};
 use crate::redis::LogIdentity;
 
 /// Writers whose chains are watched; beyond that they are watched from the present place on.
@@ -31,6 +32,10 @@ pub(super) struct Place {
     pub(super) made: Option<u64>,
     /// Entries up to this one are in `made`, also those that are read again.
     counted: EntryId,
+    /// Counting tells of everything that is missing behind the cursor.
+    counting: bool,
+    /// The floor when the reading began, which was judged then.
+    floor: EntryId,
     /// From here on chains must be whole.
     start: EntryId,
     last_of: HashMap<WriterId, EntryId>,
@@ -46,6 +51,8 @@ impl Place {
             last: page.last,
             made: None,
             counted: EntryId::ZERO,
+            counting: false,
+            floor: page.floor,
             start,
             last_of: HashMap::new(),
             catching_up: None,
@@ -58,6 +65,7 @@ impl Place {
         Self {
             made: Some(from.made),
             counted: from.applied,
+            counting: start == from.applied,
             catching_up: (from.applied < window).then_some(window),
             ..Self::new(page, start)
         }
@@ -69,13 +77,21 @@ impl Place {
         Some(LogPlace { identity: self.identity, applied: self.last, made: self.made.filter(|_| read)? })
     }
 
-    pub(super) fn go_on(&mut self, page: Page) -> Step {
+    /// Whether entries behind the cursor may have been trimmed that no count tells of, for want of room or for their age: none does before the first page
+    /// that was read to its end, nor of what is read again from before a snapshot's place.
+    fn lost_uncounted(&self, page: &Page, retention: Duration) -> bool {
+        let oldest = EntryId::at(page.now.saturating_sub(millis(retention)));
+        !self.counting && (page.floor > self.cursor.max(self.floor) || oldest > self.cursor)
+    }
+
+    pub(super) fn go_on(&mut self, page: Page, retention: Duration) -> Step {
         self.last = page.last;
         let fresh = page.entries.iter().filter(|(id, _)| *id > self.counted).count() as u64;
         let counted = self.made.map(|made| made + fresh);
         // Everything that was made since must have come; counted only where nothing is left unread.
         let short = page.complete && counted.is_some_and(|counted| counted < page.made);
         let mut loss = short.then(|| self.missing(page.floor, Loss::Trimmed));
+        loss = worse(loss, self.lost_uncounted(&page, retention).then_some(Loss::Trimmed));
         let mut upto = self.cursor;
         let mut entries = Vec::with_capacity(page.entries.len());
         for (id, entry) in page.entries {
@@ -90,6 +106,7 @@ impl Place {
         }
         if page.complete {
             self.catching_up = None;
+            self.counting = true;
         }
         let made = if page.complete { Some(page.made) } else { counted };
         Step { loss, entries, complete: page.complete, upto, made }

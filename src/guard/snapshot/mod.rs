@@ -114,8 +114,8 @@ impl Guard {
                 () = snapshots.wanted() => {}
                 () = self.journal.snapshot_wanted() => {}
             }
-            let (guard, began) = (Arc::clone(&self), Instant::now());
-            let tried = tokio::task::spawn_blocking(move || guard.write_snapshot(None)).await;
+            let (guard, began, now) = (Arc::clone(&self), tokio::time::Instant::now(), Moment::now());
+            let tried = tokio::task::spawn_blocking(move || guard.write_snapshot(now, None)).await;
             tokio::time::sleep(began.elapsed() * REST).await;
             match tried {
                 Ok(true) => {}
@@ -133,20 +133,20 @@ impl Guard {
         let Some(snapshots) = &self.snapshots else { return };
         // One that is being written would hold this one up, which knows more.
         snapshots.stopping.store(true, Ordering::Relaxed);
-        let guard = Arc::clone(&self);
-        let written = tokio::task::spawn_blocking(move || guard.write_snapshot(Some(deadline)));
+        let (guard, now) = (Arc::clone(&self), Moment::now());
+        let written = tokio::task::spawn_blocking(move || guard.write_snapshot(now, Some(deadline)));
         // What its thread has begun it gives up by itself, but for one call of the disk.
         let _ = tokio::time::timeout_at(deadline.into(), written).await;
     }
 
-    /// Blocks while it writes. `false`: nothing can be written now that a process could start from, but later perhaps.
-    fn write_snapshot(&self, deadline: Option<Instant>) -> bool {
+    /// Blocks while it writes. `now` is no later than that: its ages count from there. `false`: nothing can be written now that a process could start from, but later perhaps.
+    fn write_snapshot(&self, now: Moment, deadline: Option<Instant>) -> bool {
         let Some(snapshots) = &self.snapshots else { return true };
         // Relaxed: it only ends a loop.
         let abandoned = || deadline.map_or_else(|| snapshots.stopping.load(Ordering::Relaxed), |deadline| Instant::now() >= deadline);
         let _alone = snapshots.writing.lock();
         let epoch = snapshots.epoch();
-        let Some((noted, generation, header)) = self.describe(snapshots.basis()) else { return false };
+        let Some((noted, generation, header)) = self.describe(now, snapshots.basis()) else { return false };
         // Until this one or the old one is there for certain, what either needs is held.
         let needed_from = self.fleet.is_none().then_some(noted.journal.next);
         self.journal.hold_from(needed_from.map(|number| snapshots.needed_from().map_or(number, |held| held.min(number))));
@@ -159,10 +159,9 @@ impl Guard {
 
     /// Everything but the words, in the order that makes it true; `None` where the filter can't be shown to be what was promised, or from where on a later
     /// process would have to complete it.
-    fn describe(&self, basis: u64) -> Option<(Noted, Arc<Generation>, Header)> {
+    fn describe(&self, now: Moment, basis: u64) -> Option<(Noted, Arc<Generation>, Header)> {
         let secret = self.secret.agreed()?;
         let form = self.form()?;
-        let now = Moment::now();
         let polls = self.polls.places().iter().map(|place| restore::poll_mark(place, now)).collect();
         let noted = Noted { now, log: self.fleet.as_ref().and_then(|fleet| fleet.resumable()), polls, journal: self.journal.mark() };
         let whole = self.standing.whole()?;

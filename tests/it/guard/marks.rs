@@ -12,10 +12,14 @@ use crate::support::redis::RedisServer;
 use crate::support::scripted::key;
 
 pub async fn redis_cache(redis: &RedisServer) -> Arc<RedisCache> {
+    Arc::new(RedisCache::new(redis_link(redis).await, "users", 7).storing_within(Duration::from_secs(600)))
+}
+
+pub async fn redis_link(redis: &RedisServer) -> Arc<RedisLink> {
     let config = RedisConfig { url: SecretUrl::new(redis.url()), timeout: Duration::from_secs(2), ..RedisConfig::default() };
     let link = RedisLink::connect(&config, |_| ()).unwrap();
     assert!(link.wait_connected(Duration::from_secs(10)).await);
-    Arc::new(RedisCache::new(link, "users", 7))
+    link
 }
 
 #[tokio::test(flavor = "multi_thread")]

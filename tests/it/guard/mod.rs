@@ -4,6 +4,7 @@ mod batch_bytes;
 mod canary;
 mod commit_window;
 mod expiry;
+mod followed_log;
 mod lease;
 mod lookup;
 mod marks;

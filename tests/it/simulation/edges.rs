@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::network::{Link, Session};
-use super::server::{Content, Slot};
+use super::server::{Content, RETENTION, Slot};
 
 /// Reads of the log begin at multiples of this. The reader's own pauses are spread over 80 to 120 ms by chance, which no seed decides.
 const STEP: Duration = Duration::from_millis(130);
@@ -36,7 +36,7 @@ fn seen(session: &Session, slot: Option<Slot>) -> Seen {
         Some(Content::Mark(mark)) => Entry::Mark(mark),
         Some(Content::Absence(_)) | None => Entry::Nothing,
     };
-    Seen { entry, stamp: Stamp { epoch: session.epoch, head }, expiry: None }
+    Seen { entry, stamp: Stamp { epoch: session.epoch, log: Some(session.identity), sent: 0, head }, expiry: None }
 }
 
 fn stored(stored: bool) -> Stored {
@@ -122,6 +122,10 @@ fn log_error(error: &CacheError) -> LogError {
 
 #[async_trait]
 impl DeltaLog for SimulatedLog {
+    fn retention(&self) -> Duration {
+        RETENTION
+    }
+
     async fn append(&self, deltas: &[Delta], epoch: Option<u64>) -> Result<(LogIdentity, EntryId), LogError> {
         let session = self.session()?;
         if epoch.is_some_and(|epoch| epoch != session.epoch) {

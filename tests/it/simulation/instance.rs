@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bloomguard::config::{Freshness, KeyspaceConfig};
 use bloomguard::fleet::WriterId;
-use bloomguard::guard::{Guard, Journal, LogParts, Parts};
-use bloomguard::key::KeyForm;
+use bloomguard::guard::{Expected, Guard, Journal, LogParts, Parts, Refused, Replayed, Restored, SnapshotParts, Snapshots, restore};
+use bloomguard::key::{KeyForm, KeySecret};
 use bloomguard::metrics::{KeyspaceMetrics, Metrics};
 use bloomguard::rebuild::{MemoryBudget, RebuildHandle, Runner};
 use tokio::task::AbortHandle;
@@ -29,6 +29,8 @@ pub struct Instance {
     pub guard: Arc<Guard>,
     pub rebuild: RebuildHandle,
     pub source: Arc<Source>,
+    /// It had a filter before any scan.
+    pub from_snapshot: bool,
     link: Arc<Link>,
     tasks: Vec<AbortHandle>,
 }
@@ -48,6 +50,42 @@ fn config(hot_capacity: u64) -> KeyspaceConfig {
     config
 }
 
+/// The secret, where Redis tells it, and the filter to start from, where there is one whose keys are hashed under it.
+fn found(
+    number: usize,
+    network: &Network,
+    disk: &Path,
+    config: &KeyspaceConfig,
+    replayed: &Replayed,
+    memory: &Arc<MemoryBudget>,
+) -> (Option<KeySecret>, SnapshotParts) {
+    let snapshots = Arc::new(Snapshots::new(disk, KEYSPACE, 0));
+    let expected = Expected {
+        keyspace: KEYSPACE.into(),
+        basis: 0,
+        form: config.key,
+        freshness: config.freshness,
+        max_staleness: config.max_staleness,
+        has_log: true,
+        polled_sources: 0,
+        journal: replayed.extent,
+    };
+    let restored =
+        if replayed.damaged { Err(Refused::DamagedJournal) } else { restore(snapshots.place(), &expected, |_| Ok(memory.room())) };
+    let own = restored.as_ref().ok().and_then(Option::as_ref).map(|restored| restored.secret().clone());
+    let secret = network.secret(number, own.unwrap_or_else(KeySecret::random));
+    let restored = restored.and_then(|restored| match (restored, &secret) {
+        (Some(_), None) => Err(Refused::NoSecret),
+        (Some(restored), Some(secret)) if restored.secret().fingerprint() != secret.fingerprint() => Err(Refused::Secret),
+        (restored, _) => Ok(restored),
+    });
+    let restored: Option<Restored> = restored.unwrap_or_else(|refused| {
+        snapshots.refused(&refused);
+        None
+    });
+    (secret, SnapshotParts { snapshots, restored })
+}
+
 impl Instance {
     /// As the composition root builds it. Without hot tier, reads show what is in Redis; with it, nothing expires there during a run.
     pub fn start(number: usize, network: &Arc<Network>, database: &Arc<Database>, disk: &Path, began: Instant) -> Self {
@@ -56,21 +94,23 @@ impl Instance {
         let link = Link::new(Arc::clone(network), number);
         let writer = WriterId::random();
         let log = Arc::new(SimulatedLog::new(Arc::clone(&link), writer, began));
+        let memory = Arc::new(MemoryBudget::new(None, 0));
+        let (secret, snapshot) = found(number, network, disk, &config, &replayed, &memory);
+        let from_snapshot = snapshot.restored.is_some();
         let guard = Guard::new(Parts {
             name: KEYSPACE.into(),
             config: config.clone(),
-            secret: None,
+            secret,
             form: Arc::new(OnceLock::from(KeyForm::Text)),
             shared: Arc::new(SimulatedCache(Arc::clone(&link))),
             backend: Arc::new(Reader(Arc::clone(database))),
             journal,
             replayed,
             log: Some(LogParts { log, writer, max_lag: MAX_LAG }),
-            snapshot: None,
+            snapshot: Some(snapshot),
             metrics: Arc::clone(&METRICS),
         });
         let source = Source::new(Arc::clone(database));
-        let memory = Arc::new(MemoryBudget::new(None, 0));
         let (runner, rebuild) = Runner::new(Arc::clone(&guard), source.clone(), memory, &config, Arc::clone(&METRICS)).unwrap();
         let tasks = [
             tokio::spawn(Arc::clone(&link).keep()),
@@ -79,8 +119,10 @@ impl Instance {
             tokio::spawn(Arc::clone(&guard).keep_marks()),
             tokio::spawn(Arc::clone(&guard).follow_log()),
             tokio::spawn(Arc::clone(&guard).keep_watch()),
+            tokio::spawn(Arc::clone(&guard).keep_snapshots()),
+            tokio::spawn(Arc::clone(&guard).judge_found_rows()),
         ];
-        Self { guard, rebuild, source, link, tasks: tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect() }
+        Self { guard, rebuild, source, from_snapshot, link, tasks: tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect() }
     }
 
     /// The process dies: what it had under way neither sends nor hears anything any more.

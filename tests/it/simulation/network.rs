@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bloomguard::cache::CacheError;
+use bloomguard::key::KeySecret;
 use bloomguard::redis::LogIdentity;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -60,6 +61,12 @@ impl Network {
 
     fn cut_until(&self, instance: usize) -> Option<Instant> {
         Some(*self.cut[instance].lock()).filter(|until| *until > Instant::now())
+    }
+
+    /// What a process that starts is told of the secret, where Redis answers it.
+    pub fn secret(&self, instance: usize, proposal: KeySecret) -> Option<KeySecret> {
+        let mut server = self.server.lock();
+        (server.up && self.cut_until(instance).is_none()).then(|| server.secret(proposal))
     }
 
     fn is_troubled(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The one Redis: what it holds, and the replica that takes over from it without what it had not received.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use bloomguard::backend::Value;
 use bloomguard::cache::Mark;
@@ -11,6 +12,8 @@ use tokio::time::Instant;
 
 /// Entries of one read.
 const ENTRIES_A_READ: usize = 20;
+/// Entries of so long ago are kept.
+pub const RETENTION: Duration = Duration::from_secs(20);
 /// Unix time at which a simulation begins, milliseconds.
 const EPOCH: u64 = 1_700_000_000_000;
 
@@ -54,22 +57,12 @@ pub struct Server {
     /// How far this server's clock is ahead, milliseconds.
     skew: u64,
     next: u64,
-    pub retention_millis: u64,
 }
 
 impl Server {
     pub fn new() -> Self {
         let now = Instant::now();
-        Self {
-            began: now,
-            up: true,
-            run: 1,
-            data: Data::default(),
-            replica: (now, Data::default()),
-            skew: 0,
-            next: 0,
-            retention_millis: 20_000,
-        }
+        Self { began: now, up: true, run: 1, data: Data::default(), replica: (now, Data::default()), skew: 0, next: 0 }
     }
 
     fn millis(&self) -> u64 {
@@ -146,7 +139,7 @@ impl Server {
     }
 
     /// `SET NX` where `seen` is none, else compare-and-set.
-    pub fn put(&mut self, key: &Key, content: Content, ttl: std::time::Duration, seen: Option<u64>) -> bool {
+    pub fn put(&mut self, key: &Key, content: Content, ttl: Duration, seen: Option<u64>) -> bool {
         if self.get(key).map(|slot| slot.token) != seen {
             return false;
         }
@@ -154,7 +147,7 @@ impl Server {
         true
     }
 
-    pub fn set(&mut self, key: &Key, content: Content, ttl: std::time::Duration) {
+    pub fn set(&mut self, key: &Key, content: Content, ttl: Duration) {
         let token = self.token();
         self.data.slots.insert(key.clone(), Slot { content, token, expires: Instant::now() + ttl });
     }
@@ -172,7 +165,7 @@ impl Server {
             self.data.last = id;
             self.data.made += 1;
         }
-        let oldest = EntryId::at(now.saturating_sub(self.retention_millis));
+        let oldest = EntryId::at(now.saturating_sub(RETENTION.as_millis() as u64));
         while self.data.entries.front().is_some_and(|(id, _)| *id < oldest) {
             self.data.entries.pop_front();
         }

@@ -67,7 +67,11 @@ impl World {
 
     fn start(&self, number: usize) {
         let disk = self.disks[number].path();
-        *self.instances[number].lock() = Some(Instance::start(number, &self.network, &self.database, disk, self.began));
+        let instance = Instance::start(number, &self.network, &self.database, disk, self.began);
+        if instance.from_snapshot {
+            self.count("started from a snapshot".into());
+        }
+        *self.instances[number].lock() = Some(instance);
     }
 
     /// Everything that happened, once a promise was broken.

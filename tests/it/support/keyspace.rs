@@ -6,7 +6,7 @@ use std::time::Duration;
 use bloomguard::backend::{Backend, Members, SetBackend};
 use bloomguard::cache::{MemoryCache, NoCache, SharedCache};
 use bloomguard::config::{BackendKind, Freshness, KeyspaceConfig};
-use bloomguard::guard::{Guard, Journal, Lookup, LookupOptions, Parts};
+use bloomguard::guard::{Guard, Journal, LogParts, Lookup, LookupOptions, Parts};
 use bloomguard::key::{KeyForm, KeySecret};
 use bloomguard::metrics::Metrics;
 use bloomguard::rebuild::{MemoryBudget, RebuildHandle, RebuildRequest, Runner};
@@ -47,13 +47,18 @@ impl Keyspace {
     }
 
     pub fn with_cache(config: KeyspaceConfig, shared: Arc<dyn SharedCache>) -> Self {
-        Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(users()), None)
+        Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(users()), None, None)
+    }
+
+    /// One of several instances, which tell each other by a log.
+    pub fn with_log(config: KeyspaceConfig, shared: Arc<dyn SharedCache>, log: LogParts) -> Self {
+        Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(users()), None, Some(log))
     }
 
     /// With a memory limit in bytes.
     pub fn with_memory(config: KeyspaceConfig, limit: Option<u64>) -> Self {
         let shared = Arc::new(MemoryCache::new(64 << 20, 1 << 20));
-        Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(users()), limit)
+        Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(users()), limit, None)
     }
 
     /// The backend is the set of the source's keys; what stands at `backend` is not asked.
@@ -73,6 +78,7 @@ impl Keyspace {
         dir: Arc<TempDir>,
         source: Arc<ScriptedSource>,
         limit: Option<u64>,
+        log: Option<LogParts>,
     ) -> Self {
         let backend = Arc::new(ScriptedBackend::default());
         source.keys.lock().iter().for_each(|k| backend.commit(k));
@@ -88,7 +94,7 @@ impl Keyspace {
             name: "users".into(),
             config: config.clone(),
             secret: Some(KeySecret::random()),
-            log: None,
+            log,
             form,
             shared: Arc::clone(&shared),
             backend: rows,
@@ -102,6 +108,7 @@ impl Keyspace {
         let (runner, rebuild) = Runner::new(Arc::clone(&guard), source.clone(), memory, &config, recorders).unwrap();
         tokio::spawn(runner.run());
         tokio::spawn(Arc::clone(&guard).keep_marks());
+        tokio::spawn(Arc::clone(&guard).follow_log());
         tokio::spawn(Arc::clone(&guard).judge_found_rows());
         Self { guard, rebuild, backend, source, metrics, shared, dir }
     }
@@ -119,7 +126,7 @@ impl Keyspace {
     /// The process dies and starts again: only the disk and the shared cache remain.
     pub fn restarted(&self, config: KeyspaceConfig) -> Self {
         let shared = Arc::new(MemoryCache::new(64 << 20, 1 << 20));
-        Self::start(config, shared, Arc::clone(&self.dir), Arc::clone(&self.source), None)
+        Self::start(config, shared, Arc::clone(&self.dir), Arc::clone(&self.source), None, None)
     }
 
     /// Begins a rebuild without waiting for it.
@@ -161,6 +168,11 @@ impl Keyspace {
     pub fn false_positive(&self) -> String {
         use bloomguard::words::Verdict;
         (0..).map(|i| format!("stranger:{i}")).find(|k| self.guard.peek(&key(k)).verdict == Verdict::Maybe).unwrap()
+    }
+
+    /// Whether the filter in force lets a key pass.
+    pub fn maybe(&self, text: &str) -> bool {
+        self.guard.peek(&key(text)).verdict == bloomguard::words::Verdict::Maybe
     }
 
     /// The value of one line of `/metrics`.

@@ -45,7 +45,6 @@ fn toml(database: &str, redis_port: u16) -> String {
     );
     config(database, &section, &more)
         .replace("commit_window = \"5s\"", &format!("commit_window = \"{}s\"", WINDOW.as_secs()))
-        .replace("sample_rate = 0", "sample_rate = 0\nhold = \"2s\"")
         .replace("deadline = \"10s\"", &format!("deadline = \"{}s\"", DEADLINE.as_secs()))
 }
 
