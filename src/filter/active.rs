@@ -4,13 +4,16 @@
 //! loaded the pair *before* `begin` published the candidate reaches only the old filter; so whoever inserts keeps the hash in a memory of
 //! recent announces **before** it calls [`Active::insert`], and whoever builds replays that memory **after** `begin`: one of the two sees
 //! the other. (A lock that inserters and `begin` share would close the gap too, but then each announce would wait for each build.)
+//!
+//! A candidate is first filled by plain stores ([`Filling`]), and shared once its scan is over.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::Filter;
+use super::filling::Filling;
 
 /// A filter in force.
 #[derive(Debug)]
@@ -24,7 +27,15 @@ pub struct Generation {
 #[derive(Debug, Default)]
 struct Pair {
     current: Option<Arc<Generation>>,
-    candidate: Option<Arc<Filter>>,
+    candidate: Option<Growing>,
+}
+
+/// A candidate, as those see it who insert.
+#[derive(Debug, Clone)]
+enum Growing {
+    /// By its builder's plain stores. Who loaded this keeps to it also once the filter is shared.
+    Filling(Arc<Filling>),
+    Filled(Arc<Filter>),
 }
 
 /// The filter of a keyspace through all its generations.
@@ -59,8 +70,10 @@ impl Active {
         if let Some(generation) = &pair.current {
             generation.filter.insert(hash);
         }
-        if let Some(candidate) = &pair.candidate {
-            candidate.insert(hash);
+        match &pair.candidate {
+            Some(Growing::Filling(candidate)) => candidate.insert(hash),
+            Some(Growing::Filled(candidate)) => candidate.insert(hash),
+            None => {}
         }
     }
 
@@ -84,33 +97,49 @@ impl Active {
         if pair.candidate.is_some() {
             return Err(Busy);
         }
-        let filter = Arc::new(filter);
-        self.pair.store(Arc::new(Pair { current: pair.current.clone(), candidate: Some(Arc::clone(&filter)) }));
-        Ok(Candidate { active: Arc::clone(self), filter, swapped: false })
+        let filling = Arc::new(Filling::new(filter));
+        let candidate = Some(Growing::Filling(Arc::clone(&filling)));
+        self.pair.store(Arc::new(Pair { current: pair.current.clone(), candidate }));
+        Ok(Candidate { active: Arc::clone(self), filling, filled: OnceLock::new(), swapped: false })
     }
 }
 
-/// A filter under construction. The filter in force knows nothing of it until [`Candidate::swap`].
+/// A filter under construction, by one thread. The filter in force knows nothing of it until [`Candidate::swap`].
 #[derive(Debug)]
 pub struct Candidate {
     active: Arc<Active>,
-    filter: Arc<Filter>,
+    filling: Arc<Filling>,
+    /// Once it is shared.
+    filled: OnceLock<Arc<Filter>>,
     swapped: bool,
 }
 
 impl Candidate {
-    /// The filter to fill.
-    #[must_use]
-    pub const fn filter(&self) -> &Arc<Filter> {
-        &self.filter
+    /// Adds many keys: by plain stores, until the filter is shared.
+    pub fn fill(&self, hashes: &[u128]) {
+        self.filling.fill(hashes);
+    }
+
+    /// The filter, to be looked at. The first call ends the time of plain stores; keys can be added all the same.
+    pub fn filter(&self) -> &Arc<Filter> {
+        self.filled.get_or_init(|| {
+            let filter = self.filling.share();
+            let _change = self.active.change.lock();
+            let current = self.active.pair.load().current.clone();
+            // Only spares those who insert the lock: who has loaded the pair before finds the filter shared behind it.
+            self.active.pair.store(Arc::new(Pair { current, candidate: Some(Growing::Filled(Arc::clone(&filter))) }));
+            filter
+        })
     }
 
     /// Puts it in force and returns its number.
     #[must_use]
     pub fn swap(mut self) -> u64 {
+        // Shared before, not after: what waits to be put in belongs to the filter before anybody asks it.
+        let filter = Arc::clone(self.filter());
         let _change = self.active.change.lock();
         let number = self.active.pair.load().current.as_ref().map_or(0, |g| g.number) + 1;
-        let current = Arc::new(Generation { number, filter: Arc::clone(&self.filter) });
+        let current = Arc::new(Generation { number, filter });
         self.active.pair.store(Arc::new(Pair { current: Some(current), candidate: None }));
         self.swapped = true;
         number
@@ -145,16 +174,20 @@ mod tests {
         assert_eq!(active.probe(1), Some((false, 1)));
         let candidate = active.begin(filter()).unwrap();
         active.insert(1);
-        assert_eq!(active.probe(1), Some((true, 1)));
+        candidate.fill(&[2]);
+        assert!(candidate.filter().contains(1) && candidate.filter().contains(2));
+        active.insert(3);
+        candidate.fill(&[4]);
+        assert!([1, 3].into_iter().all(|announced| active.probe(announced) == Some((true, 1))));
         assert_eq!(candidate.swap(), 2);
-        assert_eq!(active.probe(1), Some((true, 2)));
+        assert!((1..=4).all(|key| active.probe(key) == Some((true, 2))));
     }
 
     #[test]
     fn a_dropped_candidate_changes_nothing_and_makes_room_for_the_next() {
         let active = Arc::new(Active::default());
         let first = active.begin(filter()).unwrap();
-        first.filter().insert(7);
+        first.fill(&[7]);
         assert_eq!(active.begin(filter()).unwrap_err(), Busy);
         drop(first);
         assert_eq!(active.probe(7), None);
@@ -169,7 +202,8 @@ mod tests {
         let _ = active.begin(filter()).unwrap().swap();
         let before = active.current().unwrap();
         let candidate = active.begin(filter()).unwrap();
-        (0..1_000u128).for_each(|i| candidate.filter().insert(i << 64 | i));
+        candidate.fill(&(0..1_000u128).map(|i| i << 64 | i).collect::<Vec<_>>());
+        candidate.filter().insert(5);
         assert_eq!(before.filter.fill_ratio(), 0.0);
     }
 
@@ -177,13 +211,13 @@ mod tests {
     fn readers_never_miss_a_key_across_swaps() {
         let active = Arc::new(Active::default());
         let first = active.begin(filter()).unwrap();
-        first.filter().insert(42);
+        first.fill(&[42]);
         let _ = first.swap();
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| (0..200_000).all(|_| active.probe(42).is_some_and(|(maybe, _)| maybe)));
             for _ in 0..200 {
                 let candidate = active.begin(filter()).unwrap();
-                candidate.filter().insert(42);
+                candidate.fill(&[42]);
                 let _ = candidate.swap();
             }
             assert!(reader.join().unwrap());

@@ -109,6 +109,21 @@ fn many_keys_at_once_are_answered_as_each_alone() {
 }
 
 #[test]
+fn keys_that_are_filled_in_are_found_and_make_the_filter_grow_as_inserts_do() {
+    for (kind, keys) in FilterKind::ALL.into_iter().flat_map(|kind| [500, 2_000].map(|keys| (kind, keys))) {
+        let (inserted, mut filled) = (filter(kind, keys, 0.01), filter(kind, keys, 0.01));
+        let hashes: Vec<u128> = (0..keys * 5 / 4).map(number).collect();
+        hashes.iter().for_each(|hash| inserted.insert(*hash));
+        hashes.chunks(777).for_each(|hashes| filled.fill(hashes));
+        assert!(hashes.iter().all(|hash| filled.contains(*hash)), "{kind:?}");
+        assert_eq!(filled.layer_count(), inserted.layer_count(), "{kind:?}");
+        assert!(kind == FilterKind::Counting || filled.layer_count() > 1, "{kind:?}");
+        // The looks at the fill may come a key or two apart.
+        assert!(filled.items().abs_diff(inserted.items()) <= 1 + keys / 200, "{kind:?}: {} {}", filled.items(), inserted.items());
+    }
+}
+
+#[test]
 fn past_its_capacity_a_filter_keeps_its_rate_by_an_overflow_layer() {
     for kind in [FilterKind::Bloom, FilterKind::Classic] {
         let filter = filter(kind, 20_000, 0.01);

@@ -138,6 +138,15 @@ impl Layer {
         dispatch!(self, bits => bits.insert(hash));
     }
 
+    /// As `insert`, by plain stores; `false`: this kind has none, and nothing is done.
+    pub(super) fn fill(&mut self, hashes: &[u128]) -> bool {
+        if let Bits::Bloom(bits) = &mut self.bits {
+            bits.fill(hashes);
+            return true;
+        }
+        false
+    }
+
     #[inline]
     pub(super) fn contains(&self, hash: u128) -> bool {
         dispatch!(self, bits => bits.contains(hash))
@@ -206,6 +215,12 @@ impl Layer {
     /// Whether its share of the rate is used up.
     pub(super) fn is_full(&self) -> bool {
         self.fill_ratio() >= self.close.fill
+    }
+
+    /// Keys that can't make it full, whatever their bits.
+    pub(super) fn room(&self) -> usize {
+        let header = self.header();
+        ((self.close.fill - self.fill_ratio()) * header.bits as f64 / f64::from(header.hashes)) as usize
     }
 
     /// Adds the keys of a layer whose header differs in nothing that [`LayerHeader::comparable`] looks at.

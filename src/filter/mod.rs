@@ -6,6 +6,7 @@ mod classic;
 mod contract;
 mod counting;
 mod error;
+mod filling;
 #[allow(clippy::module_inception)] // It is the filter: any other name would say less.
 mod filter;
 mod hash;

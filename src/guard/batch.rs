@@ -16,7 +16,7 @@ use super::{Guard, Lookup, LookupError, LookupOptions, Probe};
 use crate::backend::{BackendError, FetchContext};
 use crate::cache::CacheError;
 use crate::clock::Moment;
-use crate::key::Key;
+use crate::key::{Key, KeyHash};
 use crate::words::{State, Verdict};
 
 /// What the filter said of a batch: one generation, one state for all of its keys.
@@ -55,9 +55,11 @@ impl Guard {
         let state = Standing::state(in_force, current.is_some(), trusted);
         let mut absent = Vec::new();
         if let Some(generation) = &current {
-            for (index, key) in keys.iter().enumerate() {
-                let hash = secret.hash(key);
-                let maybe = generation.filter.contains(hash.get());
+            let hashes: Vec<u128> = keys.iter().map(|key| secret.hash(key).get()).collect();
+            let mut maybes = vec![false; keys.len()];
+            generation.filter.contains_many(&hashes, &mut maybes);
+            for (index, (key, maybe)) in keys.iter().zip(maybes).enumerate() {
+                let hash = KeyHash::from_bits(hashes[index]);
                 self.metrics.check(if maybe { Verdict::Maybe } else { Verdict::Absent });
                 if !maybe {
                     self.observed.true_negative();

@@ -9,6 +9,9 @@ use crate::clock::Moment;
 use crate::filter::{Busy, Candidate, Filter};
 use crate::key::{Key, KeyForm, KeyHash, KeySecret};
 
+/// Keys that are hashed before they go into the candidate: hashes that stay in the first cache.
+const HASHED_TOGETHER: usize = 1024;
+
 /// A candidate that is being filled. Dropped before its swap, it changes nothing.
 #[derive(Debug)]
 pub struct Build {
@@ -155,14 +158,26 @@ impl Guard {
 }
 
 impl Build {
-    /// The filter to fill.
-    ///
-    /// # Panics
-    /// Never: only `swap` takes the candidate, and it consumes the build.
+    #[allow(clippy::expect_used)] // Only `swap` takes the candidate, and it consumes the build.
+    const fn candidate(&self) -> &Candidate {
+        self.candidate.as_ref().expect("the candidate is there until the swap")
+    }
+
+    /// Puts scanned keys into the candidate.
+    pub fn fill(&self, keys: &[Key]) {
+        let secret = self.guard.secret.load();
+        let mut hashes = Vec::with_capacity(keys.len().min(HASHED_TOGETHER));
+        for keys in keys.chunks(HASHED_TOGETHER) {
+            hashes.clear();
+            hashes.extend(keys.iter().map(|key| secret.hash(key).get()));
+            self.candidate().fill(&hashes);
+        }
+    }
+
+    /// The filter, once the scan is over: filling is slower from the first call on.
     #[must_use]
-    #[allow(clippy::expect_used)]
     pub fn filter(&self) -> &Arc<Filter> {
-        self.candidate.as_ref().expect("the candidate is there until the swap").filter()
+        self.candidate().filter()
     }
 
     /// When the build began, which is when its scan did.
@@ -173,9 +188,8 @@ impl Build {
 
     /// Puts every announce within its window into the candidate: its row may be committed after the scan has passed.
     pub fn replay_recent(&self) {
-        for announced in self.guard.recent.snapshot(Moment::now()) {
-            self.filter().insert(announced.hash.get());
-        }
+        let recent = self.guard.recent.snapshot(Moment::now());
+        self.candidate().fill(&recent.iter().map(|announced| announced.hash.get()).collect::<Vec<_>>());
     }
 
     /// The hash of a scanned key.

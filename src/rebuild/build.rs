@@ -205,10 +205,8 @@ impl Filler {
             if let Some(gathered) = &mut self.gathered {
                 gathered.add(&batch)?;
             }
-            for key in &batch {
-                self.build.filter().insert(self.build.hash(key).get());
-                samples.draw(key);
-            }
+            self.build.fill(&batch);
+            batch.iter().for_each(|key| samples.draw(key));
             self.tracker.read(batch.len() as u64);
             self.pace.keep(batch.len() as u64, &self.abandoned);
             if self.abandoned.load(Ordering::Relaxed) {

@@ -21,7 +21,7 @@ fn lookup_hashed_before_a_swap_finds_its_key_after() {
     for generation in 1..=3 {
         let spec = FilterSpec { kind: filter::FilterKind::Bloom, capacity: 1000, rate: 0.001 };
         let candidate = active.begin(Filter::new(spec).unwrap()).unwrap();
-        candidate.filter().insert(secret.hash(&key("user:1")).get());
+        candidate.fill(&[secret.hash(&key("user:1")).get()]);
         assert_eq!(candidate.swap(), generation);
         assert_eq!(active.probe(hashed_before.get()), Some((true, generation)));
     }

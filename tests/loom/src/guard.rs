@@ -1,4 +1,4 @@
-//! The product's `guard/recent.rs`, what the guard does with it and with [`Active`], and what is to hold then.
+//! The product's `guard/recent.rs`, what the guard does with it and with a [`Pair`] of filters, and what is to hold then.
 
 #[allow(dead_code, reason = "what expires and what polls bring plays no part here")]
 #[path = "../../../src/guard/recent.rs"]
@@ -10,9 +10,9 @@ use std::time::Duration;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-use self::recent::{Limits, Recent};
+use self::recent::{Announced, Limits, Recent};
 use crate::clock::Moment;
-use crate::filter::{Active, Filter};
+use crate::filter::{Candidate, Pair};
 use crate::key::{KeyHash, key};
 
 /// The order of the steps, as the guard has it or broken on purpose.
@@ -26,27 +26,27 @@ pub enum Order {
 
 type Scenario = fn(Order);
 
-pub fn scenarios() -> [(&'static str, Scenario); 4] {
+pub fn scenarios<P: Pair>() -> [(&'static str, Scenario); 4] {
     [
-        ("an announce, a build, a lookup", announce_build_lookup),
-        ("two announces and a build", two_announces_build),
-        ("an announce, a build that comes to nothing and one that does not", announce_abandoned_build),
-        ("a lookup during two builds", lookup_during_builds),
+        ("an announce, a build, a lookup", announce_build_lookup::<P>),
+        ("two announces and a build", two_announces_build::<P>),
+        ("an announce, a build that comes to nothing and one that does not", announce_abandoned_build::<P>),
+        ("a lookup during two builds", lookup_during_builds::<P>),
     ]
 }
 
-struct Guard {
-    active: Arc<Active>,
+struct Guard<P> {
+    active: Arc<P>,
     recent: Recent,
     order: Order,
 }
 
-impl Guard {
+impl<P: Pair> Guard<P> {
     /// With an empty filter in force.
     fn new(order: Order) -> Arc<Self> {
         let recent = Recent::new(Duration::from_secs(30), Limits { count: 16, bytes: 1024 });
         let guard = Self { active: Arc::default(), recent, order };
-        let _ = guard.active.begin(Filter::default()).unwrap().swap();
+        let _ = guard.active.begin().swap();
         Arc::new(guard)
     }
 
@@ -65,20 +65,14 @@ impl Guard {
     /// `Guard::begin`, a scan that finds `scanned`, and `Build::swap`.
     fn build(&self, scanned: &[u8]) {
         let early = self.recent.snapshot(Moment::now());
-        let candidate = self.active.begin(Filter::default()).unwrap();
+        let candidate = self.active.begin();
         match self.order {
             Order::NoReplay => {}
-            Order::ReplayBeforeBegin => early.iter().for_each(|announced| candidate.filter().insert(announced.hash.get())),
-            // `Build::replay_recent`
-            Order::AsBuilt | Order::InsertBeforeRemember => {
-                for announced in self.recent.snapshot(Moment::now()) {
-                    candidate.filter().insert(announced.hash.get());
-                }
-            }
+            Order::ReplayBeforeBegin => candidate.fill(&hashes(&early)),
+            // `Build::replay_recent`. The one at the scan's end is left out: a scan may last longer than announces are remembered.
+            Order::AsBuilt | Order::InsertBeforeRemember => candidate.fill(&hashes(&self.recent.snapshot(Moment::now()))),
         }
-        for number in scanned {
-            candidate.filter().insert(key(*number).0.get());
-        }
+        candidate.fill(&scanned.iter().map(|number| key(*number).0.get()).collect::<Vec<_>>());
         let _ = candidate.swap();
     }
 
@@ -88,9 +82,13 @@ impl Guard {
     }
 }
 
+fn hashes(announced: &[Announced]) -> Vec<u128> {
+    announced.iter().map(|announced| announced.hash.get()).collect()
+}
+
 /// Who asks after the announce was acknowledged finds the key, whatever a build does meanwhile; and so does everybody after the swap.
-fn announce_build_lookup(order: Order) {
-    let guard = Guard::new(order);
+fn announce_build_lookup<P: Pair>(order: Order) {
+    let guard = Guard::<P>::new(order);
     let acknowledged = Arc::new(AtomicBool::new(false));
     let announcer = {
         let (guard, acknowledged) = (Arc::clone(&guard), Arc::clone(&acknowledged));
@@ -102,7 +100,7 @@ fn announce_build_lookup(order: Order) {
     };
     let builder = {
         let guard = Arc::clone(&guard);
-        thread::spawn(move || guard.build(&[]))
+        thread::spawn(move || guard.build(&[2]))
     };
     if acknowledged.load(Ordering::Acquire) {
         assert!(guard.is_maybe(1), "404 for a row that was announced");
@@ -113,8 +111,8 @@ fn announce_build_lookup(order: Order) {
     assert!(guard.is_maybe(1), "the swap has lost an announce");
 }
 
-fn two_announces_build(order: Order) {
-    let guard = Guard::new(order);
+fn two_announces_build<P: Pair>(order: Order) {
+    let guard = Guard::<P>::new(order);
     let announcers = [1, 2].map(|number| {
         let guard = Arc::clone(&guard);
         thread::spawn(move || guard.announce(number))
@@ -124,21 +122,21 @@ fn two_announces_build(order: Order) {
     assert!([1, 2, 3].into_iter().all(|number| guard.is_maybe(number)));
 }
 
-fn announce_abandoned_build(order: Order) {
-    let guard = Guard::new(order);
+fn announce_abandoned_build<P: Pair>(order: Order) {
+    let guard = Guard::<P>::new(order);
     let announcer = {
         let guard = Arc::clone(&guard);
         thread::spawn(move || guard.announce(1))
     };
-    drop(guard.active.begin(Filter::default()).unwrap());
+    drop(guard.active.begin());
     guard.build(&[]);
     announcer.join().unwrap();
     assert!(guard.is_maybe(1));
 }
 
 /// A key of every scan is never missed, and generations never go back.
-fn lookup_during_builds(order: Order) {
-    let guard = Guard::new(order);
+fn lookup_during_builds<P: Pair>(order: Order) {
+    let guard = Guard::<P>::new(order);
     guard.build(&[1]);
     let reader = {
         let guard = Arc::clone(&guard);
