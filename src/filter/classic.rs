@@ -80,8 +80,8 @@ impl Classic {
     }
 
     /// A filter again of its words.
-    pub(super) fn restored(memory: Memory, size: ClassicSize, salt: Salt, capacity: u64) -> Self {
-        let ones = memory.words().iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum();
+    pub(super) fn restored(mut memory: Memory, size: ClassicSize, salt: Salt, capacity: u64) -> Self {
+        let ones = memory.sum(|word| u64::from(word.count_ones()));
         Self { memory, size, salt, capacity, ones: Ones::starting_at(ones) }
     }
 

@@ -45,7 +45,8 @@ const FORMS: [(&str, Form); 5] = [
     ("random bytes", |n| (0..3).flat_map(|part| xxh3_64_with_seed(&n.to_le_bytes(), part).to_le_bytes()).collect()),
 ];
 
-/// Fills a filter with keys of a form and lets strangers ask; the rate must be at most what was asked and five standard deviations.
+/// Fills a filter with keys of a form and lets strangers ask; the rate must be at most what was asked and five standard deviations. And how many keys there
+/// are is to be known from its fill within 1 %.
 #[allow(clippy::print_stdout)] // The matrix is for people to read.
 fn rate_is_kept(filter: &Filter, form: (&str, Form), keys: u64, trials: u64) {
     let FilterSpec { kind, capacity, rate } = *filter.spec();
@@ -53,13 +54,15 @@ fn rate_is_kept(filter: &Filter, form: (&str, Form), keys: u64, trials: u64) {
     assert!((0..keys).all(|n| filter.contains(hash(&form.1(n)))), "{kind:?} misses a key");
     let passed = (0..trials).filter(|n| filter.contains(hash(&form.1(n + (1 << 40))))).count() as f64;
     let (measured, sigma) = (passed / trials as f64, (rate / trials as f64).sqrt());
+    let items = filter.items() as f64 / keys as f64;
     println!(
-        "{:>8} {:>12} {keys:>8} keys, made for {capacity:>8} at {rate:.0e}: {measured:.3e} = {:.3} of the rate, {} layers",
+        "{:>8} {:>12} {keys:>8} keys, made for {capacity:>8} at {rate:.0e}: {measured:.3e} = {:.3} of the rate, {} layers, items {items:.4}",
         kind.as_str(),
         form.0,
         measured / rate,
         filter.layer_count()
     );
+    assert!((items - 1.0).abs() < 0.01, "{kind:?}, {}, {keys} keys: {items} of them by the fill", form.0);
     assert!(measured <= rate + 5.0 * sigma, "{kind:?}, {}, {keys} keys: {measured} for {rate}", form.0);
 }
 

@@ -62,8 +62,8 @@ impl Counting {
     }
 
     /// A filter again of its words.
-    pub(super) fn restored(memory: Memory, size: ClassicSize, salt: Salt, capacity: u64) -> Self {
-        let ones = memory.words().iter().map(|word| counters_in_use(word.load(Ordering::Relaxed))).sum();
+    pub(super) fn restored(mut memory: Memory, size: ClassicSize, salt: Salt, capacity: u64) -> Self {
+        let ones = memory.sum(counters_in_use);
         Self { memory, size, salt, capacity, ones: AtomicU64::new(ones) }
     }
 

@@ -273,10 +273,16 @@ impl Filter {
         set / self.bits() as f64
     }
 
-    /// Distinct keys, estimated from the fill.
+    /// Distinct keys, estimated from the fill. A key that the layers before took for one of theirs is in none of the later ones: each of these has seen all
+    /// but that share of its keys, and is scaled up by it.
     #[must_use]
     pub fn items(&self) -> u64 {
-        self.each().map(Layer::items).sum()
+        let seen = |passed: &mut f64, layer: &Layer| {
+            let items = layer.items() as f64 / *passed;
+            *passed *= 1.0 - layer.estimated_fpr();
+            Some(items)
+        };
+        self.each().scan(1.0, seen).sum::<f64>().round() as u64
     }
 
     /// The false-positive rate that the present fill predicts.

@@ -1,6 +1,6 @@
 //! One layer of a filter: the kinds of bits behind one interface.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use super::classic::{Classic, ClassicSize};
 use super::counting::Counting;
@@ -109,7 +109,7 @@ impl Layer {
     }
 
     /// A layer again of its words. `None`: it is not as one that would be made for this now.
-    pub(super) fn restored(made_for: LayerSpec, header: &LayerHeader, memory: Memory) -> Result<Option<Self>, SizingError> {
+    pub(super) fn restored(made_for: LayerSpec, header: &LayerHeader, mut memory: Memory) -> Result<Option<Self>, SizingError> {
         let footprint = made_for.footprint()?;
         let fits = header.kind == made_for.kind
             && header.capacity == made_for.capacity
@@ -124,7 +124,7 @@ impl Layer {
         let size = ClassicSize { bits: header.bits, hashes: header.hashes };
         let bits = match made_for.kind {
             LayerKind::SplitBlock => {
-                let ones = memory.words().iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum();
+                let ones = memory.sum(|word| u64::from(word.count_ones()));
                 Bits::Bloom(SplitBlock::over(memory, salt, capacity, ones))
             }
             LayerKind::Classic => Bits::Classic(Classic::restored(memory, size, salt, capacity)),
