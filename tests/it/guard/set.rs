@@ -282,5 +282,6 @@ async fn more_announces_than_are_held_call_nobody_absent_until_a_scan_after_them
         assert!(start.elapsed().as_secs() < 120, "no later scan mends it by itself: {:?}", ks.guard.status());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(ks.guard.status().warnings, Vec::<String>::new());
+    // The new set is in force a moment before its filter is, and the old one's notes are given back between.
+    eventually("the crowded filter is replaced too", || ks.guard.status().warnings.is_empty()).await;
 }
