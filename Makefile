@@ -48,3 +48,9 @@ loom:
 
 run:
 	$(CARGO) run --locked --release
+
+# The raw memory of filters and what is done with it. Miri runs the scalar form of the probe, and no mappings: those are system calls.
+miri:
+	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --locked --lib -- filter::memory filter::ones \
+		filter::split_block::golden filter::split_block::tests::a_union filter::split_block::tests::bits_are \
+		filter::split_block::tests::filters_that filter::split_block::probe::tests::every_form
