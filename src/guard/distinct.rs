@@ -1,8 +1,7 @@
 //! How many distinct keys there were in the last five minutes, estimated by HyperLogLog.
 //!
 //! Not a set of keys: a flood of random ones is what has to be counted, and a bounded set would be full of it. A sketch takes 1 KiB whatever comes, and it
-//! is 3 % off as a rule. The sketches are `hyperloglockless`: of the crates there are, the one that is kept up and that takes hashes from many threads
-//! at once without a lock.
+//! is 3 % off as a rule. The sketches are `hyperloglockless`, which takes finished hashes from many threads at once without a lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
