@@ -50,7 +50,7 @@ async fn no_check_that_says_absent_allocates_anything() {
     // A sampled check is looked up at the backend, in a task.
     config.canary.sample_rate = 0.0;
     let ks = Keyspace::enforcing(config).await;
-    let absent = key(&ks.absent());
+    let absent = key(ks.absent());
     let check = || assert_eq!(ks.guard.check(&absent).verdict, Verdict::Absent);
     // What a thread makes for itself once.
     check();

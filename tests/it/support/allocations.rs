@@ -16,6 +16,7 @@ pub fn allocations() -> u64 {
 }
 
 /// Bytes that this thread has allocated less those that it has freed.
+#[allow(dead_code)] // The benchmarks ask for it.
 pub fn live_bytes() -> i64 {
     LIVE.get()
 }
