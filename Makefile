@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test deps fmt clippy unit charts doc filter-rates model loom fuzz run
+.PHONY: test deps fmt clippy unit charts doc filter-rates model loom fuzz run bench bench-full
 
 test: deps fmt clippy unit charts doc
 
@@ -45,6 +45,14 @@ fuzz:
 # Every interleaving around the swap of filters. Loom and what it needs are built once, in a folder of their own; the runs take seconds.
 loom:
 	$(CARGO) run --locked --manifest-path tests/loom/Cargo.toml --target-dir target/loom
+
+# The filter beside others of its kind, exact sets, locks and hashes, docs/benchmarks.md; minutes.
+bench:
+	$(CARGO) bench --locked --bench filter
+
+# The same with 100M keys: an hour perhaps, and 16 GiB of memory.
+bench-full:
+	BLOOMGUARD_BENCH_KEYS=100000000 $(CARGO) bench --locked --bench filter
 
 run:
 	$(CARGO) run --locked --release

@@ -34,14 +34,42 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// `user:<n>` for each number.
     pub(crate) fn numbered(numbers: Range<u64>) -> Self {
+        Self::of(numbers)
+    }
+
+    /// `user:<n>` for each number.
+    pub(crate) fn of(numbers: impl Iterator<Item = u64>) -> Self {
         let (mut bytes, mut ends) = (vec![], vec![0]);
         for number in numbers {
             write!(bytes, "user:{number}").unwrap();
             ends.push(u32::try_from(bytes.len()).unwrap());
         }
         Self { bytes, ends }
+    }
+
+    /// As many of these keys, numbered from 0, as `draws`, by a Zipf distribution of exponent 0.99 (Gray and others, 1994; YCSB's). The most frequent ones
+    /// are spread over the numbers.
+    pub(crate) fn zipf(&self, draws: usize) -> Self {
+        const SKEW: f64 = 0.99;
+        let n = self.len() as f64;
+        let zeta: f64 = (1..=self.len()).map(|rank| (rank as f64).powf(-SKEW)).sum();
+        let eta = (1.0 - (2.0 / n).powf(1.0 - SKEW)) / (1.0 - (1.0 + 0.5_f64.powf(SKEW)) / zeta);
+        let rank = |draw: u64| {
+            let uniform = (xxhash_rust::xxh3::xxh3_64(&draw.to_be_bytes()) >> 11) as f64 / (1u64 << 53) as f64;
+            match uniform * zeta {
+                ..1.0 => 0,
+                scaled if scaled < 1.0 + 0.5_f64.powf(SKEW) => 1,
+                _ => (n * (eta * uniform - eta + 1.0).powf(1.0 / (1.0 - SKEW))) as u64,
+            }
+        };
+        // Of no common factor with any count of keys that is asked for.
+        Self::of((0..draws as u64).map(|draw| rank(draw) * 1_000_003 % self.len() as u64))
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, index: usize) -> &[u8] {
+        &self.bytes[self.ends[index] as usize..self.ends[index + 1] as usize]
     }
 
     pub(crate) fn len(&self) -> usize {

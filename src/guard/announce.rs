@@ -59,6 +59,7 @@ impl Guard {
             self.hot.drop_absence(*hash);
             self.active.insert(hash.get());
         }
+        self.growth.inserted(hashes);
         self.note_announced(hashes);
     }
 

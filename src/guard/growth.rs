@@ -32,6 +32,7 @@ pub(super) struct Growth {
     absent: Distinct,
     /// Those of them that passed the filter: a key that is asked for over and over counts once.
     positives: Distinct,
+    inserted: Distinct,
     judged: Mutex<Judged>,
     /// What was said last of the filter in force: its number, its layers, what keeps it from growing.
     said: Mutex<(u64, usize, Option<OutOfRoom>)>,
@@ -50,6 +51,7 @@ impl Growth {
             headroom: config.headroom,
             absent: Distinct::default(),
             positives: Distinct::default(),
+            inserted: Distinct::default(),
             judged: Mutex::default(),
             said: Mutex::default(),
         }
@@ -64,15 +66,28 @@ impl Growth {
         self.positives.add(hash);
     }
 
+    /// Keys that came into the filter one by one, and not by a scan.
+    pub(super) fn inserted(&self, hashes: &[KeyHash]) {
+        self.inserted.add_all(hashes.iter().copied());
+    }
+
     /// Distinct absent keys of the last five minutes.
     pub(super) fn distinct_absent(&self) -> u64 {
         self.absent.count()
     }
 
-    /// Whether a build is due; to be called every second or so.
+    /// Distinct keys that were inserted in the last five minutes.
+    pub(super) fn distinct_inserted(&self) -> u64 {
+        self.inserted.count()
+    }
+
+    /// Forgets what is too old; to be called every second or so.
+    fn turn(&self, now: Moment) {
+        [&self.absent, &self.positives, &self.inserted].iter().for_each(|keys| keys.turn(now));
+    }
+
+    /// Whether a build is due.
     fn is_due(&self, filter: &Filter, now: Moment) -> bool {
-        self.absent.turn(now);
-        self.positives.turn(now);
         let (items, capacity) = (filter.items() as f64, filter.capacity() as f64);
         let worthwhile = items * self.headroom > capacity * WORTHWHILE;
         let full = worthwhile && items > capacity * FULL;
@@ -102,6 +117,8 @@ impl Judged {
 impl Guard {
     /// Asks for a build where the filter in force has become too small.
     pub(super) fn watch_growth(&self, now: Moment) {
+        // Without a filter too: announces come all the same.
+        self.growth.turn(now);
         let Some(current) = self.active.current() else { return };
         let filter = &current.filter;
         self.tell_growth(&current);
@@ -170,7 +187,11 @@ mod tests {
 
     /// Watches for so long, every second; the seconds at which a build was due.
     fn watch(growth: &Growth, filter: &Filter, seconds: std::ops::Range<u64>) -> Vec<u64> {
-        seconds.filter(|second| growth.is_due(filter, at(*second))).collect()
+        let watched = |second: &u64| {
+            growth.turn(at(*second));
+            growth.is_due(filter, at(*second))
+        };
+        seconds.filter(watched).collect()
     }
 
     /// Lookups of absent keys, as they come out at this filter.

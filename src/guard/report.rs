@@ -34,6 +34,7 @@ impl Guard {
             observed_fpr: self.observed.rate(),
             false_negatives: self.observed.false_negatives(),
             distinct_absent_keys: self.growth.distinct_absent(),
+            distinct_inserted_keys: self.growth.distinct_inserted(),
             age_seconds: self.swapped_at.lock().map(|at| now.since(at).as_secs_f64()),
             freshness_lag_seconds: self.standing.fresh_since().map(|at| now.since(at).as_secs_f64()),
             delta_lag_seconds: self.standing.log_lag(now).map(|lag| lag.as_secs_f64()),

@@ -42,6 +42,8 @@ pub struct KeyspaceStatus {
     pub false_negatives: u64,
     /// Distinct absent keys that were asked for in the last five minutes, estimated.
     pub distinct_absent_keys: u64,
+    /// Distinct keys that announces and polls have brought in the last five minutes, estimated.
+    pub distinct_inserted_keys: u64,
     /// Seconds since the swap.
     pub age_seconds: Option<f64>,
     /// Seconds since the start of the last complete poll (`polled`), else of the scan behind the filter in force.

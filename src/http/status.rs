@@ -50,6 +50,7 @@ fn gauges(status: &KeyspaceStatus) -> Gauges {
         estimated_fpr: status.estimated_fpr,
         observed_fpr: status.observed_fpr.unwrap_or(f64::NAN),
         distinct_absent_keys: status.distinct_absent_keys,
+        distinct_inserted_keys: status.distinct_inserted_keys,
         generation: status.generation,
         age_seconds: status.age_seconds.unwrap_or(f64::NAN),
         freshness_lag_seconds: status.freshness_lag_seconds.unwrap_or(f64::NAN),

@@ -57,6 +57,7 @@ struct FilterGauges {
     estimated_fpr: Gauge,
     observed_fpr: Gauge,
     distinct_absent_keys: Gauge,
+    distinct_inserted_keys: Gauge,
     generation: Gauge,
     age: Gauge,
     freshness_lag: Gauge,
@@ -83,6 +84,8 @@ pub struct Gauges {
     pub observed_fpr: f64,
     /// Distinct absent keys of the last five minutes.
     pub distinct_absent_keys: u64,
+    /// Distinct keys that announces and polls have brought in the last five minutes.
+    pub distinct_inserted_keys: u64,
     /// Number of the filter in force.
     pub generation: u64,
     /// Seconds since the swap.
@@ -240,6 +243,11 @@ impl KeyspaceMetrics {
                     "Distinct absent keys that were asked for in the last five minutes, estimated",
                     None,
                 ),
+                distinct_inserted_keys: gauge(
+                    "filter_distinct_inserted_keys",
+                    "Distinct keys that announces and polls have brought in the last five minutes, estimated",
+                    None,
+                ),
                 generation: gauge("filter_generation", "Number of the filter in force", None),
                 age: gauge("filter_age_seconds", "Time since the swap", Some(Unit::Seconds)),
                 freshness_lag: gauge(
@@ -367,6 +375,7 @@ impl KeyspaceMetrics {
         f.estimated_fpr.set(g.estimated_fpr);
         f.observed_fpr.set(g.observed_fpr);
         f.distinct_absent_keys.set(g.distinct_absent_keys as f64);
+        f.distinct_inserted_keys.set(g.distinct_inserted_keys as f64);
         f.generation.set(g.generation as f64);
         f.age.set(g.age_seconds);
         f.freshness_lag.set(g.freshness_lag_seconds);

@@ -1,6 +1,7 @@
 //! Integration tests: one binary, real servers on free ports.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+mod allocations;
 mod architecture;
 mod backend_batches;
 mod backend_contract;

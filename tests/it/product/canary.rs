@@ -135,6 +135,34 @@ async fn distinct_absent_keys_are_counted_and_not_their_lookups() {
     }
     let counted = app.metric("bloomguard_filter_distinct_absent_keys{keyspace=\"users\"}").await;
     assert!((40.0..=60.0).contains(&counted), "{counted}");
+    assert_eq!(app.status("users").await["distinct_absent_keys"].as_f64(), Some(counted));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_hot_key_that_is_missing_does_not_look_like_a_flood_of_random_keys() {
+    let site = site(Site::sqlite()).await;
+    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let hot = format!("/v1/keys/users/{}", absent(&app));
+    for _ in 0..300 {
+        assert_eq!(app.get(&hot).await.told(), "404 filter");
+    }
+    assert_eq!(app.metric("bloomguard_filter_distinct_absent_keys{keyspace=\"users\"}").await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn distinct_inserted_keys_are_counted_and_not_their_announces() {
+    let site = site(Site::sqlite()).await;
+    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let none = app.metric("bloomguard_filter_distinct_inserted_keys{keyspace=\"users\"}").await;
+    assert_eq!(none, 0.0, "keys of the scan are not counted");
+    for id in 3_000_000..3_000_050 {
+        for _ in 0..3 {
+            assert_eq!(app.send("PUT", &format!("/v1/keys/users/{id}"), &[]).await.status, 204);
+        }
+    }
+    let counted = app.metric("bloomguard_filter_distinct_inserted_keys{keyspace=\"users\"}").await;
+    assert!((40.0..=60.0).contains(&counted), "{counted}");
+    assert_eq!(app.status("users").await["distinct_inserted_keys"].as_f64(), Some(counted));
 }
 
 #[tokio::test(flavor = "multi_thread")]

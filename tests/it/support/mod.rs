@@ -1,5 +1,6 @@
 //! What tests share: scripted parts, real servers, waiting.
 
+pub mod allocations;
 pub mod app;
 pub mod chaos_proxy;
 pub mod database;

@@ -37,6 +37,7 @@ impl Scrape {
             estimated_fpr: 0.001,
             observed_fpr: 0.001,
             distinct_absent_keys: 1,
+            distinct_inserted_keys: 1,
             generation: 1,
             age_seconds: 1.0,
             delta_lag_seconds: 0.1,

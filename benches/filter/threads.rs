@@ -1,0 +1,102 @@
+//! Inserts and lookups by many threads at once, hashing included: ours beside locks and actors.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+
+use bloomguard::filter::SplitBlock;
+use parking_lot::RwLock;
+
+use crate::keys::{Keys, hash};
+use crate::race::{Outcome, race};
+use crate::shared::{Actors, Client, Locked, Ours, Shards, Shared};
+
+const THREADS: [usize; 5] = [1, 2, 8, 16, 32];
+const RATE: f64 = 0.01;
+/// Lookups of the Zipf distribution.
+const DRAWS: usize = 2_000_000;
+
+pub(crate) fn run(keys: &Keys) {
+    let zipf = keys.zipf(DRAWS);
+    println!("\nThreads at one filter for {} keys, hashing included; percentiles in µs, of which the clock takes:\n", keys.len());
+    println!("| structure | threads | M ops/s | P50 | P90 | P99 | P99.9 |\n|---|---|---|---|---|---|---|");
+    row("the clock", 1, &race(1, &zipf, true, || (), |(), key| _ = black_box(key)));
+    table("Inserts, each key once", |threads, at| at.insert(threads, keys, keys, false));
+    table("Inserts, Zipf", |threads, at| at.insert(threads, keys, &zipf, true));
+    table("Lookups of present keys, Zipf", |threads, at| at.lookup(threads, keys, &zipf));
+}
+
+fn table(title: &str, run: impl Fn(usize, &dyn Contender) -> Outcome) {
+    println!("\n{title}\n\n| structure | threads | M ops/s | P50 | P90 | P99 | P99.9 |\n|---|---|---|---|---|---|---|");
+    for threads in THREADS {
+        let mut best = 0.0_f64;
+        let contenders: [&dyn Contender; 4] = [&Kind::<Locked>::NEW, &Kind::<Shards>::NEW, &Kind::<Actors>::NEW, &Kind::<Ours>::NEW];
+        for contender in contenders {
+            let outcome = run(threads, contender);
+            row(contender.name(), threads, &outcome);
+            if contender.name() == Ours::NAME {
+                println!("| *ours / best of the others* | {threads} | {:.2} × | | | | |", outcome.per_second / best);
+            }
+            best = best.max(outcome.per_second);
+        }
+    }
+}
+
+fn row(name: &str, threads: usize, outcome: &Outcome) {
+    println!("| {name} | {threads} | {:.2} | {} |", outcome.per_second / 1e6, outcome.percentiles());
+}
+
+/// One way to share a filter, made anew for each race.
+trait Contender {
+    fn name(&self) -> &'static str;
+    fn insert(&self, threads: usize, members: &Keys, keys: &Keys, again: bool) -> Outcome;
+    fn lookup(&self, threads: usize, members: &Keys, keys: &Keys) -> Outcome;
+}
+
+struct Kind<S>(std::marker::PhantomData<S>);
+
+impl<S> Kind<S> {
+    const NEW: Self = Self(std::marker::PhantomData);
+}
+
+impl<S: Shared> Contender for Kind<S> {
+    fn name(&self) -> &'static str {
+        S::NAME
+    }
+
+    fn insert(&self, threads: usize, members: &Keys, keys: &Keys, again: bool) -> Outcome {
+        let shared = S::new(members.len() as u64, RATE);
+        race(threads, keys, again, || shared.client(), |client, key| client.insert(hash(key)))
+    }
+
+    fn lookup(&self, threads: usize, members: &Keys, keys: &Keys) -> Outcome {
+        let shared = S::new(members.len() as u64, RATE);
+        let mut client = shared.client();
+        members.iter().for_each(|key| client.insert(hash(key)));
+        drop(client);
+        race(threads, keys, true, || shared.client(), |client, key| assert!(client.contains(hash(key)), "a key is missed"))
+    }
+}
+
+/// What a filter saves the map behind it: lookups of which nine in ten are of absent keys.
+pub(crate) fn before_a_map(keys: &Keys) {
+    let filter = SplitBlock::new(keys.len() as u64, RATE).unwrap();
+    let mut map = HashMap::<Box<[u8]>, bool>::new();
+    for key in keys.iter() {
+        filter.insert(hash(key));
+        map.insert(key.into(), true);
+    }
+    let map = RwLock::new(map);
+    let number = |draw: u64| {
+        // Not by turns: one operation in 16 is timed, and those have to be as all others.
+        let random = xxhash_rust::xxh3::xxh3_64(&draw.to_be_bytes());
+        if random.is_multiple_of(10) { (random >> 8) % keys.len() as u64 } else { 10 * keys.len() as u64 + draw }
+    };
+    let asked = Keys::of((0..DRAWS as u64).map(number));
+    println!("\nLookups in a `RwLock<HashMap>` of {} keys, nine in ten absent; percentiles in µs\n", keys.len());
+    println!("| structure | threads | M ops/s | P50 | P90 | P99 | P99.9 |\n|---|---|---|---|---|---|---|");
+    for threads in [1, 8, 32] {
+        row("the map", threads, &race(threads, &asked, true, || (), |(), key| _ = black_box(map.read().contains_key(key))));
+        let both = |key: &[u8]| filter.contains(hash(key)) && map.read().contains_key(key);
+        row("a filter before it", threads, &race(threads, &asked, true, || (), |(), key| _ = black_box(both(key))));
+    }
+}
