@@ -6,6 +6,7 @@ usage: snapshot_reader.py FILE KEY...      prints `maybe KEY` or `absent KEY`; k
 import ctypes, ctypes.util, json, struct, sys
 
 MASK = (1 << 64) - 1
+SPREAD = 0x9E3779B97F4A7C15
 
 
 class Hash128(ctypes.Structure):
@@ -22,6 +23,19 @@ xxhash.XXH3_128bits_withSecret.argtypes = [ctypes.c_char_p, ctypes.c_size_t] * 2
 def checksum(data):
     found = xxhash.XXH3_128bits(data, len(data))
     return struct.pack(">QQ", found.high, found.low)
+
+
+def fold(x, y):
+    return x * y & MASK ^ x * y >> 64
+
+
+def places(layer, salt, low, high):
+    place, step, bend = fold(low ^ salt[0], high ^ salt[1]), fold(high ^ salt[2], low ^ salt[3]), 0
+    for _ in range(layer["hashes"]):
+        yield place * layer["bits"] >> 64
+        place = place + step & MASK
+        bend = bend + SPREAD & MASK
+        step = step + bend & MASK
 
 
 class Snapshot:
@@ -47,11 +61,15 @@ class Snapshot:
 
     @staticmethod
     def in_layer(layer, salt, words, low, high):
-        assert layer["kind"] == "split_block", "this reader knows split blocks only"
-        place, bits = low * (salt[0] | 1) & MASK, high
-        block = place * (layer["bits"] // 512) >> 64
-        eight = struct.unpack_from("<8Q", words, block * 64)
-        return all(word >> (bits >> 6 * i & 63) & 1 for i, word in enumerate(eight))
+        if layer["kind"] == "split_block":
+            place = low * (salt[0] | 1) & MASK
+            block = place * (layer["bits"] // 512) >> 64
+            eight = struct.unpack_from("<8Q", words, block * 64)
+            return all(word >> (high >> 6 * i & 63) & 1 for i, word in enumerate(eight))
+        # Words are little-endian, so that bit n of all words is bit n % 8 of byte n // 8.
+        width = {"classic": 1, "counting": 4}[layer["kind"]]
+        bits = (place * width for place in places(layer, salt, low, high))
+        return all(words[bit // 8] >> bit % 8 & (1 << width) - 1 for bit in bits)
 
 
 if __name__ == "__main__":
