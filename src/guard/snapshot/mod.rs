@@ -142,6 +142,10 @@ impl Guard {
     /// Blocks while it writes. `now` is no later than that: its ages count from there. `false`: nothing can be written now that a process could start from, but later perhaps.
     fn write_snapshot(&self, now: Moment, deadline: Option<Instant>) -> bool {
         let Some(snapshots) = &self.snapshots else { return true };
+        if self.standing.freshness() == Freshness::Static {
+            // Nobody may start from it.
+            return true;
+        }
         // Relaxed: it only ends a loop.
         let abandoned = || deadline.map_or_else(|| snapshots.stopping.load(Ordering::Relaxed), |deadline| Instant::now() >= deadline);
         let _alone = snapshots.writing.lock();
