@@ -101,6 +101,11 @@ impl Guard {
         self.counted.lock().clone()
     }
 
+    /// Whether the filter of a snapshot waits for the source to tell the form of its keys.
+    pub(crate) fn awaits_form(&self) -> bool {
+        self.untrusted.lock().is_some()
+    }
+
     /// For how long the filter that the process started from can do without a build; `None`: it did not start from one, or can't trust it.
     pub(crate) fn can_do_without_build(&self) -> Option<Duration> {
         self.standing.can_do_without_scan(Moment::now())
