@@ -102,6 +102,9 @@ pub enum Refused {
     /// The fleet hashes under another secret.
     #[error("the fleet hashes its keys under another secret")]
     Secret,
+    /// The process had to serve.
+    #[error("reading the snapshots took too long")]
+    Late,
     /// Reading it was not finished.
     #[error("reading it panicked")]
     Panicked,
