@@ -78,9 +78,11 @@ impl App {
         let memory = Arc::new(MemoryBudget::new(memory_limit(), caches));
         let mut tasks = JoinSet::new();
         let mut keyspaces = BTreeMap::new();
+        let read_until = Instant::now() + start::LONGEST_READS;
         for (name, keyspace) in &config.keyspaces {
-            let parts =
-                parts(name, keyspace, config, redis.as_ref(), &metrics, &memory).await.with_context(|| format!("keyspaces.{name}"))?;
+            let parts = parts(name, keyspace, config, redis.as_ref(), &metrics, &memory, read_until)
+                .await
+                .with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
             let guard = Guard::new(parts);
             if let Some(links) = &redis {
@@ -211,6 +213,7 @@ async fn parts(
     redis: Option<&RedisLinks>,
     metrics: &Metrics,
     memory: &Arc<MemoryBudget>,
+    read_until: Instant,
 ) -> anyhow::Result<Parts> {
     let form = Arc::new(keyspace.key.map_or_else(OnceLock::new, OnceLock::from));
     let log = delta_log(name, keyspace, config, redis);
@@ -222,7 +225,8 @@ async fn parts(
     let shared: Arc<dyn SharedCache> = match redis {
         _ if keyspace.backend.kind == BackendKind::Set => Arc::new(NoCache::default()),
         Some(links) => {
-            // A mark that was not there yet when an entry was looked for lives for window and deadline. Of a clock that is set, half a window is borne either way.
+            // A mark that was not there yet when an entry was looked for lives for window and deadline. Of a clock that is set, half a window is borne
+            // either way.
             let patience = keyspace.deadline + keyspace.commit_window / 2;
             let cache = RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint()).storing_within(patience);
             // Where a log follows, its wait is for the marks too.
@@ -234,7 +238,7 @@ async fn parts(
     let (journal, replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline)
         .context("the announce journal in server.data_dir")?;
     let start = Start { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
-    let found = start.find(memory).await;
+    let found = start.find(memory, read_until).await;
     let secret = secret(name, redis.map(|links| &links.main), found.secret()).await;
     let recorders = metrics.keyspace(name);
     Ok(Parts {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::has_log;
 use crate::config::{BackendKind, Config, KeyspaceConfig};
@@ -10,6 +11,9 @@ use crate::key::KeySecret;
 use crate::metrics::KeyspaceMetrics;
 use crate::rebuild::{MemoryBudget, Reservation};
 use crate::words::SnapshotOutcome;
+
+/// How long all snapshots together may be read before anything listens: probes wait no longer than they have to.
+pub(super) const LONGEST_READS: Duration = Duration::from_secs(20);
 
 /// A keyspace about to start.
 pub(super) struct Start<'a> {
@@ -28,8 +32,8 @@ pub(super) struct Found {
 }
 
 impl Start<'_> {
-    /// Reads the snapshot, off the async threads.
-    pub(super) async fn find(&self, memory: &Arc<MemoryBudget>) -> Found {
+    /// Reads the snapshot, off the async threads, and until then at the latest.
+    pub(super) async fn find(&self, memory: &Arc<MemoryBudget>, until: Instant) -> Found {
         // The filter alone would be of no use: what is absent the set of keys says, and that is not in a snapshot.
         if self.keyspace.backend.kind == BackendKind::Set {
             return Found { snapshots: None, restored: Ok(None) };
@@ -51,8 +55,11 @@ impl Start<'_> {
             return Found { snapshots: Some(snapshots), restored: Err(Refused::DamagedJournal) };
         }
         let (place, memory) = (snapshots.place().to_owned(), Arc::clone(memory));
-        let read = tokio::task::spawn_blocking(move || read(&place, &expected, &memory)).await;
-        Found { snapshots: Some(snapshots), restored: read.unwrap_or(Err(Refused::Panicked)) }
+        let reading = tokio::task::spawn_blocking(move || read(&place, &expected, &memory));
+        // One that is given up ends by itself, and with it what it has set aside.
+        let read = tokio::time::timeout_at(until.into(), reading).await;
+        let restored = read.map_or(Err(Refused::Late), |read| read.unwrap_or(Err(Refused::Panicked)));
+        Found { snapshots: Some(snapshots), restored }
     }
 }
 

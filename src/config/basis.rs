@@ -16,12 +16,15 @@ impl KeyspaceConfig {
         let Self { filter, backend, .. } = self;
         // A `String` takes whatever is written to it.
         let _ = write!(text, " {:?} {:?}", filter.kind, filter.false_positive_rate);
-        let _ = write!(text, " {:?} {} {:?}", backend.kind, backend.url.redacted(), backend.query);
+        let _ = write!(text, " {:?} {} {:?}", backend.kind, data_of(&backend.url), backend.query);
         for source in self.source.iter() {
             let shared = redis.filter(|_| source.kind == SourceKind::Redis && source.url.is_empty());
-            let url = shared.unwrap_or(&source.url).redacted();
+            let url = data_of(shared.unwrap_or(&source.url));
             let _ = write!(text, " [{:?} {url} {:?} {:?}", source.kind, source.query, source.format);
             let _ = write!(text, " {:?} {:?} {:?} {:?}", source.path, source.pattern, source.strip_prefix, source.set);
+            // Whose keys an API lists may hang on a header. What a secret one holds may be changed and mean the same, so it counts by its name.
+            let _ = write!(text, " {:?}", source.headers.plain().collect::<Vec<_>>());
+            let _ = write!(text, " {:?} {:?}", source.headers, source.secret_headers);
             if let Some(polls) = &source.incremental {
                 let _ = write!(text, " {:?} {:?} {:?}", polls.query, polls.watermark, polls.overlap);
             }
@@ -31,12 +34,18 @@ impl KeyspaceConfig {
     }
 }
 
+/// What says which data it leads to: the URL without its password; all of it, where what is shown would not tell one host from another.
+fn data_of(url: &SecretUrl) -> String {
+    let shown = url.redacted();
+    if shown.contains("<redacted>") { format!("{:016x}", xxh3_64(url.expose().as_bytes())) } else { shown }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{IncrementalConfig, SourceConfig};
+    use crate::config::{Headers, IncrementalConfig, SourceConfig};
     use crate::key::KeyForm;
 
     #[test]
@@ -51,6 +60,20 @@ mod tests {
             change(&mut keyspace);
             keyspace
         };
+        let headers = |name: &str, value: &str| Headers::new(vec![(name.into(), value.into())]);
+        let with_header = |name: &str, value: &str| {
+            let source = SourceConfig { headers: headers(name, value), ..SourceConfig::default() };
+            KeyspaceConfig { source: source.into(), ..KeyspaceConfig::default() }.basis(None, false)
+        };
+        let with_secret_header = |name: &str, value: &str| {
+            let source = SourceConfig { secret_headers: headers(name, value), ..SourceConfig::default() };
+            KeyspaceConfig { source: source.into(), ..KeyspaceConfig::default() }.basis(None, false)
+        };
+        assert_ne!(with_header("x-tenant", "a"), with_header("x-tenant", "b"), "another tenant's keys");
+        assert_ne!(with_header("x-tenant", "a"), with_header("x-shop", "a"));
+        assert_eq!(with_header("authorization", "old"), with_header("authorization", "new"));
+        assert_eq!(with_secret_header("x-tenant", "old"), with_secret_header("x-tenant", "new"));
+        assert_ne!(with_secret_header("x-tenant", "a"), with_secret_header("x-shop", "a"));
         let plain = source(|_| {}).basis(None, false);
         assert_ne!(source(|_| {}).basis(None, true), plain);
         for changed in [
@@ -75,6 +98,13 @@ mod tests {
             keyspace.basis(None, false)
         };
         assert_eq!(with_password("old"), with_password("new"));
+        let of_url = |url: &str| {
+            let mut keyspace = source(|_| {});
+            keyspace.backend.url = SecretUrl::new(url.into());
+            keyspace.basis(None, false)
+        };
+        assert_ne!(of_url("postgres://u:p?w@h/db"), of_url("postgres://u:p?w@other/db"), "hosts that are not shown for a stray @");
+        assert_ne!(of_url("u:p@h/db"), of_url("u:p@other/db"), "nor where it is no url");
         assert_eq!(
             keyspace(|keyspace| keyspace.max_staleness = Duration::from_secs(7)).basis(None, false),
             plain,

@@ -1,4 +1,4 @@
-//! The words of a filter: aligned to cache lines, zero at first, backed by huge pages where they help, or by a file.
+//! The words of a filter: aligned to cache lines, zero at first, backed by huge pages where they help.
 //!
 //! A lookup reads one random cache line, so on pages of 4 KiB nearly each one also misses the TLB; from [`HUGE_PAGE`] on the words are a mapping of their
 //! own that the kernel is asked to back by huge pages. Mapped by `rustix`, which is in the tree anyway and, other than `memmap2`, can trim a mapping.
@@ -6,12 +6,10 @@
 #![allow(unsafe_code)] // Mappings and aligned allocations are raw memory; each block says why it is sound.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::fs::File;
-use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::AllocError;
 
@@ -32,7 +30,7 @@ pub struct Memory {
 #[derive(Debug)]
 enum Origin {
     Heap(Layout),
-    /// What is to be unmapped; of a file it may begin before the words do.
+    /// What is to be unmapped.
     Mapping {
         base: NonNull<u8>,
         bytes: usize,
@@ -90,47 +88,11 @@ impl Memory {
         Some(Self { start: base.cast(), words, origin: Origin::Mapping { base, bytes } })
     }
 
-    /// The words that stand in `file` at `offset`, a multiple of 64, in this machine's byte order. Copy on write: they can be changed, the file is not.
-    ///
-    /// Pages of a file are small ones: who has the time to read it into [`Memory::zeroed`] gets faster lookups.
-    ///
-    /// # Errors
-    /// Of the kernel; [`io::ErrorKind::InvalidInput`] where the offset is odd, [`io::ErrorKind::UnexpectedEof`] where the file is too short now.
-    ///
-    /// # Safety
-    /// Nobody may write to the file or truncate it as long as it is mapped: what was not copied yet changes with it under references to it, and a page
-    /// that is gone ends the process with SIGBUS. So the file must be one that is only ever written aside, then renamed, and that belongs to this user
-    /// alone (mode 0600); checks of its content hold no longer than that does.
-    pub unsafe fn map_private(file: &File, offset: u64, words: u64) -> io::Result<Self> {
-        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the filter is larger than can be addressed");
-        if !offset.is_multiple_of(LINE as u64) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the filter in the file is not aligned to 64 bytes"));
-        }
-        let bytes = words.checked_mul(WORD as u64).filter(|bytes| *bytes <= isize::MAX as u64).ok_or_else(too_large)?;
-        let end = offset.checked_add(bytes).ok_or_else(too_large)?;
-        if file.metadata()?.len() < end {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends before the filter does"));
-        }
-        if words == 0 {
-            return Self::zeroed(0).map_err(io::Error::other);
-        }
-        // Machines differ in their pages: the mapping begins where one does, and the words at their offset behind it.
-        let lead = offset % rustix::param::page_size() as u64;
-        let mapped = usize::try_from(bytes + lead).map_err(|_| too_large())?;
-        // SAFETY: the kernel chooses where; nothing of ours lies there. The caller keeps the file as it is.
-        let base =
-            unsafe { mmap(std::ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE, file, offset - lead) }?;
-        let base = NonNull::new(base).ok_or_else(too_large)?.cast::<u8>();
-        // SAFETY: lead < mapped, so this is inside the mapping.
-        let start = unsafe { base.byte_add(lead as usize) };
-        Ok(Self { start: start.cast(), words: words as usize, origin: Origin::Mapping { base, bytes: mapped } })
-    }
-
     /// The words, to be shared.
     #[inline]
     #[must_use]
     pub const fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `start` is aligned, and `words` words from it are initialised memory (zeros, or a file's bytes) that lives as long as `self`. Atomics may
+        // SAFETY: `start` is aligned, and `words` words from it are initialised memory (zeros at first) that lives as long as `self`. Atomics may
         // alias; the only plain stores are those of `words_mut`, which borrows `self` exclusively.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast_const().cast::<AtomicU64>(), self.words) }
     }
@@ -165,8 +127,6 @@ impl Drop for Memory {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::os::unix::fs::FileExt;
     use std::sync::atomic::Ordering::Relaxed;
 
     use super::*;
@@ -199,40 +159,5 @@ mod tests {
     fn what_no_memory_holds_is_refused_with_its_bytes() {
         assert_eq!(Memory::zeroed(1 << 57).unwrap_err(), AllocError::Memory(1 << 60));
         assert_eq!(Memory::zeroed(u64::MAX).unwrap_err(), AllocError::Memory(u64::MAX));
-    }
-
-    #[cfg_attr(miri, ignore = "maps a file")]
-    #[test]
-    fn a_mapped_file_is_read_at_any_aligned_offset_and_never_written() {
-        let mut file = tempfile::tempfile().unwrap();
-        let content: Vec<u8> = (0..20_000u64).flat_map(u64::to_ne_bytes).collect();
-        file.write_all(&content).unwrap();
-        for first in [0, 8, 512, 520, 19_992] {
-            let count = 20_000 - first;
-            // SAFETY: nobody else knows this file.
-            let mut memory = unsafe { Memory::map_private(&file, first * 8, count) }.unwrap();
-            assert!(memory.words().iter().map(|word| word.load(Relaxed)).eq(first..20_000));
-            memory.words()[0].fetch_or(1 << 63, Relaxed);
-            memory.words_mut()[1] = 0;
-            assert_eq!(memory.words()[0].load(Relaxed), 1 << 63 | first);
-        }
-        let mut after = vec![0; content.len()];
-        file.read_exact_at(&mut after, 0).unwrap();
-        assert!(after == content, "the file was changed");
-    }
-
-    #[cfg_attr(miri, ignore = "maps a file")]
-    #[test]
-    fn a_file_that_does_not_hold_the_words_is_refused() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(4_096).unwrap();
-        // SAFETY: nobody else knows this file.
-        let kind = |offset, words| unsafe { Memory::map_private(&file, offset, words) }.map(|_| ()).map_err(|error| error.kind());
-        assert_eq!(kind(0, 512), Ok(()));
-        assert_eq!(kind(4_096, 0), Ok(()));
-        assert_eq!(kind(64, 512), Err(io::ErrorKind::UnexpectedEof));
-        assert_eq!(kind(8, 1), Err(io::ErrorKind::InvalidInput));
-        assert_eq!(kind(0, u64::MAX / 8), Err(io::ErrorKind::InvalidInput));
-        assert_eq!(kind(u64::MAX - 63, 100), Err(io::ErrorKind::InvalidInput));
     }
 }

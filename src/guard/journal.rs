@@ -8,6 +8,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -166,6 +167,11 @@ impl Files {
     }
 }
 
+/// An empty file that nobody else may read: keys may say more than their owners like.
+fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
 #[derive(Debug)]
 struct Writer {
     files: Files,
@@ -175,6 +181,8 @@ struct Writer {
     life: Duration,
     /// Which journal, and the numbers of the young file's records.
     young: Extent,
+    /// The names of the files are on disk.
+    dir_synced: bool,
     shared: Arc<Shared>,
 }
 
@@ -182,7 +190,7 @@ impl Writer {
     /// Begins a young file that holds what was replayed, so that a second crash loses nothing either.
     fn start(files: Files, replayed: &[Key], life: Duration, extent: Extent, shared: Arc<Shared>) -> io::Result<Self> {
         let fresh = files.young.with_extension("journal.new");
-        let mut file = File::create(&fresh)?;
+        let mut file = create(&fresh)?;
         let records: Vec<u8> = extent.head(extent.first).into_iter().chain(replayed.iter().flat_map(encode)).collect();
         file.write_all(&records)?;
         file.sync_data()?;
@@ -191,7 +199,7 @@ impl Writer {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => files.sync_dir()?,
         }
-        Ok(Self { files, file, length: records.len() as u64, since: Moment::now(), life, young: extent, shared })
+        Ok(Self { files, file, length: records.len() as u64, since: Moment::now(), life, young: extent, dir_synced: true, shared })
     }
 
     fn run(mut self, queue: &Receiver<Append>) {
@@ -213,6 +221,11 @@ impl Writer {
         let before = self.young.held();
         if Moment::now().since(self.since) >= self.life && self.may_rotate() {
             self.rotate()?;
+        }
+        // Also after a rotation that failed here: what is acknowledged must be found under its name.
+        if !self.dir_synced {
+            self.files.sync_dir()?;
+            self.dir_synced = true;
         }
         let bytes: Vec<u8> = batch.iter().flat_map(|a| a.records.iter().copied()).collect();
         // After a failed write the file is cut back, so that no torn record stands before later ones.
@@ -239,14 +252,15 @@ impl Writer {
 
     /// The young file becomes the old one; what the old one held is past its window.
     ///
-    /// The next file is made before the names change, so that a failure leaves a young file behind at every step.
+    /// The next file is made before the names change, so that a failure leaves a young file behind at every step. The names are not on disk yet.
     fn rotate(&mut self) -> io::Result<()> {
         let fresh = self.files.young.with_extension("journal.new");
-        let mut file = File::create(&fresh)?;
+        let mut file = create(&fresh)?;
         let head = self.young.head(self.young.next);
         file.write_all(&head)?;
         // Before it has its name: an empty file under it would be one of no journal.
         file.sync_data()?;
+        self.dir_synced = false;
         match fs::rename(&self.files.young, &self.files.old) {
             // A rotation that failed below has renamed it already.
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -254,7 +268,7 @@ impl Writer {
         }
         (self.file, self.length, self.since) = (file, head.len() as u64, Moment::now());
         self.young.first = self.young.next;
-        self.files.sync_dir()
+        Ok(())
     }
 }
 

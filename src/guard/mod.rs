@@ -253,8 +253,8 @@ impl Guard {
         Ok(key)
     }
 
-    /// Looks a key up: filter, then hot tier, shared cache and backend, or the set of keys in their place. Lasts no longer than the keyspace's deadline; dropping the future abandons the
-    /// wait, not a load that others share.
+    /// Looks a key up: filter, then hot tier, shared cache and backend, or the set of keys in their place. Lasts no longer than the keyspace's deadline;
+    /// dropping the future abandons the wait, not a load that others share.
     pub async fn lookup(self: &Arc<Self>, key: Key, options: LookupOptions) -> Lookup {
         let started = Instant::now();
         let errand = self.errand(key, options);

@@ -122,6 +122,9 @@ impl Poller {
                 Err(error) => {
                     tracing::warn!(keyspace = self.guard.name(), %error, "a poll for new keys failed");
                     self.metrics.polls.ended(error.outcome(), took);
+                    if matches!(error, PollError::TooSlow(_)) {
+                        self.give_up_resumed();
+                    }
                     self.guard.poll_failed(error.public_reason());
                     pause = (pause * 2).min(LONGEST_PAUSE.max(self.interval));
                 }
@@ -150,6 +153,13 @@ impl Poller {
         }
         self.known = known;
         Ok(PollCoverage { covers: self.covers(), hidden })
+    }
+
+    /// What came while no process ran takes too long to read, and the next try would have to read more: a scan brings it, and polls begin where that does.
+    fn give_up_resumed(&mut self) {
+        for feed in &mut self.feeds {
+            feed.window.take_if(|window| window.is_resumed());
+        }
     }
 
     /// Asks where the sources stand that have not been polled yet.

@@ -29,6 +29,8 @@ pub(super) struct Window {
     open_for: Duration,
     /// A scan that began later, and polls since, miss no row.
     covers: Option<Moment>,
+    /// Begins where another process had come, and no poll has completed since.
+    resumed: bool,
 }
 
 impl Window {
@@ -36,14 +38,14 @@ impl Window {
     pub(super) fn new(overlap: Duration, first: Watermark, open_for: Duration, began: Moment, ended: Moment) -> Self {
         // A timestamp was lowered by overlap and open transactions already.
         let covers = matches!(first, Watermark::Timestamp(_)).then_some(ended);
-        Self { overlap, seen: VecDeque::from([(ended, first)]), began, open_for, covers }
+        Self { overlap, seen: VecDeque::from([(ended, first)]), began, open_for, covers, resumed: false }
     }
 
     /// Goes on from where a process before this one had come. Its filter, whose scan began at `covers`, held by then whatever was visible when its last
     /// complete poll began. The next poll is the one that would have come next: where it starts depends on that moment and not on its own.
     pub(super) fn resumed(overlap: Duration, place: PollPlace, covers: Moment) -> Self {
         let PollPlace { from, began, open_for } = place;
-        Self { overlap, seen: VecDeque::from([(began, from)]), began, open_for, covers: Some(covers) }
+        Self { overlap, seen: VecDeque::from([(began, from)]), began, open_for, covers: Some(covers), resumed: true }
     }
 
     /// From where on a later process has to go on.
@@ -61,7 +63,7 @@ impl Window {
 
     /// A poll that began and ended then has read all of its plan.
     pub(super) fn completed(&mut self, began: Moment, ended: Moment, position: Position) {
-        (self.began, self.open_for) = (began, position.open_for);
+        (self.began, self.open_for, self.resumed) = (began, position.open_for, false);
         if let Some(watermark) = position.watermark
             && self.seen.back().is_none_or(|(_, last)| *last != watermark)
         {
@@ -82,6 +84,11 @@ impl Window {
                 !odd
             });
         }
+    }
+
+    /// Whether its first poll has still to read what came while no process ran.
+    pub(super) const fn is_resumed(&self) -> bool {
+        self.resumed
     }
 
     /// Since when a scan must have begun for the polls to complete it; `None`: not known yet.
@@ -111,6 +118,15 @@ mod tests {
             Watermark::Integer(number) => number,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn what_another_process_left_is_read_once_a_poll_has_completed() {
+        let place = PollPlace { from: Watermark::Integer(3), began: at(0), open_for: Duration::ZERO };
+        let mut resumed = Window::resumed(Duration::ZERO, place, at(0));
+        assert!(resumed.is_resumed() && !window(0).is_resumed());
+        resumed.completed(at(9), at(10), position(5, 0));
+        assert!(!resumed.is_resumed());
     }
 
     #[test]

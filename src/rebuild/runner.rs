@@ -167,6 +167,7 @@ impl Runner {
     }
 
     async fn build_again_and_again(&self) {
+        self.snapshot_judged().await;
         let mut due = self.first_build();
         let mut pause = RETRY.0;
         let mut rested = Instant::now();
@@ -181,6 +182,20 @@ impl Runner {
             // A source that is large or slow is not scanned over and over because a check fails.
             let longest = RETRY.1.max(tracker.took() * 10);
             pause = if again { (pause * 2).min(longest) } else { RETRY.0 };
+        }
+    }
+
+    /// Returns when it is known whether the filter of a snapshot serves, which the form of keys tells; or when that can't be waited for.
+    async fn snapshot_judged(&self) {
+        let judged = async {
+            while self.tools.guard.awaits_form() {
+                tokio::time::sleep(RETRY.0 / 20).await;
+            }
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(RETRY.1, judged) => {}
+            // For the next who waits for it.
+            () = self.desk.asked.notified() => self.desk.asked.notify_one(),
         }
     }
 

@@ -49,14 +49,6 @@ impl SplitBlock {
         Ok(Self::over(memory, salt, capacity, 0))
     }
 
-    /// An empty filter with the parameters of this one, salt included: they can be united.
-    ///
-    /// # Errors
-    /// [`AllocError::Memory`].
-    pub fn empty_like(&self) -> Result<Self, AllocError> {
-        Ok(Self::over(Memory::zeroed(self.memory.words().len() as u64)?, self.salt, self.capacity, 0))
-    }
-
     /// The filter of these words, which are whole blocks and of which `ones` bits are set.
     pub(crate) fn over(memory: Memory, salt: Salt, capacity: u64, ones: u64) -> Self {
         debug_assert!(!memory.words().is_empty() && (memory.words().len() as u64).is_multiple_of(WORDS_PER_BLOCK));

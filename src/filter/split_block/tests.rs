@@ -127,7 +127,8 @@ fn content(filter: &SplitBlock) -> (Vec<u64>, u64) {
 fn bits_are_the_same_whether_keys_are_inserted_or_filled() {
     let keys: Vec<u128> = (0..3_333).map(|i| hash(&(i % 3_000).to_string())).collect();
     let inserted = SplitBlock::with_salt(2_000, 0.01, SALT).unwrap();
-    let (together, mut filled) = (inserted.empty_like().unwrap(), inserted.empty_like().unwrap());
+    let empty = || SplitBlock::with_salt(2_000, 0.01, SALT).unwrap();
+    let (together, mut filled) = (empty(), empty());
     keys.iter().for_each(|key| inserted.insert(*key));
     together.insert_many(&keys);
     keys.chunks(77).for_each(|keys| filled.fill(keys));
@@ -140,7 +141,8 @@ fn bits_are_the_same_whether_keys_are_inserted_or_filled() {
 #[test]
 fn a_union_is_the_filter_of_all_keys() {
     let all = SplitBlock::with_salt(2_000, 0.01, SALT).unwrap();
-    let (left, right) = (all.empty_like().unwrap(), all.empty_like().unwrap());
+    let empty = || SplitBlock::with_salt(2_000, 0.01, SALT).unwrap();
+    let (left, right) = (empty(), empty());
     for i in 0..2_000 {
         let key = hash(&i.to_string());
         all.insert(key);

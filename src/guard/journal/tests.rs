@@ -124,6 +124,34 @@ async fn what_is_not_on_disk_is_not_acknowledged() {
 }
 
 #[tokio::test]
+async fn a_file_whose_name_is_not_on_disk_takes_no_announce() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut writer, _) = super::open(dir.path(), "users", Duration::from_secs(60)).unwrap();
+    let append = || Append { records: encode(&key("a")), count: 1, done: oneshot::channel().0 };
+    // The name was changed, and the folder can't be synced.
+    (writer.dir_synced, writer.files.young) = (false, dir.path().join("gone/users.journal"));
+    writer.write(&[append()]).unwrap_err();
+    writer.write(&[append()]).unwrap_err();
+    assert_eq!(writer.young.next, 0);
+    writer.files.young = dir.path().join("users.journal");
+    writer.write(&[append()]).unwrap();
+    assert!(writer.dir_synced && writer.young.next == 1);
+}
+
+#[tokio::test]
+async fn its_files_are_their_owners_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _) = open(dir.path(), Duration::ZERO);
+    for text in ["a", "b", "c"] {
+        journal.append(&[key(text)]).await.unwrap();
+    }
+    for file in ["users.journal", "users.journal.old"] {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(dir.path().join(file)).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+}
+
+#[tokio::test]
 async fn what_can_not_be_read_to_its_end_is_damage() {
     let dir = tempfile::tempdir().unwrap();
     let life = Duration::from_secs(60);

@@ -6,6 +6,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::clock::Moment;
 use crate::filter::snapshot::Taken;
 
+/// When a copy begins, by both clocks.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    pub(super) now: Moment,
+    pub(super) taken: Taken,
+}
+
+impl Beginning {
+    /// The wall clock first: a process that stands still in between takes its snapshot for older than it is, never for younger.
+    pub(super) fn here() -> Self {
+        let unix_nanos = unix_nanos();
+        let now = Moment::now();
+        Self { now, taken: Taken { unix_nanos, ..taken(now) } }
+    }
+}
+
 /// This moment by both clocks.
 pub(super) fn taken(now: Moment) -> Taken {
     Taken { unix_nanos: unix_nanos(), boot_id: boot_id(), boot_nanos: now.since_boot() }

@@ -1,8 +1,9 @@
 //! The one file of a keyspace: what stands in its place, and whether it may.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,6 +22,10 @@ pub struct Snapshots {
     place: PathBuf,
     basis: u64,
     inner: Mutex<Inner>,
+    /// Of which epoch the file in place is; `None`: there is none. Held by threads that may wait for the disk, while they rename or remove it.
+    stands: Mutex<Option<u64>>,
+    /// Void files are removed by who finds out, and by no thread.
+    in_place: bool,
     /// Held while one is written: never two at once.
     pub(super) writing: Mutex<()>,
     wanted: Notify,
@@ -60,10 +65,19 @@ impl Snapshots {
             place: dir.join(format!("{name}.snapshot")),
             basis,
             inner: Mutex::default(),
+            stands: Mutex::new(Some(0)),
+            in_place: false,
             writing: Mutex::default(),
             wanted: Notify::new(),
             stopping: AtomicBool::new(false),
         }
+    }
+
+    /// Waits where a file is removed: for a simulation, whose crash might come before a thread has begun.
+    #[must_use]
+    pub const fn removing_in_place(mut self) -> Self {
+        self.in_place = true;
+        self
     }
 
     /// Where the last one stands.
@@ -84,7 +98,7 @@ impl Snapshots {
     }
 
     /// The process did not start from what is on disk. What a later one could take for its own although much may have happened in between goes.
-    pub fn refused(&self, why: &Refused) {
+    pub fn refused(self: &Arc<Self>, why: &Refused) {
         if why.is_final() {
             self.discard();
         }
@@ -113,22 +127,39 @@ impl Snapshots {
     }
 
     /// The promise is broken: what is on disk is worth nothing any more, nor what is being written. To be called after the standing has changed.
-    pub(in crate::guard) fn discard(&self) {
+    pub(in crate::guard) fn discard(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
         inner.epoch += 1;
         inner.needed_from = None;
-        let removed = fs::remove_file(&self.place);
         drop(inner);
-        match removed {
-            Ok(()) => {
-                let place = self.place.clone();
-                // Beside the caller, who may not wait for a disk. A crash of the machine before it is done undoes the removal, and with it what was known.
-                let synced = std::thread::Builder::new().name("snapshot-discard".into()).spawn(move || sync_dir(&place));
-                drop(synced);
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        if self.in_place {
+            return self.remove_void();
+        }
+        // Beside the caller, who may not wait for a disk. A crash of the machine before it is done undoes the removal, and with it what was known.
+        let snapshots = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("snapshot-discard".into()).spawn(move || snapshots.remove_void());
+        if spawned.is_err() {
+            self.want();
+        }
+    }
+
+    /// Whether a file stands there that no process may start from.
+    pub(super) fn void_stands(&self) -> bool {
+        let stands = *self.stands.lock();
+        stands.is_some_and(|epoch| epoch != self.epoch())
+    }
+
+    /// Removes the file of before the promise was broken. Who keeps snapshots tries again where it can't be removed. Waits for the disk.
+    pub(super) fn remove_void(&self) {
+        let mut stands = self.stands.lock();
+        if stands.is_none_or(|epoch| epoch == self.epoch()) {
+            return;
+        }
+        match remove(&self.place) {
+            Ok(()) => *stands = None,
             Err(error) => {
-                tracing::error!(%error, file = %self.place.display(), "a snapshot that is worth nothing any more could not be removed")
+                tracing::error!(%error, file = %self.place.display(), "a snapshot that is worth nothing any more could not be removed");
+                self.want();
             }
         }
     }
@@ -141,18 +172,26 @@ impl Snapshots {
         generation: &Generation,
         needed_from: Option<u64>,
     ) -> SnapshotOutcome {
-        let inner = self.inner.lock();
         let put = match written {
-            Ok(_) if inner.epoch != epoch => return SnapshotOutcome::Abandoned,
             Ok(aside) => {
+                let mut stands = self.stands.lock();
+                if self.epoch() != epoch {
+                    return SnapshotOutcome::Abandoned;
+                }
                 let bytes = aside.bytes();
-                // Under the lock: a discard comes before it, and is seen above, or after it, and removes this one.
-                aside.put().map(|()| bytes).map_err(WriteError::from)
+                // A discard from here on finds that it stands, and removes it; but see below.
+                aside.put().map_err(WriteError::from).map(|()| {
+                    *stands = Some(epoch);
+                    bytes
+                })
             }
             Err(error) => Err(error),
         };
-        // The disk is waited for without it.
-        drop(inner);
+        if self.epoch() != epoch {
+            // Not left to the thread of the discard, which may not have begun.
+            self.remove_void();
+            return SnapshotOutcome::Abandoned;
+        }
         let synced = put.and_then(|bytes| Ok(sync_dir(&self.place).map(|()| bytes)?));
         let mut inner = self.inner.lock();
         match synced {
@@ -179,5 +218,50 @@ impl Snapshots {
                 SnapshotOutcome::Failed
             }
         }
+    }
+}
+
+/// Removes the file; or what is in it, where its folder does not let it go. No process starts from an empty one.
+fn remove(place: &Path) -> io::Result<()> {
+    match fs::remove_file(place) {
+        Ok(()) => sync_dir(place),
+        // Of a try before this one, or it never was.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => sync_dir(place),
+        Err(error) => File::options().write(true).truncate(true).open(place).and_then(|file| file.sync_all()).map_err(|_| error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn eventually(what: impl Fn() -> bool) {
+        while !what() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_void_snapshot_that_can_not_be_removed_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let snapshots = Arc::new(Snapshots::new(dir.path(), "users", 0).removing_in_place());
+        // Neither removed nor truncated, whoever runs this.
+        fs::create_dir(snapshots.place()).unwrap();
+        snapshots.discard();
+        assert!(snapshots.void_stands());
+        fs::remove_dir(snapshots.place()).unwrap();
+        fs::write(snapshots.place(), "void").unwrap();
+        snapshots.remove_void();
+        assert!(!snapshots.void_stands() && !snapshots.place().exists());
+    }
+
+    #[test]
+    fn what_is_discarded_is_gone_soon() {
+        let dir = tempfile::tempdir().unwrap();
+        let snapshots = Arc::new(Snapshots::new(dir.path(), "users", 0));
+        fs::write(snapshots.place(), "void").unwrap();
+        snapshots.discard();
+        eventually(|| !snapshots.void_stands());
+        assert!(!snapshots.place().exists());
     }
 }

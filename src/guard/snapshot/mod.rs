@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use self::age::Beginning;
 pub use self::keeper::{SnapshotStatus, Snapshots};
 pub use self::restore::{Expected, Refused, Restored, restore};
 use super::Guard;
@@ -101,6 +102,11 @@ impl Guard {
         self.counted.lock().clone()
     }
 
+    /// Whether the filter of a snapshot waits for the source to tell the form of its keys.
+    pub(crate) fn awaits_form(&self) -> bool {
+        self.untrusted.lock().is_some()
+    }
+
     /// For how long the filter that the process started from can do without a build; `None`: it did not start from one, or can't trust it.
     pub(crate) fn can_do_without_build(&self) -> Option<Duration> {
         self.standing.can_do_without_scan(Moment::now())
@@ -114,8 +120,8 @@ impl Guard {
                 () = snapshots.wanted() => {}
                 () = self.journal.snapshot_wanted() => {}
             }
-            let (guard, began, now) = (Arc::clone(&self), tokio::time::Instant::now(), Moment::now());
-            let tried = tokio::task::spawn_blocking(move || guard.write_snapshot(now, None)).await;
+            let (guard, began, beginning) = (Arc::clone(&self), tokio::time::Instant::now(), Beginning::here());
+            let tried = tokio::task::spawn_blocking(move || guard.write_snapshot(beginning, None)).await;
             tokio::time::sleep(began.elapsed() * REST).await;
             match tried {
                 Ok(true) => {}
@@ -133,20 +139,26 @@ impl Guard {
         let Some(snapshots) = &self.snapshots else { return };
         // One that is being written would hold this one up, which knows more.
         snapshots.stopping.store(true, Ordering::Relaxed);
-        let (guard, now) = (Arc::clone(&self), Moment::now());
-        let written = tokio::task::spawn_blocking(move || guard.write_snapshot(now, Some(deadline)));
+        let (guard, beginning) = (Arc::clone(&self), Beginning::here());
+        let written = tokio::task::spawn_blocking(move || guard.write_snapshot(beginning, Some(deadline)));
         // What its thread has begun it gives up by itself, but for one call of the disk.
         let _ = tokio::time::timeout_at(deadline.into(), written).await;
     }
 
-    /// Blocks while it writes. `now` is no later than that: its ages count from there. `false`: nothing can be written now that a process could start from, but later perhaps.
-    fn write_snapshot(&self, now: Moment, deadline: Option<Instant>) -> bool {
+    /// Blocks while it writes. `beginning` is no later than that: its ages count from there. `false`: nothing can be written now that a process could start from, but later
+    /// perhaps; or what none may start from is still there.
+    fn write_snapshot(&self, beginning: Beginning, deadline: Option<Instant>) -> bool {
         let Some(snapshots) = &self.snapshots else { return true };
+        snapshots.remove_void();
+        if self.standing.freshness() == Freshness::Static {
+            // Nobody may start from it.
+            return !snapshots.void_stands();
+        }
         // Relaxed: it only ends a loop.
         let abandoned = || deadline.map_or_else(|| snapshots.stopping.load(Ordering::Relaxed), |deadline| Instant::now() >= deadline);
         let _alone = snapshots.writing.lock();
         let epoch = snapshots.epoch();
-        let Some((noted, generation, header)) = self.describe(now, snapshots.basis()) else { return false };
+        let Some((noted, generation, header)) = self.describe(beginning, snapshots.basis()) else { return false };
         // Until this one or the old one is there for certain, what either needs is held.
         let needed_from = self.fleet.is_none().then_some(noted.journal.next);
         self.journal.hold_from(needed_from.map(|number| snapshots.needed_from().map_or(number, |held| held.min(number))));
@@ -154,12 +166,13 @@ impl Guard {
         let outcome = snapshots.put(epoch, written, &generation, needed_from);
         self.journal.hold_from(snapshots.needed_from());
         self.metrics.snapshots.ended(outcome);
-        true
+        !snapshots.void_stands()
     }
 
     /// Everything but the words, in the order that makes it true; `None` where the filter can't be shown to be what was promised, or from where on a later
     /// process would have to complete it.
-    fn describe(&self, now: Moment, basis: u64) -> Option<(Noted, Arc<Generation>, Header)> {
+    fn describe(&self, beginning: Beginning, basis: u64) -> Option<(Noted, Arc<Generation>, Header)> {
+        let Beginning { now, taken } = beginning;
         let secret = self.secret.agreed()?;
         let form = self.form()?;
         let polls = self.polls.places().iter().map(|place| restore::poll_mark(place, now)).collect();
@@ -187,7 +200,7 @@ impl Guard {
             generation: generation.number,
             items: generation.filter.items(),
             counted: self.counted(),
-            taken: age::taken(noted.now),
+            taken,
             scan_age: restore::nanos(noted.now.since(whole.scan_started)),
             log,
             polls,

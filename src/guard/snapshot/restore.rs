@@ -87,6 +87,9 @@ pub enum Refused {
     /// Its scan is too old for the promise.
     #[error("its scan began {} ago, longer than max_staleness", humantime::format_duration(Duration::from_secs(.0.as_secs())))]
     Aged(Duration),
+    /// Nothing would tell that the key set was replaced meanwhile.
+    #[error("with freshness \"static\" only a scan tells whether the keys are still the same")]
+    Static,
     /// What was announced since is not known.
     #[error("the announce journal does not hold what was announced since")]
     Journal,
@@ -99,6 +102,9 @@ pub enum Refused {
     /// The fleet hashes under another secret.
     #[error("the fleet hashes its keys under another secret")]
     Secret,
+    /// The process had to serve.
+    #[error("reading the snapshots took too long")]
+    Late,
     /// Reading it was not finished.
     #[error("reading it panicked")]
     Panicked,
@@ -158,6 +164,9 @@ fn judge(header: &Header, expected: &Expected, now: Moment) -> Result<Judged, Re
     let form = form.ok_or_else(|| Refused::Form(header.key_form.clone()))?;
     if header.basis.0 != expected.basis.to_be_bytes() {
         return Err(Refused::Basis);
+    }
+    if expected.freshness == Freshness::Static {
+        return Err(Refused::Static);
     }
     let age = age::since(&header.taken, now).ok_or(Refused::Future)?;
     let ago = |nanos: u64| now.minus(age.saturating_add(Duration::from_nanos(nanos))).ok_or(Refused::Future);

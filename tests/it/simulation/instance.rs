@@ -59,7 +59,7 @@ fn found(
     replayed: &Replayed,
     memory: &Arc<MemoryBudget>,
 ) -> (Option<KeySecret>, SnapshotParts) {
-    let snapshots = Arc::new(Snapshots::new(disk, KEYSPACE, 0));
+    let snapshots = Arc::new(Snapshots::new(disk, KEYSPACE, 0).removing_in_place());
     let expected = Expected {
         keyspace: KEYSPACE.into(),
         basis: 0,

@@ -46,7 +46,7 @@ fn refused(header: &Header, expected: &Expected, now: Moment) -> String {
 #[test]
 fn a_snapshot_tells_from_where_on_its_filter_has_to_be_completed() {
     let now = Moment::now();
-    for freshness in [Freshness::Announced, Freshness::Polled, Freshness::Rebuilt, Freshness::Static] {
+    for freshness in [Freshness::Announced, Freshness::Polled, Freshness::Rebuilt] {
         for has_log in [false, true] {
             let judged = judge(&header(now), &expected(freshness, has_log), Moment::now()).unwrap();
             let since = Moment::now().since(judged.scan_started);
@@ -68,7 +68,8 @@ fn a_snapshot_of_anything_else_is_refused() {
         ("Form(\"text\")", Header { key_form: "text".into(), ..header(now) }, announced()),
         ("Form(\"odd\")", Header { key_form: "odd".into(), ..header(now) }, Expected { form: None, ..announced() }),
         ("Basis", Header { basis: Hex([0; 8]), ..header(now) }, announced()),
-        ("Place(\"the delta log is to be read\")", Header { log: None, ..header(now) }, expected(Freshness::Static, true)),
+        ("Place(\"the delta log is to be read\")", Header { log: None, ..header(now) }, expected(Freshness::Announced, true)),
+        ("Static", header(now), expected(Freshness::Static, false)),
         ("Place(\"its sources are to be polled\")", Header { polls: None, ..header(now) }, expected(Freshness::Polled, true)),
         ("Place(\"its sources are to be polled\")", header(now), Expected { polled_sources: 2, ..expected(Freshness::Polled, true) }),
     ] {
