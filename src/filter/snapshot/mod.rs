@@ -6,8 +6,8 @@
 //! …      for each layer its words, padded with zeros to a multiple of 4096, so that they can be mapped
 //! ```
 //!
-//! Integers are little-endian, checksums as xxHash writes them: the highest byte first. Every byte of the file is under a checksum: the header's covers itself (its own sixteen bytes left out) and each
-//! layer's, which stands in the header, covers words and padding. `docs/snapshot-format.md` describes all of it for other readers.
+//! Integers are little-endian, checksums as xxHash writes them: the highest byte first. Every byte of the file is under a checksum: the header's covers
+//! itself (its own sixteen bytes left out), and each layer's, which stands in the header, covers words and padding. `docs/snapshot-format.md` describes all of it for other readers.
 //!
 //! **A copy is of one moment or later.** Inserts go on while words are copied; bits only ever go from 0 to 1, so a copy holds at least what was in
 //! the filter when it began. What says where the filter stood (log, polls, journal) must therefore be noted *before* that.
@@ -40,10 +40,25 @@ const CHUNK: usize = 256 << 10;
 /// How keys are hashed.
 pub const HASH: &str = "xxh3-128";
 
-/// These bytes as a header with its own magic, version, length and checksum, for whoever tries the reader behind them.
+/// These bytes as a header with its own magic, version, length and checksum, for whoever tries the reader behind them. Where they are one, empty words with
+/// their checksums follow, as far as it does not ask for many.
 #[doc(hidden)]
 #[must_use]
 pub fn seal(header: &[u8]) -> Vec<u8> {
+    const MOST: u64 = 1 << 20;
+    let Ok(mut parsed) = serde_json::from_slice::<Header>(header) else { return seal_header(header) };
+    let mut words = Vec::new();
+    for layer in &mut parsed.layers {
+        let Some(bytes) = layer.padded().filter(|bytes| words.len() as u64 + bytes <= MOST) else { break };
+        let zeros = vec![0; bytes as usize];
+        layer.checksum = Hex(xxhash_rust::xxh3::xxh3_128(&zeros).to_be_bytes());
+        words.extend(zeros);
+    }
+    let text = serde_json::to_vec(&parsed).unwrap_or_else(|_| header.to_vec());
+    [seal_header(&text), words].concat()
+}
+
+fn seal_header(header: &[u8]) -> Vec<u8> {
     let length = (PREAMBLE + header.len()).next_multiple_of(PAGE as usize);
     let mut bytes = [&MAGIC, VERSION.to_le_bytes().as_slice(), &(length as u32).to_le_bytes(), &[0; 16], header].concat();
     bytes.resize(length, b' ');

@@ -144,6 +144,21 @@ fn a_header_that_asks_for_more_than_there_is_gets_nothing() {
 }
 
 #[test]
+fn a_sealed_header_gets_as_far_as_a_filter() {
+    use super::super::{Filter, FilterKind, FilterSpec};
+    for kind in FilterKind::ALL {
+        let filter = Filter::new(FilterSpec { kind, capacity: 1000, rate: 0.001 }).unwrap();
+        let entry = |view: LayerView<'_>| LayerEntry { words: view.words.len() as u64, ..view.header };
+        let layers = views(&filter).into_iter().map(entry).collect();
+        let seed = serde_json::to_vec(&Header { kind: kind.as_str().into(), layers, ..header() }).unwrap();
+        let sealed = super::seal(&seed);
+        let again = decoded(&sealed).unwrap().into_filter(Box::new(|_| Some(Box::new(())))).unwrap();
+        again.insert(1);
+        assert!(again.contains(1), "{kind:?}");
+    }
+}
+
+#[test]
 fn another_version_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let mut bytes = std::fs::read(written(dir.path())).unwrap();
