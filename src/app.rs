@@ -9,13 +9,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::start::Start;
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
-use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, RedisConfig, SecretText, SourceConfig, SourceKind};
+use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, WriterId};
 use crate::guard::{Guard, Journal, LogParts, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
@@ -26,7 +27,7 @@ use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
 use crate::redis::{RedisLink, Replicas};
 use crate::source::{FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union};
-use crate::words::Dependency;
+use crate::words::{BreakerState, Dependency};
 
 /// How long start-up waits for Redis before it goes on without.
 const REDIS_AT_START: Duration = Duration::from_secs(1);
@@ -182,26 +183,46 @@ fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
 struct RedisLinks {
     /// For everything but announces and drops.
     main: Arc<RedisLink>,
-    /// For announces and drops; another one where these wait for replicas.
-    announces: Arc<RedisLink>,
+    /// For announces and drops where these wait for replicas: one a keyspace, for `WAIT` holds up whatever comes behind it.
+    announces: BTreeMap<String, Arc<RedisLink>>,
     replicas: Option<Replicas>,
+}
+
+impl RedisLinks {
+    /// For announces and drops of a keyspace.
+    fn announces(&self, keyspace: &str) -> Arc<RedisLink> {
+        Arc::clone(self.announces.get(keyspace).unwrap_or(&self.main))
+    }
 }
 
 async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<RedisLinks>> {
     let Some(redis) = &config.redis else { return Ok(None) };
-    let connect = |settings: &RedisConfig, dependency| {
-        let metrics = Arc::clone(metrics);
-        RedisLink::connect(settings, move |state| metrics.set_breaker(dependency, state)).context("redis.url")
-    };
-    let (main, replicas) = (connect(redis, Dependency::Redis)?, Replicas::of(redis));
-    let announces = match replicas {
-        Some(_) => connect(&Replicas::connection(redis), Dependency::RedisAnnounces)?,
-        None => Arc::clone(&main),
-    };
+    let (told, replicas) = (Arc::clone(metrics), Replicas::of(redis));
+    let main = RedisLink::connect(redis, move |state| told.set_breaker(Dependency::Redis, state)).context("redis.url")?;
+    let mut announces = BTreeMap::new();
+    if replicas.is_some() {
+        let (settings, states) = (Replicas::connection(redis), Arc::new(Mutex::new(BTreeMap::new())));
+        for name in config.keyspaces.keys() {
+            let (metrics, states, keyspace) = (Arc::clone(metrics), Arc::clone(&states), name.clone());
+            let tell = move |state| {
+                let mut states = states.lock();
+                states.insert(keyspace.clone(), state);
+                // Under the lock, so that the last one told is the last one shown.
+                metrics.set_breaker(Dependency::RedisAnnounces, worst(&states));
+            };
+            announces.insert(name.clone(), RedisLink::connect(&settings, tell).context("redis.url")?);
+        }
+    }
     if !main.wait_connected(REDIS_AT_START).await {
         tracing::warn!(url = %redis.url, "Redis can't be reached: serving without it until it can");
     }
     Ok(Some(RedisLinks { main, announces, replicas }))
+}
+
+/// What is shown of several connections: open if one is.
+fn worst(states: &BTreeMap<String, BreakerState>) -> BreakerState {
+    let any = |state| states.values().any(|s| *s == state);
+    [BreakerState::Open, BreakerState::HalfOpen].into_iter().find(|state| any(*state)).unwrap_or(BreakerState::Closed)
 }
 
 async fn parts(
@@ -226,7 +247,7 @@ async fn parts(
             let patience = keyspace.deadline + keyspace.commit_window / 2;
             let cache = RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint()).storing_within(patience);
             // Where a log follows, its wait is for the marks too.
-            let cache = cache.marking_over(Arc::clone(&links.announces), links.replicas.filter(|_| log.is_none()));
+            let cache = cache.marking_over(links.announces(name), links.replicas.filter(|_| log.is_none()));
             Arc::new(cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0))
         }
         None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS)),
@@ -309,7 +330,7 @@ fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Opti
     }
     let (writer, retention) = (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
     let log = RedisDeltaLog::new(Arc::clone(&links.main), name, writer, retention);
-    let log = Arc::new(log.appending_over(Arc::clone(&links.announces), links.replicas));
+    let log = Arc::new(log.appending_over(links.announces(name), links.replicas));
     Some(LogParts { log, writer, max_lag: settings.max_lag })
 }
 
