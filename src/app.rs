@@ -1,5 +1,6 @@
 //! The composition root: the only place that builds and connects parts.
 
+mod links;
 mod start;
 
 use std::collections::BTreeMap;
@@ -9,10 +10,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::links::{RedisLinks, connect_redis};
 use self::start::Start;
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
@@ -25,12 +26,9 @@ use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
 use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
-use crate::redis::{RedisLink, Replicas};
+use crate::redis::RedisLink;
 use crate::source::{FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union};
-use crate::words::{BreakerState, Dependency};
 
-/// How long start-up waits for Redis before it goes on without.
-const REDIS_AT_START: Duration = Duration::from_secs(1);
 /// How often the keyspace secret is compared, besides after each connect.
 const SECRET_AGAIN: Duration = Duration::from_secs(1);
 /// Announces and drops whose marks the in-process shared cache holds.
@@ -177,52 +175,6 @@ fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
         Err(fs::TryLockError::WouldBlock) => bail!("server.data_dir: {} is in use by another bloomguard; give each its own", dir.display()),
         Err(fs::TryLockError::Error(e)) => Err(e).with_context(|| format!("server.data_dir: {} can't be locked", dir.display())),
     }
-}
-
-/// The process's connections to Redis.
-struct RedisLinks {
-    /// For everything but announces and drops.
-    main: Arc<RedisLink>,
-    /// For announces and drops where these wait for replicas: one a keyspace, for `WAIT` holds up whatever comes behind it.
-    announces: BTreeMap<String, Arc<RedisLink>>,
-    replicas: Option<Replicas>,
-}
-
-impl RedisLinks {
-    /// For announces and drops of a keyspace.
-    fn announces(&self, keyspace: &str) -> Arc<RedisLink> {
-        Arc::clone(self.announces.get(keyspace).unwrap_or(&self.main))
-    }
-}
-
-async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<RedisLinks>> {
-    let Some(redis) = &config.redis else { return Ok(None) };
-    let (told, replicas) = (Arc::clone(metrics), Replicas::of(redis));
-    let main = RedisLink::connect(redis, move |state| told.set_breaker(Dependency::Redis, state)).context("redis.url")?;
-    let mut announces = BTreeMap::new();
-    if replicas.is_some() {
-        let (settings, states) = (Replicas::connection(redis), Arc::new(Mutex::new(BTreeMap::new())));
-        for name in config.keyspaces.keys() {
-            let (metrics, states, keyspace) = (Arc::clone(metrics), Arc::clone(&states), name.clone());
-            let tell = move |state| {
-                let mut states = states.lock();
-                states.insert(keyspace.clone(), state);
-                // Under the lock, so that the last one told is the last one shown.
-                metrics.set_breaker(Dependency::RedisAnnounces, worst(&states));
-            };
-            announces.insert(name.clone(), RedisLink::connect(&settings, tell).context("redis.url")?);
-        }
-    }
-    if !main.wait_connected(REDIS_AT_START).await {
-        tracing::warn!(url = %redis.url, "Redis can't be reached: serving without it until it can");
-    }
-    Ok(Some(RedisLinks { main, announces, replicas }))
-}
-
-/// What is shown of several connections: open if one is.
-fn worst(states: &BTreeMap<String, BreakerState>) -> BreakerState {
-    let any = |state| states.values().any(|s| *s == state);
-    [BreakerState::Open, BreakerState::HalfOpen].into_iter().find(|state| any(*state)).unwrap_or(BreakerState::Closed)
 }
 
 async fn parts(
