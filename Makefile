@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test deps fmt clippy unit charts doc filter-rates model loom fuzz run bench bench-full
+.PHONY: test deps fmt clippy unit charts doc filter-rates model loom fuzz run miri bench bench-full
 
 test: deps fmt clippy unit charts doc
 

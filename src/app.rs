@@ -1,5 +1,6 @@
 //! The composition root: the only place that builds and connects parts.
 
+mod links;
 mod start;
 
 use std::collections::BTreeMap;
@@ -12,10 +13,11 @@ use anyhow::{Context, bail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::links::{RedisLinks, connect_redis};
 use self::start::Start;
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
-use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, RedisConfig, SecretText, SourceConfig, SourceKind};
+use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, WriterId};
 use crate::guard::{Guard, Journal, LogParts, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
@@ -24,12 +26,9 @@ use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
 use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
-use crate::redis::{RedisLink, Replicas};
+use crate::redis::RedisLink;
 use crate::source::{FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union};
-use crate::words::Dependency;
 
-/// How long start-up waits for Redis before it goes on without.
-const REDIS_AT_START: Duration = Duration::from_secs(1);
 /// How often the keyspace secret is compared, besides after each connect.
 const SECRET_AGAIN: Duration = Duration::from_secs(1);
 /// Announces and drops whose marks the in-process shared cache holds.
@@ -180,32 +179,6 @@ fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
     }
 }
 
-/// The process's connections to Redis.
-struct RedisLinks {
-    /// For everything but announces and drops.
-    main: Arc<RedisLink>,
-    /// For announces and drops; another one where these wait for replicas.
-    announces: Arc<RedisLink>,
-    replicas: Option<Replicas>,
-}
-
-async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<RedisLinks>> {
-    let Some(redis) = &config.redis else { return Ok(None) };
-    let connect = |settings: &RedisConfig, dependency| {
-        let metrics = Arc::clone(metrics);
-        RedisLink::connect(settings, move |state| metrics.set_breaker(dependency, state)).context("redis.url")
-    };
-    let (main, replicas) = (connect(redis, Dependency::Redis)?, Replicas::of(redis));
-    let announces = match replicas {
-        Some(_) => connect(&Replicas::connection(redis), Dependency::RedisAnnounces)?,
-        None => Arc::clone(&main),
-    };
-    if !main.wait_connected(REDIS_AT_START).await {
-        tracing::warn!(url = %redis.url, "Redis can't be reached: serving without it until it can");
-    }
-    Ok(Some(RedisLinks { main, announces, replicas }))
-}
-
 async fn parts(
     name: &str,
     keyspace: &KeyspaceConfig,
@@ -230,7 +203,7 @@ async fn parts(
             let patience = keyspace.deadline + keyspace.commit_window / 2;
             let cache = RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint()).storing_within(patience);
             // Where a log follows, its wait is for the marks too.
-            let cache = cache.marking_over(Arc::clone(&links.announces), links.replicas.filter(|_| log.is_none()));
+            let cache = cache.marking_over(links.announces(name), links.replicas.filter(|_| log.is_none()));
             Arc::new(cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0))
         }
         None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS)),
@@ -313,7 +286,7 @@ fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Opti
     }
     let (writer, retention) = (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
     let log = RedisDeltaLog::new(Arc::clone(&links.main), name, writer, retention);
-    let log = Arc::new(log.appending_over(Arc::clone(&links.announces), links.replicas));
+    let log = Arc::new(log.appending_over(links.announces(name), links.replicas));
     Some(LogParts { log, writer, max_lag: settings.max_lag })
 }
 

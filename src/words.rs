@@ -261,6 +261,8 @@ words! {
         TimedOut = "timed_out",
         /// Redis did not answer.
         Unreachable = "unreachable",
+        /// Redis refused the command.
+        Refused = "refused",
         /// An operator asked for it at once.
         Overridden = "overridden",
     }

@@ -175,16 +175,14 @@ impl Guard {
     }
 
     /// Sets the marks of this instance's announces within their window and appends them to the log once more; says whether that is done.
+    ///
+    /// They live as long as new ones, and not for what is left of this instance's window: another's mark or tombstone may be younger, and would end sooner.
     async fn announce_again(&self) -> bool {
         let epoch = self.shared.epoch();
-        let own: Vec<(KeyHash, Key, Duration)> =
-            self.recent.snapshot(Moment::now()).into_iter().filter_map(|a| Some((a.hash, a.key?, a.left))).collect();
-        let (count, keys) = (own.len(), own.iter().map(|(_, key, _)| key.clone()).collect::<Vec<_>>());
-        let failed = stream::iter(own)
-            .map(|(_, key, left)| {
-                let shared = &self.shared;
-                async move { shared.put_mark(&key, Mark::Announced, left).await.is_ok() }
-            })
+        let keys: Vec<Key> = self.recent.snapshot(Moment::now()).into_iter().filter_map(|announced| announced.key).collect();
+        let count = keys.len();
+        let failed = stream::iter(keys.clone())
+            .map(|key| async move { self.shared.put_mark(&key, Mark::Announced, self.recent.life()).await.is_ok() })
             .buffer_unordered(REMARK_CONCURRENCY)
             .filter(|ok| std::future::ready(!ok))
             .count()

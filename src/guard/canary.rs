@@ -76,8 +76,8 @@ impl Guard {
             Ok(Ok(None)) => CanaryResult::Absent,
             Ok(Ok(Some(_))) => {
                 // It may have been announced elsewhere a moment ago, or be younger than the last poll.
-                let sure = self.look_again(Moment::now()).await;
-                self.judge(FoundBy::Canary, sample, sure)
+                let looked = self.look_again(Moment::now()).await;
+                self.judge(FoundBy::Canary, sample, looked)
             }
             Ok(Err(error)) => {
                 self.trouble.backend_failed(&error);

@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::Guard;
 use super::outcome::Probe;
 use crate::clock::Moment;
+use crate::config::Freshness;
 use crate::key::{Key, KeyHash};
 use crate::words::{CanaryResult, FoundBy, MismatchKind};
 
@@ -18,8 +19,6 @@ use crate::words::{CanaryResult, FoundBy, MismatchKind};
 const QUEUE: usize = 256;
 /// Between two rounds of judging: each asks for a poll, and what is found all the time must not make polls go on all the time.
 const PACE: Duration = Duration::from_secs(1);
-/// How long one poll is waited for.
-const LONGEST_POLL: Duration = Duration::from_secs(30);
 
 /// A row that exists, and what the filter had said of it.
 #[derive(Debug)]
@@ -27,6 +26,15 @@ pub(super) struct Found {
     pub(super) key: Key,
     pub(super) hash: KeyHash,
     pub(super) probe: Probe,
+}
+
+/// What has been asked whether it knows of a row that was found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LookedAgain {
+    /// The log was read to its end, or there is none.
+    read: bool,
+    /// A poll was complete, or nothing is polled.
+    polled: bool,
 }
 
 /// Rows found by lookups, until they are judged.
@@ -58,35 +66,33 @@ impl Guard {
         let Some(mut waiting) = self.found_rows.waiting.lock().take() else { return };
         let mut rows = Vec::new();
         while waiting.recv_many(&mut rows, QUEUE).await > 0 {
-            let sure = self.look_again(Moment::now()).await;
+            let looked = self.look_again(Moment::now()).await;
             for row in rows.drain(..) {
-                self.judge(FoundBy::Lookup, &row, sure);
+                self.judge(FoundBy::Lookup, &row, looked);
             }
             sleep(PACE).await;
         }
     }
 
-    /// Reads the log to its end and polls once, both from `since` on; says whether that was done. Where nothing is polled, and no log is there, it is.
-    pub(super) async fn look_again(&self, since: Moment) -> bool {
-        let (read, polled) = tokio::join!(self.catch_up(since), timeout(LONGEST_POLL, self.poll_after(since)));
-        read && polled.unwrap_or(false)
+    /// Reads the log to its end and polls once, both from `since` on. A poll that is under way ends by itself, and so does the next.
+    pub(super) async fn look_again(&self, since: Moment) -> LookedAgain {
+        let longest = self.standing.max_staleness() * 2;
+        let (read, polled) = tokio::join!(self.catch_up(since), timeout(longest, self.poll_after(since)));
+        LookedAgain { read, polled: polled.unwrap_or(false) }
     }
 
-    /// `sure`: log and polls have said all that they could say of this row.
-    pub(super) fn judge(&self, found_by: FoundBy, row: &Found, sure: bool) -> CanaryResult {
+    /// The row is there, and whoever asked the filter was told otherwise: that counts, whatever log and polls would have said.
+    pub(super) fn judge(&self, found_by: FoundBy, row: &Found, looked: LookedAgain) -> CanaryResult {
         if self.is_in_filter(row.hash) {
             return CanaryResult::Late;
         }
-        // Whatever log and polls would say, the row is there.
         self.active.insert(row.hash.get());
-        if !sure {
-            // That they can't be read ends the rejecting by itself.
-            return CanaryResult::Error;
-        }
         self.metrics.false_negative();
         self.observed.false_negative();
         self.note_mismatch(MismatchKind::FalseNegative, found_by, row.probe, row.hash, &row.key);
-        if self.standing.is_broken_by(found_by) {
+        // What the log, or the polls that a promise rests on, would have told of is no breach; that they can't be read ends the rejecting by itself.
+        let excused = !looked.read || (!looked.polled && self.standing.freshness() == Freshness::Polled);
+        if !excused && self.standing.is_broken_by(found_by) {
             tracing::error!(keyspace = %self.name, "a row exists that the filter had called absent: the keyspace stops rejecting until a later scan, and for a while");
             self.standing.missed_row(Moment::now());
             self.hot.drop_all_absences();

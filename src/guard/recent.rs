@@ -53,8 +53,6 @@ pub(super) struct Announced {
     pub(super) hash: KeyHash,
     /// `None`: another instance announced it.
     pub(super) key: Option<Key>,
-    /// What is left of its window.
-    pub(super) left: Duration,
 }
 
 /// As many announces are within their window as are held.
@@ -136,7 +134,7 @@ impl Recent {
     pub(super) fn snapshot(&self, now: Moment) -> Vec<Announced> {
         let inner = self.inner.lock();
         let open = inner.until.iter().filter(|(_, remembered)| remembered.until > now);
-        open.map(|(hash, remembered)| Announced { hash: *hash, key: remembered.key.clone(), left: remembered.until.since(now) }).collect()
+        open.map(|(hash, remembered)| Announced { hash: *hash, key: remembered.key.clone() }).collect()
     }
 }
 

@@ -215,6 +215,10 @@ impl Standing {
         self.rests_on_polls() && facts.scan_started.is_some_and(|scan| facts.polls.begin_after(scan))
     }
 
+    pub(super) const fn max_staleness(&self) -> Duration {
+        self.max_staleness
+    }
+
     pub(super) const fn freshness(&self) -> Freshness {
         self.freshness
     }

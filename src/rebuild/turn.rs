@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
 
 use super::progress::Tracker;
 use crate::fleet::{ScanHolder, ScanPermit};
@@ -35,9 +35,8 @@ pub(super) struct Turns {
 /// While it is held no other instance begins to scan, as far as it is not its own turn that ran out.
 #[must_use]
 pub(super) struct Turn {
-    permit: Arc<dyn ScanPermit>,
-    holder: ScanHolder,
-    renewal: AbortHandle,
+    /// Closed by the drop, which ends the renewals.
+    _held: oneshot::Sender<()>,
 }
 
 impl Turns {
@@ -93,7 +92,11 @@ impl Waiting<'_> {
                     guard.rebuild_waits(Some("another instance scans"));
                     tracker.waits();
                 }
-                Err(LinkError::Refused(_)) => return ScanTurn::Unreachable,
+                Err(LinkError::Refused(why)) => {
+                    // Rights that are missing, as a rule: no later try is answered otherwise.
+                    tracing::warn!(keyspace = guard.name(), %why, "Redis refuses the permit to scan: this instance scans beside the others");
+                    return ScanTurn::Refused;
+                }
                 Err(_) if answered.elapsed() >= PATIENCE => return ScanTurn::Unreachable,
                 Err(_) => {}
             }
@@ -108,28 +111,22 @@ impl Waiting<'_> {
 }
 
 impl Turn {
+    /// One task renews and gives back: a renewal that is under way is over before the permit is released, so none takes it again.
     fn new(permit: Arc<dyn ScanPermit>, holder: ScanHolder) -> Self {
-        let kept = Arc::clone(&permit);
-        let renewal = tokio::spawn(async move {
+        let (held, mut ended) = oneshot::channel();
+        tokio::spawn(async move {
             loop {
-                if let Err(error) = kept.hold(holder, LIFE).await {
+                if let Err(error) = permit.hold(holder, LIFE).await {
                     tracing::debug!(%error, "the permit to scan was not renewed");
                 }
-                tokio::time::sleep(RENEW).await;
+                if timeout(RENEW, &mut ended).await.is_ok() {
+                    break;
+                }
+            }
+            if let Err(error) = permit.release(holder).await {
+                tracing::debug!(%error, "the permit to scan was not given back: it ends with its life");
             }
         });
-        Self { permit, holder, renewal: renewal.abort_handle() }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.renewal.abort();
-        let (permit, holder) = (Arc::clone(&self.permit), self.holder);
-        // A renewal that is on its way already goes over the same connection before this. What fails ends with its life.
-        // A runtime that is shutting down takes no tasks.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { permit.release(holder).await });
-        }
+        Self { _held: held }
     }
 }

@@ -313,3 +313,34 @@ async fn a_database_that_is_down_ends_the_rejecting_and_its_return_mends_it() {
         "what came meanwhile is there before the right to reject"
     );
 }
+
+/// Polls that fail from the first row on that nobody announced, found by the canary.
+async fn found_while_polls_fail(freshness: &str) -> TestApp {
+    let site = site(Site::sqlite()).await;
+    let section = format!("[keyspaces.users]\nfreshness = \"{freshness}\"\ncanary = {{ sample_rate = 1, max_per_second = 1000 }}");
+    let app = TestApp::enforcing(&polled(&site.url(), "updated_at", "").replace("[keyspaces.users]", &section)).await;
+    site.run("ALTER TABLE users RENAME COLUMN updated_at TO changed_at").await;
+    let id = absent(&app);
+    site.run(&format!("INSERT INTO users (id) VALUES ({id})")).await;
+    assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
+    let start = Instant::now();
+    while app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await < 1.0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "not counted");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let told = app.admin("GET", "/admin/keyspaces/users/mismatches", "").await.json();
+    assert_eq!(told["false_negatives"][0]["found_by"], "canary");
+    app
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_found_while_polls_fail_is_counted_and_their_age_ends_the_rejecting() {
+    let app = found_while_polls_fail("polled").await;
+    assert_eq!(app.status("users").await["state"], "enforcing", "the last poll is younger than max_staleness");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn polls_that_fail_excuse_no_row_where_nothing_is_promised_of_them() {
+    let app = found_while_polls_fail("announced").await;
+    app.wait_for("degraded").await;
+}

@@ -73,3 +73,25 @@ async fn what_no_replica_has_is_not_acknowledged_and_holds_up_no_lookup() {
     replica.resume();
     announced(&app, path).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keyspace_that_waits_for_replicas_holds_up_no_other() {
+    let ((primary, replica), site) = (pair(), site(Site::sqlite()).await);
+    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"2s\"\nmin_replicas_acked = 1", primary.url());
+    let mut toml = config(&site.url(), &section, "");
+    for n in 2..=5 {
+        toml += &config(&site.url(), "", "").replace("keyspaces.users", &format!("keyspaces.users{n}"));
+    }
+    let app = TestApp::enforcing(&toml).await;
+    for n in 2..=5 {
+        announced(&app, &format!("/v1/keys/users{n}/5000001")).await;
+    }
+    replica.pause();
+    // Behind one another the third would have no answer in time, and the breaker would open.
+    let paths: Vec<String> = (2..=5).map(|n| format!("/v1/keys/users{n}/5000002")).collect();
+    for refused in futures_util::future::join_all(paths.iter().map(|path| app.send("PUT", path, &[]))).await {
+        assert_unreplicated(&refused, "/problems/not-durable");
+    }
+    assert_eq!(app.metric("bloomguard_breaker_state{dependency=\"redis_announces\",state=\"closed\"}").await, 1.0);
+    replica.resume();
+}
