@@ -81,17 +81,21 @@ impl Guard {
         LookedAgain { read, polled: polled.unwrap_or(false) }
     }
 
-    /// The row is there, and whoever asked the filter was told otherwise: that counts, whatever log and polls would have said.
+    /// The row is there, and whoever asked the filter was told otherwise: that counts, also while polls fail.
     pub(super) fn judge(&self, found_by: FoundBy, row: &Found, looked: LookedAgain) -> CanaryResult {
         if self.is_in_filter(row.hash) {
             return CanaryResult::Late;
         }
         self.active.insert(row.hash.get());
+        // It may have been announced elsewhere a moment ago, and nobody can know: an outage of Redis must not look like a wrong filter.
+        if !looked.read {
+            return CanaryResult::Error;
+        }
         self.metrics.false_negative();
         self.observed.false_negative();
         self.note_mismatch(MismatchKind::FalseNegative, found_by, row.probe, row.hash, &row.key);
-        // What the log, or the polls that a promise rests on, would have told of is no breach; that they can't be read ends the rejecting by itself.
-        let excused = !looked.read || (!looked.polled && self.standing.freshness() == Freshness::Polled);
+        // What the polls that a promise rests on would have told of is no breach; that they fail ends the rejecting by itself.
+        let excused = !looked.polled && self.standing.freshness() == Freshness::Polled;
         if !excused && self.standing.is_broken_by(found_by) {
             tracing::error!(keyspace = %self.name, "a row exists that the filter had called absent: the keyspace stops rejecting until a later scan, and for a while");
             self.standing.missed_row(Moment::now());

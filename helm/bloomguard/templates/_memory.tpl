@@ -56,6 +56,11 @@ Bits a key of a split-block filter at a false-positive rate, rounded up to the n
 {{- divf (mulf $bytes 1.1) 1048576 | ceil | int64 }}Mi
 {{- end -}}
 
+{{/* Room of the data directory: journals, and a snapshot of each filter, of which there are two while one is written. The memory holds filters twice too. */}}
+{{- define "bloomguard.dataSize" -}}
+{{- include "bloomguard.memory" . | trimSuffix "Mi" | int64 | add 1024 }}Mi
+{{- end -}}
+
 {{- define "bloomguard.resources" -}}
 {{- $requests := deepCopy (default dict .Values.resources.requests) -}}
 {{- $limits := deepCopy (default dict .Values.resources.limits) -}}

@@ -76,7 +76,7 @@ volumeMounts:
     claimName: {{ .Values.dataVolume.existingClaim }}
   {{- else }}
   emptyDir:
-    sizeLimit: {{ .Values.dataVolume.sizeLimit }}
+    sizeLimit: {{ .Values.dataVolume.sizeLimit | default (include "bloomguard.dataSize" .) }}
   {{- end }}
 {{- with include "bloomguard.secretSources" . }}
 - name: bloomguard-secrets
