@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::backend::Value;
 use crate::key::Key;
-use crate::redis::{LogIdentity, Unreplicated};
+use crate::redis::LogIdentity;
 
 pub use self::hot::{HotCache, HotEntry};
 pub use self::lease::{Claim, Ending, Lease, Turn};
@@ -23,6 +23,8 @@ pub use self::memory::MemoryCache;
 pub use self::none::NoCache;
 pub use self::redis::RedisCache;
 pub use self::ttl::jittered;
+/// Why a shared cache did not answer: the connection's error. A cache in this process knows one of its kinds, `Refused`.
+pub use crate::redis::LinkError as CacheError;
 
 /// What a `get` found under a key, after checking fingerprint and log identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,23 +102,6 @@ pub enum Stored {
     Yes,
     /// The entry had changed since it was read, or the cache's rules forbid it: nothing was stored, and that is right.
     No,
-}
-
-/// Why a shared cache did not answer.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum CacheError {
-    /// No answer in time.
-    #[error("Redis gave no answer within {0:?}")]
-    Timeout(Duration),
-    /// Not connected, or the breaker is open.
-    #[error("Redis can't be reached: {0}")]
-    Unavailable(String),
-    /// It refused the command.
-    #[error("Redis refused: {0}")]
-    Refused(String),
-    /// Fewer replicas have it than asked for.
-    #[error(transparent)]
-    Unreplicated(#[from] Unreplicated),
 }
 
 /// Health of a shared cache, for `/status`.

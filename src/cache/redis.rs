@@ -11,7 +11,7 @@ use super::entry::{self, Token};
 use super::{CacheError, CacheStatus, Claim, Ending, Entry, Expiry, Lease, Mark, Seen, SharedCache, Stamp, Stored, Turn};
 use crate::backend::Value;
 use crate::key::Key;
-use crate::redis::{Call, LinkError, NamesByKey, RedisLink, Replicas};
+use crate::redis::{Call, NamesByKey, RedisLink, Replicas};
 
 /// Keys of one command or pipeline: a larger batch takes several, so that none keeps the server, or other commands, waiting for long.
 const KEYS_A_COMMAND: usize = 1000;
@@ -90,7 +90,7 @@ impl RedisCache {
     /// Stores where nothing was seen, if nothing is there still; says whether it took.
     async fn set_if_absent(&self, call: &Call<'_>, name: &[u8], bytes: &[u8], ttl: Duration, seen: &Stamp) -> Result<bool, CacheError> {
         let latest = seen.sent.saturating_add(millis(self.patience));
-        Ok(call.set_in_time(name, bytes, millis(ttl), latest).await?)
+        call.set_in_time(name, bytes, millis(ttl), latest).await
     }
 }
 
@@ -219,15 +219,4 @@ impl SharedCache for RedisCache {
 fn millis(ttl: Duration) -> u64 {
     // The clamp makes the cast harmless.
     ttl.as_millis().clamp(1, LONGEST_MILLIS) as u64
-}
-
-impl From<LinkError> for CacheError {
-    fn from(error: LinkError) -> Self {
-        match error {
-            LinkError::Timeout(within) => Self::Timeout(within),
-            LinkError::Unavailable(why) => Self::Unavailable(why),
-            LinkError::Refused(why) => Self::Refused(why),
-            LinkError::Unreplicated(few) => Self::Unreplicated(few),
-        }
-    }
 }
