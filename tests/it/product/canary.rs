@@ -30,6 +30,15 @@ async fn insert(site: &Site, id: u32) {
     site.run(&format!("INSERT INTO users VALUES ({id}, 'behind the guard')")).await;
 }
 
+/// A row comes unannounced, is answered 404, and the canary finds it.
+async fn a_wrong_404_ends_the_rejecting(app: &TestApp, site: &Site) {
+    let id = absent(app);
+    insert(site, id).await;
+    assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
+    checked(app, "false_negative", 1.0).await;
+    app.wait_for("degraded").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_nobody_announced_is_found_by_the_canary_and_ends_the_rejecting_for_its_hold() {
     let site = site(Site::postgres()).await;
@@ -224,11 +233,7 @@ async fn between_two_scans_rows_that_clients_were_told_are_absent_end_the_reject
     crate::support::eventually("it is judged", || app.guard("users").status().false_negatives == 1).await;
     assert_eq!(app.status("users").await["state"], "enforcing", "younger than the scan, and found");
     assert_eq!(app.get(&path).await.status, 200);
-    let id = absent(&app);
-    insert(&site, id).await;
-    assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
-    checked(&app, "false_negative", 1.0).await;
-    app.wait_for("degraded").await;
+    a_wrong_404_ends_the_rejecting(&app, &site).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,11 +245,7 @@ query = \"SELECT id, updated_at FROM users WHERE updated_at >= $1 AND id < 10000
 ";
     let toml = eager(&site.url(), "", "1m").replace("\"announced\"", "\"polled\"\nmax_staleness = \"2h\"") + incremental;
     let app = TestApp::enforcing(&toml).await;
-    let id = absent(&app);
-    insert(&site, id).await;
-    assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
-    checked(&app, "false_negative", 1.0).await;
-    app.wait_for("degraded").await;
+    a_wrong_404_ends_the_rejecting(&app, &site).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
