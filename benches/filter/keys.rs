@@ -67,6 +67,12 @@ impl Keys {
         Self::of((0..draws as u64).map(|draw| rank(draw) * 1_000_003 % self.len() as u64))
     }
 
+    /// So many of them from the first on, or all.
+    pub(crate) fn first(&self, count: usize) -> Self {
+        let ends = self.ends[..=count.min(self.len())].to_vec();
+        Self { bytes: self.bytes[..ends[ends.len() - 1] as usize].to_vec(), ends }
+    }
+
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> &[u8] {
         &self.bytes[self.ends[index] as usize..self.ends[index + 1] as usize]

@@ -31,6 +31,11 @@ impl FastBloom {
         keys.iter().for_each(|key| _ = filter.insert_hash(hash64(key)));
         Self(filter)
     }
+
+    #[inline(always)]
+    pub(crate) fn contains_hash(&self, hash: u64) -> bool {
+        self.0.contains_hash(hash)
+    }
 }
 
 impl Peer for FastBloom {
@@ -56,6 +61,11 @@ impl Sbbf {
         let mut filter = sbbf_rs_safe::Filter::from_bytes(&vec![0; blocks * 32]).unwrap();
         keys.iter().for_each(|key| _ = filter.insert_hash(hash64(key)));
         Self(filter)
+    }
+
+    #[inline(always)]
+    pub(crate) fn contains_hash(&self, hash: u64) -> bool {
+        self.0.contains_hash(hash)
     }
 }
 
@@ -96,7 +106,9 @@ pub(crate) struct BloomFilter(bloomfilter::Bloom<[u8]>);
 
 impl BloomFilter {
     pub(crate) fn build(keys: &Keys, rate: f64) -> Self {
-        let mut filter = bloomfilter::Bloom::new_for_fp_rate_with_seed(keys.len(), rate, &[7; 32]).unwrap();
+        // Of two halves that differ: they are the keys of its two hashes.
+        let seed = std::array::from_fn(|byte| byte as u8);
+        let mut filter = bloomfilter::Bloom::new_for_fp_rate_with_seed(keys.len(), rate, &seed).unwrap();
         keys.iter().for_each(|key| filter.set(key));
         Self(filter)
     }

@@ -14,29 +14,33 @@ const THREADS: [usize; 5] = [1, 2, 8, 16, 32];
 const RATE: f64 = 0.01;
 /// Lookups of the Zipf distribution.
 const DRAWS: usize = 2_000_000;
+/// Of a table of outcomes.
+const HEAD: &str = "| structure | threads | M ops/s | P50 | P90 | P99 | P99.9 |\n|---|---|---|---|---|---|---|";
 
 pub(crate) fn run(keys: &Keys) {
     let zipf = keys.zipf(DRAWS);
     println!("\nThreads at one filter for {} keys, hashing included; percentiles in µs, of which the clock takes:\n", keys.len());
-    println!("| structure | threads | M ops/s | P50 | P90 | P99 | P99.9 |\n|---|---|---|---|---|---|---|");
+    println!("{HEAD}");
     row("the clock", 1, &race(1, &zipf, true, || (), |(), key| _ = black_box(key)));
     table("Inserts, each key once", |threads, at| at.insert(threads, keys, keys, false));
     table("Inserts, Zipf", |threads, at| at.insert(threads, keys, &zipf, true));
     table("Lookups of present keys, Zipf", |threads, at| at.lookup(threads, keys, &zipf));
 }
 
+/// Ratios first: what a machine does in a second is its own affair.
 fn table(title: &str, run: impl Fn(usize, &dyn Contender) -> Outcome) {
-    println!("\n{title}\n\n| structure | threads | M ops/s | P50 | P90 | P99 | P99.9 |\n|---|---|---|---|---|---|---|");
-    for threads in THREADS {
-        let mut best = 0.0_f64;
-        let contenders: [&dyn Contender; 4] = [&Kind::<Locked>::NEW, &Kind::<Shards>::NEW, &Kind::<Actors>::NEW, &Kind::<Ours>::NEW];
-        for contender in contenders {
-            let outcome = run(threads, contender);
-            row(contender.name(), threads, &outcome);
-            if contender.name() == Ours::NAME {
-                println!("| *ours / best of the others* | {threads} | {:.2} × | | | | |", outcome.per_second / best);
-            }
-            best = best.max(outcome.per_second);
+    let contenders: [&dyn Contender; 4] = [&Kind::<Ours>::NEW, &Kind::<Locked>::NEW, &Kind::<Shards>::NEW, &Kind::<Actors>::NEW];
+    let outcomes: Vec<Vec<Outcome>> = contenders.iter().map(|one| THREADS.iter().map(|threads| run(*threads, *one)).collect()).collect();
+    println!("\n{title}: operations a second, ours = 1\n\n| threads | {} |", THREADS.map(|threads| threads.to_string()).join(" | "));
+    println!("|---|{}", "---|".repeat(THREADS.len()));
+    for (contender, its) in contenders.iter().zip(&outcomes) {
+        let ratios: Vec<_> = its.iter().zip(&outcomes[0]).map(|(its, ours)| format!("{:.2}", its.per_second / ours.per_second)).collect();
+        println!("| {} | {} |", contender.name(), ratios.join(" | "));
+    }
+    println!("\n{HEAD}");
+    for (contender, its) in contenders.iter().zip(&outcomes) {
+        for (threads, outcome) in THREADS.iter().zip(its).filter(|(threads, _)| [1, 8, 32].contains(*threads)) {
+            row(contender.name(), *threads, outcome);
         }
     }
 }
@@ -93,7 +97,7 @@ pub(crate) fn before_a_map(keys: &Keys) {
     };
     let asked = Keys::of((0..DRAWS as u64).map(number));
     println!("\nLookups in a `RwLock<HashMap>` of {} keys, nine in ten absent; percentiles in µs\n", keys.len());
-    println!("| structure | threads | M ops/s | P50 | P90 | P99 | P99.9 |\n|---|---|---|---|---|---|---|");
+    println!("{HEAD}");
     for threads in [1, 8, 32] {
         row("the map", threads, &race(threads, &asked, true, || (), |(), key| _ = black_box(map.read().contains_key(key))));
         let both = |key: &[u8]| filter.contains(hash(key)) && map.read().contains_key(key);

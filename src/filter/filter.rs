@@ -113,8 +113,9 @@ impl Filter {
             return;
         }
         // Bits are never cleared, so a key that all its bits are set for stays found, whoever set them: what was read here is read so, or later, by whoever
-        // is told of it (coherence). Without this, each key that is announced anew would take room in a later layer.
-        if self.contains(hash) {
+        // is told of it (coherence). Without this, each key that is announced anew would take room in a later layer; the first takes none twice.
+        // Relaxed: it only spares the question; who does not see a layer that is there puts a key into one more, at worst.
+        if self.grown.load(Ordering::Relaxed) > 0 && self.contains(hash) {
             return;
         }
         let newest = self.newest();

@@ -74,7 +74,10 @@ impl SplitBlock {
         let mut fresh = 0;
         for (word, mask) in block.iter().zip(masks(bits)) {
             // Load first: most bits of a full filter are set already, and a load leaves the cache line shared.
-            if word.load(Ordering::Relaxed) & mask == 0 && word.fetch_or(mask, Ordering::Relaxed) & mask == 0 {
+            if word.load(Ordering::Relaxed) & mask == 0 {
+                // What was there before is not asked for: that would take a loop of compare-and-exchange, at twice the time. So a bit that two threads set at
+                // the same moment is counted by both, and the fill may be taken for a trifle higher than it is.
+                word.fetch_or(mask, Ordering::Relaxed);
                 fresh += 1;
             }
         }
