@@ -114,8 +114,9 @@ async fn until_closed(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
 async fn half_sent_head_is_closed_after_the_header_timeout() {
     let server = start(ConnectionLimits { header_timeout: Duration::from_millis(200), ..limits() }).await;
     for half in ["", "P", "PRI * HTTP/2.0\r\n", "GET /v1/keys/a", "GET / HTTP/1.1\r\nhost: x\r\nmore: "] {
-        let mut stream = server.connect().await;
+        // Before the connect: the server counts from when it accepts, which may be long before this goes on.
         let started = Instant::now();
+        let mut stream = server.connect().await;
         stream.write_all(half.as_bytes()).await.unwrap();
         assert_eq!(until_closed(&mut stream).await, b"", "{half:?}");
         assert!(started.elapsed() >= Duration::from_millis(190), "{half:?} closed after {:?}", started.elapsed());
@@ -146,11 +147,12 @@ async fn kept_alive_connection_outlives_the_header_timeout_and_ends_at_the_idle_
     let (header, idle) = (Duration::from_millis(100), Duration::from_millis(600));
     let server = start(ConnectionLimits { header_timeout: header, idle_timeout: idle, ..limits() }).await;
     let mut stream = server.connect().await;
+    // Before the request: the server counts from when it reads that.
+    let asked = Instant::now();
     ask(&mut stream, "/first").await;
     answer(&mut stream).await;
-    let answered = Instant::now();
     until_closed(&mut stream).await;
-    assert!(answered.elapsed() >= idle - Duration::from_millis(50), "closed after {:?}", answered.elapsed());
+    assert!(asked.elapsed() >= idle - Duration::from_millis(10), "closed after {:?}", asked.elapsed());
 }
 
 #[tokio::test]
@@ -295,7 +297,7 @@ async fn drain_does_not_wait_long_for_a_client_that_never_asks() {
     server.shutdown.cancel();
     until_closed(&mut silent).await;
     assert_eq!(server.drained().await, Drained { forced: 0 });
-    assert!(started.elapsed() < Duration::from_secs(5), "drained after {:?}", started.elapsed());
+    assert!(started.elapsed() < LONG / 2, "drained after {:?}", started.elapsed());
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ async fn in_shadow_the_set_answers_and_the_filter_does_not() {
     let absent = ks.absent();
     let start = std::time::Instant::now();
     while ks.get(&absent).await != "503" {
-        assert!(start.elapsed().as_secs() < 30, "too old, and still sure");
+        assert!(start.elapsed().as_secs() < 60, "too old, and still sure");
     }
     assert_eq!(ks.get("user:1").await, "200 backend");
 }
@@ -127,7 +127,7 @@ async fn an_announce_whose_row_never_came_is_forgotten_by_a_scan_after_its_windo
     let ks = Keyspace::of_set(short).built().await;
     let start = std::time::Instant::now();
     while ks.guard.announce(&[key("aborted")]).await.is_err() {
-        assert!(start.elapsed().as_secs() < 30, "no announce is durable within the deadline");
+        assert!(start.elapsed().as_secs() < 60, "no announce is durable within the deadline");
     }
     assert_eq!(ks.get("aborted").await, "200 backend");
     while !ks.get("aborted").await.starts_with("404") {
