@@ -22,5 +22,6 @@ mod rebuild;
 mod replicas;
 mod restart;
 mod set;
+mod shutdown;
 mod turns;
 pub mod users;

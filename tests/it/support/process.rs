@@ -52,6 +52,11 @@ impl Process {
         self.out.lock().unwrap().clone()
     }
 
+    /// Waits for a line of the log that contains `text`.
+    pub fn logged(&mut self, text: &str) {
+        self.wait(&format!("logs {text:?}"), |p| p.log().contains(text));
+    }
+
     /// The addresses of the data and the telemetry listener, once it serves.
     pub fn addresses(&mut self) -> (String, String) {
         self.wait("serves", |p| p.serving().is_some());
