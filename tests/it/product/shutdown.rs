@@ -162,7 +162,9 @@ async fn a_second_interrupt_does_not_wait_for_the_drain() {
     let (data, telemetry) = process.addresses();
     let http = Http::default();
     enforces(&http, &telemetry).await;
-    let hangs = tokio::spawn(async move { http.try_send("GET", &format!("http://{data}/v1/keys/users/row"), &[("bloomguard-bypass", "1")], "").await.is_none() });
+    let hangs = tokio::spawn(async move {
+        http.try_send("GET", &format!("http://{data}/v1/keys/users/row"), &[("bloomguard-bypass", "1")], "").await.is_none()
+    });
     eventually("the backend is asked", || api.seen().iter().any(|request| request.target() == "/rows/row")).await;
     process.signal("INT");
     process.logged("stopping: requests in flight");
