@@ -255,7 +255,7 @@ async fn no_key_is_missed_while_sets_are_swapped_under_load() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_announces_than_are_held_call_nobody_absent_until_a_scan_after_them() {
-    let short = KeyspaceConfig { commit_window: Duration::from_secs(1), ..config() };
+    let short = KeyspaceConfig { commit_window: Duration::from_secs(1), deadline: Duration::from_secs(10), ..config() };
     let ks = Keyspace::of_set(short).built().await;
     let turnstile = ks.source.hold_after_scan();
     let announce = async |batch: u32| {
