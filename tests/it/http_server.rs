@@ -22,7 +22,10 @@ use tokio_util::sync::CancellationToken;
 /// Longer than anything here takes; only a hang reaches it.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A listener whose `/slow` waits for a permit of `gate` and whose other paths answer at once.
+/// More than any buffer on the way holds.
+const LARGE: usize = 32 << 20;
+
+/// A listener whose `/slow` waits for a permit of `gate`, whose `/large` has a [`LARGE`] answer, and whose other paths answer at once.
 struct Server {
     addr: String,
     shutdown: CancellationToken,
@@ -48,6 +51,7 @@ async fn start_on(bound: Bound, limits: ConnectionLimits) -> Server {
                     gate.acquire().await.unwrap().forget();
                 }
                 let body = format!("{:?} {}", request.version(), request.uri().path());
+                let body = if request.uri().path() == "/large" { "x".repeat(LARGE) } else { body };
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(body))))
             }
         })
@@ -231,6 +235,25 @@ async fn drain_finishes_a_slow_http2_request() {
     let response = timeout(LONG, request).await.unwrap().unwrap().unwrap();
     assert_eq!(response.status(), 200);
     drop(response);
+    assert_eq!(server.drained().await, Drained { forced: 0 });
+    drop(client);
+}
+
+#[tokio::test]
+async fn drain_finishes_answers_that_are_read_slowly() {
+    let server = start(limits()).await;
+    let client: Client<HttpConnector, Empty<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let mut http1 = server.connect().await;
+    ask(&mut http1, "/large").await;
+    let http2 = client.get(format!("http://{}/large", server.addr).parse().unwrap()).await.unwrap();
+    server.until_begun(2).await;
+    server.shutdown.cancel();
+    timeout(LONG, async { while TcpStream::connect(&server.addr).await.is_ok() {} }).await.expect("the listener closes");
+    // Connections that do nothing are told to close meanwhile.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!server.task.is_finished());
+    assert!(until_closed(&mut http1).await.len() > LARGE);
+    assert_eq!(http2.into_body().collect().await.unwrap().to_bytes().len(), LARGE);
     assert_eq!(server.drained().await, Drained { forced: 0 });
     drop(client);
 }

@@ -283,9 +283,12 @@ async fn more_announces_than_are_held_call_nobody_absent_until_a_scan_after_them
     (0..10).for_each(|_| turnstile.release());
     let start = std::time::Instant::now();
     while !ks.get(&stranger).await.starts_with("404") {
-        assert!(start.elapsed().as_secs() < 120, "no later scan mends it by itself: {:?}", ks.guard.status());
+        assert!(start.elapsed().as_secs() < 300, "no later scan mends it by itself: {:?}", ks.guard.status());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // The new set is in force a moment before its filter is, and the old one's notes are given back between.
-    eventually("the crowded filter is replaced too", || ks.guard.status().warnings.is_empty()).await;
+    while !ks.guard.status().warnings.is_empty() {
+        assert!(start.elapsed().as_secs() < 600, "the crowded filter is not replaced: {:?}", ks.guard.status());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
