@@ -35,6 +35,8 @@ const SECRET_AGAIN: Duration = Duration::from_secs(1);
 const MEMORY_MARKS: usize = 1 << 20;
 /// Time for the last snapshot where the drain has left none.
 const LAST_SNAPSHOT: Duration = Duration::from_secs(1);
+/// Time for scrapes and probes under way once all else has ended, and then for threads that wait for a disk or a source.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often histogram samples leave their buffers.
 const UPKEEP: Duration = Duration::from_secs(5);
 
@@ -142,7 +144,9 @@ impl App {
         let drained = CancellationToken::new();
         let data = http::serve(self.data, http::data_service(Arc::clone(&self.context)), self.limits, shutdown.clone());
         let admin = http::serve(self.admin, http::admin_router(Arc::clone(&self.context)), self.limits, shutdown.clone());
-        let telemetry = http::serve(self.telemetry, http::telemetry_router(Arc::clone(&self.context)), self.limits, drained.clone());
+        // The drain timeout is over by then: whoever reads slowly must not get another.
+        let limits = ConnectionLimits { drain_timeout: LAST_WORDS.min(self.drain_timeout), ..self.limits };
+        let telemetry = http::serve(self.telemetry, http::telemetry_router(Arc::clone(&self.context)), limits, drained.clone());
         let work = async {
             let ((data, admin), told) = tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));
             // After the last announce, and while probes still see the drain.
@@ -335,7 +339,7 @@ async fn upkeep(metrics: Arc<Metrics>) {
 pub fn serve(config: &Config, quickstart: bool) -> anyhow::Result<()> {
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers(config.server.workers)).enable_all().build()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let shutdown = crate::shutdown::on_signal()?;
         if quickstart {
             quickstart::prepare(&config.server.data_dir).await?;
@@ -347,7 +351,10 @@ pub fn serve(config: &Config, quickstart: bool) -> anyhow::Result<()> {
         }
         app.run(shutdown).await;
         Ok(())
-    })
+    });
+    // Dropping the runtime would wait for threads that a dead disk holds, for as long as that takes.
+    runtime.shutdown_timeout(LAST_WORDS);
+    served
 }
 
 /// 0 = what the control group allows, at most 4: more threads than that only fight for the caches.

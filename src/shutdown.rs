@@ -1,9 +1,13 @@
 //! When the process is told to stop.
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that SIGTERM or SIGINT cancels.
+/// What a shell reports of a process that SIGINT ended.
+const INTERRUPTED: i32 = 128 + 2;
+
+/// A token that SIGTERM or SIGINT cancels. A second SIGTERM changes nothing, for supervisors send it again at will; a SIGINT after the first signal is
+/// somebody at a terminal who does not want to wait for the drain.
 ///
 /// # Errors
 /// Where the process may not listen to signals.
@@ -12,12 +16,22 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let told = token.clone();
     tokio::spawn(async move {
-        let name = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        };
+        let name = next(&mut terminate, &mut interrupt).await;
         tracing::info!(signal = name, "stopping: requests in flight are finished");
         told.cancel();
+        while next(&mut terminate, &mut interrupt).await != "SIGINT" {
+            tracing::info!("SIGTERM again: requests in flight are being finished");
+        }
+        tracing::warn!("SIGINT again: stopping at once, as by a crash");
+        // Nothing is lost by it that a crash would not lose: what was acknowledged is on disk or in Redis.
+        std::process::exit(INTERRUPTED);
     });
     Ok(token)
+}
+
+async fn next(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
+    tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    }
 }

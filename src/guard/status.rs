@@ -84,4 +84,7 @@ pub struct LastRebuild {
     pub duration_seconds: f64,
     /// Keys read.
     pub keys: u64,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }

@@ -87,8 +87,8 @@ impl Activity {
         self.begun.load(Relaxed)
     }
 
-    /// What is due now, or when to ask again.
-    pub(super) fn due(&self, now: Instant, header_timeout: Duration, idle_timeout: Duration) -> Due {
+    /// What is due now, or when to ask again. Without an `idle_timeout` nobody is idle: what is sent of an answer is not seen here.
+    pub(super) fn due(&self, now: Instant, header_timeout: Duration, idle_timeout: Option<Duration>) -> Due {
         let after = |since: u64, limit: Duration| self.started + Duration::from_millis(since) + limit;
         let head_since = self.head_since.load(Relaxed);
         if head_since != NONE {
@@ -100,8 +100,11 @@ impl Activity {
         if self.in_flight.load(Relaxed) > 0 {
             return Due::At(next_look);
         }
-        let idle_at = after(self.last_read.load(Relaxed), idle_timeout);
-        if idle_at <= now { Due::Idle } else { Due::At(idle_at.min(next_look)) }
+        match idle_timeout.map(|limit| after(self.last_read.load(Relaxed), limit)) {
+            Some(idle_at) if idle_at <= now => Due::Idle,
+            Some(idle_at) => Due::At(idle_at.min(next_look)),
+            None => Due::At(next_look),
+        }
     }
 }
 
@@ -174,7 +177,7 @@ mod tests {
     use super::*;
 
     const HEADER: Duration = Duration::from_secs(10);
-    const IDLE: Duration = Duration::from_secs(300);
+    const IDLE: Option<Duration> = Some(Duration::from_secs(300));
 
     fn new() -> Activity {
         Activity::new(Arc::new(AtomicBool::new(false)))
@@ -209,9 +212,10 @@ mod tests {
         let request = activity.begin(false);
         // Its body arrives.
         activity.read(start);
-        assert!(matches!(activity.due(start + IDLE * 2, HEADER, IDLE), Due::At(_)));
+        assert!(matches!(activity.due(start + 2 * IDLE.unwrap(), HEADER, IDLE), Due::At(_)));
         drop(request);
-        assert_eq!(activity.due(start + IDLE * 2, HEADER, IDLE), Due::Idle);
+        assert_eq!(activity.due(start + 2 * IDLE.unwrap(), HEADER, IDLE), Due::Idle);
+        assert!(matches!(activity.due(start + 2 * IDLE.unwrap(), HEADER, None), Due::At(_)));
     }
 
     #[test]

@@ -84,7 +84,7 @@ where
         tokio::select! {
             biased;
             result = connection.as_mut() => return closed(result),
-            () = timer.as_mut() => match activity.due(Instant::now(), shared.limits.header_timeout, shared.limits.idle_timeout) {
+            () = timer.as_mut() => match activity.due(Instant::now(), shared.limits.header_timeout, Some(shared.limits.idle_timeout)) {
                 Due::At(at) => timer.as_mut().reset(at),
                 Due::HeadLate => return late(),
                 Due::Idle if told_to_close => return Ended::Closed,
@@ -125,7 +125,7 @@ where
             biased;
             result = connection.as_mut() => return closed(result),
             () = cut.as_mut() => return Ended::Forced,
-            () = timer.as_mut() => match activity.due(Instant::now(), shared.limits.header_timeout, Duration::MAX) {
+            () = timer.as_mut() => match activity.due(Instant::now(), shared.limits.header_timeout, None) {
                 Due::At(at) => timer.as_mut().reset(at),
                 Due::HeadLate | Due::Idle => return late(),
             },

@@ -1,5 +1,7 @@
 //! Why a build failed.
 
+use std::borrow::Cow;
+
 use super::memory::NoMemory;
 use crate::backend::SetError;
 use crate::filter::AllocError;
@@ -106,7 +108,14 @@ impl BuildError {
 
     /// What the telemetry listener may show: no text of a database.
     #[must_use]
-    pub fn public_reason(&self) -> &'static str {
+    pub fn public_reason(&self) -> Cow<'static, str> {
+        match self {
+            Self::Memory(error) => error.to_string().into(),
+            _ => self.reason().into(),
+        }
+    }
+
+    fn reason(&self) -> &'static str {
         match self {
             Self::Source(error) => error.public_reason(),
             Self::Cancelled => "the build was cancelled",

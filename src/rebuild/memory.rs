@@ -16,8 +16,7 @@ const BASE_BYTES: u64 = 32 << 20;
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: Option<u64>,
-    /// Base and caches.
-    fixed: u64,
+    caches: u64,
     taken: Mutex<Taken>,
 }
 
@@ -44,14 +43,23 @@ struct Built {
 /// A build that would not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "filters and sets of keys in force and under construction ({others} bytes), this candidate ({candidate} bytes), caches and base ({fixed} bytes) come to {} bytes, over the memory limit of {limit} bytes: \
-     raise the limit, or lower filter.expected_keys, filter.headroom or cache.hot_capacity", others + candidate + fixed
+    "the candidate ({candidate} bytes), what this keyspace has in force ({in_force} bytes), other keyspaces' filters, sets and candidates and what filters have grown by \
+     ({others} bytes), caches ({caches} bytes) and the process itself ({BASE_BYTES} bytes) come to {} bytes, over the memory limit of {limit} bytes: \
+     raise the limit, or lower filter.expected_keys, filter.headroom or cache.hot_capacity", self.sum()
 )]
 pub struct NoMemory {
-    others: u64,
     candidate: u64,
-    fixed: u64,
+    in_force: u64,
+    others: u64,
+    caches: u64,
     limit: u64,
+}
+
+impl NoMemory {
+    const fn sum(&self) -> u64 {
+        let parts = self.candidate.saturating_add(self.in_force).saturating_add(self.others);
+        parts.saturating_add(self.caches).saturating_add(BASE_BYTES)
+    }
 }
 
 /// Memory set aside for a candidate, given back when dropped.
@@ -66,7 +74,7 @@ impl MemoryBudget {
     /// A budget of `limit` bytes (`None`: no limit), of which caches may take `caches`.
     #[must_use]
     pub fn new(limit: Option<u64>, caches: u64) -> Self {
-        Self { limit, fixed: BASE_BYTES + caches, taken: Mutex::default() }
+        Self { limit, caches, taken: Mutex::default() }
     }
 
     /// Where filters ask for the memory of further layers. They do so while keys are inserted, so all that is waited for is this lock.
@@ -75,7 +83,7 @@ impl MemoryBudget {
         let budget = Arc::clone(self);
         Box::new(move |bytes| {
             let mut taken = budget.taken.lock();
-            let sum = taken.sum().saturating_add(bytes).saturating_add(budget.fixed);
+            let sum = taken.sum().saturating_add(bytes).saturating_add(budget.caches).saturating_add(BASE_BYTES);
             if budget.limit.is_some_and(|limit| sum > limit) {
                 return None;
             }
@@ -113,12 +121,14 @@ impl Reservation {
     /// # Errors
     /// [`NoMemory`].
     pub fn resize(&self, candidate: u64) -> Result<(), NoMemory> {
-        let MemoryBudget { limit, fixed, ref taken } = *self.budget;
+        let MemoryBudget { limit, caches, ref taken } = *self.budget;
         let mut taken = taken.lock();
         let own = taken.built.get(&self.name).copied().unwrap_or_default();
-        let others = taken.sum() - own.candidate;
-        if let Some(limit) = limit.filter(|limit| others.saturating_add(candidate).saturating_add(fixed) > *limit) {
-            return Err(NoMemory { others, candidate, fixed, limit });
+        if let Some(limit) = limit {
+            let refusal = NoMemory { candidate, in_force: own.in_force, others: taken.sum() - own.candidate - own.in_force, caches, limit };
+            if refusal.sum() > limit {
+                return Err(refusal);
+            }
         }
         taken.built.insert(self.name.clone(), Built { candidate, ..own });
         Ok(())
@@ -177,7 +187,13 @@ mod tests {
         let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 400));
         budget.reserve("users", 300).unwrap().keep();
         let error = budget.reserve("users", 301).unwrap_err().to_string();
-        assert!(error.contains(&(BASE_BYTES + 1_001).to_string()), "{error}");
+        for part in ["candidate (301 bytes)", "in force (300 bytes)", "(0 bytes)", "caches (400 bytes)", "itself (33554432 bytes)"] {
+            assert!(error.contains(part), "no {part:?} in {error}");
+        }
+        assert!(
+            error.contains(&format!("come to {} bytes, over the memory limit of {} bytes", BASE_BYTES + 1_001, BASE_BYTES + 1_000)),
+            "{error}"
+        );
         drop(budget.reserve("users", 300).unwrap());
         budget.reserve("orders", 300).unwrap().keep();
         assert!(budget.reserve("users", 1).is_err());
@@ -223,5 +239,12 @@ mod tests {
         fs::write(group.join("memory.max"), "2000\n").unwrap();
         assert_eq!(limit_of("0::/pod/container\n", root.path()), Some(1000));
         assert_eq!(limit_of("0::/gone\n", root.path()), None);
+        // Version 1, where "no limit" is a number too.
+        let group = root.path().join("memory/pod");
+        fs::create_dir_all(&group).unwrap();
+        fs::write(root.path().join("memory/memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
+        assert_eq!(limit_of("5:cpu,memory:/pod\n", root.path()), None);
+        fs::write(group.join("memory.limit_in_bytes"), "3000\n").unwrap();
+        assert_eq!(limit_of("5:cpu,memory:/pod\n4:cpu:/other\n", root.path()), Some(3000));
     }
 }

@@ -268,6 +268,7 @@ impl Runner {
             finished_unix: unix.as_secs(),
             duration_seconds: took.as_secs_f64(),
             keys,
+            reason: built.as_ref().err().map(|error| error.public_reason().into_owned()),
         });
         match built {
             Ok(built) => tracing::info!(
@@ -281,7 +282,7 @@ impl Runner {
             Err(error) => {
                 tracing::warn!(keyspace = guard.name(), job = tracker.job(), %outcome, %error, "the rebuild failed; the filter in force stays");
                 if guard.state() == State::Cold {
-                    guard.still_cold(error.public_reason().to_owned());
+                    guard.still_cold(error.public_reason().into_owned());
                 }
             }
         }

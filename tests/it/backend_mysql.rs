@@ -35,7 +35,7 @@ async fn keys(source: &SqlSource, form: KeyForm) -> Vec<String> {
 }
 
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -79,7 +79,7 @@ async fn json_column_that_is_added_later_becomes_known() {
     let backend = open(&config(&database.url(), "SELECT * FROM t WHERE id = ?"), KeyForm::Integer);
     assert_eq!(row(&backend, KeyForm::Integer, "1").await, json!({"id": 1}));
     database.sql("ALTER TABLE t ADD doc json DEFAULT '[1]'");
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let found = row(&backend, KeyForm::Integer, "1").await;
         if found == json!({"id": 1, "doc": [1]}) {
@@ -342,7 +342,7 @@ async fn slow_query_times_out_here_and_at_the_server() {
     let started = Instant::now();
     let error = fetch(&backend, "x").await.unwrap_err();
     assert!(matches!(error, BackendError::Timeout(limit) if limit == config.timeout), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(60));
     until("the server has stopped it", || {
         database.sql("SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE 'SELECT SLEEP%'") == "0"
     })
@@ -361,7 +361,7 @@ async fn timed_out_lookups_leave_the_pool_usable() {
         let error = backend.fetch(&key(KeyForm::Integer, "0"), &FetchContext::default()).await.unwrap_err();
         assert!(matches!(error, BackendError::Timeout(_)), "{error}");
     }
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while backend.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await.is_err() {
         assert!(Instant::now() < deadline, "no connection came back");
     }

@@ -82,7 +82,7 @@ async fn slow_query_times_out_here_and_at_the_server() {
     let started = Instant::now();
     let error = fetch(&backend, "x").await.unwrap_err();
     assert!(matches!(error, BackendError::Timeout(limit) if limit == config.timeout), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(60));
     until("the server has stopped it", || {
         database.psql(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()",
@@ -104,7 +104,7 @@ async fn timed_out_lookups_leave_the_pool_usable() {
         let error = backend.fetch(&key(KeyForm::Integer, "0"), &FetchContext::default()).await.unwrap_err();
         assert!(matches!(error, BackendError::Timeout(_)), "{error}");
     }
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while backend.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await.is_err() {
         assert!(Instant::now() < deadline, "no connection came back");
     }
@@ -221,7 +221,7 @@ async fn handshake_slower_than_a_lookup_serves_the_next_one() {
     let backend = open(&config, KeyForm::Text);
     let error = fetch(&backend, "x").await.unwrap_err();
     assert!(matches!(error, BackendError::Timeout(_)), "{error}");
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while fetch(&backend, "x").await.is_err() {
         assert!(Instant::now() < deadline, "no lookup ever got its connection");
     }
@@ -249,7 +249,7 @@ async fn slow_proxy(to: String, delay: Duration) -> (String, Arc<AtomicUsize>) {
 }
 
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;

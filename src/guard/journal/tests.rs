@@ -124,6 +124,24 @@ async fn what_is_not_on_disk_is_not_acknowledged() {
 }
 
 #[tokio::test]
+async fn a_full_disk_refuses_announces_until_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    // A journal that rotates with every write.
+    let (journal, _) = open(dir.path(), Duration::ZERO);
+    journal.append(&[key("a")]).await.unwrap();
+    let next = dir.path().join("users.journal.new");
+    std::os::unix::fs::symlink("/dev/full", &next).unwrap();
+    for _ in 0..2 {
+        let refused = journal.append(&[key("b")]).await;
+        assert!(matches!(&refused, Err(JournalError::Io(why)) if why.contains("No space left")), "{refused:?}");
+    }
+    fs::remove_file(&next).unwrap();
+    journal.append(&[key("c")]).await.unwrap();
+    drop(journal);
+    assert_eq!(open(dir.path(), Duration::ZERO).1, [key("a"), key("c")]);
+}
+
+#[tokio::test]
 async fn a_file_whose_name_is_not_on_disk_takes_no_announce() {
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, _) = super::open(dir.path(), "users", Duration::from_secs(60)).unwrap();

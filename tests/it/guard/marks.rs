@@ -52,7 +52,7 @@ async fn marks_of_recent_announces_are_set_again_on_a_redis_that_lost_them() {
         {
             break;
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "the mark is not set again");
+        assert!(start.elapsed() < Duration::from_secs(60), "the mark is not set again");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -67,14 +67,14 @@ async fn a_mark_that_is_set_again_ends_no_later_one_early() {
     let left = || redis::cmd("PTTL").arg("bloomguard:entry:users:new").query::<i64>(&mut redis.connection()).unwrap();
     let (first, start) = (left(), std::time::Instant::now());
     while left() > first - 200 {
-        assert!(start.elapsed() < Duration::from_secs(30), "the mark does not age");
+        assert!(start.elapsed() < Duration::from_secs(60), "the mark does not age");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let before = left();
     let _: u64 = redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).query(&mut redis.connection()).unwrap();
     // A whole life, which is no less than what another instance's mark can have left.
     while left() <= before {
-        assert!(start.elapsed() < Duration::from_secs(30), "the mark is set for what was left of the first");
+        assert!(start.elapsed() < Duration::from_secs(60), "the mark is set for what was left of the first");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

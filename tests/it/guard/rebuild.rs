@@ -233,6 +233,7 @@ async fn a_scalable_filter_needs_to_know_no_number_of_keys() {
     assert_eq!(ks.get(&ks.absent()).await, "404 filter");
     assert_eq!(ks.rebuild().await, RebuildOutcome::Swapped);
     assert!((1300..1500).contains(&ks.guard.status().capacity), "the last scan tells");
+    ks.builds_no_more();
     let new: Vec<_> = (0..3000).map(|n| key(format!("new:{n}"))).collect();
     ks.guard.announce(&new).await.unwrap();
     let status = ks.guard.status();
@@ -246,6 +247,7 @@ async fn a_filter_past_its_capacity_keeps_its_rate_and_then_says_that_it_can_not
         let mut config = config();
         config.filter.kind = kind;
         let ks = Keyspace::enforcing(config).await;
+        ks.builds_no_more();
         let announce = async |range: std::ops::Range<u32>| {
             let keys: Vec<_> = range.map(|n| key(format!("new:{n}"))).collect();
             ks.guard.announce(&keys).await.unwrap();
@@ -264,6 +266,7 @@ async fn a_filter_past_its_capacity_keeps_its_rate_and_then_says_that_it_can_not
 async fn a_filter_grows_within_the_memory_limit_only() {
     // Room for the filter and its base, and for nothing else.
     let ks = Keyspace::with_memory(config(), Some((32 << 20) + 5000)).built().await;
+    ks.builds_no_more();
     let new: Vec<_> = (0..2000).map(|n| key(format!("new:{n}"))).collect();
     ks.guard.announce(&new).await.unwrap();
     let status = ks.guard.status();

@@ -84,12 +84,20 @@ async fn an_absence_that_a_cold_keyspace_began_to_read_is_not_cached() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_build_that_does_not_fit_the_memory_limit_is_refused() {
-    let ks = Keyspace::with_memory(config(), Some(33 << 20));
-    assert_eq!(ks.rebuild().await.as_str(), "swapped", "a small one fits");
-    let mut large = config();
-    large.filter.expected_keys = Some(10_000_000);
-    let ks = Keyspace::with_memory(large, Some(33 << 20));
+    // What the process itself is reckoned with, and 64 KiB.
+    let limit = (32u64 << 20) + (64 << 10);
+    let ks = Keyspace::with_memory(config(), Some(limit)).built().await;
+    assert_eq!(ks.guard.status().last_rebuild.unwrap().reason, None);
+    let in_force = ks.guard.status().bytes;
+    // It would fit alone, and not beside the one in force.
+    ks.source.keys.lock().extend((0..22_000).map(|i| format!("later:{i}")));
     assert_eq!(ks.rebuild().await.as_str(), "no_memory");
-    let error = ks.rebuild.progress().last_error.unwrap();
-    assert!(error.contains(&(33u64 << 20).to_string()), "{error}");
+    let (error, told) = (ks.rebuild.progress().last_error.unwrap(), ks.guard.status().last_rebuild.unwrap().reason);
+    assert_eq!(told.as_deref(), Some(error.as_str()), "the sum is nobody's secret");
+    for part in [format!("in force ({in_force} bytes)"), format!("over the memory limit of {limit} bytes")] {
+        assert!(error.contains(&part), "no {part:?} in {error}");
+    }
+    assert_eq!(ks.metric("bloomguard_rebuilds_total{keyspace=\"users\",outcome=\"no_memory\"}"), 1.0);
+    assert_eq!((ks.guard.state().as_str(), ks.guard.generation()), ("enforcing", 1), "the filter in force stays");
+    assert_eq!(ks.get("user:1").await, "200 backend");
 }

@@ -17,7 +17,7 @@ async fn absences_of_a_backend_that_has_lost_its_rows_are_not_cached() {
     for i in (0..200).rev() {
         let start = std::time::Instant::now();
         while ks.get(&format!("user:{i}")).await != "200 backend" {
-            assert!(start.elapsed().as_secs() < 30, "user:{i} is still absent");
+            assert!(start.elapsed().as_secs() < 60, "user:{i} is still absent");
         }
     }
 }

@@ -35,7 +35,7 @@ fn config(api: &HttpServer, redis: &str, more: &str) -> String {
 [keyspaces.users]
 key = "integer"
 freshness = "static"
-deadline = "5s"
+deadline = "30s"
 [keyspaces.users.canary]
 sample_rate = 0
 [keyspaces.users.filter]
@@ -43,7 +43,7 @@ expected_keys = 1000
 [keyspaces.users.backend]
 kind = "http"
 url = "{}"
-timeout = "4s"
+timeout = "25s"
 {more}
 [keyspaces.users.source]
 kind = "http"
@@ -160,7 +160,7 @@ async fn a_load_carries_the_trace_and_the_time_of_whoever_leads_it() {
     assert_eq!((traced.header("traceparent"), traced.header("tracestate")), (Some(TRACE), Some("a=1")));
     assert_eq!((traced.header("cookie"), traced.header("authorization")), (None, None), "nothing else of the client's goes on");
     let left: u64 = traced.header("bloomguard-timeout").unwrap().strip_suffix("ms").unwrap().parse().unwrap();
-    assert!((1..=4000).contains(&left), "{left}: no longer than backend.timeout");
+    assert!((1..=25_000).contains(&left), "{left}: no longer than backend.timeout");
     assert_eq!(find("/users/43").header("traceparent"), None);
 }
 

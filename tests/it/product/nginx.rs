@@ -34,7 +34,7 @@ fn config(nginx: &Nginx, backend: &str) -> String {
 [keyspaces.users]
 key = "integer"
 freshness = "static"
-deadline = "5s"
+deadline = "30s"
 [keyspaces.users.filter]
 expected_keys = {USERS}
 [keyspaces.users.cache]
@@ -43,7 +43,7 @@ ttl = "1ms"
 [keyspaces.users.backend]
 kind = "http"
 url = "http://{at}/users/{{key}}"
-timeout = "4s"
+timeout = "25s"
 absent_header = "X-Row: absent"
 {backend}
 [keyspaces.users.source]

@@ -14,7 +14,7 @@ use crate::support::redis::RedisServer;
 async fn redis_killed_while_requests_flow_gives_answers_slower_but_never_wrong() {
     let mut redis = RedisServer::start();
     let site = site(Site::postgres()).await;
-    let redis_section = format!("[redis]\nurl = \"{}\"", redis.url());
+    let redis_section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
     let more = "[keyspaces.users.cache]\nhot_ttl = \"1ms\"\n";
     let app = Arc::new(TestApp::enforcing(&config(&site.url(), &redis_section, more)).await);
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -51,7 +51,7 @@ async fn redis_killed_while_requests_flow_gives_answers_slower_but_never_wrong()
     let before = app.metric(hits).await;
     let start = std::time::Instant::now();
     while app.metric(hits).await <= before {
-        assert!(start.elapsed().as_secs() < 30, "Redis is not used again");
+        assert!(start.elapsed().as_secs() < 60, "Redis is not used again");
     }
     stop.store(true, Ordering::Relaxed);
     for client in clients {
@@ -105,6 +105,6 @@ async fn a_database_that_dies_is_a_503_and_never_a_404() {
     postgres.start_again();
     let start = std::time::Instant::now();
     while app.get("/v1/keys/users/2").await.status != 200 {
-        assert!(start.elapsed().as_secs() < 30);
+        assert!(start.elapsed().as_secs() < 60);
     }
 }

@@ -20,13 +20,13 @@ async fn a_million_accounts_of_pgbench_are_guarded_as_psql_sees_them() {
 [keyspaces.accounts]
 freshness = "static"
 canary.sample_rate = 0
-deadline = "5s"
+deadline = "30s"
 [keyspaces.accounts.filter]
 expected_keys = 500_000
 [keyspaces.accounts.backend]
 url = "{url}"
 query = "SELECT aid, bid, abalance FROM pgbench_accounts WHERE aid = $1"
-timeout = "5s"
+timeout = "25s"
 [keyspaces.accounts.source]
 query = "SELECT aid FROM pgbench_accounts"
 "#

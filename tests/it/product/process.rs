@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use sqlx::{Connection, Executor};
 use tempfile::TempDir;
 
 use super::users::{config, site};
@@ -18,8 +19,12 @@ pub fn write_config(dir: &Path, toml: &str) -> String {
 
 pub async fn enforces(http: &Http, telemetry: &str) {
     let start = std::time::Instant::now();
-    while http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] != "enforcing" {
-        assert!(start.elapsed().as_secs() < 60);
+    loop {
+        let status = http.get(&format!("http://{telemetry}/status")).await.json();
+        if status["keyspaces"]["users"]["state"] == "enforcing" {
+            return;
+        }
+        assert!(start.elapsed().as_secs() < 60, "{status}");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
@@ -27,12 +32,16 @@ pub async fn enforces(http: &Http, telemetry: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
-    let slow = config(&site.url(), "", "").replace("SELECT id, name FROM users", "SELECT id, name, pg_sleep(3)::text AS slept FROM users");
-    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &slow)]);
+    let patient = config(&site.url(), "[server]\ndrain_timeout = \"2m\"", "").replace("deadline = \"10s\"", "deadline = \"100s\"");
+    let patient = patient.replace("timeout = \"5s\"", "timeout = \"90s\"");
+    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &patient)]);
     let (data, telemetry) = process.addresses();
     let http = Http::default();
     enforces(&http, &telemetry).await;
     assert_eq!(http.get(&format!("http://{telemetry}/readyz")).await.status, 200);
+    // Nobody reads a row while this is held.
+    let mut lock = sqlx::PgConnection::connect(&site.url()).await.unwrap();
+    lock.execute("BEGIN; LOCK TABLE users IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let in_flight = tokio::spawn({
         let (http, url) = (http.clone(), format!("http://{data}/v1/keys/users/42"));
         async move { http.get(&url).await }
@@ -42,10 +51,13 @@ async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
         tokio::task::yield_now().await;
     }
     process.signal("TERM");
-    while http.get(&format!("http://{telemetry}/readyz")).await.status != 503 {
-        assert!(!in_flight.is_finished(), "probes see the drain while requests are finished");
-    }
+    while http.get(&format!("http://{telemetry}/readyz")).await.status != 503 {}
+    assert!(!in_flight.is_finished(), "probes see the drain while requests are finished");
+    // Supervisors send it again at will.
+    process.signal("TERM");
+    process.logged("SIGTERM again");
     assert_eq!(http.get(&format!("http://{telemetry}/livez")).await.status, 200);
+    lock.close().await.unwrap();
     let answer = in_flight.await.unwrap();
     assert_eq!(answer.told(), "200 backend");
     assert!(process.ended().success(), "{}", process.log());

@@ -70,7 +70,7 @@ async fn the_admin_api_starts_a_rebuild_and_shows_it() {
     let start = std::time::Instant::now();
     while app.admin("GET", path, "").await.json()["last"]["keys"] != 10 || app.status("users").await["last_rebuild"]["outcome"] != "swapped"
     {
-        assert!(start.elapsed().as_secs() < 30);
+        assert!(start.elapsed().as_secs() < 60);
     }
     let refused = app.http.send("POST", &format!("http://{}{path}", app.admin), &[], "").await;
     assert_eq!(refused.status, 415, "a form of a web page can't start it");

@@ -11,7 +11,7 @@ use crate::support::redis::RedisServer;
 /// A keyspace of `source`, a whole section; `more` are lines of the keyspace, `redis` is a whole section or nothing.
 fn config(source: &str, more: &str, redis: &str) -> String {
     format!(
-        "{redis}\n[keyspaces.users]\nfreshness = \"announced\"\ndeadline = \"5s\"\n{more}\n[keyspaces.users.backend]\nkind = \"set\"\n[keyspaces.users.source]\n{source}\n"
+        "{redis}\n[keyspaces.users]\nfreshness = \"announced\"\ndeadline = \"30s\"\n{more}\n[keyspaces.users.backend]\nkind = \"set\"\n[keyspaces.users.source]\n{source}\n"
     )
 }
 
@@ -83,7 +83,7 @@ async fn each_outcome_of_a_redis_set() {
         fill.cmd("SADD").arg("users").arg(id);
     }
     fill.exec(&mut redis.connection()).unwrap();
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"", redis.url());
+    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
     let app = TestApp::enforcing(&config("kind = \"redis\"\nset = \"users\"", "key = \"integer\"", &section)).await;
     each_outcome(&app).await;
     let names: Vec<String> = redis::cmd("KEYS").arg("bloomguard:entry:*").query(&mut redis.connection()).unwrap();

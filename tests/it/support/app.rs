@@ -70,6 +70,11 @@ impl Default for Http {
 }
 
 impl Http {
+    /// Speaks HTTP/2 with prior knowledge, all over one connection.
+    pub fn h2c() -> Self {
+        Self(Client::builder(TokioExecutor::new()).http2_only(true).build_http())
+    }
+
     pub async fn send(&self, method: &str, url: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let response = self.0.request(request(method, url, headers, body)).await.unwrap_or_else(|e| panic!("{method} {url}: {e:?}"));
         Answer::read(response).await.unwrap()

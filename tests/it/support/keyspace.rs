@@ -10,6 +10,7 @@ use bloomguard::guard::{Guard, Journal, LogParts, Lookup, LookupOptions, Parts};
 use bloomguard::key::{KeyForm, KeySecret};
 use bloomguard::metrics::Metrics;
 use bloomguard::rebuild::{MemoryBudget, RebuildHandle, RebuildRequest, Runner};
+use bloomguard::source::SourceError;
 use bloomguard::words::RebuildOutcome;
 use tempfile::TempDir;
 
@@ -29,7 +30,7 @@ pub struct Keyspace {
 
 /// What most tests want: never schedules by itself, never ages, generous times.
 pub fn config() -> KeyspaceConfig {
-    let mut config = KeyspaceConfig { freshness: Freshness::Announced, deadline: Duration::from_secs(10), ..KeyspaceConfig::default() };
+    let mut config = KeyspaceConfig { freshness: Freshness::Announced, deadline: Duration::from_secs(100), ..KeyspaceConfig::default() };
     config.rebuild.schedule = "0 0 1 1 *".into();
     config.rebuild.on_start = false;
     config.filter.false_positive_rate = 0.0001;
@@ -127,6 +128,11 @@ impl Keyspace {
     pub fn restarted(&self, config: KeyspaceConfig) -> Self {
         let shared = Arc::new(MemoryCache::new(64 << 20, 1 << 20));
         Self::start(config, shared, Arc::clone(&self.dir), Arc::clone(&self.source), None, None)
+    }
+
+    /// Whatever asks for a build from now on gets none, so the filter in force stays.
+    pub fn builds_no_more(&self) {
+        *self.source.failure.lock() = Some(SourceError::Unavailable("as the test wants it".into()));
     }
 
     /// Begins a rebuild without waiting for it.

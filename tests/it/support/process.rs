@@ -52,17 +52,27 @@ impl Process {
         self.out.lock().unwrap().clone()
     }
 
+    /// Waits for a line of the log that contains `text`.
+    pub fn logged(&mut self, text: &str) {
+        self.wait(&format!("logs {text:?}"), |p| p.log().contains(text));
+    }
+
     /// The addresses of the data and the telemetry listener, once it serves.
     pub fn addresses(&mut self) -> (String, String) {
         self.wait("serves", |p| p.serving().is_some());
-        self.serving().unwrap()
+        let line = self.serving().unwrap();
+        let address = |listener: &str| line[listener].as_str().unwrap().to_owned();
+        (address("data"), address("telemetry"))
     }
 
-    fn serving(&self) -> Option<(String, String)> {
+    /// The address of the admin listener, once it serves.
+    pub fn admin(&self) -> String {
+        self.serving().unwrap()["admin"].as_str().unwrap().to_owned()
+    }
+
+    fn serving(&self) -> Option<serde_json::Value> {
         let log = self.log.lock().unwrap();
-        let line: serde_json::Value =
-            log.iter().filter_map(|l| serde_json::from_str(l).ok()).find(|l: &serde_json::Value| l["message"] == "serving")?;
-        Some((line["data"].as_str()?.to_owned(), line["telemetry"].as_str()?.to_owned()))
+        log.iter().filter_map(|l| serde_json::from_str(l).ok()).find(|l: &serde_json::Value| l["message"] == "serving")
     }
 
     fn wait(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
@@ -73,6 +83,13 @@ impl Process {
             assert!(start.elapsed() < Duration::from_secs(120), "waited in vain until it {what}:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Bytes of memory that it occupies.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
     pub fn signal(&self, name: &str) {

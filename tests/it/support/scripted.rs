@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bloomguard::backend::{Backend, BackendError, ContentType, FetchContext, Value};
@@ -50,6 +50,7 @@ pub struct ScriptedBackend {
     failure: Mutex<Option<BackendError>>,
     refused: Mutex<HashSet<Key>>,
     block: Mutex<Duration>,
+    last_read: Mutex<Option<Instant>>,
     /// Passed after the row was read and before it is returned.
     after_read: Mutex<Option<Arc<Turnstile>>>,
 }
@@ -79,6 +80,11 @@ impl ScriptedBackend {
     /// Each call blocks its thread for so long, as a process does that stands still.
     pub fn block_for(&self, time: Duration) {
         *self.block.lock() = time;
+    }
+
+    /// When a row, or that there is none, was read last.
+    pub fn last_read(&self) -> Option<Instant> {
+        *self.last_read.lock()
     }
 
     /// Calls since the start.
@@ -118,6 +124,7 @@ impl Backend for ScriptedBackend {
             return Err(BackendError::Invalid("no such key can be asked for".into()));
         }
         let row = self.rows.lock().get(key).cloned();
+        *self.last_read.lock() = Some(Instant::now());
         let block = *self.block.lock();
         if !block.is_zero() {
             std::thread::sleep(block);
