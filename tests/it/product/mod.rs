@@ -19,6 +19,7 @@ mod polls;
 mod process;
 mod prometheus;
 mod rebuild;
+mod redis_network;
 mod replicas;
 mod restart;
 mod set;
