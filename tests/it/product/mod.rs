@@ -20,6 +20,7 @@ mod process;
 mod prometheus;
 mod rebuild;
 mod redis_network;
+mod redis_topologies;
 mod replicas;
 mod restart;
 mod set;
