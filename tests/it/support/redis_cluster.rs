@@ -9,6 +9,7 @@ use crate::support::redis::{RedisServer, free_port};
 /// What decides on the node of the keyspace.
 const TAG: &str = "{bloomguard:users}";
 const SLOTS: u16 = 16384;
+const PASSWORD: &str = "of-nodes";
 /// How long something is waited for that takes a moment.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -22,8 +23,9 @@ impl RedisCluster {
     pub fn start() -> Self {
         let bus: Vec<u16> = (0..4).map(|_| free_port()).collect();
         let nodes = bus.iter().map(|port| {
-            let (port, on) = (port.to_string(), ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]);
-            RedisServer::start_with(&[&on[..], &["--cluster-port", &port, "--repl-diskless-sync-delay", "0"]].concat())
+            let (port, on) = (port.to_string(), ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port"]);
+            let more = ["--repl-diskless-sync-delay", "0", "--requirepass", PASSWORD, "--masterauth", PASSWORD];
+            RedisServer::start_with(&[&on[..], &[&port], &more].concat())
         });
         let started = Self { nodes: nodes.collect(), bus };
         for n in 0..3_u16 {
@@ -48,7 +50,7 @@ impl RedisCluster {
     /// Only one of the nodes, and one that does not own the keyspace: the others are found through it.
     pub fn url(&self) -> String {
         let stranger = (0..3).find(|n| *n != self.owner()).unwrap();
-        format!("redis+cluster://127.0.0.1:{}", self.nodes[stranger].port())
+        format!("redis+cluster://:{PASSWORD}@127.0.0.1:{}", self.nodes[stranger].port())
     }
 
     /// The node that has the keyspace, as a node tells that is a primary and lives.
@@ -61,7 +63,7 @@ impl RedisCluster {
     /// Moves the keyspace's slot, with all that is in it, to another primary.
     pub fn reshard(&self) -> usize {
         let (from, slot) = (self.owner(), self.slot().to_string());
-        let to = (0..3).find(|n| *n != from).unwrap();
+        let to = (0..4).find(|n| *n != from && self.replication(*n).contains("role:master")).unwrap();
         let (from_id, to_id) = (self.id(from), self.id(to));
         self.cluster::<String>(to, &["SETSLOT", &slot, "IMPORTING", &from_id]);
         self.cluster::<String>(from, &["SETSLOT", &slot, "MIGRATING", &to_id]);
@@ -71,7 +73,17 @@ impl RedisCluster {
                 break;
             }
             let mut migrate = redis::cmd("MIGRATE");
-            migrate.arg("127.0.0.1").arg(self.nodes[to].port()).arg("").arg(0).arg(60_000).arg("REPLACE").arg("KEYS").arg(names);
+            migrate
+                .arg("127.0.0.1")
+                .arg(self.nodes[to].port())
+                .arg("")
+                .arg(0)
+                .arg(60_000)
+                .arg("REPLACE")
+                .arg("AUTH")
+                .arg(PASSWORD)
+                .arg("KEYS")
+                .arg(names);
             let _: String = migrate.query(&mut self.nodes[from].connection()).unwrap();
         }
         for n in [to, from] {
@@ -101,7 +113,7 @@ impl RedisCluster {
         self.cluster(n, &["INFO"])
     }
 
-    fn replication(&self, n: usize) -> String {
+    pub fn replication(&self, n: usize) -> String {
         redis::cmd("INFO").arg("replication").query(&mut self.nodes[n].connection()).unwrap()
     }
 

@@ -11,6 +11,8 @@ use crate::support::redis::{RedisServer, free_port, spawn};
 
 /// What sentinels call the primary.
 const SERVICE: &str = "main";
+/// Of the servers, and of the sentinels.
+const PASSWORDS: [&str; 2] = ["of-servers", "of-sentinels"];
 /// How long something is waited for that takes a moment.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -32,7 +34,10 @@ impl RedisSentinels {
     pub async fn start() -> Self {
         let faces = [face().await, face().await];
         let [first, second] = [0, 1].map(|n: usize| faces[n].port().to_string());
-        let announced = |port: &str| ["--repl-diskless-sync-delay", "0", "--replica-announce-port", port].map(str::to_owned).to_vec();
+        let announced = |port: &str| {
+            let common = ["--repl-diskless-sync-delay", "0", "--requirepass", PASSWORDS[0], "--masterauth", PASSWORDS[0]];
+            [&common[..], &["--replica-announce-port", port]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
         let (mut replica, primary) = (announced(&second), announced(&first));
         replica.extend(["--replicaof", "127.0.0.1", &first].map(str::to_owned));
         let servers =
@@ -54,7 +59,8 @@ impl RedisSentinels {
 
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
-        format!("redis+sentinel://{}/{SERVICE}", hosts.join(","))
+        let [server, sentinel] = PASSWORDS;
+        format!("redis+sentinel://:{server}@{}/{SERVICE}?sentinel_password={sentinel}", hosts.join(","))
     }
 
     /// Which server most sentinels call the primary; `None` while they don't agree.
@@ -70,6 +76,7 @@ impl RedisSentinels {
         for sentinel in &self.sentinels {
             let _: String = sentinel.command(&["REMOVE", SERVICE]);
             let _: String = sentinel.command(&["MONITOR", SERVICE, "127.0.0.1", &other, "2"]);
+            let _: String = sentinel.command(&["SET", SERVICE, "auth-pass", PASSWORDS[0]]);
         }
     }
 
@@ -98,9 +105,12 @@ impl Sentinel {
         for _ in 0..5 {
             let port = free_port();
             let settings = format!(
-                "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {SERVICE} 127.0.0.1 {primary} 2\n\
+                "port {port}\nbind 127.0.0.1\ndir {}\nrequirepass {}\n\
+                 sentinel monitor {SERVICE} 127.0.0.1 {primary} 2\nsentinel auth-pass {SERVICE} {}\n\
                  sentinel down-after-milliseconds {SERVICE} 1000\nsentinel failover-timeout {SERVICE} 5000\n",
-                directory.path().display()
+                directory.path().display(),
+                PASSWORDS[1],
+                PASSWORDS[0]
             );
             std::fs::write(&file, settings).unwrap();
             let mut command = Command::new("setpriv");
@@ -138,7 +148,7 @@ impl Sentinel {
 }
 
 fn connection(port: u16) -> redis::RedisResult<redis::Connection> {
-    redis::Client::open(format!("redis://127.0.0.1:{port}"))?.get_connection_with_timeout(Duration::from_secs(5))
+    redis::Client::open(format!("redis://:{}@127.0.0.1:{port}", PASSWORDS[1]))?.get_connection_with_timeout(Duration::from_secs(5))
 }
 
 impl Drop for Sentinel {
