@@ -112,7 +112,12 @@ async fn a_failover_by_sentinels_is_a_new_log_and_loses_no_acknowledged_announce
     let fleet = Fleet::at(&redis.url()).await;
     fleet.works().await;
     let primary = redis.primary().unwrap();
-    fleet.survives(false, async || redis.servers[primary].kill()).await;
+    fleet
+        .survives(false, async || {
+            redis.servers[primary].kill();
+            redis.watch(true);
+        })
+        .await;
     assert_eq!(redis.primary(), Some(1 - primary));
 }
 
@@ -121,7 +126,13 @@ async fn a_primary_that_was_cut_off_and_replaced_is_not_gone_back_to() {
     let redis = RedisSentinels::start().await;
     let fleet = Fleet::at(&redis.url()).await;
     let old = redis.primary().unwrap();
-    fleet.survives(true, async || redis.faces[old].set(Weather { black_hole: true, ..Weather::default() })).await;
+    fleet
+        .survives(true, async || {
+            redis.faces[old].set(Weather { black_hole: true, ..Weather::default() });
+            redis.watch(true);
+        })
+        .await;
+    redis.watch(false);
     // It still takes itself for the primary, until the sentinels tell it.
     redis.faces[old].heal();
     let start = Instant::now();
@@ -147,14 +158,13 @@ async fn a_keyspace_lives_whole_on_one_node_of_a_cluster_and_follows_it_to_its_r
     let fleet = Fleet::at(&redis.url()).await;
     fleet.works().await;
     let owner = redis.owner();
-    let names: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.nodes[owner].connection()).unwrap();
+    let names = redis.names(owner);
     assert!(names.contains(&"{bloomguard:users}:deltas:users".to_owned()), "{names:?}");
     assert!(names.iter().all(|name| name.starts_with("{bloomguard:users}:")), "{names:?}");
     for other in (0..3).filter(|n| *n != owner) {
-        let names: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut redis.nodes[other].connection()).unwrap();
-        assert_eq!(names, [""; 0]);
+        assert_eq!(redis.names(other), [""; 0]);
     }
-    fleet.survives(true, async || redis.nodes[owner].kill()).await;
+    fleet.survives(true, async || redis.kill_owner()).await;
     assert_ne!(redis.owner(), owner);
     // What comes back is a replica now.
     redis.nodes[owner].restart();

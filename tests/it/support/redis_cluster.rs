@@ -23,9 +23,10 @@ impl RedisCluster {
     pub fn start() -> Self {
         let bus: Vec<u16> = (0..4).map(|_| free_port()).collect();
         let nodes = bus.iter().map(|port| {
-            let (port, on) = (port.to_string(), ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port"]);
+            let (port, on) = (port.to_string(), ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port"]);
             let more = ["--repl-diskless-sync-delay", "0", "--requirepass", PASSWORD, "--masterauth", PASSWORD];
-            RedisServer::start_with(&[&on[..], &[&port], &more].concat())
+            // Nobody takes over from a node that is only slow, as all are on a busy machine.
+            RedisServer::start_with(&[&on[..], &[&port], &more, &["--cluster-replica-no-failover", "yes"]].concat())
         });
         let started = Self { nodes: nodes.collect(), bus };
         for n in 0..3_u16 {
@@ -58,6 +59,19 @@ impl RedisCluster {
         let told = (0..3).rev().find(|n| self.nodes[*n].is_running()).unwrap();
         let port = self.servers_of(told)[0];
         self.nodes.iter().position(|node| node.port() == port).unwrap()
+    }
+
+    /// Kills the node that has the keyspace; its replica takes over.
+    pub fn kill_owner(&mut self) {
+        let owner = self.owner();
+        self.nodes[owner].kill();
+        let mut connection = self.nodes[3].connection();
+        let _: String = redis::cmd("CONFIG").arg(&["SET", "cluster-replica-no-failover", "no"]).query(&mut connection).unwrap();
+    }
+
+    /// Names in the node.
+    pub fn names(&self, n: usize) -> Vec<String> {
+        redis::cmd("KEYS").arg("*").query(&mut self.nodes[n].connection()).unwrap()
     }
 
     /// Moves the keyspace's slot, with all that is in it, to another primary.

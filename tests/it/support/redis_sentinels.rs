@@ -13,6 +13,9 @@ use crate::support::redis::{RedisServer, free_port, spawn};
 const SERVICE: &str = "main";
 /// Of the servers, and of the sentinels.
 const PASSWORDS: [&str; 2] = ["of-servers", "of-sentinels"];
+/// A primary that does not answer for so many milliseconds is down: never, however slow the machine is, and soon, once a failover is wanted.
+const ASLEEP: &str = "1000000";
+const AWAKE: &str = "500";
 /// How long something is waited for that takes a moment.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -69,6 +72,13 @@ impl RedisSentinels {
         (0..2).find(|n| named.iter().filter(|port| **port == self.faces[*n].port()).count() > 1)
     }
 
+    /// From now on a primary that does not answer is replaced; no other than one that a test has broken is to be.
+    pub fn watch(&self, awake: bool) {
+        for sentinel in &self.sentinels {
+            let _: String = sentinel.command(&["SET", SERVICE, "down-after-milliseconds", if awake { AWAKE } else { ASLEEP }]);
+        }
+    }
+
     /// Tells every sentinel that another server is the primary, and that one too; the old one hears nothing of it.
     pub fn name_another(&self) {
         let other = self.faces[1].port().to_string();
@@ -107,7 +117,7 @@ impl Sentinel {
             let settings = format!(
                 "port {port}\nbind 127.0.0.1\ndir {}\nrequirepass {}\n\
                  sentinel monitor {SERVICE} 127.0.0.1 {primary} 2\nsentinel auth-pass {SERVICE} {}\n\
-                 sentinel down-after-milliseconds {SERVICE} 1000\nsentinel failover-timeout {SERVICE} 5000\n",
+                 sentinel down-after-milliseconds {SERVICE} {ASLEEP}\nsentinel failover-timeout {SERVICE} 5000\n",
                 directory.path().display(),
                 PASSWORDS[1],
                 PASSWORDS[0]
@@ -122,7 +132,17 @@ impl Sentinel {
                 if connection(port).is_ok() {
                     let sentinel = Self { port, process, _directory: directory };
                     // A busy machine stands still for longer than a sentinel would believe itself after.
-                    let _: String = sentinel.command(&["DEBUG", "tilt-trigger", "60000", "publish-period", "200", "ask-period", "200"]);
+                    let _: String = sentinel.command(&[
+                        "DEBUG",
+                        "tilt-trigger",
+                        "60000",
+                        "publish-period",
+                        "200",
+                        "ask-period",
+                        "200",
+                        "info-period",
+                        "500",
+                    ]);
                     return sentinel;
                 }
                 std::thread::sleep(Duration::from_millis(5));
