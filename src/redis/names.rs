@@ -6,6 +6,7 @@
 //! | `{prefix}:lease:{keyspace}:{key}` | who loads the key at present, or that it is free to load |
 //! | `{prefix}:secret:{keyspace}` | the secret under which the keyspace's keys are hashed |
 //! | `{prefix}:log:{run_id}:{replid}` | the log identity of one Redis process, for as long as it is the primary |
+//! | `{prefix}:owner` | in a cluster: the name of the log identity of the node that has the keyspace |
 //! | `{prefix}:deltas:{keyspace}` | the delta log, a stream |
 //! | `{prefix}:floor:{keyspace}` | before which place entries of the delta log were trimmed for want of room |
 //! | `{prefix}:enforcement:{keyspace}` | what the whole fleet was told to enforce |
@@ -67,6 +68,10 @@ impl Names {
 
     pub(crate) fn scan(&self, keyspace: &str) -> String {
         format!("{}:scan:{keyspace}", self.prefix)
+    }
+
+    pub(crate) fn owner(&self) -> String {
+        format!("{}:owner", self.prefix)
     }
 
     /// Of one process, and one replication history: a server that was a replica meanwhile has lost what its primary did not send, under the same

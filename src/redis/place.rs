@@ -129,19 +129,29 @@ impl Sentinel {
     }
 
     async fn primary_of(&self, service: &str, settings: &AsyncConnectionConfig) -> RedisResult<Named> {
-        let connection = self.connection.lock().take();
-        let mut connection = match connection {
+        let kept = self.connection.lock().clone();
+        let connection = match kept {
             Some(connection) => connection,
-            None => self.client.get_multiplexed_async_connection_with_config(settings).await?,
+            None => {
+                let connection = self.client.get_multiplexed_async_connection_with_config(settings).await?;
+                // Kept from here on, for who has heard enough from others does not wait for this answer.
+                self.connection.lock().insert(connection).clone()
+            }
         };
+        let told = Self::ask(connection, service).await;
+        if told.is_err() {
+            *self.connection.lock() = None;
+        }
+        told
+    }
+
+    async fn ask(mut connection: MultiplexedConnection, service: &str) -> RedisResult<Named> {
         let mut address = redis::cmd("SENTINEL");
         address.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         let Some((host, port)) = address.query_async(&mut connection).await? else { return Ok(None) };
         let mut facts = redis::cmd("SENTINEL");
         facts.arg("MASTER").arg(service);
         let facts: HashMap<String, String> = facts.query_async(&mut connection).await?;
-        // Only one that has answered is kept.
-        *self.connection.lock() = Some(connection);
         let epoch = facts.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
         Ok(Some((epoch, host, port)))
     }

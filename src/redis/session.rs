@@ -85,6 +85,8 @@ pub(super) struct Opener {
     pub(super) set_in_time: Script,
     /// Gives a lease back: deletes it, or leaves a note in its place, if it is still held.
     pub(super) release: Script,
+    /// Makes a node of a cluster the owner of the keyspace.
+    take_over: Script,
 }
 
 impl Opener {
@@ -115,9 +117,14 @@ impl Opener {
              if ARGV[2] == '' then return redis.call('DEL', KEYS[1]) end \
              redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1",
         );
+        let take_over = Script::new(
+            "local before = redis.call('GET', KEYS[1]) \
+             if before and before ~= KEYS[2] then redis.call('DEL', before) end \
+             redis.call('SET', KEYS[1], KEYS[2])",
+        );
         let owned = names.secret(keyspace.unwrap_or_default());
         let place = Place::new(place, owned, &settings).map_err(|_| "it is none that can be connected to")?;
-        Ok(Self { place, settings, names, compare_and_set, set_in_time, release })
+        Ok(Self { place, settings, names, compare_and_set, set_in_time, release, take_over })
     }
 
     /// Connects and learns what must be known before the first use.
@@ -145,6 +152,7 @@ impl Opener {
         refuse_replica(&replication)?;
         let run_id = field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?;
         let log = self.names.log(run_id, field(&replication, "master_replid").ok_or(Trouble::Strange("INFO replication"))?);
+        self.take_over(connection, &log).await.map_err(|e| Trouble::from(&e))?;
         let fresh = LogBirth::text_of_new(time.0, time.1);
         let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| Trouble::from(&e))?;
         // So that each use of them is one round trip from the first one on.
@@ -153,6 +161,22 @@ impl Opener {
         }
         let birth: LogBirth = text.parse().map_err(|()| Trouble::Strange("GET of the log identity"))?;
         Ok((Facts { identity: birth.identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) }, clock))
+    }
+}
+
+impl Opener {
+    /// In a cluster a log moves with its slot, and the name of its identity too: where it comes back to a node that had it before, what other nodes have lost of
+    /// it meanwhile must not pass for what that node held. So the identity at one node ends with the first connection to the next.
+    async fn take_over(&self, connection: &mut MultiplexedConnection, log: &str) -> RedisResult<()> {
+        if !matches!(self.place, Place::Cluster(_)) {
+            return Ok(());
+        }
+        let owner = self.names.owner();
+        // Read first, because a full Redis runs no script that may write.
+        if redis::cmd("GET").arg(&owner).query_async::<Option<String>>(connection).await?.as_deref() == Some(log) {
+            return Ok(());
+        }
+        self.take_over.key(owner).key(log).invoke_async(connection).await
     }
 }
 

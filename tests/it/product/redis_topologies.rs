@@ -169,7 +169,10 @@ async fn a_keyspace_lives_whole_on_one_node_of_a_cluster_and_follows_it_to_its_r
     // What comes back is a replica now.
     redis.nodes[owner].restart();
     redis.until("it follows", |it| it.replication(owner).contains("master_link_status:up"));
-    let mut resharded = owner;
-    fleet.survives(true, async || resharded = redis.reshard()).await;
-    assert_eq!(redis.owner(), resharded);
+    let (heir, other) = (redis.owner(), redis.stranger());
+    let log = redis.log_identity(heir);
+    fleet.survives(true, async || redis.reshard(other)).await;
+    assert_eq!(redis.owner(), other);
+    fleet.survives(true, async || redis.reshard(heir)).await;
+    assert_ne!(redis.log_identity(heir), log, "what it had before it gave the keyspace away may have been lost meanwhile");
 }

@@ -25,8 +25,9 @@ impl RedisCluster {
         let nodes = bus.iter().map(|port| {
             let (port, on) = (port.to_string(), ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port"]);
             let more = ["--repl-diskless-sync-delay", "0", "--requirepass", PASSWORD, "--masterauth", PASSWORD];
-            // Nobody takes over from a node that is only slow, as all are on a busy machine.
-            RedisServer::start_with(&[&on[..], &[&port], &more, &["--cluster-replica-no-failover", "yes"]].concat())
+            // A replica is not told of before its first ping. Nobody takes over from a node that is only slow, as all are on a busy machine.
+            let calm = ["--repl-ping-replica-period", "1", "--cluster-replica-no-failover", "yes"];
+            RedisServer::start_with(&[&on[..], &[&port], &more, &calm].concat())
         });
         let started = Self { nodes: nodes.collect(), bus };
         for n in 0..3_u16 {
@@ -50,8 +51,7 @@ impl RedisCluster {
 
     /// Only one of the nodes, and one that does not own the keyspace: the others are found through it.
     pub fn url(&self) -> String {
-        let stranger = (0..3).find(|n| *n != self.owner()).unwrap();
-        format!("redis+cluster://:{PASSWORD}@127.0.0.1:{}", self.nodes[stranger].port())
+        format!("redis+cluster://:{PASSWORD}@127.0.0.1:{}", self.nodes[self.stranger()].port())
     }
 
     /// The node that has the keyspace, as a node tells that is a primary and lives.
@@ -74,10 +74,25 @@ impl RedisCluster {
         redis::cmd("KEYS").arg("*").query(&mut self.nodes[n].connection()).unwrap()
     }
 
+    /// The log identity that the node tells as long as it has the keyspace.
+    pub fn log_identity(&self, n: usize) -> String {
+        let mut connection = self.nodes[n].connection();
+        let server: String = redis::cmd("INFO").arg("server").query(&mut connection).unwrap();
+        let run_id = server.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().trim();
+        let names = self.names(n);
+        let name = names.iter().find(|name| name.contains(&format!(":log:{run_id}:"))).unwrap_or_else(|| panic!("{run_id}: {names:?}"));
+        redis::cmd("GET").arg(name).query(&mut connection).unwrap()
+    }
+
+    /// Another primary than the one that has the keyspace.
+    pub fn stranger(&self) -> usize {
+        let owner = self.owner();
+        (0..4).find(|n| *n != owner && self.replication(*n).contains("role:master")).unwrap()
+    }
+
     /// Moves the keyspace's slot, with all that is in it, to another primary.
-    pub fn reshard(&self) -> usize {
+    pub fn reshard(&self, to: usize) {
         let (from, slot) = (self.owner(), self.slot().to_string());
-        let to = (0..4).find(|n| *n != from && self.replication(*n).contains("role:master")).unwrap();
         let (from_id, to_id) = (self.id(from), self.id(to));
         self.cluster::<String>(to, &["SETSLOT", &slot, "IMPORTING", &from_id]);
         self.cluster::<String>(from, &["SETSLOT", &slot, "MIGRATING", &to_id]);
@@ -103,7 +118,6 @@ impl RedisCluster {
         for n in [to, from] {
             self.cluster::<String>(n, &["SETSLOT", &slot, "NODE", &to_id]);
         }
-        to
     }
 
     fn slot(&self) -> u16 {
