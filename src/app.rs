@@ -86,13 +86,14 @@ impl App {
                 .with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
             let guard = Guard::new(parts);
-            if let Some(links) = &redis {
-                tasks.spawn(agree_on_secret(Arc::clone(&guard), Arc::clone(&links.main)));
+            let link = redis.as_ref().and_then(|links| links.of(name)).map(|links| &links.main);
+            if let Some(link) = link {
+                tasks.spawn(agree_on_secret(Arc::clone(&guard), Arc::clone(link)));
             }
             let source = source(keyspace, config).with_context(|| format!("keyspaces.{name}"))?;
             let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, Arc::clone(&recorders))
                 .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
-            tasks.spawn(runner.taking_turns(scan_permit(name, redis.as_ref().map(|links| &links.main))).run());
+            tasks.spawn(runner.taking_turns(scan_permit(name, link)).run());
             if let Some(poller) = poller(&guard, keyspace, &recorders).with_context(|| format!("keyspaces.{name}"))? {
                 tasks.spawn(poller.run());
             }
@@ -199,7 +200,8 @@ async fn parts(
         BackendKind::Http => Arc::new(HttpBackend::new(&keyspace.backend).context("backend")?),
         BackendKind::Set => Arc::new(SetBackend::new(Members::new(Arc::clone(&form), keyspace.commit_window + keyspace.deadline))),
     };
-    let shared: Arc<dyn SharedCache> = match redis {
+    let (links, replicas) = (redis.and_then(|links| links.of(name)), redis.and_then(|links| links.replicas));
+    let shared: Arc<dyn SharedCache> = match links {
         _ if keyspace.backend.kind == BackendKind::Set => Arc::new(NoCache::default()),
         Some(links) => {
             // A mark that was not there yet when an entry was looked for lives for window and deadline. Of a clock that is set, half a window is borne
@@ -207,7 +209,7 @@ async fn parts(
             let patience = keyspace.deadline + keyspace.commit_window / 2;
             let cache = RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint()).storing_within(patience);
             // Where a log follows, its wait is for the marks too.
-            let cache = cache.marking_over(links.announces(name), links.replicas.filter(|_| log.is_none()));
+            let cache = cache.marking_over(Arc::clone(&links.announces), replicas.filter(|_| log.is_none()));
             Arc::new(cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0))
         }
         None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS)),
@@ -216,7 +218,7 @@ async fn parts(
         .context("the announce journal in server.data_dir")?;
     let start = Start { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
     let found = start.find(memory, read_until).await;
-    let secret = secret(name, redis.map(|links| &links.main), found.secret()).await;
+    let secret = secret(name, links.map(|links| &links.main), found.secret()).await;
     let recorders = metrics.keyspace(name);
     Ok(Parts {
         name: name.to_owned(),
@@ -288,9 +290,10 @@ fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Opti
     if !has_log(keyspace, true) {
         return None;
     }
+    let (links, replicas) = (links.of(name)?, links.replicas);
     let (writer, retention) = (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
     let log = RedisDeltaLog::new(Arc::clone(&links.main), name, writer, retention);
-    let log = Arc::new(log.appending_over(links.announces(name), links.replicas));
+    let log = Arc::new(log.appending_over(Arc::clone(&links.announces), replicas));
     Some(LogParts { log, writer, max_lag: settings.max_lag })
 }
 

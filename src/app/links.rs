@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use parking_lot::Mutex;
 
-use crate::config::Config;
+use crate::config::{Config, RedisConfig, RedisPlace};
 use crate::metrics::Metrics;
 use crate::redis::{RedisLink, Replicas};
 use crate::words::{BreakerState, Dependency};
@@ -17,42 +17,69 @@ const REDIS_AT_START: Duration = Duration::from_secs(1);
 
 /// The process's connections to Redis.
 pub(super) struct RedisLinks {
-    /// For everything but announces and drops.
-    pub(super) main: Arc<RedisLink>,
-    /// For announces and drops where these wait for replicas: one a keyspace, for `WAIT` holds up whatever comes behind it.
-    announces: BTreeMap<String, Arc<RedisLink>>,
+    by_keyspace: BTreeMap<String, KeyspaceLinks>,
     pub(super) replicas: Option<Replicas>,
 }
 
+/// Those of one keyspace.
+pub(super) struct KeyspaceLinks {
+    /// For everything but announces and drops: the same for all keyspaces, but in a cluster.
+    pub(super) main: Arc<RedisLink>,
+    /// For announces and drops: another one where these wait for replicas, for `WAIT` holds up whatever comes behind it.
+    pub(super) announces: Arc<RedisLink>,
+}
+
 impl RedisLinks {
-    /// For announces and drops of a keyspace.
-    pub(super) fn announces(&self, keyspace: &str) -> Arc<RedisLink> {
-        Arc::clone(self.announces.get(keyspace).unwrap_or(&self.main))
+    /// Those of a keyspace that is configured.
+    pub(super) fn of(&self, keyspace: &str) -> Option<&KeyspaceLinks> {
+        self.by_keyspace.get(keyspace)
     }
 }
 
 pub(super) async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<RedisLinks>> {
     let Some(redis) = &config.redis else { return Ok(None) };
-    let (told, replicas) = (Arc::clone(metrics), Replicas::of(redis));
-    let main = RedisLink::connect(redis, move |state| told.set_breaker(Dependency::Redis, state)).context("redis.url")?;
-    let mut announces = BTreeMap::new();
-    if replicas.is_some() {
-        let (settings, states) = (Replicas::connection(redis), Arc::new(Mutex::new(BTreeMap::new())));
-        for name in config.keyspaces.keys() {
-            let (metrics, states, keyspace) = (Arc::clone(metrics), Arc::clone(&states), name.clone());
-            let tell = move |state| {
-                let mut states = states.lock();
-                states.insert(keyspace.clone(), state);
-                // Under the lock, so that the last one told is the last one shown.
-                metrics.set_breaker(Dependency::RedisAnnounces, worst(&states));
-            };
-            announces.insert(name.clone(), RedisLink::connect(&settings, tell).context("redis.url")?);
-        }
-    }
-    if !main.wait_connected(REDIS_AT_START).await {
+    let main = if RedisPlace::is_cluster(&redis.url) {
+        connect_each(config, redis, Dependency::Redis, metrics)?
+    } else {
+        let told = Arc::clone(metrics);
+        let link = RedisLink::connect(redis, move |state| told.set_breaker(Dependency::Redis, state)).context("redis.url")?;
+        config.keyspaces.keys().map(|name| (name.clone(), Arc::clone(&link))).collect()
+    };
+    let replicas = Replicas::of(redis);
+    let mut announces = match replicas {
+        Some(_) => connect_each(config, &Replicas::connection(redis), Dependency::RedisAnnounces, metrics)?,
+        None => main.clone(),
+    };
+    let connected = futures_util::future::join_all(main.values().map(|link| link.wait_connected(REDIS_AT_START))).await;
+    if connected.contains(&false) {
         tracing::warn!(url = %redis.url, "Redis can't be reached: serving without it until it can");
     }
-    Ok(Some(RedisLinks { main, announces, replicas }))
+    let links = main.into_iter().filter_map(|(name, main)| {
+        let announces = announces.remove(&name)?;
+        Some((name, KeyspaceLinks { main, announces }))
+    });
+    Ok(Some(RedisLinks { by_keyspace: links.collect(), replicas }))
+}
+
+/// One connection a keyspace, whose breakers are shown as one.
+fn connect_each(
+    config: &Config,
+    redis: &RedisConfig,
+    dependency: Dependency,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<BTreeMap<String, Arc<RedisLink>>> {
+    let states = Arc::new(Mutex::new(BTreeMap::new()));
+    let connect = |name: &String| {
+        let (metrics, states, keyspace) = (Arc::clone(metrics), Arc::clone(&states), name.clone());
+        let tell = move |state| {
+            let mut states = states.lock();
+            states.insert(keyspace.clone(), state);
+            // Under the lock, so that the last one told is the last one shown.
+            metrics.set_breaker(dependency, worst(&states));
+        };
+        Ok((name.clone(), RedisLink::connect_keyspace(redis, name, tell).context("redis.url")?))
+    };
+    config.keyspaces.keys().map(connect).collect()
 }
 
 /// What is shown of several connections: open if one is.

@@ -11,7 +11,8 @@ use super::{SecretUrl, units};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisConfig {
-    /// `redis://host:port/db`. Required, here or by `url_file`.
+    /// One server (`redis://host:port/db`, `unix:///path`), the sentinels that know it (`redis+sentinel://host:port,…/service/db`), or a cluster
+    /// (`redis+cluster://host:port,…`). Required, here or by `url_file`.
     pub url: SecretUrl,
     /// A file that holds the URL.
     pub url_file: Option<PathBuf>,

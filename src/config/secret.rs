@@ -44,8 +44,14 @@ impl SecretUrl {
             return self.0.clone();
         }
         let Ok(mut url) = url::Url::parse(&self.0) else {
-            let harmless = !self.0.contains('@') && !is_secret(&self.0);
-            return if harmless { self.0.clone() } else { format!("<{REDACTED}>") };
+            return match self.0.rsplit_once('@') {
+                None if !is_secret(&self.0) => self.0.clone(),
+                // Of several hosts, which that is no URL to. None of their names has an '@'.
+                Some((_, hosts)) if self.scheme().starts_with("redis+") && !is_secret(&self.0) => {
+                    format!("{}://{REDACTED}@{hosts}", self.scheme())
+                }
+                _ => format!("<{REDACTED}>"),
+            };
         };
         // An '@' without a user name before it, or after a '#' or '?' that was meant to be part of the password.
         let stray_at = url.username().is_empty() && url.password().is_none() && self.0.contains('@');

@@ -149,8 +149,9 @@ impl Guard {
     /// Leads the loads of a batch: from the shared cache, then from the backend by chunks. Loads that the batch has no more room for are left
     /// to those who wait for them besides.
     async fn fly_together(self: Arc<Self>, led: Vec<(Flight, Errand)>, batch: Loads) {
-        let deadline = Instant::now() + self.deadline;
-        let mut pending = self.ask_shared_together(led, &batch).await;
+        let began = Instant::now();
+        let deadline = began + self.deadline;
+        let mut pending = self.ask_shared_together(led, &batch, began).await;
         let mut chunks = Vec::new();
         while !pending.is_empty() {
             let rest = pending.split_off(pending.len().min(self.backend.batch_limit().max(1)));
@@ -161,7 +162,7 @@ impl Guard {
     }
 
     /// Reads the shared cache, as many entries at a time as fit into the batch's room however long they are. Returns what it has no answer for.
-    async fn ask_shared_together(self: &Arc<Self>, led: Vec<(Flight, Errand)>, batch: &Loads) -> Vec<Pending> {
+    async fn ask_shared_together(self: &Arc<Self>, led: Vec<(Flight, Errand)>, batch: &Loads, began: Instant) -> Vec<Pending> {
         let at_a_time = (batch.limit().max(SHARED_ROOM) / self.limits.max_value_bytes.max(1)).max(1);
         let mut led = led.into_iter();
         let mut pending = Vec::with_capacity(led.len());
@@ -174,7 +175,7 @@ impl Guard {
             part.iter().for_each(|(flight, _)| flight.begin_read());
             let keys: Vec<Key> = part.iter().map(|(_, errand)| errand.key.clone()).collect();
             let seen = match &failure {
-                None => self.shared.get_many(&keys).await,
+                None => self.within_patience(began, self.shared.get_many(&keys)).await,
                 // Who did not answer once is not waited for again.
                 Some(error) => Err(CacheError::clone(error)),
             };

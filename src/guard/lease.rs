@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::Guard;
 use super::load::{Errand, Held, Shared};
-use crate::cache::{Ending, Lease, Turn};
+use crate::cache::{CacheError, Ending, Lease, Turn};
 use crate::config::KeyspaceConfig;
 use crate::key::Key;
 use crate::words::LeaseWait;
@@ -25,7 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeaseTimes {
     pub(super) life: Duration,
-    patience: Duration,
+    pub(super) patience: Duration,
 }
 
 impl LeaseTimes {
@@ -49,7 +49,8 @@ impl Guard {
             }
         };
         loop {
-            let claim = match self.shared.claim(&errand.key, &lease, self.lease_times.life).await {
+            let asked = self.shared.claim(&errand.key, &lease, self.lease_times.life);
+            let claim = match self.within_patience(began, asked).await {
                 Ok(claim) => claim,
                 Err(error) => {
                     tracing::debug!(%error, "the shared cache grants no lease");
@@ -84,7 +85,10 @@ impl Guard {
 
     /// Gives a lease back. Those who asked have their answer already, so nobody waits for this but the fleet.
     pub(super) async fn give_back(&self, key: &Key, lease: &Lease, ending: Ending) {
-        if let Err(error) = self.shared.release(key, lease, ending, self.lease_times.life).await {
+        let life = self.lease_times.life;
+        // Once it has ended by itself there is nothing to give back.
+        let released = timeout(life, self.shared.release(key, lease, ending, life)).await;
+        if let Err(error) = released.unwrap_or(Err(CacheError::Timeout(life))) {
             tracing::debug!(%error, "a lease could not be given back: it ends by itself");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::call::Row;
 use super::error::LookupError;
@@ -90,7 +90,7 @@ impl Guard {
     /// With the lease that it was loaded under, if any, and how that ended.
     async fn load(self: &Arc<Self>, errand: &Errand) -> (Loaded, Option<(Lease, Ending)>) {
         let began = Instant::now();
-        let held = match self.ask_shared(errand).await {
+        let held = match self.ask_shared(errand, began).await {
             Shared::Answer(answer) => return (Ok(answer), None),
             Shared::GoOn(held) => held,
         };
@@ -142,8 +142,20 @@ impl Guard {
     }
 
     /// Step 6: Redis, or the cache in this process that stands in for it.
-    async fn ask_shared(self: &Arc<Self>, errand: &Errand) -> Shared {
-        self.judge_shared(errand, self.shared.get(&errand.key).await)
+    async fn ask_shared(self: &Arc<Self>, errand: &Errand, began: Instant) -> Shared {
+        let seen = self.within_patience(began, self.shared.get(&errand.key)).await;
+        self.judge_shared(errand, seen)
+    }
+
+    /// What the shared cache answers, as long as that leaves the backend its time: one that hangs takes no more of a lookup than waiting for
+    /// another's load may, however long `redis.timeout` is, and keeps no load alive past its deadline.
+    pub(super) async fn within_patience<T>(
+        &self,
+        began: Instant,
+        asked: impl Future<Output = Result<T, CacheError>>,
+    ) -> Result<T, CacheError> {
+        let patience = self.lease_times.patience;
+        timeout_at(began + patience, asked).await.unwrap_or(Err(CacheError::Timeout(patience)))
     }
 
     /// What a read of the shared cache comes to, counted.

@@ -57,7 +57,8 @@ impl Guard {
 
     async fn refresh(self: Arc<Self>, flight: Flight, errand: Errand, stamp: Stamp, _permit: OwnedSemaphorePermit) {
         let lease = Lease::random();
-        let claim = match self.shared.claim(&errand.key, &lease, self.lease_times.life).await {
+        let asked = self.shared.claim(&errand.key, &lease, self.lease_times.life);
+        let claim = match self.within_patience(Instant::now(), asked).await {
             // One of the fleet; and not one that looked before another was done.
             Ok(claim) if claim.turn == Turn::Ours => claim,
             // Who loads it stores it, and a key that is free to load was loaded a moment ago, in vain.

@@ -10,10 +10,9 @@ use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use super::clock::ServerClock;
 use super::identity::LogIdentity;
 use super::names::Names;
-use super::session::{self, Facts, Opener, Session};
+use super::session::{self, Facts, Opened, Opener, Session};
 use super::trouble::{Failure, LinkError, Trouble};
 use crate::breaker::{Breaker, BreakerPolicy, Permit};
 use crate::config::RedisConfig;
@@ -25,7 +24,7 @@ const BREAKER: BreakerPolicy = BreakerPolicy { failures: 5, first_pause: Duratio
 /// How often the connection is looked at, so that an idle process notices a loss, a failover or a wipe, and says so.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// The process's one connection to Redis, shared by its keyspaces.
+/// The process's one connection to Redis, shared by its keyspaces; in a cluster one a keyspace, to the node that has all of it.
 ///
 /// A command never waits for a connection: while there is none it fails at once. A background task connects, with growing pauses,
 /// and ends with the link. There is a connection only while the breaker is closed: what opens the breaker drops the connection, and
@@ -57,9 +56,29 @@ impl RedisLink {
     /// # Errors
     /// [`LinkError::Refused`] where the URL is none that can be connected to, which no waiting would mend.
     pub fn connect(config: &RedisConfig, on_breaker: impl Fn(BreakerState) + Send + Sync + 'static) -> Result<Arc<Self>, LinkError> {
-        // The driver's own words may quote the URL.
-        let opener = Opener::new(config)
-            .map_err(|_| LinkError::Refused(format!("redis.url = {} is not a Redis URL that can be used", config.url.redacted())))?;
+        Self::start(config, None, on_breaker)
+    }
+
+    /// As [`RedisLink::connect`], for one keyspace only, which a cluster demands.
+    ///
+    /// # Errors
+    /// As [`RedisLink::connect`].
+    pub fn connect_keyspace(
+        config: &RedisConfig,
+        keyspace: &str,
+        on_breaker: impl Fn(BreakerState) + Send + Sync + 'static,
+    ) -> Result<Arc<Self>, LinkError> {
+        Self::start(config, Some(keyspace), on_breaker)
+    }
+
+    fn start(
+        config: &RedisConfig,
+        keyspace: Option<&str>,
+        on_breaker: impl Fn(BreakerState) + Send + Sync + 'static,
+    ) -> Result<Arc<Self>, LinkError> {
+        let opener = Opener::new(config, keyspace).map_err(|why| {
+            LinkError::Refused(format!("redis.url = {} is not a Redis URL that can be used: {why}", config.url.redacted()))
+        })?;
         let shared = Arc::new(Shared {
             opener,
             timeout: config.timeout,
@@ -263,11 +282,11 @@ impl Shared {
                 // Instances that lost the same Redis must not all come back at the same moment.
                 Err(rejected) => tokio::time::sleep(rejected.retry_in.mul_f64(rand::random_range(1.0..1.5))).await,
                 Ok(trial) => match self.opener.open().await {
-                    Ok((connection, facts, clock)) => {
+                    Ok(opened) => {
                         self.breaker.succeed(trial);
                         // Closed again: this permit is of the period that the new session lives in.
                         if let Ok(permit) = self.breaker.try_call(Instant::now()) {
-                            return self.install(connection, facts, clock, permit);
+                            return self.install(opened, permit);
                         }
                     }
                     Err(trouble) => self.note_failure(trial, trouble),
@@ -285,10 +304,10 @@ impl Shared {
         }
     }
 
-    fn install(&self, connection: MultiplexedConnection, facts: Facts, clock: ServerClock, permit: Permit) {
+    fn install(&self, opened: Opened, permit: Permit) {
         let epoch = *self.epochs.borrow() + 1;
-        tracing::info!(epoch, warning = facts.warning(), "connected to Redis");
-        self.session.store(Some(Arc::new(Session { connection, epoch, permit, facts, clock })));
+        tracing::info!(epoch, warning = opened.facts.warning(), "connected to Redis");
+        self.session.store(Some(Arc::new(opened.into_session(epoch, permit))));
         // After the session is in place: whoever is woken finds it.
         self.epochs.send_replace(epoch);
     }
@@ -296,14 +315,24 @@ impl Shared {
     /// Looks at the session now and then, until there is none.
     async fn watch_over(&self) {
         while let Some(session) = self.session.load_full() {
+            let check = async {
+                tokio::time::sleep(CHECK_EVERY).await;
+                self.check(&session).await;
+            };
             tokio::select! {
                 () = self.lost.notified() => {}
-                () = tokio::time::sleep(CHECK_EVERY) => {
-                    if let Ok(Err(trouble)) = self.report(&session, session.check().await) {
-                        self.lose(&session, trouble);
-                    }
-                }
+                () = check => {}
             }
+        }
+    }
+
+    async fn check(&self, session: &Session) {
+        match self.report(session, session.check().await) {
+            Ok(Err(trouble)) => self.lose(session, trouble),
+            Ok(Ok(())) if self.opener.place.has_moved_from(&session.address).await => {
+                self.lose(session, Trouble::Changed("its sentinels name another primary"));
+            }
+            Ok(Ok(())) | Err(_) => {}
         }
     }
 }

@@ -4,6 +4,7 @@ mod clock;
 mod identity;
 mod link;
 mod names;
+mod place;
 mod replicas;
 mod session;
 mod trouble;

@@ -6,10 +6,13 @@
 //! | `{prefix}:lease:{keyspace}:{key}` | who loads the key at present, or that it is free to load |
 //! | `{prefix}:secret:{keyspace}` | the secret under which the keyspace's keys are hashed |
 //! | `{prefix}:log:{run_id}:{replid}` | the log identity of one Redis process, for as long as it is the primary |
+//! | `{prefix}:owner` | in a cluster: the name of the log identity of the node that has the keyspace |
 //! | `{prefix}:deltas:{keyspace}` | the delta log, a stream |
 //! | `{prefix}:floor:{keyspace}` | before which place entries of the delta log were trimmed for want of room |
 //! | `{prefix}:enforcement:{keyspace}` | what the whole fleet was told to enforce |
 //! | `{prefix}:scan:{keyspace}` | which scan of the keyspace's source is under way |
+//!
+//! In a cluster `{prefix}` is `{{prefix}:{keyspace}}`, with the inner braces in the name: all names of a keyspace have one hash slot, and so one node.
 //!
 //! No name can be taken for another: the word after the prefix tells them apart, a keyspace's name has no colon, and the key
 //! stands last, whole and unescaped. The version of the format is in the entry, not in its name: while instances of two versions
@@ -26,6 +29,11 @@ pub(crate) struct Names {
 impl Names {
     pub(crate) fn new(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned() }
+    }
+
+    /// Names of one keyspace that a cluster keeps together; `prefix` has no braces.
+    pub(crate) fn kept_together(prefix: &str, keyspace: &str) -> Self {
+        Self { prefix: format!("{{{prefix}:{keyspace}}}") }
     }
 
     /// What the names of a keyspace's entries begin with.
@@ -60,6 +68,10 @@ impl Names {
 
     pub(crate) fn scan(&self, keyspace: &str) -> String {
         format!("{}:scan:{keyspace}", self.prefix)
+    }
+
+    pub(crate) fn owner(&self) -> String {
+        format!("{}:owner", self.prefix)
     }
 
     /// Of one process, and one replication history: a server that was a replica meanwhile has lost what its primary did not send, under the same
@@ -99,6 +111,7 @@ mod tests {
         assert_ne!(names.secret("log"), names.log("secret", "users"));
         assert_eq!(names.enforcement("users"), "p:enforcement:users");
         assert_eq!(names.scan("users"), "p:scan:users");
+        assert_eq!(Names::kept_together("p", "users").deltas("users"), "{p:users}:deltas:users");
         let leased = Key::from_canonical(Bytes::from_static(b"1"));
         assert_eq!(names.leases("users").of(&leased), b"p:lease:users:1");
     }

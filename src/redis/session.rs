@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, RedisResult, Script};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, RedisResult, Script};
 
 use super::clock::ServerClock;
 use super::identity::{LogBirth, LogIdentity};
 use super::names::Names;
+use super::place::Place;
 use super::trouble::Trouble;
 use crate::breaker::Permit;
-use crate::config::RedisConfig;
+use crate::config::{RedisConfig, RedisPlace};
 
 /// Reaching Redis and logging in may take this long, however short a command's own timeout is.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,6 +28,8 @@ pub(super) struct Session {
     pub(super) permit: Permit,
     pub(super) facts: Facts,
     pub(super) clock: ServerClock,
+    /// Where it leads.
+    pub(super) address: ConnectionAddr,
 }
 
 /// What Redis said of itself.
@@ -57,9 +59,24 @@ impl Facts {
     }
 }
 
+/// A connection before its first use.
+pub(super) struct Opened {
+    connection: MultiplexedConnection,
+    pub(super) facts: Facts,
+    clock: ServerClock,
+    address: ConnectionAddr,
+}
+
+impl Opened {
+    pub(super) fn into_session(self, epoch: u64, permit: Permit) -> Session {
+        let Self { connection, facts, clock, address } = self;
+        Session { connection, epoch, permit, facts, clock, address }
+    }
+}
+
 /// Opens sessions.
 pub(super) struct Opener {
-    client: Client,
+    pub(super) place: Place,
     settings: AsyncConnectionConfig,
     pub(super) names: Names,
     /// Replaces an entry if it begins with the bytes that were seen.
@@ -68,13 +85,20 @@ pub(super) struct Opener {
     pub(super) set_in_time: Script,
     /// Gives a lease back: deletes it, or leaves a note in its place, if it is still held.
     pub(super) release: Script,
+    /// Makes a node of a cluster the owner of the keyspace.
+    take_over: Script,
 }
 
 impl Opener {
-    /// Reads the configuration; connects to nobody.
-    pub(super) fn new(config: &RedisConfig) -> RedisResult<Self> {
-        let tcp = TcpSettings::default().set_nodelay(true);
-        let client = Client::open(config.url.expose().into_connection_info()?.set_tcp_settings(tcp))?;
+    /// Reads the configuration; connects to nobody. In a cluster a connection is of one keyspace, and leads to the node that has all of it. The error
+    /// says why the configuration can never be used, and has none of its text.
+    pub(super) fn new(config: &RedisConfig, keyspace: Option<&str>) -> Result<Self, String> {
+        let place = RedisPlace::parse(&config.url)?;
+        let names = match (&place, keyspace) {
+            (RedisPlace::Cluster { .. }, Some(keyspace)) => Names::kept_together(&config.key_prefix, keyspace),
+            (RedisPlace::Cluster { .. }, None) => return Err("a cluster has no connection for all keyspaces".into()),
+            (RedisPlace::Server(_) | RedisPlace::Sentinels { .. }, _) => Names::new(&config.key_prefix),
+        };
         let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT.max(config.timeout)))
             .set_response_timeout(Some(config.timeout))
@@ -93,15 +117,23 @@ impl Opener {
              if ARGV[2] == '' then return redis.call('DEL', KEYS[1]) end \
              redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1",
         );
-        Ok(Self { client, settings, names: Names::new(&config.key_prefix), compare_and_set, set_in_time, release })
+        let take_over = Script::new(
+            "local before = redis.call('GET', KEYS[1]) \
+             if before and before ~= KEYS[2] then redis.call('DEL', before) end \
+             redis.call('SET', KEYS[1], KEYS[2])",
+        );
+        let owned = names.secret(keyspace.unwrap_or_default());
+        let place = Place::new(place, owned, &settings).map_err(|_| "it is none that can be connected to")?;
+        Ok(Self { place, settings, names, compare_and_set, set_in_time, release, take_over })
     }
 
     /// Connects and learns what must be known before the first use.
-    pub(super) async fn open(&self) -> Result<(MultiplexedConnection, Facts, ServerClock), Trouble> {
-        let connected = self.client.get_multiplexed_async_connection_with_config(&self.settings).await;
+    pub(super) async fn open(&self) -> Result<Opened, Trouble> {
+        let client = Client::open(self.place.find().await?).map_err(|e| Trouble::from(&e))?;
+        let connected = client.get_multiplexed_async_connection_with_config(&self.settings).await;
         let mut connection = connected.map_err(|e| Trouble::from(&e))?;
         let (facts, clock) = self.introduce(&mut connection).await?;
-        Ok((connection, facts, clock))
+        Ok(Opened { connection, facts, clock, address: client.get_connection_info().addr().clone() })
     }
 
     async fn introduce(&self, connection: &mut MultiplexedConnection) -> Result<(Facts, ServerClock), Trouble> {
@@ -120,6 +152,7 @@ impl Opener {
         refuse_replica(&replication)?;
         let run_id = field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?;
         let log = self.names.log(run_id, field(&replication, "master_replid").ok_or(Trouble::Strange("INFO replication"))?);
+        self.take_over(connection, &log).await.map_err(|e| Trouble::from(&e))?;
         let fresh = LogBirth::text_of_new(time.0, time.1);
         let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| Trouble::from(&e))?;
         // So that each use of them is one round trip from the first one on.
@@ -128,6 +161,22 @@ impl Opener {
         }
         let birth: LogBirth = text.parse().map_err(|()| Trouble::Strange("GET of the log identity"))?;
         Ok((Facts { identity: birth.identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) }, clock))
+    }
+}
+
+impl Opener {
+    /// In a cluster a log moves with its slot, and the name of its identity too: where it comes back to a node that had it before, what other nodes have lost of
+    /// it meanwhile must not pass for what that node held. So the identity at one node ends with the first connection to the next.
+    async fn take_over(&self, connection: &mut MultiplexedConnection, log: &str) -> RedisResult<()> {
+        if !matches!(self.place, Place::Cluster(_)) {
+            return Ok(());
+        }
+        let owner = self.names.owner();
+        // Read first, because a full Redis runs no script that may write.
+        if redis::cmd("GET").arg(&owner).query_async::<Option<String>>(connection).await?.as_deref() == Some(log) {
+            return Ok(());
+        }
+        self.take_over.key(owner).key(log).invoke_async(connection).await
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) enum Trouble {
     Changed(&'static str),
     #[error("its answer to {0} can't be understood")]
     Strange(&'static str),
+    #[error("{0}")]
+    Nowhere(&'static str),
 }
 
 impl From<&RedisError> for Trouble {
@@ -73,6 +75,9 @@ fn code(error: &RedisError) -> Option<String> {
     errors.first().map(|(_, error)| error.code().to_owned())
 }
 
+/// First words of answers after which a connection is of no use.
+const LOST: [&str; 6] = ["READONLY", "MASTERDOWN", "LOADING", "NOAUTH", "MOVED", "CLUSTERDOWN"];
+
 /// What a failed command says of the connection it went over.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -91,8 +96,9 @@ impl From<RedisError> for Failure {
         }
         let lost = match error.kind() {
             ErrorKind::Io | ErrorKind::Parse | ErrorKind::AuthenticationFailed => true,
-            // It has become a replica, is starting, or was given a password: another connection may lead to one that answers.
-            _ => code(&error).is_some_and(|code| ["READONLY", "MASTERDOWN", "LOADING", "NOAUTH"].contains(&code.as_str())),
+            // It has become a replica, is starting, was given a password, or its cluster has another owner or none: another connection may lead to
+            // one that answers.
+            _ => code(&error).is_some_and(|code| LOST.contains(&code.as_str())),
         };
         if lost { Self::Lost(Trouble::from(&error)) } else { Self::Refused(error.to_string()) }
     }
@@ -119,10 +125,10 @@ mod tests {
 
     #[test]
     fn connection_is_given_up_only_where_another_may_help() {
-        for code in ["READONLY", "MASTERDOWN", "LOADING", "NOAUTH"] {
+        for code in LOST {
             assert!(matches!(Failure::from(answered(code)), Failure::Lost(_)), "{code}");
         }
-        for code in ["OOM", "WRONGTYPE", "MISCONF", "NOPERM", "ERR"] {
+        for code in ["OOM", "WRONGTYPE", "MISCONF", "NOPERM", "ERR", "ASK", "TRYAGAIN"] {
             assert!(matches!(Failure::from(answered(code)), Failure::Refused(_)), "{code}");
         }
         let closed = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));

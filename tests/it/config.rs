@@ -201,8 +201,8 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
     for (path, value) in [
         ("redis.log.url", "\"redis://log\""),
         ("redis.url", "\"rediss://cache\""),
-        ("redis.url", "\"redis+sentinel://cache/main\""),
-        ("redis.url", "\"redis-cluster://cache\""),
+        ("redis.url", "\"rediss+sentinel://cache/main\""),
+        ("redis.url", "\"rediss+cluster://cache\""),
         ("keyspaces.users.cache.stale_if_error", "\"1m\""),
     ] {
         let redis = if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
@@ -213,6 +213,28 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
 }
 
 #[test]
+fn sentinels_and_clusters_are_named_by_several_hosts() {
+    for url in ["redis+sentinel://one,two:26380/main/2", "redis+cluster://app:secret@one:7000,two"] {
+        load_set(&format!("redis.url = \"{url}\"")).unwrap();
+    }
+    let rule_of = |setting: &str| mistakes_of(setting).join("\n");
+    let rule = rule_of("redis.url = \"redis+sentinel://app:secret@one,two\"");
+    assert!(rule.contains("lacks the name of the primary") && rule.contains("redis+sentinel://redacted@one,two"), "{rule}");
+    let rule = rule_of("redis.url = \"redis+cluster://one\"\nredis.key_prefix = \"a}\"");
+    assert!(rule.contains("have no braces"), "{rule}");
+    let scan = |url: &str, more: &str| {
+        rule_of(&format!(
+            "redis.url = \"{url}\"\nkeyspaces.users.key = \"text\"\n\
+             keyspaces.users.source = {{ kind = \"redis\", query = \"\", set = \"users\"{more} }}"
+        ))
+    };
+    let rule = scan("redis+cluster://one", "");
+    assert!(rule.contains("source.url: is required where redis.url does not name one server"), "{rule}");
+    let rule = scan("redis://one", ", url = \"redis+sentinel://one/main\"");
+    assert!(rule.contains("source.url: must name one server"), "{rule}");
+}
+
+#[test]
 fn nonsense_is_no_feature_to_come() {
     for (setting, rule) in [
         ("keyspaces.users.freshness = \"fresh\"", "must be one of \"announced\", \"polled\", \"rebuilt\", \"static\", is \"fresh\""),
@@ -220,7 +242,10 @@ fn nonsense_is_no_feature_to_come() {
         ("keyspaces.users.backend.url = \"oracle://db\"", "must be a postgres://, mysql:// or sqlite: URL, is \"oracle://db\""),
         ("keyspaces.users.filter.kind = \"windowed\"", "forgets keys by design"),
         ("keyspaces.users.filter.kind = \"counting\"", "neither filter nor backend can prove that it was in"),
-        ("redis.url = \"memcached://cache\"", "must be a redis:// or unix:// URL, is \"memcached://cache\""),
+        (
+            "redis.url = \"memcached://cache\"",
+            "must be a redis://, redis+sentinel://, redis+cluster:// or unix:// URL, is \"memcached://cache\"",
+        ),
         ("keyspaces.users.colour = 1", "unknown key"),
         ("redis = [\"redis://cache\"]", "redis: must be a table, is an array"),
         ("keyspaces.users.cache = []", "keyspaces.users.cache: must be a table, is an array"),
@@ -481,7 +506,10 @@ fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
         ("query = \"SELECT 1\"\npath = \"ids\"", "source.path: means nothing to a source of kind \"sql\""),
         ("query = \"SELECT 1\"\nset = \"users\"", "source.set: means nothing to a source of kind \"sql\""),
         ("kind = \"redis\"\nurl = \"redis://x\"", "source.pattern: is required, or set"),
-        ("kind = \"redis\"\nurl = \"postgres://x\"\nset = \"u\"", "source.url: must be a redis:// or unix:// URL, is \"postgres://x\""),
+        (
+            "kind = \"redis\"\nurl = \"postgres://x\"\nset = \"u\"",
+            "source.url: must be a redis://, redis+sentinel://, redis+cluster:// or unix:// URL, is \"postgres://x\"",
+        ),
         ("kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\npattern = \"u:*\"", "source.set: can't be set together with pattern"),
         ("kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\nstrip_prefix = \"u\"", "source.strip_prefix: means nothing beside set"),
         (
@@ -743,6 +771,8 @@ fn secrets_are_never_shown() {
         "keyspaces.users.backend.url = \"postgres://app:hunter2@db:99999/app\"",
         "keyspaces.users.backend.url = \"postgres://app:hun#ter2@db/hunter2\"",
         "redis.url = \"redis://app:hunter2@cache/zero\"",
+        "redis.url = \"redis+sentinel://app:hunter2@one,two\"",
+        "redis.url = \"redis+cluster://app:hunter2@one,two/5\"",
         "redis = \"redis://:hunter2@cache\"",
         "server.token = \"hunter2\"",
         "server.listen = \"http://app:hunter2@h\"",

@@ -13,7 +13,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use super::mistake::{Mistakes, key_path, shown_text};
-use super::{Config, LogConfig, RedisConfig};
+use super::{Config, LogConfig, RedisConfig, RedisPlace};
 
 /// Shorter durations would be 0 where Redis counts milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -55,6 +55,9 @@ fn redis(settings: &RedisConfig, section: &mut Section<'_>) {
     let prefix = &settings.key_prefix;
     let sane = (1..=128).contains(&prefix.len()) && prefix.bytes().all(|b| b.is_ascii_graphic());
     section.must(sane, "key_prefix", "be 1 to 128 printable ASCII characters without spaces", shown_text(prefix));
+    // They say which part of a name decides on its node.
+    let untagged = !RedisPlace::is_cluster(&settings.url) || !prefix.contains(['{', '}']);
+    section.must(untagged, "key_prefix", "have no braces where redis.url names a cluster", shown_text(prefix));
 }
 
 /// A section of the configuration under judgement.

@@ -3,7 +3,7 @@
 use super::keyspace::query_given;
 use super::{Section, http, incremental, shown_text, url};
 use crate::config::parameters::{Dialect, parameters};
-use crate::config::{BackendKind, FilterKind, KeyspaceConfig, RedisConfig, SourceConfig, SourceKind};
+use crate::config::{BackendKind, FilterKind, KeyspaceConfig, RedisConfig, RedisPlace, SourceConfig, SourceKind};
 
 /// What has a meaning in a pattern and stands for something else.
 const GLOB: [char; 4] = ['*', '?', '[', '\\'];
@@ -94,9 +94,9 @@ fn sql(source: &SourceConfig, (backend, dialect): (BackendKind, Option<Dialect>)
 fn redis(source: &SourceConfig, shared: Option<&RedisConfig>, section: &mut Section<'_>) {
     let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url");
     if own {
-        url::redis(&source.url, source.url_file.is_some(), section);
-    } else if shared.is_none() {
-        section.add("url", "is required where there is no [redis]");
+        url::redis_server(&source.url, source.url_file.is_some(), section);
+    } else if shared.is_none_or(|shared| RedisPlace::has_several_servers(&shared.url)) {
+        section.add("url", "is required where redis.url does not name one server");
     }
     match (&source.pattern, &source.set) {
         (None, None) if !section.was_rejected("pattern") && !section.was_rejected("set") => {

@@ -1,14 +1,13 @@
 //! URLs of databases and caches: present, of a scheme that is built, and such that the driver takes them.
 
-use redis::IntoConnectionInfo;
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::{Section, shown_text};
 use crate::client::{Url, UrlError, UrlTemplate};
-use crate::config::SecretUrl;
 use crate::config::parameters::Dialect;
+use crate::config::{RedisPlace, SecretUrl};
 
 /// The key that a URL's mistakes are reported at.
 fn key(from_file: bool) -> &'static str {
@@ -60,6 +59,15 @@ fn http(url: &SecretUrl, parse: impl Fn(&str) -> Result<bool, UrlError>, from_fi
     parse(url.expose()).map_err(|error| section.add(key(from_file), format!("{error}, is {}", shown_text(&url.redacted())))).ok()
 }
 
+/// Judges the URL of one Redis server.
+pub(super) fn redis_server(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) {
+    if RedisPlace::has_several_servers(url) {
+        let rule = format!("must name one server: a scan reads one and no other, is {}", shown_text(&url.redacted()));
+        return section.add(key(from_file), rule);
+    }
+    redis(url, from_file, section);
+}
+
 /// Judges the URL of the shared cache.
 pub(super) fn redis(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) {
     let key = key(from_file);
@@ -67,17 +75,17 @@ pub(super) fn redis(url: &SecretUrl, from_file: bool, section: &mut Section<'_>)
         return;
     }
     let scheme = url.scheme();
-    if ["redis", "redis+unix", "unix"].contains(&scheme) {
-        if let Err(error) = url.expose().into_connection_info() {
-            // The sentence alone: what follows the dash is the driver's own category.
-            let error = error.to_string();
-            let reason = error.split(" - ").next().unwrap_or_default();
+    if ["redis", "redis+unix", "unix", "redis+sentinel", "redis+cluster"].contains(&scheme) {
+        if let Err(reason) = RedisPlace::parse(url) {
             section.add(key, format!("must be a URL that can be connected to: {reason}, is {}", shown_text(&url.redacted())));
         }
-    } else if scheme == "rediss" || scheme.starts_with("redis") && (scheme.contains("sentinel") || scheme.contains("cluster")) {
+    } else if scheme.starts_with("rediss") {
         section.add(key, format!("{scheme} URLs are not supported yet, is {}", shown_text(&url.redacted())));
     } else {
-        section.add(key, format!("must be a redis:// or unix:// URL, is {}", shown_text(&url.redacted())));
+        section.add(
+            key,
+            format!("must be a redis://, redis+sentinel://, redis+cluster:// or unix:// URL, is {}", shown_text(&url.redacted())),
+        );
     }
 }
 

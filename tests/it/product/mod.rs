@@ -20,6 +20,8 @@ mod polls;
 mod process;
 mod prometheus;
 mod rebuild;
+mod redis_network;
+mod redis_topologies;
 mod replicas;
 mod restart;
 mod set;

@@ -76,6 +76,10 @@ impl RedisServer {
         self.try_connection().unwrap()
     }
 
+    pub const fn is_running(&self) -> bool {
+        self.process.is_some()
+    }
+
     /// Kills the server, as a crash would.
     pub fn kill(&mut self) {
         let mut process = self.process.take().expect("it is running");
@@ -178,7 +182,8 @@ pub(super) fn spawn(command: Command) -> Child {
     child.recv().unwrap().expect("setpriv (util-linux) is installed")
 }
 
-fn free_port() -> u16 {
+/// A port that nobody has, and no outgoing connection takes.
+pub(super) fn free_port() -> u16 {
     loop {
         let port = rand::random_range(PORTS);
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {

@@ -1,0 +1,205 @@
+//! What `redis.url` names: one server, the sentinels that know one, or a cluster.
+
+use std::str::FromStr;
+
+use percent_encoding::percent_decode_str;
+use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+
+use super::SecretUrl;
+
+const SENTINEL_PORT: u16 = 26379;
+const SERVER_PORT: u16 = 6379;
+
+/// Where a Redis is to be found. `Debug` shows no password.
+#[derive(Debug, Clone)]
+pub enum RedisPlace {
+    /// One server: `redis://[user:password@]host:port/db`, or `unix:///path`.
+    Server(ConnectionInfo),
+    /// The primary of the name `service`, which these sentinels tell: `redis+sentinel://[user:password@]host[:port],…/service[/db]`.
+    Sentinels {
+        /// Host and port of each.
+        sentinels: Vec<(String, u16)>,
+        /// What sentinels call the primary.
+        service: String,
+        /// How to log in at the primary.
+        server: RedisConnectionInfo,
+        /// How to log in at a sentinel: parameters `sentinel_username` and `sentinel_password` of the URL.
+        sentinel: RedisConnectionInfo,
+    },
+    /// A cluster that these nodes are of: `redis+cluster://[user:password@]host[:port],…`.
+    Cluster {
+        /// Host and port of each.
+        nodes: Vec<(String, u16)>,
+        /// How to log in at any.
+        login: RedisConnectionInfo,
+    },
+}
+
+impl RedisPlace {
+    /// Whether a URL names sentinels or a cluster, and so more than one server.
+    #[must_use]
+    pub fn has_several_servers(url: &SecretUrl) -> bool {
+        ["redis+sentinel", "redis+cluster"].contains(&url.scheme())
+    }
+
+    /// Whether a URL names a cluster.
+    #[must_use]
+    pub fn is_cluster(url: &SecretUrl) -> bool {
+        url.scheme() == "redis+cluster"
+    }
+
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// Why it can't be used, without any of its text.
+    pub fn parse(url: &SecretUrl) -> Result<Self, String> {
+        let parts = || Parts::of(url.expose()).map_err(str::to_owned);
+        match url.scheme() {
+            "redis+sentinel" => Ok(parts()?.sentinels()?),
+            "redis+cluster" => Ok(parts()?.cluster()?),
+            _ => url.expose().into_connection_info().map(Self::Server).map_err(|error| {
+                // The sentence alone: what follows the dash is the driver's own category.
+                error.to_string().split(" - ").next().unwrap_or_default().to_owned()
+            }),
+        }
+    }
+}
+
+/// A URL of several hosts, which is none to the `url` crate.
+struct Parts<'a> {
+    login: RedisConnectionInfo,
+    hosts: &'a str,
+    /// Without the slash before it.
+    path: &'a str,
+    parameters: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(url: &'a str) -> Result<Self, &'static str> {
+        let (_, rest) = url.split_once("://").ok_or("it has no // behind its scheme")?;
+        let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (name, password) = user.split_once(':').unwrap_or((user, ""));
+        Ok(Self { login: login(name, password)?, hosts, path, parameters })
+    }
+
+    fn sentinels(self) -> Result<RedisPlace, &'static str> {
+        let (service, db) = self.path.split_once('/').unwrap_or((self.path, ""));
+        let service = decoded(service)?;
+        if service.is_empty() {
+            return Err("it lacks the name of the primary, as in redis+sentinel://host:26379/mymaster");
+        }
+        let db = if db.is_empty() { 0 } else { i64::from_str(db).ok().filter(|db| *db >= 0).ok_or("its database is no number")? };
+        let (mut name, mut password) = ("", "");
+        for parameter in self.parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+            match parameter.split_once('=') {
+                Some(("sentinel_username", value)) => name = value,
+                Some(("sentinel_password", value)) => password = value,
+                _ => return Err("it has a parameter other than sentinel_username and sentinel_password"),
+            }
+        }
+        let (sentinels, sentinel) = (hosts(self.hosts, SENTINEL_PORT)?, login(name, password)?);
+        Ok(RedisPlace::Sentinels { sentinels, service, server: self.login.set_db(db), sentinel })
+    }
+
+    fn cluster(self) -> Result<RedisPlace, &'static str> {
+        if !["", "0"].contains(&self.path) {
+            return Err("a cluster has no databases but 0");
+        }
+        if !self.parameters.is_empty() {
+            return Err("it has parameters, which mean nothing to a cluster");
+        }
+        Ok(RedisPlace::Cluster { nodes: hosts(self.hosts, SERVER_PORT)?, login: self.login })
+    }
+}
+
+fn login(name: &str, password: &str) -> Result<RedisConnectionInfo, &'static str> {
+    let mut login = RedisConnectionInfo::default();
+    if !name.is_empty() {
+        login = login.set_username(decoded(name)?);
+    }
+    if !password.is_empty() {
+        login = login.set_password(decoded(password)?);
+    }
+    Ok(login)
+}
+
+fn decoded(text: &str) -> Result<String, &'static str> {
+    percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| "its percent-encoding is no UTF-8")
+}
+
+/// `host[:port],host[:port]`; an IPv6 address stands in brackets.
+fn hosts(text: &str, default_port: u16) -> Result<Vec<(String, u16)>, &'static str> {
+    let host = |text: &str| -> Option<(String, u16)> {
+        let (name, port) = match text.strip_prefix('[') {
+            Some(rest) => rest.split_once(']')?,
+            None => text.split_at(text.find(':').unwrap_or(text.len())),
+        };
+        let port = if port.is_empty() { default_port } else { port.strip_prefix(':')?.parse().ok().filter(|port| *port > 0)? };
+        let is_sane = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:".contains(&b));
+        is_sane.then(|| (name.to_owned(), port))
+    };
+    text.split(',').map(|text| host(text).ok_or("its hosts must be host:port, separated by commas")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<RedisPlace, String> {
+        RedisPlace::parse(&SecretUrl::new(url.into()))
+    }
+
+    #[test]
+    fn sentinels_are_read_with_the_service_the_database_and_both_logins() {
+        let url = "redis+sentinel://app:p%40ss@a,b:26380,[::1]:1/my%2Dmaster/3?sentinel_username=s&sentinel_password=q%2Bw";
+        let Ok(RedisPlace::Sentinels { sentinels, service, server, sentinel }) = parse(url) else { panic!("{:?}", parse(url)) };
+        assert_eq!(sentinels, [("a".to_owned(), 26379), ("b".to_owned(), 26380), ("::1".to_owned(), 1)]);
+        assert_eq!((service.as_str(), server.db()), ("my-master", 3));
+        assert_eq!((server.username(), server.password()), (Some("app"), Some("p@ss")));
+        assert_eq!((sentinel.username(), sentinel.password()), (Some("s"), Some("q+w")));
+    }
+
+    #[test]
+    fn a_cluster_is_read_with_its_nodes_and_the_login() {
+        let Ok(RedisPlace::Cluster { nodes, login }) = parse("redis+cluster://:secret@a:7000,b") else { panic!() };
+        assert_eq!(nodes, [("a".to_owned(), 7000), ("b".to_owned(), 6379)]);
+        assert_eq!((login.username(), login.password()), (None, Some("secret")));
+    }
+
+    #[test]
+    fn what_can_not_be_meant_is_refused_without_repeating_it() {
+        for url in [
+            "redis+sentinel://hunter2",
+            "redis+sentinel://hunter2/",
+            "redis+sentinel:hunter2",
+            "redis+sentinel://hunter2/main/x",
+            "redis+sentinel://hunter2/main/-1",
+            "redis+sentinel://h/main?password=hunter2",
+            "redis+sentinel:///main",
+            "redis+cluster://u:hunter2@",
+            "redis+cluster://u:hunter2@h:0",
+            "redis+cluster://u:hunter2@h:port",
+            "redis+cluster://u:hun/ter2@h",
+            "redis+cluster://hunter2@h,",
+            "redis+cluster://h/1",
+            "redis+cluster://h?x=hunter2",
+            "redis+cluster://:%ff@h",
+        ] {
+            let error = parse(url).unwrap_err();
+            assert!(!error.contains("hunter2") && !error.is_empty(), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        for url in ["redis+sentinel://u:hunter2@a,b/m?sentinel_password=hunter2", "redis+cluster://u:hunter2@a,b", "redis://u:hunter2@a"] {
+            let shown = format!("{:?} {:?}", parse(url).unwrap(), SecretUrl::new(url.into()));
+            assert!(!shown.contains("hunter2"), "{shown}");
+        }
+        let hosts = SecretUrl::new("redis+cluster://u:hunter2@a:1,b:2".into());
+        assert_eq!(hosts.redacted(), "redis+cluster://redacted@a:1,b:2");
+        assert_eq!(SecretUrl::new("redis+cluster://a:1,b:2".into()).redacted(), "redis+cluster://a:1,b:2");
+    }
+}

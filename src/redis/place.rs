@@ -1,0 +1,252 @@
+//! Where to connect: to one server, to the primary that sentinels name, or to the node of a cluster that owns a keyspace.
+
+use std::collections::HashMap;
+
+use futures_util::future::select_ok;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use parking_lot::Mutex;
+use rand::seq::SliceRandom;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo, RedisResult,
+};
+
+use super::trouble::Trouble;
+use crate::config::RedisPlace;
+
+/// Nodes of a cluster that are asked at once: one of them answers, unless most of the cluster is gone.
+const NODES_ASKED: usize = 5;
+/// Nodes that are remembered: no cluster may have more.
+const NODES_KNOWN: usize = 1000;
+
+/// Where the server is that a link connects to.
+pub(super) enum Place {
+    Server(ConnectionInfo),
+    Sentinels(Sentinels),
+    Cluster(Cluster),
+}
+
+impl Place {
+    /// `owned`: the name whose owner is meant in a cluster.
+    pub(super) fn new(place: RedisPlace, owned: String, settings: &AsyncConnectionConfig) -> RedisResult<Self> {
+        let settings = settings.clone();
+        Ok(match place {
+            RedisPlace::Server(info) => Self::Server(info.set_tcp_settings(tcp())),
+            RedisPlace::Sentinels { sentinels, service, server, sentinel } => {
+                let client = |(host, port): (String, u16)| Client::open(connection_info(host, port, &sentinel)?).map(Sentinel::new);
+                let sentinels = sentinels.into_iter().map(client).collect::<RedisResult<_>>()?;
+                Self::Sentinels(Sentinels { sentinels, service, server, settings })
+            }
+            RedisPlace::Cluster { nodes, login } => {
+                Self::Cluster(Cluster { seeds: nodes, learnt: Mutex::default(), owned, login, settings })
+            }
+        })
+    }
+
+    /// Where to connect now.
+    pub(super) async fn find(&self) -> Result<ConnectionInfo, Trouble> {
+        match self {
+            Self::Server(info) => Ok(info.clone()),
+            Self::Sentinels(sentinels) => sentinels.ask().await.primary(&sentinels.server),
+            Self::Cluster(cluster) => cluster.find().await,
+        }
+    }
+
+    /// Whether those who know the primary name another one than `address` by now.
+    ///
+    /// A primary that is cut off from them, and not from us, is not told so. A node of a cluster needs no such question: it stops answering
+    /// once it is cut off from most others.
+    pub(super) async fn has_moved_from(&self, address: &ConnectionAddr) -> bool {
+        match self {
+            Self::Server(_) | Self::Cluster(_) => false,
+            Self::Sentinels(sentinels) => {
+                let told = sentinels.ask().await;
+                // A few that are cut off from the others may know no better.
+                told.by_most && told.primary(&sentinels.server).is_ok_and(|now| now.addr() != address)
+            }
+        }
+    }
+}
+
+/// Those who know which server is the primary of a name.
+pub(super) struct Sentinels {
+    sentinels: Vec<Sentinel>,
+    service: String,
+    server: RedisConnectionInfo,
+    settings: AsyncConnectionConfig,
+}
+
+/// One of them, and the connection to it, if there is one.
+struct Sentinel {
+    client: Client,
+    connection: Mutex<Option<MultiplexedConnection>>,
+}
+
+impl Sentinels {
+    /// Asks all of them, and waits for most.
+    async fn ask(&self) -> Told {
+        let mut asked: FuturesUnordered<_> =
+            self.sentinels.iter().map(|sentinel| sentinel.primary_of(&self.service, &self.settings)).collect();
+        let (mut answers, mut latest, most) = (0, None, self.sentinels.len() / 2 + 1);
+        while let Some(answer) = asked.next().await {
+            let Ok(named) = answer else { continue };
+            answers += 1;
+            latest = latest.max(named);
+            if answers >= most {
+                break;
+            }
+        }
+        Told { latest, any: answers > 0, by_most: answers >= most }
+    }
+}
+
+/// Epoch of the failover that made it the primary, host, port.
+type Named = Option<(u64, String, u16)>;
+
+/// What sentinels said.
+struct Told {
+    /// The primary of the latest failover: who was cut off from the others names an older one.
+    latest: Named,
+    any: bool,
+    by_most: bool,
+}
+
+impl Told {
+    fn primary(self, login: &RedisConnectionInfo) -> Result<ConnectionInfo, Trouble> {
+        match self.latest {
+            Some((_, host, port)) => connection_info(host, port, login).map_err(|e| Trouble::from(&e)),
+            None if self.any => Err(Trouble::Nowhere("its sentinels know no primary of this name")),
+            None => Err(Trouble::Nowhere("none of its sentinels answers")),
+        }
+    }
+}
+
+impl Sentinel {
+    const fn new(client: Client) -> Self {
+        Self { client, connection: Mutex::new(None) }
+    }
+
+    async fn primary_of(&self, service: &str, settings: &AsyncConnectionConfig) -> RedisResult<Named> {
+        let kept = self.connection.lock().clone();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => {
+                let connection = self.client.get_multiplexed_async_connection_with_config(settings).await?;
+                // Kept from here on, for who has heard enough from others does not wait for this answer.
+                self.connection.lock().insert(connection).clone()
+            }
+        };
+        let told = Self::ask(connection, service).await;
+        if told.is_err() {
+            *self.connection.lock() = None;
+        }
+        told
+    }
+
+    async fn ask(mut connection: MultiplexedConnection, service: &str) -> RedisResult<Named> {
+        let mut address = redis::cmd("SENTINEL");
+        address.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
+        let Some((host, port)) = address.query_async(&mut connection).await? else { return Ok(None) };
+        let mut facts = redis::cmd("SENTINEL");
+        facts.arg("MASTER").arg(service);
+        let facts: HashMap<String, String> = facts.query_async(&mut connection).await?;
+        let epoch = facts.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+        Ok(Some((epoch, host, port)))
+    }
+}
+
+/// A cluster, of whose nodes one owns the keyspace.
+pub(super) struct Cluster {
+    seeds: Vec<(String, u16)>,
+    /// What the last answer named: the seeds may all be gone one day.
+    learnt: Mutex<Vec<(String, u16)>>,
+    owned: String,
+    login: RedisConnectionInfo,
+    settings: AsyncConnectionConfig,
+}
+
+impl Cluster {
+    /// The primary that owns the name, as the first node tells that answers. A node that is wrong leads to one that is not the owner, which says so itself.
+    async fn find(&self) -> Result<ConnectionInfo, Trouble> {
+        let mut nodes = self.seeds.clone();
+        nodes.extend(self.learnt.lock().iter().filter(|node| !self.seeds.contains(node)).cloned());
+        // Each attempt asks others: a node that is cut off may go on to name a primary that is gone.
+        nodes.shuffle(&mut rand::rng());
+        nodes.truncate(NODES_ASKED);
+        let asked = nodes.into_iter().map(|(host, port)| self.owner_by(host, port).boxed());
+        let ((host, port), _) = select_ok(asked).await?;
+        connection_info(host, port, &self.login).map_err(|e| Trouble::from(&e))
+    }
+
+    async fn owner_by(&self, host: String, port: u16) -> Result<(String, u16), Trouble> {
+        let client = connection_info(host.clone(), port, &self.login).and_then(Client::open);
+        let told = async {
+            let mut connection = client?.get_multiplexed_async_connection_with_config(&self.settings).await?;
+            let mut commands = redis::pipe();
+            commands.cmd("CLUSTER").arg("KEYSLOT").arg(&self.owned).cmd("CLUSTER").arg("SLOTS");
+            commands.query_async::<(u16, Vec<Vec<redis::Value>>)>(&mut connection).await
+        };
+        let (slot, ranges) = told.await.map_err(|e| Trouble::from(&e))?;
+        let ranges: Vec<Range> = ranges.into_iter().filter_map(|range| Range::read(range, &host)).collect();
+        let owner = ranges.iter().find(|range| (range.first..=range.last).contains(&slot)).and_then(|range| range.nodes.first().cloned());
+        let mut nodes: Vec<_> = ranges.into_iter().flat_map(|range| range.nodes).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.truncate(NODES_KNOWN);
+        *self.learnt.lock() = nodes;
+        owner.ok_or(Trouble::Nowhere("no node of the cluster owns the keyspace's hash slot"))
+    }
+}
+
+/// Slots that a primary owns, and who has them: the primary first, then its replicas.
+#[derive(Debug, PartialEq)]
+struct Range {
+    first: u16,
+    last: u16,
+    nodes: Vec<(String, u16)>,
+}
+
+impl Range {
+    /// One element of what `CLUSTER SLOTS` answers; who answered is called by the name that it was `asked` under.
+    fn read(range: Vec<redis::Value>, asked: &str) -> Option<Self> {
+        let mut values = range.into_iter();
+        let mut slot = || u16::from_redis_value(values.next()?).ok();
+        let (first, last) = (slot()?, slot()?);
+        let node = |value: redis::Value| {
+            let mut values = Vec::<redis::Value>::from_redis_value(value).ok()?.into_iter();
+            let host = Option::<String>::from_redis_value(values.next()?).ok()?.filter(|host| !host.is_empty());
+            Some((host.unwrap_or_else(|| asked.to_owned()), u16::from_redis_value(values.next()?).ok()?))
+        };
+        Some(Self { first, last, nodes: values.filter_map(node).collect() })
+    }
+}
+
+fn connection_info(host: String, port: u16, login: &RedisConnectionInfo) -> RedisResult<ConnectionInfo> {
+    Ok((host, port).into_connection_info()?.set_redis_settings(login.clone()).set_tcp_settings(tcp()))
+}
+
+fn tcp() -> TcpSettings {
+    TcpSettings::default().set_nodelay(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn a_node_without_a_name_of_its_own_is_called_as_it_was_asked() {
+        let node = |host, port| Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![])]);
+        let range = vec![Value::Int(5), Value::Int(9), node(Value::Nil, 7000), node(text(""), 7001), node(text("b"), 7002)];
+        let nodes = vec![("a".to_owned(), 7000), ("a".to_owned(), 7001), ("b".to_owned(), 7002)];
+        assert_eq!(Range::read(range, "a"), Some(Range { first: 5, last: 9, nodes }));
+        assert_eq!(Range::read(vec![Value::Int(5), text("x")], "a"), None);
+    }
+}

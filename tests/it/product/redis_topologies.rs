@@ -1,0 +1,178 @@
+//! Redis that is more than one server, and takes care of itself: Sentinel and Cluster. Two instances, on which no row that was announced and committed is
+//! ever absent, whatever becomes of the primary.
+
+use std::time::{Duration, Instant};
+
+use super::users::{absent, config, site};
+use crate::support::app::TestApp;
+use crate::support::chaos_proxy::Weather;
+use crate::support::database::Site;
+use crate::support::redis_cluster::RedisCluster;
+use crate::support::redis_sentinels::RedisSentinels;
+
+const REPLACED: &str = "bloomguard_delta_resyncs_total{keyspace=\"users\",reason=\"replaced\"}";
+/// A failover takes seconds, and on a busy machine more.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Instances that announce to each other by a Redis at `url`.
+struct Fleet {
+    writer: TestApp,
+    reader: TestApp,
+    site: Site,
+}
+
+impl Fleet {
+    async fn at(url: &str) -> Self {
+        let site = site(Site::postgres()).await;
+        let section = format!("[redis]\nurl = \"{url}\"\ntimeout = \"500ms\"\nmax_lag = \"1s\"");
+        let toml = config(&site.url(), &section, "cache.hot_ttl = \"1ms\"").replace("commit_window = \"5s\"", "commit_window = \"1s\"");
+        let (writer, reader) = (TestApp::start(&toml).await, TestApp::start(&toml).await);
+        let fleet = Self { writer, reader, site };
+        fleet.until_both_enforce(false).await;
+        fleet
+    }
+
+    /// `pushed`: by an operator, where a build of its own would come a moment later.
+    async fn until_both_enforce(&self, pushed: bool) {
+        let start = Instant::now();
+        for app in [&self.writer, &self.reader] {
+            while app.status("users").await["state"] != "enforcing" {
+                assert!(start.elapsed() < PATIENCE, "{}", app.status("users").await);
+                if pushed {
+                    app.rebuild("users").await;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+
+    async fn losses(&self) -> [f64; 2] {
+        [self.writer.metric(REPLACED).await, self.reader.metric(REPLACED).await]
+    }
+
+    /// Announces a row, breaks something, commits the row, and asks for it until both instances have noticed, and enforce again.
+    async fn survives(&self, pushed: bool, breaking: impl AsyncFnOnce()) {
+        let (id, before) = (absent(&self.reader), self.losses().await);
+        let path = format!("/v1/keys/users/{id}");
+        let version = self.announced(&path).await;
+        breaking().await;
+        self.site.run(&format!("INSERT INTO users VALUES ({id}, 'new')")).await;
+        let start = Instant::now();
+        while self.losses().await.iter().zip(before).any(|(now, before)| *now <= before) {
+            self.is_found(&path, &version).await;
+            assert!(start.elapsed() < PATIENCE, "a new log was not noticed: {}", self.writer.status("users").await);
+        }
+        self.until_both_enforce(pushed).await;
+        assert_eq!(self.reader.get(&path).await.status, 200);
+        self.works().await;
+    }
+
+    /// Where it was announced, and where the version is shown: at once.
+    async fn is_found(&self, path: &str, version: &str) {
+        let with_version = [("bloomguard-min-version", version)];
+        for answer in [self.writer.get(path).await, self.reader.send("GET", path, &with_version).await] {
+            // A busy machine may miss the deadline.
+            assert!([200, 503].contains(&answer.status), "{}", answer.told());
+        }
+    }
+
+    /// What is announced at one is found at the other, and strangers are rejected.
+    async fn works(&self) {
+        let id = absent(&self.reader);
+        let path = format!("/v1/keys/users/{id}");
+        self.announced(&path).await;
+        self.site.run(&format!("INSERT INTO users VALUES ({id}, 'new')")).await;
+        let start = Instant::now();
+        while self.reader.get(&path).await.status != 200 {
+            assert!(start.elapsed() < PATIENCE, "{path} is not found");
+        }
+        let stranger = absent(&self.reader);
+        while self.reader.get(&format!("/v1/keys/users/{stranger}")).await.told() != "404 filter" {
+            assert!(start.elapsed() < PATIENCE, "strangers are not rejected any more");
+        }
+    }
+
+    /// The version of an announce that is acknowledged.
+    async fn announced(&self, path: &str) -> String {
+        let start = Instant::now();
+        loop {
+            let answer = self.writer.send("PUT", path, &[]).await;
+            if answer.status == 204 {
+                return answer.header("bloomguard-version").to_owned();
+            }
+            assert!(start.elapsed() < PATIENCE, "{}", answer.text());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_by_sentinels_is_a_new_log_and_loses_no_acknowledged_announce() {
+    let mut redis = RedisSentinels::start().await;
+    let fleet = Fleet::at(&redis.url()).await;
+    fleet.works().await;
+    let primary = redis.primary().unwrap();
+    fleet
+        .survives(false, async || {
+            redis.servers[primary].kill();
+            redis.watch(true);
+        })
+        .await;
+    assert_eq!(redis.primary(), Some(1 - primary));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_was_cut_off_and_replaced_is_not_gone_back_to() {
+    let redis = RedisSentinels::start().await;
+    let fleet = Fleet::at(&redis.url()).await;
+    let old = redis.primary().unwrap();
+    fleet
+        .survives(true, async || {
+            redis.faces[old].set(Weather { black_hole: true, ..Weather::default() });
+            redis.watch(true);
+        })
+        .await;
+    redis.watch(false);
+    // It still takes itself for the primary, until the sentinels tell it.
+    redis.faces[old].heal();
+    let start = Instant::now();
+    while !redis.info(old).contains("role:slave") {
+        fleet.works().await;
+        assert!(start.elapsed() < PATIENCE, "it is never told");
+    }
+    fleet.works().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whom_sentinels_name_is_followed_though_the_old_primary_goes_on() {
+    let redis = RedisSentinels::start().await;
+    let fleet = Fleet::at(&redis.url()).await;
+    fleet.survives(true, async || redis.name_another()).await;
+    let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut redis.servers[1].connection()).unwrap();
+    assert!(clients.contains("cmd=evalsha"), "{clients}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keyspace_lives_whole_on_one_node_of_a_cluster_and_follows_it_to_its_replica_and_to_another_node() {
+    let mut redis = RedisCluster::start();
+    let fleet = Fleet::at(&redis.url()).await;
+    fleet.works().await;
+    let owner = redis.owner();
+    let names = redis.names(owner);
+    assert!(names.contains(&"{bloomguard:users}:deltas:users".to_owned()), "{names:?}");
+    assert!(names.iter().all(|name| name.starts_with("{bloomguard:users}:")), "{names:?}");
+    for other in (0..3).filter(|n| *n != owner) {
+        assert_eq!(redis.names(other), [""; 0]);
+    }
+    fleet.survives(true, async || redis.kill_owner()).await;
+    assert_ne!(redis.owner(), owner);
+    // What comes back is a replica now.
+    redis.nodes[owner].restart();
+    redis.until("it follows", |it| it.replication(owner).contains("master_link_status:up"));
+    let (heir, other) = (redis.owner(), redis.stranger());
+    let log = redis.log_identity(heir);
+    fleet.survives(true, async || redis.reshard(other)).await;
+    assert_eq!(redis.owner(), other);
+    fleet.survives(true, async || redis.reshard(heir)).await;
+    assert_ne!(redis.log_identity(heir), log, "what it had before it gave the keyspace away may have been lost meanwhile");
+}
