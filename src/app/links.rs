@@ -1,16 +1,15 @@
-//! The process's connections to Redis, and how its breakers are shown.
+//! The process's connections to Redis.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use parking_lot::Mutex;
 
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::redis::{RedisLink, Replicas};
-use crate::words::{BreakerState, Dependency};
+use crate::words::Dependency;
 
 /// How long start-up waits for Redis before it goes on without.
 const REDIS_AT_START: Duration = Duration::from_secs(1);
@@ -33,19 +32,14 @@ impl RedisLinks {
 
 pub(super) async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<Option<RedisLinks>> {
     let Some(redis) = &config.redis else { return Ok(None) };
-    let (told, replicas) = (Arc::clone(metrics), Replicas::of(redis));
-    let main = RedisLink::connect(redis, move |state| told.set_breaker(Dependency::Redis, state)).context("redis.url")?;
+    let (breakers, replicas) = (Arc::clone(&metrics.breakers), Replicas::of(redis));
+    let main = RedisLink::connect(redis, move |state| breakers.set(Dependency::Redis, "", state)).context("redis.url")?;
     let mut announces = BTreeMap::new();
     if replicas.is_some() {
-        let (settings, states) = (Replicas::connection(redis), Arc::new(Mutex::new(BTreeMap::new())));
+        let settings = Replicas::connection(redis);
         for name in config.keyspaces.keys() {
-            let (metrics, states, keyspace) = (Arc::clone(metrics), Arc::clone(&states), name.clone());
-            let tell = move |state| {
-                let mut states = states.lock();
-                states.insert(keyspace.clone(), state);
-                // Under the lock, so that the last one told is the last one shown.
-                metrics.set_breaker(Dependency::RedisAnnounces, worst(&states));
-            };
+            let (breakers, keyspace) = (Arc::clone(&metrics.breakers), name.clone());
+            let tell = move |state| breakers.set(Dependency::RedisAnnounces, &keyspace, state);
             announces.insert(name.clone(), RedisLink::connect(&settings, tell).context("redis.url")?);
         }
     }
@@ -53,10 +47,4 @@ pub(super) async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> an
         tracing::warn!(url = %redis.url, "Redis can't be reached: serving without it until it can");
     }
     Ok(Some(RedisLinks { main, announces, replicas }))
-}
-
-/// What is shown of several connections: open if one is.
-fn worst(states: &BTreeMap<String, BreakerState>) -> BreakerState {
-    let any = |state| states.values().any(|s| *s == state);
-    [BreakerState::Open, BreakerState::HalfOpen].into_iter().find(|state| any(*state)).unwrap_or(BreakerState::Closed)
 }
