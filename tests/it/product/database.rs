@@ -46,12 +46,16 @@ impl Far {
         )
         .await;
         // Those that are open hang for as long as the network does; one that is opened would be given up after a while.
+        self.warmed().await;
+        app
+    }
+
+    async fn warmed(&self) {
         let start = Instant::now();
         while self.connections() < WARM {
             assert!(start.elapsed() < Duration::from_secs(60), "connections are not warmed");
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        app
     }
 
     fn connections(&self) -> u32 {
@@ -83,6 +87,19 @@ async fn until(what: &str, app: &TestApp, line: &str, holds: impl Fn(f64) -> boo
 
 fn kind(answer: &Answer) -> String {
     answer.json()["type"].as_str().unwrap_or_default().trim_start_matches("/problems/").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_warmed_in_the_background_and_readiness_waits_for_none() {
+    let far = Far::away().await;
+    far.proxy.set(BLACK_HOLE);
+    let toml =
+        config(&far.url(), "", "key = \"integer\"").replace("timeout = \"5s\"", &format!("timeout = \"5s\"\nmin_connections = {WARM}"));
+    let app = TestApp::start(&toml).await;
+    assert_eq!(app.telemetry("/readyz").await.status, 200, "no connection can be made");
+    far.proxy.heal();
+    far.warmed().await;
+    assert_eq!(app.metric("bloomguard_backend_requests_total{keyspace=\"users\",outcome=\"found\"}").await, 0.0, "nobody has asked");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,7 @@ mod enforcement;
 mod failover;
 mod fleet;
 mod http_api;
+mod load;
 mod nginx;
 mod odd_keys;
 mod outages;
