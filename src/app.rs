@@ -210,9 +210,9 @@ async fn parts(
             let cache = RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint()).storing_within(patience);
             // Where a log follows, its wait is for the marks too.
             let cache = cache.marking_over(Arc::clone(&links.announces), replicas.filter(|_| log.is_none()));
-            Arc::new(cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0))
+            Arc::new(cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0).keeping_stale(keyspace.cache.stale_if_error))
         }
-        None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS)),
+        None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS).keeping_stale(keyspace.cache.stale_if_error)),
     };
     let (journal, replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline)
         .context("the announce journal in server.data_dir")?;

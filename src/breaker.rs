@@ -78,18 +78,21 @@ impl Breaker {
         }
     }
 
+    /// Why a call would be rejected at `now`, without asking for one.
+    #[must_use]
+    pub fn rejects(&self, now: Instant) -> Option<Rejected> {
+        let wait_until = self.now.lock().phase.wait_until(&self.policy)?;
+        let retry_in = wait_until.saturating_duration_since(now);
+        (!retry_in.is_zero()).then_some(Rejected { retry_in })
+    }
+
     /// Asks to make a call at `now`. After the pause of an open breaker, the first to ask gets the trial.
     ///
     /// # Errors
     /// [`Rejected`] while it is open, or while a trial is under way.
     pub fn try_call(&self, now: Instant) -> Result<Permit, Rejected> {
         let mut inner = self.now.lock();
-        let wait_until = match inner.phase {
-            Phase::Closed { .. } => return Ok(Permit { period: inner.period }),
-            Phase::Open { until } => until,
-            // A trial that was never reported, as by a cancelled task, must not keep it half open for ever.
-            Phase::HalfOpen { since } => since + self.policy.longest_pause,
-        };
+        let Some(wait_until) = inner.phase.wait_until(&self.policy) else { return Ok(Permit { period: inner.period }) };
         let retry_in = wait_until.saturating_duration_since(now);
         if !retry_in.is_zero() {
             return Err(Rejected { retry_in });
@@ -98,12 +101,13 @@ impl Breaker {
         Ok(Permit { period: inner.period })
     }
 
-    /// Reports that the call was answered. Closes a half-open breaker.
-    pub fn succeed(&self, permit: Permit) {
+    /// Reports that the call was answered. Closes a half-open breaker; says whether it did.
+    pub fn succeed(&self, permit: Permit) -> bool {
         let mut inner = self.now.lock();
         if permit.period != inner.period {
-            return;
+            return false;
         }
+        let closes = matches!(inner.phase, Phase::HalfOpen { .. });
         match &mut inner.phase {
             Phase::Closed { failures } => {
                 *failures = 0;
@@ -112,6 +116,15 @@ impl Breaker {
             }
             Phase::HalfOpen { .. } => self.change(&mut inner, Phase::Closed { failures: 0 }),
             Phase::Open { .. } => {}
+        }
+        closes
+    }
+
+    /// Reports that the call ended without telling anything, as where nobody waits for it any more. The next to ask gets the trial that it was.
+    pub fn give_up(&self, permit: Permit, now: Instant) {
+        let mut inner = self.now.lock();
+        if permit.period == inner.period && matches!(inner.phase, Phase::HalfOpen { .. }) {
+            self.change(&mut inner, Phase::Open { until: now });
         }
     }
 
@@ -154,6 +167,18 @@ impl Breaker {
             Phase::Open { .. } => BreakerState::Open,
             Phase::HalfOpen { .. } => BreakerState::HalfOpen,
         });
+    }
+}
+
+impl Phase {
+    /// Until when no call passes, but for the one that may be under way.
+    fn wait_until(&self, policy: &BreakerPolicy) -> Option<Instant> {
+        match self {
+            Self::Closed { .. } => None,
+            Self::Open { until } => Some(*until),
+            // A trial that was never reported, as by a cancelled task, must not keep it half open for ever.
+            Self::HalfOpen { since } => Some(*since + policy.longest_pause),
+        }
     }
 }
 
@@ -264,6 +289,26 @@ mod tests {
         assert_eq!(breaker.state(), BreakerState::Closed);
     }
 
+    #[test]
+    fn trial_that_is_given_up_goes_to_the_next_who_asks() {
+        let (breaker, _) = breaker();
+        let start = Instant::now();
+        let before = breaker.try_call(start).unwrap();
+        breaker.give_up(before, start);
+        assert_eq!(breaker.state(), BreakerState::Closed, "a call that tells nothing is no failure");
+        breaker.trip(before, start);
+        assert_eq!(breaker.rejects(start + ms(40)), Some(Rejected { retry_in: ms(60) }));
+        assert_eq!(breaker.rejects(start + ms(100)), None);
+        let given_up = breaker.try_call(start + ms(100)).unwrap();
+        assert_eq!(breaker.rejects(start + ms(100)), Some(Rejected { retry_in: ms(350) }), "the trial is taken");
+        breaker.give_up(given_up, start + ms(110));
+        let next = breaker.try_call(start + ms(110)).unwrap();
+        breaker.give_up(given_up, start + ms(110));
+        assert!(breaker.succeed(next));
+        assert!(!breaker.succeed(next), "it is closed already");
+        assert_eq!(breaker.state(), BreakerState::Closed);
+    }
+
     #[derive(Debug, Clone)]
     enum Step {
         Wait(u64),
@@ -271,6 +316,7 @@ mod tests {
         Succeed(prop::sample::Index),
         Fail(prop::sample::Index),
         Trip(prop::sample::Index),
+        GiveUp(prop::sample::Index),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -281,6 +327,7 @@ mod tests {
             1 => any_permit().prop_map(Step::Succeed),
             2 => any_permit().prop_map(Step::Fail),
             1 => any_permit().prop_map(Step::Trip),
+            1 => any_permit().prop_map(Step::GiveUp),
         ]
     }
 
@@ -297,8 +344,15 @@ mod tests {
                 let before = breaker.state();
                 match step {
                     Step::Wait(n) => now += ms(n),
-                    Step::Call => match breaker.try_call(now) {
-                        Ok(permit) => {
+                    Step::GiveUp(i) => {
+                        breaker.give_up(*i.get(&permits), now);
+                        let opened = before == BreakerState::HalfOpen && breaker.state() == BreakerState::Open;
+                        prop_assert!(opened || breaker.state() == before, "giving up told something");
+                        prop_assert!(!opened || breaker.rejects(now).is_none(), "nobody may take the trial's place");
+                    }
+                    Step::Call => match (breaker.rejects(now), breaker.try_call(now)) {
+                        (told, Ok(permit)) => {
+                            prop_assert_eq!(told, None);
                             let expected = if before == BreakerState::Closed { before } else { BreakerState::HalfOpen };
                             prop_assert_eq!(breaker.state(), expected);
                             if expected == BreakerState::HalfOpen {
@@ -306,7 +360,8 @@ mod tests {
                             }
                             permits.push(permit);
                         }
-                        Err(rejected) => {
+                        (told, Err(rejected)) => {
+                            prop_assert_eq!(told, Some(rejected));
                             prop_assert_ne!(before, BreakerState::Closed);
                             prop_assert_eq!(breaker.state(), before);
                             prop_assert!(rejected.retry_in > Duration::ZERO && rejected.retry_in <= POLICY.longest_pause);

@@ -205,8 +205,10 @@ words! {
     ShedReason {
         /// `backend.max_queue` lookups already wait for the backend.
         QueueFull = "queue_full",
-        /// The deadline passed while the lookup waited for its turn.
+        /// No turn came while there was time left for a call.
         QueueTimeout = "queue_timeout",
+        /// The backend has failed again and again: it is asked by one call at a time until that is answered.
+        BreakerOpen = "breaker_open",
     }
 }
 
@@ -291,6 +293,8 @@ words! {
         Redis = "redis",
         /// The one for announces, where these wait for replicas.
         RedisAnnounces = "redis_announces",
+        /// The backends of the keyspaces.
+        Backend = "backend",
     }
 }
 

@@ -21,7 +21,7 @@ ROWS = {
         ),
         panel(
             "Shed", 8, "reqps",
-            "Lookups answered 503 because the database was at its cap (backend.max_concurrency, max_queue). Now and then is what the cap is for; for long, the database is too slow or the cap too low.",
+            "Lookups for which the database was not asked: at its cap (backend.max_concurrency, max_queue), or breaker_open, because it gives no answer. Now and then is what the cap is for; for long, the database is too slow or the cap too low.",
             (per_second("bloomguard_shed_total", "keyspace, reason"), "{{keyspace}} {{reason}}"),
         ),
         panel(
@@ -34,11 +34,16 @@ ROWS = {
             "Times that most keys which pass the filter were absent at the backend: it is empty, lags, or is another database. Look at once; absences are not cached meanwhile.",
             ("sum by (keyspace) (increase(bloomguard_backend_absence_storms_total{@}[i]))", "{{keyspace}}"),
         ),
+        panel(
+            "Expired values served", 24, "reqps",
+            "Lookups answered with an expired value (cache.stale_if_error) because the database gave no answer or was at its cap: see why on the panels above.",
+            (per_second("bloomguard_stale_answers_total", "keyspace"), "{{keyspace}}"),
+        ),
     ],
     "Redis": [
         panel(
             "Breakers", 8, "none",
-            "1: the dependency answers. 0: it does not. Without Redis lookups go on to the database, and announces are answered 503. See the dependency, and the network between.",
+            "1: the dependency answers. 0: it does not. Without Redis lookups go on to the database, and announces are answered 503; without the backend, what neither filter nor caches know is 503. See the dependency, and the network between.",
             ('min by (dependency, instance) (bloomguard_breaker_state{%, state="closed"})', "{{dependency}} {{instance}}"), defaults=SHARE,
         ),
         panel(

@@ -1,16 +1,15 @@
-//! The process's connections to Redis, and how its breakers are shown.
+//! The process's connections to Redis.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use parking_lot::Mutex;
 
 use crate::config::{Config, RedisConfig, RedisPlace};
 use crate::metrics::Metrics;
 use crate::redis::{RedisLink, Replicas};
-use crate::words::{BreakerState, Dependency};
+use crate::words::Dependency;
 
 /// How long start-up waits for Redis before it goes on without.
 const REDIS_AT_START: Duration = Duration::from_secs(1);
@@ -41,8 +40,8 @@ pub(super) async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> an
     let main = if RedisPlace::is_cluster(&redis.url) {
         connect_each(config, redis, Dependency::Redis, metrics)?
     } else {
-        let told = Arc::clone(metrics);
-        let link = RedisLink::connect(redis, move |state| told.set_breaker(Dependency::Redis, state)).context("redis.url")?;
+        let breakers = Arc::clone(&metrics.breakers);
+        let link = RedisLink::connect(redis, move |state| breakers.set(Dependency::Redis, "", state)).context("redis.url")?;
         config.keyspaces.keys().map(|name| (name.clone(), Arc::clone(&link))).collect()
     };
     let replicas = Replicas::of(redis);
@@ -68,22 +67,10 @@ fn connect_each(
     dependency: Dependency,
     metrics: &Arc<Metrics>,
 ) -> anyhow::Result<BTreeMap<String, Arc<RedisLink>>> {
-    let states = Arc::new(Mutex::new(BTreeMap::new()));
     let connect = |name: &String| {
-        let (metrics, states, keyspace) = (Arc::clone(metrics), Arc::clone(&states), name.clone());
-        let tell = move |state| {
-            let mut states = states.lock();
-            states.insert(keyspace.clone(), state);
-            // Under the lock, so that the last one told is the last one shown.
-            metrics.set_breaker(dependency, worst(&states));
-        };
+        let (breakers, keyspace) = (Arc::clone(&metrics.breakers), name.clone());
+        let tell = move |state| breakers.set(dependency, &keyspace, state);
         Ok((name.clone(), RedisLink::connect_keyspace(redis, name, tell).context("redis.url")?))
     };
     config.keyspaces.keys().map(connect).collect()
-}
-
-/// What is shown of several connections: open if one is.
-fn worst(states: &BTreeMap<String, BreakerState>) -> BreakerState {
-    let any = |state| states.values().any(|s| *s == state);
-    [BreakerState::Open, BreakerState::HalfOpen].into_iter().find(|state| any(*state)).unwrap_or(BreakerState::Closed)
 }

@@ -5,14 +5,15 @@
 //! | offset | bytes | field |
 //! |-------:|------:|-------|
 //! | 0 | 3 | magic `BGe` |
-//! | 3 | 1 | version, 2 |
+//! | 3 | 1 | version, 3 |
 //! | 4 | 1 | kind: `A` absence, `V` value, `M` announced, `T` tombstone of a drop |
 //! | 5 | 1 | content type of a value: 1 JSON, 2 octets, 3 another one, written before the body; 0 for the other kinds |
 //! | 6 | 2 | length of that other content type; else 0 |
 //! | 8 | 8 | token, random each time the entry is written |
 //! | 16 | 8 | fingerprint of backend and query for values and absences; 0 for marks |
 //! | 24 | 16 | log identity for absences; for values the time that the backend took, in microseconds, and the first 8 bytes of the log identity; 0 for marks |
-//! | 40 | … | the other content type, if any, then the body of a value; nothing for the other kinds |
+//! | 40 | 8 | for values that are kept past their expiry, Unix milliseconds of it by the server's clock; else 0 |
+//! | 48 | … | the other content type, if any, then the body of a value; nothing for the other kinds |
 //!
 //! The token makes every written entry differ from every other, so comparing headers is comparing entries: a value of the same
 //! bytes written again is another entry. A later version of this format must keep magic and token where they are.
@@ -29,10 +30,10 @@ use crate::backend::{ContentType, Value};
 use crate::redis::LogIdentity;
 
 /// Length of the header: what a compare-and-set compares.
-pub(super) const HEADER_LEN: usize = 40;
+pub(super) const HEADER_LEN: usize = 48;
 
 const MAGIC: [u8; 3] = *b"BGe";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const ABSENCE: u8 = b'A';
 const VALUE: u8 = b'V';
 const ANNOUNCED: u8 = b'M';
@@ -53,19 +54,31 @@ impl Token {
     }
 }
 
-/// The entry of a value that the backend took `cost` to answer with.
+/// Where a value comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) fingerprint: u64,
+    pub(super) identity: LogIdentity,
+    /// What the backend took to answer with it.
+    pub(super) cost: Duration,
+    /// Until when it may be served, Unix milliseconds of the server; 0: as long as it is there.
+    pub(super) fresh_until: u64,
+}
+
+/// The entry of a value.
 #[must_use]
-pub(super) fn encode_value(value: &Value, cost: Duration, token: Token, fingerprint: u64, identity: LogIdentity) -> Vec<u8> {
+pub(super) fn encode_value(value: &Value, token: Token, origin: &Origin) -> Vec<u8> {
     let (content_type, written) = match &value.content_type {
         ContentType::Json => (JSON, &b""[..]),
         ContentType::OctetStream => (OCTETS, &b""[..]),
         ContentType::Other(other) => (OTHER, other.as_bytes()),
     };
-    let mut header = header(VALUE, content_type, token, fingerprint, identity);
+    let mut header = header(VALUE, content_type, token, origin.fingerprint, origin.identity);
     // A media type is never longer than 255 bytes.
     header[6..8].copy_from_slice(&u16::try_from(written.len()).unwrap_or(u16::MAX).to_be_bytes());
     header.copy_within(24..32, 32);
-    header[24..32].copy_from_slice(&u64::try_from(cost.as_micros()).unwrap_or(u64::MAX).to_be_bytes());
+    header[24..32].copy_from_slice(&u64::try_from(origin.cost.as_micros()).unwrap_or(u64::MAX).to_be_bytes());
+    header[40..].copy_from_slice(&origin.fresh_until.to_be_bytes());
     let mut bytes = Vec::with_capacity(HEADER_LEN + written.len() + value.body.len());
     bytes.extend_from_slice(&header);
     bytes.extend_from_slice(written);
@@ -101,9 +114,9 @@ fn header(kind: u8, content_type: u8, token: Token, fingerprint: u64, identity: 
     bytes
 }
 
-/// What `bytes` mean to a reader with this fingerprint, under this log identity. The body of a value is not copied.
+/// What `bytes` mean to a reader with this fingerprint, under this log identity, at this time of the server. The body of a value is not copied.
 #[must_use]
-pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> Entry {
+pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity, now: u64) -> Entry {
     let Some(head) = bytes.first_chunk::<HEADER_LEN>() else { return Entry::Nothing };
     if head[0..3] != MAGIC || head[3] != VERSION {
         return Entry::Nothing;
@@ -111,7 +124,11 @@ pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> 
     match head[4] {
         ANNOUNCED => Entry::Mark(Mark::Announced),
         DROPPED => Entry::Mark(Mark::Dropped),
-        VALUE => decode_value(head, bytes, fingerprint, identity).map_or(Entry::Nothing, Entry::Value),
+        VALUE => match (decode_value(head, bytes, fingerprint, identity), past(bytes, now)) {
+            (Some(value), None) => Entry::Value(value),
+            (Some(value), Some(past)) => Entry::Stale { value, past },
+            (None, _) => Entry::Nothing,
+        },
         ABSENCE => {
             let Some(token) = head[8..].first_chunk().copied().map(Token) else { return Entry::Nothing };
             if bytes[..] == encode_absence(token, fingerprint, identity) { Entry::Absence } else { Entry::Nothing }
@@ -122,7 +139,7 @@ pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> 
 
 /// Of another log it is a miss: the tombstone that it gave way to may have been lost with that log, and its replica has brought it back.
 fn decode_value(head: &[u8; HEADER_LEN], bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> Option<Value> {
-    if head[16..24] != fingerprint.to_be_bytes() || head[32..] != identity.0[..8] {
+    if head[16..24] != fingerprint.to_be_bytes() || head[32..40] != identity.0[..8] {
         return None;
     }
     let written = usize::from(u16::from_be_bytes([head[6], head[7]]));
@@ -136,6 +153,22 @@ fn decode_value(head: &[u8; HEADER_LEN], bytes: &Bytes, fingerprint: u64, identi
         _ => return None,
     };
     Some(Value { body: bytes.slice(body..), content_type })
+}
+
+/// How long ago the value of these bytes has expired; `None`: it has not.
+fn past(bytes: &[u8], now: u64) -> Option<Duration> {
+    let until = fresh_until(bytes)?;
+    (now >= until).then(|| Duration::from_millis(now - until))
+}
+
+/// Milliseconds that the value of these bytes may still be served, where they tell.
+#[must_use]
+pub(super) fn fresh_left(bytes: &[u8], now: u64) -> Option<u64> {
+    fresh_until(bytes).map(|until| until.saturating_sub(now))
+}
+
+fn fresh_until(bytes: &[u8]) -> Option<u64> {
+    bytes.get(40..).and_then(<[u8]>::first_chunk).copied().map(u64::from_be_bytes).filter(|until| *until > 0)
 }
 
 /// What the backend took to answer with the value that was decoded from these bytes.
@@ -161,13 +194,15 @@ mod tests {
     const IDENTITY: LogIdentity = LogIdentity(*b"identity-of-log!");
     const TOKEN: Token = Token(*b"token-01");
     const COST: Duration = Duration::from_millis(100);
+    const NOW: u64 = 1_700_000_000_000;
+    const ORIGIN: Origin = Origin { fingerprint: FINGERPRINT, identity: IDENTITY, cost: COST, fresh_until: 0 };
 
     fn value(body: &'static str, content_type: ContentType) -> Value {
         Value { body: Bytes::from_static(body.as_bytes()), content_type }
     }
 
     fn read(bytes: &[u8]) -> Entry {
-        decode(&Bytes::copy_from_slice(bytes), FINGERPRINT, IDENTITY)
+        decode(&Bytes::copy_from_slice(bytes), FINGERPRINT, IDENTITY, NOW)
     }
 
     /// Other instances and later versions read these bytes: this test changes only together with the version.
@@ -176,16 +211,18 @@ mod tests {
         let (zero_identity, cost) = ([0u8; 16], *b"\0\0\0\0\0\x01\x86\xa0identity");
         let fp = [1, 2, 3, 4, 5, 6, 7, 8];
         let golden = |kind: u8, content: u8, fp: [u8; 8], identity: &[u8], body: &[u8]| {
-            [b"BGe\x02".as_slice(), &[kind, content, 0, 0], b"token-01", &fp, identity, body].concat()
+            [b"BGe\x03".as_slice(), &[kind, content, 0, 0], b"token-01", &fp, identity, &[0; 8], body].concat()
         };
         let json = value("{\"a\":1}", ContentType::Json);
-        assert_eq!(encode_value(&json, COST, TOKEN, FINGERPRINT, IDENTITY), golden(b'V', 1, fp, &cost, b"{\"a\":1}"));
+        assert_eq!(encode_value(&json, TOKEN, &ORIGIN), golden(b'V', 1, fp, &cost, b"{\"a\":1}"));
         let octets = value("x", ContentType::OctetStream);
-        assert_eq!(encode_value(&octets, COST, TOKEN, FINGERPRINT, IDENTITY), golden(b'V', 2, fp, &cost, b"x"));
+        assert_eq!(encode_value(&octets, TOKEN, &ORIGIN), golden(b'V', 2, fp, &cost, b"x"));
         let text = value("x", ContentType::parse(b"text/plain").unwrap());
         let mut other = golden(b'V', 3, fp, &cost, b"text/plainx");
         other[7] = 10;
-        assert_eq!(encode_value(&text, COST, TOKEN, FINGERPRINT, IDENTITY), other);
+        assert_eq!(encode_value(&text, TOKEN, &ORIGIN), other);
+        other[40..48].copy_from_slice(b"\0\0\0\0\0\0\x01\x02");
+        assert_eq!(encode_value(&text, TOKEN, &Origin { fresh_until: 258, ..ORIGIN }), other);
         assert_eq!(encode_absence(TOKEN, FINGERPRINT, IDENTITY)[..], golden(b'A', 0, fp, b"identity-of-log!", b""));
         assert_eq!(encode_mark(Mark::Announced, TOKEN)[..], golden(b'M', 0, [0; 8], &zero_identity, b""));
         assert_eq!(encode_mark(Mark::Dropped, TOKEN)[..], golden(b'T', 0, [0; 8], &zero_identity, b""));
@@ -193,17 +230,17 @@ mod tests {
 
     #[test]
     fn value_of_another_query_or_log_is_nothing() {
-        let bytes = Bytes::from(encode_value(&value("x", ContentType::Json), COST, TOKEN, FINGERPRINT, IDENTITY));
-        assert_eq!(decode(&bytes, FINGERPRINT, IDENTITY), Entry::Value(value("x", ContentType::Json)));
-        assert_eq!(decode(&bytes, FINGERPRINT, LogIdentity([9; 16])), Entry::Nothing);
-        assert_eq!(decode(&bytes, FINGERPRINT + 1, IDENTITY), Entry::Nothing);
+        let bytes = Bytes::from(encode_value(&value("x", ContentType::Json), TOKEN, &ORIGIN));
+        assert_eq!(decode(&bytes, FINGERPRINT, IDENTITY, NOW), Entry::Value(value("x", ContentType::Json)));
+        assert_eq!(decode(&bytes, FINGERPRINT, LogIdentity([9; 16]), NOW), Entry::Nothing);
+        assert_eq!(decode(&bytes, FINGERPRINT + 1, IDENTITY, NOW), Entry::Nothing);
     }
 
     #[test]
     fn value_of_a_content_type_that_can_not_be_sent_is_nothing() {
-        let bytes = encode_value(&value("body", ContentType::parse(b"text/plain").unwrap()), COST, TOKEN, FINGERPRINT, IDENTITY);
+        let bytes = encode_value(&value("body", ContentType::parse(b"text/plain").unwrap()), TOKEN, &ORIGIN);
         assert!(matches!(read(&bytes), Entry::Value(_)));
-        for (at, byte) in [(7, 0), (7, 3), (7, 200), (6, 1), (5, 1), (5, 4), (42, b'\n'), (44, 0xff), (44, b'x')] {
+        for (at, byte) in [(7, 0), (7, 3), (7, 200), (6, 1), (5, 1), (5, 4), (50, b'\n'), (52, 0xff), (52, b'x')] {
             let mut damaged = bytes.clone();
             damaged[at] = byte;
             assert_eq!(read(&damaged), Entry::Nothing, "{at}: {byte}");
@@ -213,16 +250,16 @@ mod tests {
     #[test]
     fn absence_of_another_query_or_log_is_nothing() {
         let bytes = Bytes::copy_from_slice(&encode_absence(TOKEN, FINGERPRINT, IDENTITY));
-        assert_eq!(decode(&bytes, FINGERPRINT, IDENTITY), Entry::Absence);
-        assert_eq!(decode(&bytes, FINGERPRINT + 1, IDENTITY), Entry::Nothing);
-        assert_eq!(decode(&bytes, FINGERPRINT, LogIdentity([9; 16])), Entry::Nothing);
+        assert_eq!(decode(&bytes, FINGERPRINT, IDENTITY, NOW), Entry::Absence);
+        assert_eq!(decode(&bytes, FINGERPRINT + 1, IDENTITY, NOW), Entry::Nothing);
+        assert_eq!(decode(&bytes, FINGERPRINT, LogIdentity([9; 16]), NOW), Entry::Nothing);
     }
 
     #[test]
     fn mark_is_recognised_whatever_the_query_and_log() {
         for mark in [Mark::Announced, Mark::Dropped] {
             let bytes = Bytes::copy_from_slice(&encode_mark(mark, Token::random()));
-            assert_eq!(decode(&bytes, rand::random(), LogIdentity(rand::random())), Entry::Mark(mark));
+            assert_eq!(decode(&bytes, rand::random(), LogIdentity(rand::random()), NOW), Entry::Mark(mark));
         }
     }
 
@@ -232,9 +269,8 @@ mod tests {
         let encoded = prop_oneof![
             token.clone().prop_map(|t| encode_absence(t, FINGERPRINT, IDENTITY).to_vec()),
             token.clone().prop_map(|t| encode_mark(Mark::Dropped, t).to_vec()),
-            (token, body.clone()).prop_map(|(t, b)| {
-                encode_value(&Value { body: Bytes::from(b), content_type: ContentType::Json }, COST, t, FINGERPRINT, IDENTITY)
-            }),
+            (token, body.clone())
+                .prop_map(|(t, b)| { encode_value(&Value { body: Bytes::from(b), content_type: ContentType::Json }, t, &ORIGIN) }),
         ];
         let flips = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
         let damaged =
@@ -265,15 +301,19 @@ mod tests {
 
         #[test]
         fn values_come_back_as_they_were(
-            body in prop::collection::vec(any::<u8>(), 0..200), token: [u8; 8], fingerprint: u64, micros: u64,
+            body in prop::collection::vec(any::<u8>(), 0..200), token: [u8; 8], fingerprint: u64, micros: u64, left: u32,
             content_type in prop_oneof!["application/octet-stream", "application/json", "[a-z]{1,20}/[!-~ ]{0,234}"],
         ) {
             let content_type = ContentType::parse(content_type.as_bytes()).unwrap();
             let value = Value { body: Bytes::from(body), content_type };
-            let bytes = Bytes::from(encode_value(&value, Duration::from_micros(micros), Token(token), fingerprint, IDENTITY));
+            let origin = Origin { fingerprint, cost: Duration::from_micros(micros), fresh_until: NOW + u64::from(left), ..ORIGIN };
+            let bytes = Bytes::from(encode_value(&value, Token(token), &origin));
             prop_assert_eq!(head(&bytes).len(), HEADER_LEN);
             prop_assert_eq!(cost(&bytes), Duration::from_micros(micros));
-            prop_assert_eq!(decode(&bytes, fingerprint, IDENTITY), Entry::Value(value));
+            prop_assert_eq!(fresh_left(&bytes, NOW), Some(u64::from(left)));
+            prop_assert_eq!(decode(&bytes, fingerprint, IDENTITY, NOW.saturating_sub(1)), Entry::Value(value.clone()));
+            let past = Duration::from_millis(7);
+            prop_assert_eq!(decode(&bytes, fingerprint, IDENTITY, NOW + u64::from(left) + 7), Entry::Stale { value, past });
         }
     }
 }

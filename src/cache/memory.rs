@@ -32,7 +32,10 @@ struct Slot {
     token: u64,
     /// `None` is an absence.
     value: Option<Value>,
+    /// How long it may be served.
     ttl: Duration,
+    /// How long it is kept beyond that.
+    kept_stale: Duration,
     /// What the backend took to answer.
     cost: Duration,
     stored: Instant,
@@ -51,6 +54,8 @@ pub struct MemoryCache {
     max_marks: usize,
     next_token: AtomicU64,
     epochs: watch::Sender<u64>,
+    /// How much longer than they may be served values are kept.
+    kept_stale: Duration,
 }
 
 impl MemoryCache {
@@ -71,7 +76,15 @@ impl MemoryCache {
             max_marks,
             next_token: AtomicU64::new(0),
             epochs: watch::Sender::new(0),
+            kept_stale: Duration::ZERO,
         }
+    }
+
+    /// Keeps values for so long after their expiry, within the same capacity; see [`Entry::Stale`].
+    #[must_use]
+    pub const fn keeping_stale(mut self, kept_stale: Duration) -> Self {
+        self.kept_stale = kept_stale;
+        self
     }
 
     fn stripe(&self, key: &Key) -> MutexGuard<'_, Marks> {
@@ -88,7 +101,10 @@ impl MemoryCache {
                 (Entry::Mark(marked.mark), Some(marked.token), None)
             }
             (Some(slot), _) => match &slot.value {
-                Some(value) => (Entry::Value(value.clone()), Some(slot.token), Some(slot.expiry())),
+                Some(value) => match slot.stored.elapsed().checked_sub(slot.ttl) {
+                    Some(past) if !slot.kept_stale.is_zero() => (Entry::Stale { value: value.clone(), past }, Some(slot.token), None),
+                    _ => (Entry::Value(value.clone()), Some(slot.token), Some(slot.expiry())),
+                },
                 None => (Entry::Absence, Some(slot.token), None),
             },
             (None, _) => (Entry::Nothing, None, None),
@@ -102,7 +118,8 @@ impl MemoryCache {
         if head(token) != seen.head {
             return Stored::No;
         }
-        self.slots.insert(key.clone(), Arc::new(Slot { token: self.token(), value, ttl, cost, stored: Instant::now() }));
+        let kept_stale = if value.is_some() { self.kept_stale } else { Duration::ZERO };
+        self.slots.insert(key.clone(), Arc::new(Slot { token: self.token(), value, ttl, kept_stale, cost, stored: Instant::now() }));
         Stored::Yes
     }
 
@@ -206,11 +223,11 @@ struct BySlot;
 
 impl Expiry<Key, Arc<Slot>> for BySlot {
     fn expire_after_create(&self, _: &Key, slot: &Arc<Slot>, _: Instant) -> Option<Duration> {
-        Some(slot.ttl)
+        Some(slot.ttl.saturating_add(slot.kept_stale))
     }
 
     fn expire_after_update(&self, _: &Key, slot: &Arc<Slot>, _: Instant, _: Option<Duration>) -> Option<Duration> {
-        Some(slot.ttl)
+        Some(slot.ttl.saturating_add(slot.kept_stale))
     }
 }
 

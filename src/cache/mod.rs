@@ -33,6 +33,13 @@ pub enum Entry {
     Nothing,
     /// The value of the key.
     Value(Value),
+    /// A value that has expired and is kept for the time that the backend gives no answer.
+    Stale {
+        /// The value.
+        value: Value,
+        /// How long ago it has expired.
+        past: Duration,
+    },
     /// The backend said that there is no such row.
     Absence,
     /// A marker of an announce or a tombstone of a drop: the truth is at the backend.

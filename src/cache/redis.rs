@@ -40,6 +40,8 @@ pub struct RedisCache {
     tells_expiries: bool,
     /// How long after what was seen something may be stored where nothing was.
     patience: Duration,
+    /// How much longer than they may be served values are kept.
+    kept_stale: Duration,
 }
 
 impl RedisCache {
@@ -47,7 +49,8 @@ impl RedisCache {
     #[must_use]
     pub fn new(link: Arc<RedisLink>, keyspace: &str, fingerprint: u64) -> Self {
         let (entries, leases) = (link.names().entries(keyspace), link.names().leases(keyspace));
-        Self { marks: Arc::clone(&link), link, replicas: None, entries, leases, fingerprint, tells_expiries: false, patience: PATIENCE }
+        let (marks, kept_stale) = (Arc::clone(&link), Duration::ZERO);
+        Self { marks, link, replicas: None, entries, leases, fingerprint, tells_expiries: false, patience: PATIENCE, kept_stale }
     }
 
     /// Sets marks over a connection of their own, the one that the delta log is appended to over; `replicas`: that must have them, where no log follows
@@ -73,14 +76,23 @@ impl RedisCache {
         self
     }
 
+    /// Keeps values for so long after their expiry; see [`Entry::Stale`].
+    #[must_use]
+    pub fn keeping_stale(mut self, kept_stale: Duration) -> Self {
+        self.kept_stale = kept_stale;
+        self
+    }
+
     /// `left` is what `PTTL` answered. Read beside the entry and not with it, so it may be a later entry's: a refresh that comes of it too
     /// early or too late harms nobody.
     fn seen(&self, call: &Call<'_>, sent: u64, found: Option<Vec<u8>>, left: Option<i64>) -> Seen {
         let found = found.map(Bytes::from);
         let head = found.as_ref().map(|bytes| entry::head(bytes).to_vec());
         let stamp = Stamp { epoch: call.epoch(), log: Some(call.facts().identity), sent, head };
-        let entry = found.as_ref().map_or(Entry::Nothing, |bytes| entry::decode(bytes, self.fingerprint, call.facts().identity));
-        let expiry = match (&entry, &found, left.and_then(|left| u64::try_from(left).ok())) {
+        let entry = found.as_ref().map_or(Entry::Nothing, |bytes| entry::decode(bytes, self.fingerprint, call.facts().identity, sent));
+        // What is kept for longer tells itself how long it is to be served.
+        let left = found.as_ref().and_then(|bytes| entry::fresh_left(bytes, sent)).or(left.and_then(|left| u64::try_from(left).ok()));
+        let expiry = match (&entry, &found, left.filter(|_| self.tells_expiries)) {
             (Entry::Value(_), Some(bytes), Some(left)) => Some(Expiry { left: Duration::from_millis(left), cost: entry::cost(bytes) }),
             _ => None,
         };
@@ -136,8 +148,11 @@ impl SharedCache for RedisCache {
         if call.epoch() != seen.epoch {
             return Ok(Stored::No);
         }
-        let (name, bytes) =
-            (self.entries.of(key), entry::encode_value(value, cost, Token::random(), self.fingerprint, call.facts().identity));
+        // By the server's clock, as its own expiries are.
+        let fresh_until = if self.kept_stale.is_zero() { 0 } else { call.server_millis().saturating_add(millis(ttl)) };
+        let origin = entry::Origin { fingerprint: self.fingerprint, identity: call.facts().identity, cost, fresh_until };
+        let (name, bytes, ttl) =
+            (self.entries.of(key), entry::encode_value(value, Token::random(), &origin), ttl.saturating_add(self.kept_stale));
         let stored = match &seen.head {
             None => self.set_if_absent(&call, &name, &bytes, ttl, seen).await?,
             Some(head) => call.compare_and_set(&name, head, entry::HEADER_LEN, &bytes, millis(ttl)).await?,

@@ -26,6 +26,9 @@ pub struct CacheConfig {
     pub hot_ttl: Duration,
     /// Within this last share of `ttl` a read may load a value again in the background, 0 to 1. Default 0: it expires.
     pub refresh_ahead: f64,
+    /// How long after its expiry a value of the shared cache may be answered where the backend gives no answer. Default 0: never.
+    #[serde(deserialize_with = "units::duration")]
+    pub stale_if_error: Duration,
     /// Larger values are answered but not cached. Default 1 MiB.
     #[serde(deserialize_with = "units::size")]
     pub max_value_bytes: u64,
@@ -40,6 +43,7 @@ impl Default for CacheConfig {
             hot_capacity: 64 << 20,
             hot_ttl: Duration::from_secs(10),
             refresh_ahead: 0.0,
+            stale_if_error: Duration::ZERO,
             max_value_bytes: 1 << 20,
         }
     }

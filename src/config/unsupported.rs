@@ -56,7 +56,6 @@ const REFUSALS: &[Refusal] = &[
         when: When::Is(&["windowed"]),
         rule: "not supported on a keyspace: a windowed filter forgets keys by design",
     },
-    not_yet(&["keyspaces", "*", "cache", "stale_if_error"], When::Set),
 ];
 
 /// Reports what is refused and takes it out of the tree, so that it is not reported as unknown as well.

@@ -29,6 +29,10 @@ impl Allowance {
         Self { limit, left: limit, full: Arc::default() }
     }
 
+    pub(super) const fn limit(&self) -> u64 {
+        self.limit
+    }
+
     pub(super) fn loads(&self) -> Loads {
         Loads { limit: self.limit, left: AtomicU64::new(self.left), full: Arc::clone(&self.full) }
     }
@@ -88,7 +92,7 @@ mod tests {
 
     fn loaded(bytes: usize) -> Loaded {
         let value = Value { body: vec![0; bytes].into(), content_type: ContentType::OctetStream };
-        Ok(Answer { value: Some(value), source: Source::Backend })
+        Ok(Answer::fresh(Some(value), Source::Backend))
     }
 
     #[test]
@@ -100,7 +104,7 @@ mod tests {
         assert!(allowance.admit(loaded(41)).is_err());
         assert!(allowance.is_full());
         assert!(allowance.admit(loaded(40)).is_ok());
-        let absent = Ok(Answer { value: None, source: Source::Backend });
+        let absent = Ok(Answer::fresh(None, Source::Backend));
         assert!(allowance.admit(absent).is_ok(), "an absence takes no room");
         assert!(matches!(allowance.admit(Err(LookupError::Cancelled)), Err(LookupError::Cancelled)));
     }

@@ -80,7 +80,8 @@ impl Guard {
     pub async fn lookup_all(self: &Arc<Self>, keys: Vec<Key>, options: LookupOptions, max_bytes: u64) -> Vec<Lookup> {
         let started = StdInstant::now();
         let budget = options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
-        let deadline = Instant::now() + budget;
+        let whole = Instant::now() + budget;
+        let deadline = whole - self.reserve(budget);
         let errands: Vec<Errand> = keys.into_iter().map(|key| self.errand(key, options.clone())).collect();
         let mut allowance = Allowance::new(max_bytes);
         let mut answers: Vec<Option<Loaded>> =
@@ -97,10 +98,12 @@ impl Guard {
             }
             open.retain(|index| answers[*index].is_none());
         }
+        let late = LookupError::Deadline(budget);
+        self.or_stale_all(&errands, &mut answers, &mut allowance, &late, whole).await;
         let lookups = errands
             .iter()
             .zip(answers)
-            .map(|(errand, answer)| Lookup { probe: errand.glance.probe, answer: answer.unwrap_or(Err(LookupError::Deadline(budget))) });
+            .map(|(errand, answer)| Lookup { probe: errand.glance.probe, answer: answer.unwrap_or_else(|| Err(late.clone())) });
         lookups.inspect(|lookup| self.metrics.lookup(lookup.source(), lookup.result(), started.elapsed())).collect()
     }
 
@@ -161,14 +164,19 @@ impl Guard {
         stream::iter(chunks).for_each_concurrent(self.batch_share, |chunk| self.load_chunk(chunk, &batch, deadline)).await;
     }
 
+    /// Entries that fit into a batch's room however long they are.
+    pub(super) fn entries_at_a_time(&self, room: u64) -> usize {
+        usize::try_from(room.max(SHARED_ROOM) / self.limits.max_value_bytes.max(1)).unwrap_or(usize::MAX).max(1)
+    }
+
     /// Reads the shared cache, as many entries at a time as fit into the batch's room however long they are. Returns what it has no answer for.
     async fn ask_shared_together(self: &Arc<Self>, led: Vec<(Flight, Errand)>, batch: &Loads, began: Instant) -> Vec<Pending> {
-        let at_a_time = (batch.limit().max(SHARED_ROOM) / self.limits.max_value_bytes.max(1)).max(1);
+        let at_a_time = self.entries_at_a_time(batch.limit());
         let mut led = led.into_iter();
         let mut pending = Vec::with_capacity(led.len());
         let mut failure = None;
         while !batch.is_full() {
-            let part: Vec<_> = led.by_ref().take(usize::try_from(at_a_time).unwrap_or(usize::MAX)).collect();
+            let part: Vec<_> = led.by_ref().take(at_a_time).collect();
             if part.is_empty() {
                 break;
             }
@@ -196,7 +204,12 @@ impl Guard {
     /// One call of the backend, within its cap; further ones where the rows do not fit into one.
     async fn load_chunk(self: &Arc<Self>, mut chunk: Vec<Pending>, batch: &Loads, deadline: Instant) {
         let room = Some(batch.limit() / self.batch_share as u64);
-        while !chunk.is_empty() && !batch.is_full() {
+        loop {
+            // Whoever sent the batch may have hung up.
+            chunk.retain(|pending| !pending.flight.is_abandoned());
+            if chunk.is_empty() || batch.is_full() {
+                return;
+            }
             let keys: Vec<Key> = chunk.iter().map(|pending| pending.errand.key.clone()).collect();
             // They came in one request, but for those that others took over meanwhile.
             let context = chunk.first().map(|pending| pending.errand.context()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Step seven of a lookup: the backend, within its cap and the deadline.
+//! Step seven of a lookup: the backend, within its cap and the deadline, and behind a breaker.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
@@ -8,8 +8,16 @@ use tokio::time::{Instant, timeout_at};
 use super::Guard;
 use super::error::LookupError;
 use crate::backend::{BackendError, FetchContext, Value};
+use crate::breaker::{Breaker, BreakerPolicy, Permit};
+use crate::config::KeyspaceConfig;
 use crate::key::Key;
-use crate::words::BackendOutcome;
+use crate::metrics::KeyspaceMetrics;
+use crate::words::{BackendOutcome, BreakerState, ShedReason};
+
+/// Five calls in a row without an answer are no accident. The longest pause is short: a trial costs one call, and a backend that is back is to be
+/// noticed.
+const BREAKER: BreakerPolicy =
+    BreakerPolicy { failures: 5, first_pause: Duration::from_millis(100), longest_pause: Duration::from_secs(2) };
 
 /// What the backend said of one key.
 #[derive(Debug, Clone)]
@@ -20,20 +28,99 @@ pub(super) struct Row {
     pub(super) took: Duration,
 }
 
+/// The breaker before the backend.
+#[derive(Debug)]
+pub(super) struct BackendBreaker {
+    breaker: Breaker,
+    /// A call that a lookup's deadline cut sooner tells nothing: it had waited for its turn for so long that it had no time left.
+    enough: Duration,
+}
+
+/// The right to one call. Dropped unreported, as where nobody waits for the call any more, it tells nothing.
+struct Trial<'a>(&'a Breaker, Option<Permit>);
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        if let Some(permit) = self.1.take() {
+            self.0.give_up(permit, now());
+        }
+    }
+}
+
+impl BackendBreaker {
+    pub(super) fn new(config: &KeyspaceConfig, metrics: &Arc<KeyspaceMetrics>) -> Self {
+        let metrics = Arc::clone(metrics);
+        let breaker = Breaker::new(BREAKER, move |state| metrics.backend_breaker(state));
+        Self { breaker, enough: config.backend.timeout.min(config.deadline) / 2 }
+    }
+
+    pub(super) fn state(&self) -> BreakerState {
+        self.breaker.state()
+    }
+
+    /// Whether it lets calls through as they come.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state() == BreakerState::Closed
+    }
+
+    /// # Errors
+    /// [`LookupError::BreakerOpen`].
+    fn rejects(&self) -> Result<(), LookupError> {
+        self.breaker.rejects(now()).map_or(Ok(()), |rejected| Err(LookupError::BreakerOpen(rejected.retry_in)))
+    }
+
+    fn try_call(&self) -> Result<Trial<'_>, LookupError> {
+        match self.breaker.try_call(now()) {
+            Ok(permit) => Ok(Trial(&self.breaker, Some(permit))),
+            Err(rejected) => Err(LookupError::BreakerOpen(rejected.retry_in)),
+        }
+    }
+}
+
+impl Trial<'_> {
+    fn answered(mut self, keyspace: &str) {
+        if self.1.take().is_some_and(|permit| self.0.succeed(permit)) {
+            tracing::info!(keyspace, "the backend answers again");
+        }
+    }
+
+    fn failed(mut self, keyspace: &str) {
+        if self.1.take().is_some_and(|permit| self.0.fail(permit, now())) {
+            tracing::warn!(keyspace, "the backend gives no answer: it is asked by one call at a time until it does");
+        }
+    }
+}
+
+/// By Tokio's clock, which tests may pause.
+fn now() -> StdInstant {
+    Instant::now().into_std()
+}
+
 impl Guard {
     /// One call of the backend for all of `keys`, in their order, once it is their turn. A failure is never an absence.
     pub(super) async fn ask_backend(&self, keys: &[Key], context: FetchContext, deadline: Instant) -> Vec<Result<Row, LookupError>> {
+        // Nobody is to wait for a turn that leads nowhere.
+        if let Err(error) = self.backend_takes_calls(keys.len()) {
+            return vec![Err(error); keys.len()];
+        }
         match self.gate.enter(deadline).await {
             Ok(_permit) => self.call_backend(keys, context, deadline).await,
-            Err(reason) => {
-                keys.iter().for_each(|_| self.metrics.shed(reason));
-                vec![Err(LookupError::Shed(reason)); keys.len()]
-            }
+            Err(reason) => vec![Err(self.shed(LookupError::Shed(reason), reason, keys.len())); keys.len()],
         }
+    }
+
+    /// # Errors
+    /// [`LookupError::BreakerOpen`], counted for so many keys.
+    pub(super) fn backend_takes_calls(&self, keys: usize) -> Result<(), LookupError> {
+        self.breaker.rejects().map_err(|error| self.shed(error, ShedReason::BreakerOpen, keys))
     }
 
     /// Calls the backend at once; the caller has its turn.
     pub(super) async fn call_backend(&self, keys: &[Key], context: FetchContext, deadline: Instant) -> Vec<Result<Row, LookupError>> {
+        let trial = match self.breaker.try_call() {
+            Ok(trial) => trial,
+            Err(error) => return vec![Err(self.shed(error, ShedReason::BreakerOpen, keys.len())); keys.len()],
+        };
         let started = StdInstant::now();
         let inflight = self.metrics.backend_inflight();
         let fetched = timeout_at(deadline, self.fetch(keys, &FetchContext { deadline: Some(deadline), ..context })).await;
@@ -41,6 +128,14 @@ impl Guard {
         let outcome = fetched.as_deref().map_or(BackendOutcome::Timeout, outcome_of);
         let took = started.elapsed();
         self.metrics.backend(outcome, took);
+        match &fetched {
+            Ok(rows) if is_answered(rows) => {
+                self.gate.took(took);
+                trial.answered(&self.name);
+            }
+            Err(_) if took < self.breaker.enough => drop(trial),
+            Ok(_) | Err(_) => trial.failed(&self.name),
+        }
         let Ok(rows) = fetched else { return vec![Err(LookupError::Deadline(self.deadline)); keys.len()] };
         let told = rows.into_iter().map(|row| {
             row.map(|value| Row { value, took }).map_err(|error| {
@@ -60,6 +155,16 @@ impl Guard {
             _ => self.backend.fetch_many(keys, context).await,
         }
     }
+
+    fn shed(&self, error: LookupError, reason: ShedReason, keys: usize) -> LookupError {
+        (0..keys).for_each(|_| self.metrics.shed(reason));
+        error
+    }
+}
+
+/// Whether there is a backend that answers, whatever it says: a query that does not fit is no outage, and one key must not be able to make one.
+fn is_answered(rows: &[Result<Option<Value>, BackendError>]) -> bool {
+    rows.iter().any(|row| !matches!(row, Err(BackendError::Timeout(_) | BackendError::Unavailable(_))))
 }
 
 /// One word for a call that answered for several keys: a failure if there was one, else whether it found anything.

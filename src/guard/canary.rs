@@ -58,8 +58,8 @@ impl Guard {
         let Some(mut waiting) = self.canary.waiting.lock().take() else { return };
         while let Some(sample) = waiting.recv().await {
             let next = Instant::now() + self.canary.pace;
-            // Lookups go first: a sample whose turn comes while the backend is busy is not checked.
-            if let Some(turn) = self.gate.enter_if_free() {
+            // Lookups go first: a sample whose turn comes while the backend is busy, or gives no answer, is not checked.
+            if let Some(turn) = self.gate.enter_if_free().filter(|_| self.breaker.is_closed()) {
                 let result = self.check_at_backend(&sample, turn).await;
                 self.metrics.canary_check(result);
             }

@@ -18,6 +18,9 @@ pub enum LookupError {
     /// Too many lookups wait for the backend already.
     #[error("shed ({0}): the backend is at its cap")]
     Shed(ShedReason),
+    /// The backend has failed again and again, and is asked by one call at a time until it answers; asking again sooner is in vain.
+    #[error("the backend has given no answer for a while; it is tried again in {0:?}")]
+    BreakerOpen(Duration),
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] Arc<BackendError>),
@@ -30,6 +33,21 @@ pub enum LookupError {
     /// The task that loaded the key ended without an answer, as at shutdown.
     #[error("the load of the key was cancelled")]
     Cancelled,
+}
+
+impl LookupError {
+    /// Whether it says that nobody could be asked, rather than something of the request: then an expired value is better than none.
+    pub(super) const fn is_outage(&self) -> bool {
+        match self {
+            Self::Deadline(_) | Self::Shed(_) | Self::BreakerOpen(_) | Self::Backend(_) | Self::Cancelled => true,
+            Self::SetTooOld | Self::BatchFull(_) => false,
+        }
+    }
+
+    /// Whether the backend was asked, as far as is known.
+    pub(super) const fn is_of_a_call(&self) -> bool {
+        matches!(self, Self::Deadline(_) | Self::Backend(_))
+    }
 }
 
 /// Why an announce was not acknowledged: don't commit, or try again.

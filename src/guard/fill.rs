@@ -33,9 +33,9 @@ impl Guard {
                 let ttl = jittered(self.limits.ttl, self.limits.jitter).max(shortest);
                 self.shared.put_value(&errand.key, value, ttl, row.took, &held.stamp).await
             }
-            // A backend that looks broken takes no value from those who did not ask it.
-            None if errand.refresh && self.storm.is_raging(Moment::now()) => return Ending::NotStored,
-            // Only a bypass or a refresh gets here past a value: the row is gone, though nobody said so.
+            // A backend that looks broken takes no value from those who did not ask it, nor the last one that there is.
+            None if (errand.refresh || held.stale) && self.storm.is_raging(Moment::now()) => return Ending::NotStored,
+            // Only a bypass or a refresh gets here past a value, or who found it expired: the row is gone, though nobody said so.
             None if held.value => self.shared.put_mark(&errand.key, Mark::Dropped, self.recent.life()).await.map(|()| Stored::Yes),
             None if held.trusted && self.may_store_absence(errand) => {
                 let ttl = jittered(self.limits.absent_ttl, self.limits.jitter).min(self.limits.longest_shared_absence);
@@ -61,12 +61,12 @@ impl Guard {
             self.hot.drop_entry(errand.hash);
         }
         match loaded {
-            Ok(Answer { value: Some(value), source: Source::Redis | Source::Backend })
+            Ok(Answer { value: Some(value), source: Source::Redis | Source::Backend, stale: None })
                 if value.body.len() as u64 <= self.limits.max_value_bytes =>
             {
                 self.hot.put_value(errand.hash, errand.key.clone(), value.clone(), jittered(self.limits.hot_value_ttl, self.limits.jitter));
             }
-            Ok(Answer { value: None, source: Source::Redis | Source::Backend }) if self.may_store_absence(errand) => {
+            Ok(Answer { value: None, source: Source::Redis | Source::Backend, .. }) if self.may_store_absence(errand) => {
                 let ttl = jittered(self.limits.hot_ttl, self.limits.jitter).min(self.limits.longest_hot_absence);
                 self.hot.put_absence(errand.hash, errand.key.clone(), ttl);
                 if !self.may_store_absence(errand) {
@@ -114,6 +114,8 @@ pub(super) struct Limits {
     pub(super) refresh_window: Duration,
     pub(super) jitter: f64,
     pub(super) max_value_bytes: u64,
+    /// How long after its expiry a value may stand in for an answer of the backend.
+    pub(super) stale_if_error: Duration,
     /// Both tiers' absences together live no longer than `max_staleness`: half each at the most.
     pub(super) longest_shared_absence: Duration,
     pub(super) longest_hot_absence: Duration,
@@ -132,6 +134,7 @@ impl Limits {
             refresh_window,
             jitter: cache.jitter,
             max_value_bytes: cache.max_value_bytes,
+            stale_if_error: cache.stale_if_error,
             longest_shared_absence: config.max_staleness / 2,
             longest_hot_absence: cache.absent_ttl.min(config.max_staleness / 2),
         }

@@ -38,8 +38,8 @@ impl LeaseTimes {
 }
 
 impl Guard {
-    /// Waits for the right to load, from `held` on, which is what the shared cache had; the lease, where one was granted, must be given back.
-    pub(super) async fn take_turn(&self, errand: &Errand, mut held: Held, began: Instant) -> (Shared, Option<Lease>) {
+    /// Waits for the right to load, from `held` on, which is what the shared cache had; what is left in `granted` must be given back.
+    pub(super) async fn take_turn(&self, errand: &Errand, mut held: Held, began: Instant, granted: &mut Option<Lease>) -> Shared {
         let (lease, enough) = (Lease::random(), began + self.lease_times.patience);
         let mut pause = FIRST_PAUSE;
         let mut waited = false;
@@ -55,16 +55,16 @@ impl Guard {
                 Err(error) => {
                     tracing::debug!(%error, "the shared cache grants no lease");
                     told(waited, LeaseWait::Error);
-                    return (Shared::GoOn(Some(held)), None);
+                    return Shared::GoOn(Some(held));
                 }
             };
-            let ours = (claim.turn == Turn::Ours).then_some(lease);
+            *granted = (claim.turn == Turn::Ours).then_some(lease);
             held = match self.usable(errand, claim.seen) {
                 // Stored between our look and our claim, or while we waited.
                 Shared::GoOn(latest) => latest.unwrap_or(held),
                 answer => {
                     told(waited, LeaseWait::Filled);
-                    return (answer, ours);
+                    return answer;
                 }
             };
             match claim.turn {
@@ -79,7 +79,7 @@ impl Guard {
                     continue;
                 }
             }
-            return (Shared::GoOn(Some(held)), ours);
+            return Shared::GoOn(Some(held));
         }
     }
 

@@ -36,7 +36,10 @@ pub(super) enum Shared {
 /// The entry that a fill may replace.
 pub(super) struct Held {
     pub(super) stamp: Stamp,
+    /// A value, expired or not.
     pub(super) value: bool,
+    /// It has expired.
+    pub(super) stale: bool,
     pub(super) mark: bool,
     /// The filter could reject when it was seen, and followed the log of the cache that it was seen in.
     pub(super) trusted: bool,
@@ -46,6 +49,7 @@ impl Guard {
     /// Waits for a load of the key, leading it where nobody does.
     pub(super) async fn load_together(self: &Arc<Self>, errand: Errand) -> Loaded {
         let budget = errand.options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
+        let deadline = Instant::now() + budget;
         let answered = async {
             loop {
                 match self.flights.join(errand.hash, &errand.key, errand.kind()) {
@@ -66,7 +70,16 @@ impl Guard {
                 }
             }
         };
-        tokio::time::timeout(budget, answered).await.unwrap_or(Err(LookupError::Deadline(budget)))
+        let mut answered = std::pin::pin!(answered);
+        let loaded = timeout_at(deadline - self.reserve(budget), &mut answered).await.unwrap_or_else(|_| {
+            // Whoever has no time left may come back for what is loaded; who hangs up does not, and leaves without a word.
+            self.flights.keep(errand.hash, &errand.key, errand.kind());
+            Err(LookupError::Deadline(budget))
+        });
+        match loaded {
+            Err(error) => self.or_stale(&errand, error, deadline).await,
+            answer => answer,
+        }
     }
 
     /// Leads a load, round by round, until everybody who waits has been served. `again`: a round has been before.
@@ -75,35 +88,50 @@ impl Guard {
         while let Some(flight) = round {
             flight.begin_read();
             let remembered = if again { self.ask_hot(&errand) } else { None };
-            let (loaded, lease) = match remembered {
-                Some(answer) => (Ok(answer), None),
-                None => self.load(&errand).await,
+            let mut lease = None;
+            let loaded = match remembered {
+                Some(answer) => Some((Ok(answer), Ending::Stored)),
+                None => tokio::select! {
+                    loaded = self.load(&errand, &mut lease) => Some(loaded),
+                    () = flight.abandoned() => None,
+                },
             };
-            round = flight.settle(&loaded, || self.fill_hot(&errand, &loaded));
-            if let Some((lease, ending)) = lease {
+            let ending = match loaded {
+                Some((loaded, ending)) => {
+                    round = flight.settle(&loaded, || self.fill_hot(&errand, &loaded));
+                    ending
+                }
+                None => {
+                    round = None;
+                    Ending::NotStored
+                }
+            };
+            if let Some(lease) = lease {
                 self.give_back(&errand.key, &lease, ending).await;
             }
             again = true;
         }
     }
 
-    /// With the lease that it was loaded under, if any, and how that ended.
-    async fn load(self: &Arc<Self>, errand: &Errand) -> (Loaded, Option<(Lease, Ending)>) {
+    /// With how it ended for the lease that it was loaded under. That is left with the caller as soon as it is granted: a load may be given up anywhere.
+    async fn load(self: &Arc<Self>, errand: &Errand, lease: &mut Option<Lease>) -> (Loaded, Ending) {
         let began = Instant::now();
         let held = match self.ask_shared(errand, began).await {
-            Shared::Answer(answer) => return (Ok(answer), None),
+            Shared::Answer(answer) => return (Ok(answer), Ending::Stored),
             Shared::GoOn(held) => held,
         };
-        let (shared, lease) = match held {
+        if let Err(error) = self.backend_takes_calls(1) {
+            return (Err(error), Ending::NotStored);
+        }
+        let shared = match held {
             // The other kinds must ask the backend themselves, whoever else does.
-            Some(held) if errand.kind() == Kind::Plain => self.take_turn(errand, held, began).await,
-            held => (Shared::GoOn(held), None),
+            Some(held) if errand.kind() == Kind::Plain => self.take_turn(errand, held, began, lease).await,
+            held => Shared::GoOn(held),
         };
-        let (loaded, ending) = match shared {
+        match shared {
             Shared::Answer(answer) => (Ok(answer), Ending::Stored),
             Shared::GoOn(held) => self.load_from_backend(errand, held.as_ref(), began + self.deadline).await,
-        };
-        (loaded, lease.map(|lease| (lease, ending)))
+        }
     }
 
     async fn load_from_backend(&self, errand: &Errand, held: Option<&Held>, deadline: Instant) -> (Loaded, Ending) {
@@ -124,7 +152,7 @@ impl Guard {
             Some(held) => self.fill_shared_by(deadline, errand, &row, held).await,
             None => Ending::NotStored,
         };
-        (Answer { value: row.value, source: Source::Backend }, ending)
+        (Answer::fresh(row.value, Source::Backend), ending)
     }
 
     /// Step 4: the in-process tier.
@@ -133,8 +161,8 @@ impl Guard {
             return None;
         }
         let found = match self.hot.get(errand.hash, &errand.key) {
-            Some(HotEntry::Value(value)) => Some(Answer { value: Some(value), source: Source::Hot }),
-            Some(HotEntry::Absence) if self.may_serve_absence(errand) => Some(Answer { value: None, source: Source::Hot }),
+            Some(HotEntry::Value(value)) => Some(Answer::fresh(Some(value), Source::Hot)),
+            Some(HotEntry::Absence) if self.may_serve_absence(errand) => Some(Answer::fresh(None, Source::Hot)),
             _ => None,
         };
         self.metrics.cache(CacheTier::Hot, cache_result(found.as_ref()));
@@ -187,7 +215,8 @@ impl Guard {
         let follows = self.follows(&seen.stamp);
         let held = Held {
             stamp: seen.stamp,
-            value: matches!(seen.entry, Entry::Value(_)),
+            value: matches!(seen.entry, Entry::Value(_) | Entry::Stale { .. }),
+            stale: matches!(seen.entry, Entry::Stale { .. }),
             mark: matches!(seen.entry, Entry::Mark(_)),
             trusted: follows && self.glance(errand.hash, Moment::now()).trusted,
         };
@@ -195,9 +224,9 @@ impl Guard {
             _ if errand.options.bypass => return Shared::GoOn(Some(held)),
             Entry::Value(value) => Some(value),
             Entry::Absence if follows && self.may_serve_absence(errand) => None,
-            Entry::Absence | Entry::Mark(_) | Entry::Nothing => return Shared::GoOn(Some(held)),
+            Entry::Absence | Entry::Mark(_) | Entry::Nothing | Entry::Stale { .. } => return Shared::GoOn(Some(held)),
         };
-        Shared::Answer(Answer { value, source: Source::Redis })
+        Shared::Answer(Answer::fresh(value, Source::Redis))
     }
 }
 

@@ -33,6 +33,7 @@ mod secret;
 mod set;
 mod single_flight;
 mod snapshot;
+mod stale;
 mod standing;
 mod status;
 mod storm;
@@ -52,10 +53,10 @@ pub use self::error::{AnnounceError, DropError, LookupError};
 pub use self::follow::LogParts;
 pub use self::journal::{Extent, Journal, JournalError, Replayed};
 pub use self::mismatches::{Mismatch, Mismatches};
-pub use self::outcome::{Answer, Lookup, LookupOptions, Probe};
+pub use self::outcome::{Answer, Lookup, LookupOptions, Probe, Staleness};
 pub use self::polled::{PollCoverage, PollPlace};
 pub use self::snapshot::{Expected, Refused, Restored, SnapshotParts, SnapshotStatus, Snapshots, restore};
-pub use self::status::{KeyspaceStatus, LastRebuild};
+pub use self::status::{BackendStatus, KeyspaceStatus, LastRebuild};
 pub(crate) use self::verify::Verified;
 
 use self::fill::Limits;
@@ -118,6 +119,7 @@ pub struct Guard {
     shared: Arc<dyn SharedCache>,
     backend: Arc<dyn Backend>,
     gate: gate::Gate,
+    breaker: call::BackendBreaker,
     /// Backend calls that one batch may have under way.
     batch_share: usize,
     /// Refreshes that may be under way: as many as a batch's calls, so that lookups keep three quarters of the backend.
@@ -204,7 +206,8 @@ impl Guard {
             hot: HotCache::new(config.cache.hot_capacity),
             shared: parts.shared,
             backend: parts.backend,
-            gate: gate::Gate::new(config.backend.max_concurrency, config.backend.max_queue),
+            gate: gate::Gate::new(config.backend.max_concurrency, config.backend.max_queue, config.deadline),
+            breaker: call::BackendBreaker::new(config, &parts.metrics),
             batch_share: share,
             refreshes: Arc::new(Semaphore::new(share)),
             lease_times: lease::LeaseTimes::new(config),
@@ -281,7 +284,7 @@ impl Guard {
     fn answer_at_once(&self, errand: &Errand) -> Option<Loaded> {
         if errand.rejected() {
             self.sample(&errand.key, errand.hash, errand.glance.probe);
-            return Some(Ok(Answer { value: None, source: Source::Filter }));
+            return Some(Ok(Answer::fresh(None, Source::Filter)));
         }
         match self.backend.members() {
             Some(members) => Some(self.ask_set(members, errand)),

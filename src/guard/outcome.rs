@@ -1,6 +1,7 @@
 //! What a lookup ends with: one type that becomes status, headers and metrics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::{TraceContext, Value};
 use crate::words::{LookupResult, Source, State, Verdict};
@@ -35,6 +36,25 @@ pub struct Answer {
     pub value: Option<Value>,
     /// Who answered.
     pub source: Source,
+    /// The value had expired, and is answered because the backend gave no answer.
+    pub stale: Option<Staleness>,
+}
+
+/// Of a value that is answered although it has expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Staleness {
+    /// How long ago it has expired.
+    pub past: Duration,
+    /// The backend was asked first, and failed.
+    pub forwarded: bool,
+}
+
+impl Answer {
+    /// A value or an absence that has not expired.
+    #[must_use]
+    pub const fn fresh(value: Option<Value>, source: Source) -> Self {
+        Self { value, source, stale: None }
+    }
 }
 
 /// A finished lookup.
@@ -73,7 +93,7 @@ pub struct LookupOptions {
     /// join no load begun earlier.
     pub unapplied_version: bool,
     /// Shortens the keyspace's deadline; never lengthens it.
-    pub timeout: Option<std::time::Duration>,
+    pub timeout: Option<Duration>,
     /// The trace that the request belongs to, for the backend.
     pub trace: Option<Arc<TraceContext>>,
 }

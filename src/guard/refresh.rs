@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use super::load::{Errand, Held};
 use super::single_flight::{Flight, Kind, Part};
-use super::{Answer, Guard, LookupOptions};
+use super::{Answer, Guard, LookupError, LookupOptions};
 use crate::backend::FetchContext;
 use crate::cache::{Ending, Expiry, Lease, Stamp, Turn};
 use crate::words::RefreshOutcome;
@@ -84,8 +84,13 @@ impl Guard {
         let deadline = Instant::now() + self.deadline;
         let row = self.call_backend(std::slice::from_ref(&errand.key), FetchContext::default(), deadline).await.pop();
         drop(permit);
-        let Some(Ok(row)) = row else { return (RefreshOutcome::Error, Ending::NotStored) };
-        let held = Held { stamp, value: true, mark: false, trusted: false };
+        let row = match row {
+            Some(Ok(row)) => row,
+            // Nobody was asked: the entry is as good as it was.
+            Some(Err(LookupError::BreakerOpen(_))) => return (RefreshOutcome::Skipped, Ending::Stored),
+            Some(Err(_)) | None => return (RefreshOutcome::Error, Ending::NotStored),
+        };
+        let held = Held { stamp, value: true, stale: false, mark: false, trusted: false };
         let (answer, ending) = self.conclude(errand, Some(&held), row, deadline).await;
         let outcome = match (&answer, ending) {
             (Answer { value: None, .. }, _) => RefreshOutcome::Absent,

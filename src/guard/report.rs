@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Guard, KeyspaceStatus, LastRebuild};
+use super::{BackendStatus, Guard, KeyspaceStatus, LastRebuild};
 use crate::clock::Moment;
 use crate::words::State;
 
@@ -51,6 +51,7 @@ impl Guard {
                 .chain(self.poll_warning())
                 .chain(filter.and_then(|filter| self.growth_warning(filter)))
                 .collect(),
+            backend: self.members().is_none().then(|| BackendStatus { breaker: self.breaker.state() }),
             set: self.set_status(),
             snapshot: self.snapshots.as_ref().map(|snapshots| snapshots.status()),
             cache,

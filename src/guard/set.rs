@@ -25,7 +25,7 @@ impl Guard {
         if told.is_ok() {
             self.learn_from_set(errand, membership);
         }
-        told.map(|value| Answer { value, source: Source::Backend })
+        told.map(|value| Answer::fresh(value, Source::Backend))
     }
 
     /// Whether a key that is not in the set is absent: the scan was as fresh as promised before the set was read, and still is, which a pause of

@@ -1,6 +1,6 @@
 //! One load a key, however many ask at once.
 //!
-//! The load runs in a task of its own, so an asker that hangs up stops nobody. An *absence* is shared only with those who joined before the
+//! The load runs in a task of its own, so an asker that hangs up stops nobody; once all have, it is given up. An *absence* is shared only with those who joined before the
 //! round's read began: a row may have been committed, and its commit acknowledged, between that read and a later asker's request. Later ones
 //! are served by the next round, together. A value or a failure is shared with all.
 //!
@@ -67,6 +67,8 @@ struct State {
     /// Who joined before the read of this round began.
     round: Round,
     read_began: bool,
+    /// It goes on although nobody waits for it.
+    kept: bool,
     /// Who joined after it, once there is one.
     next: Option<Round>,
 }
@@ -101,6 +103,15 @@ pub(super) struct Flight {
     settled: bool,
 }
 
+/// What becomes of a load that those who had joined first do not wait for.
+enum Leaving {
+    Done,
+    /// It is to go on all the same.
+    Kept,
+    /// Others do.
+    WaitedFor(Round),
+}
+
 impl Flights {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self { shards: std::array::from_fn(|_| Mutex::default()) })
@@ -125,9 +136,17 @@ impl Flights {
                 let round = new_round();
                 let ticket = Ticket(round.subscribe());
                 let number = rand::random();
-                entry.insert(State { number, round: Arc::clone(&round), read_began: false, next: None });
+                entry.insert(State { number, round: Arc::clone(&round), read_began: false, kept: false, next: None });
                 Part::Lead(Flight { flights: Arc::clone(self), id, number, round, settled: false }, ticket)
             }
+        }
+    }
+
+    /// The load of `key` goes on to its end, whoever leaves.
+    pub(super) fn keep(&self, hash: KeyHash, key: &Key, kind: Kind) {
+        let id = Id { hash, key: key.clone(), kind };
+        if let Some(state) = self.shard(hash).lock().get_mut(&id) {
+            state.kept = true;
         }
     }
 
@@ -151,6 +170,40 @@ impl Flight {
         }
     }
 
+    /// Returns once nobody waits for the load, and nobody can join it any more: whoever asked has hung up.
+    pub(super) async fn abandoned(&self) {
+        let mut round = Arc::clone(&self.round);
+        loop {
+            round.closed().await;
+            match self.leave() {
+                Leaving::Done => return,
+                Leaving::Kept => std::future::pending::<()>().await,
+                Leaving::WaitedFor(next) => round = next,
+            }
+        }
+    }
+
+    /// Whether nobody waits for the load; then nobody can join it any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.round.receiver_count() == 0 && matches!(self.leave(), Leaving::Done)
+    }
+
+    /// Places are taken under the shard's lock, so none is taken between the look and the removal.
+    fn leave(&self) -> Leaving {
+        let mut shard = self.flights.shard(self.id.hash).lock();
+        match shard.get(&self.id).filter(|state| state.number == self.number) {
+            Some(State { kept: true, .. }) => Leaving::Kept,
+            Some(State { next: Some(next), .. }) if next.receiver_count() > 0 => Leaving::WaitedFor(Arc::clone(next)),
+            // Who waits for a detached flight had joined before.
+            _ if self.round.receiver_count() > 0 => Leaving::WaitedFor(Arc::clone(&self.round)),
+            Some(_) => {
+                shard.remove(&self.id);
+                Leaving::Done
+            }
+            None => Leaving::Done,
+        }
+    }
+
     /// Ends the round: runs `store_hot` if the flight is still attached, then tells everyone who may know.
     /// Returns the next round, where somebody joined too late to be told: of an absence, or of anything where they want what is fresh.
     pub(super) fn settle(mut self, loaded: &Loaded, store_hot: impl FnOnce()) -> Option<Self> {
@@ -165,7 +218,7 @@ impl Flight {
             match entry.get_mut().next.take() {
                 Some(next) if early_only => {
                     let number = rand::random();
-                    *entry.get_mut() = State { number, round: Arc::clone(&next), read_began: false, next: None };
+                    *entry.get_mut() = State { number, round: Arc::clone(&next), read_began: false, kept: false, next: None };
                     following = Some(Self { flights: Arc::clone(&self.flights), id: self.id.clone(), number, round: next, settled: false });
                 }
                 next => {
@@ -210,12 +263,12 @@ mod tests {
     }
 
     fn absent() -> Loaded {
-        Ok(Answer { value: None, source: Source::Backend })
+        Ok(Answer::fresh(None, Source::Backend))
     }
 
     fn found() -> Loaded {
         let value = crate::backend::Value { body: bytes::Bytes::from_static(b"{}"), content_type: crate::backend::ContentType::Json };
-        Ok(Answer { value: Some(value), source: Source::Backend })
+        Ok(Answer::fresh(Some(value), Source::Backend))
     }
 
     fn lead(flights: &Arc<Flights>) -> (Flight, Ticket) {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{EnforcementStatus, SnapshotStatus};
 use crate::backend::SetStatus;
 use crate::cache::CacheStatus;
-use crate::words::{RebuildOutcome, State};
+use crate::words::{BreakerState, RebuildOutcome, State};
 
 /// One keyspace, as `/status` shows it. Holds no database error text: the telemetry listener is open to the cluster.
 #[derive(Debug, Clone, Serialize)]
@@ -61,6 +61,9 @@ pub struct KeyspaceStatus {
     pub last_rebuild: Option<LastRebuild>,
     /// The shared cache.
     pub cache: CacheStatus,
+    /// The backend, where there is one to ask.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendStatus>,
     /// The keys held exactly, where `backend.kind = "set"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<SetStatus>,
@@ -69,6 +72,13 @@ pub struct KeyspaceStatus {
     pub snapshot: Option<SnapshotStatus>,
     /// What an operator should mend.
     pub warnings: Vec<String>,
+}
+
+/// Whether the backend is asked.
+#[derive(Debug, Clone, Serialize)]
+pub struct BackendStatus {
+    /// `closed`; `open` or `half_open`: it has given no answer for a while.
+    pub breaker: BreakerState,
 }
 
 /// How the last rebuild went.

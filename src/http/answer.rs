@@ -7,7 +7,7 @@ use http_body_util::Full;
 
 use super::problem::Problem;
 use crate::fleet::Version;
-use crate::guard::{Answer, Lookup, Probe};
+use crate::guard::{Answer, Lookup, Probe, Staleness};
 use crate::words::{Source, State, Verdict};
 
 /// What data routes answer with.
@@ -32,6 +32,7 @@ pub(super) struct AnswerOptions {
 /// The answer to a guarded read.
 pub(super) fn lookup(lookup: Lookup, options: AnswerOptions) -> DataResponse {
     let source = lookup.source();
+    let stale = lookup.answer.as_ref().ok().and_then(|answer| answer.stale);
     let mut response = match lookup.answer {
         Ok(Answer { value: Some(value), .. }) => {
             let content_type = value.content_type.header();
@@ -43,6 +44,11 @@ pub(super) fn lookup(lookup: Lookup, options: AnswerOptions) -> DataResponse {
         Err(error) => Problem::from(&error).response(),
     };
     describe(response.headers_mut(), lookup.probe, source, options);
+    if let Some(stale) = stale.filter(|_| options.cache_status)
+        && let Ok(status) = HeaderValue::try_from(stale_cache_status(source, stale))
+    {
+        response.headers_mut().insert(&CACHE_STATUS, status);
+    }
     response
 }
 
@@ -111,6 +117,13 @@ const fn cache_status(source: Source, bypass: bool) -> &'static str {
     }
 }
 
+/// RFC 9211: a value that has expired is a `hit` only where nobody was asked; its `ttl` is negative.
+fn stale_cache_status(source: Source, stale: Staleness) -> String {
+    let how = if stale.forwarded { "fwd=stale" } else { "hit" };
+    // A value that has just expired is not fresh either.
+    format!("bloomguard; {how}; ttl=-{}; detail={source}", stale.past.as_secs().max(1))
+}
+
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
@@ -138,7 +151,7 @@ mod tests {
     async fn an_absence_is_an_empty_404_that_names_its_source() {
         for source in [Source::Filter, Source::Hot, Source::Redis, Source::Backend] {
             let probe = probe(if source == Source::Filter { Verdict::Absent } else { Verdict::Maybe }, State::Enforcing);
-            let response = lookup(Lookup { probe, answer: Ok(Answer { value: None, source }) }, OPTIONS);
+            let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(None, source)) }, OPTIONS);
             assert_eq!(response.status(), 404);
             assert_eq!(header(&response, "bloomguard-source"), Some(source.as_str()));
             assert_eq!(header(&response, "bloomguard-verdict"), Some(probe.verdict.as_str()));
@@ -154,7 +167,7 @@ mod tests {
     async fn a_value_is_sent_as_it_is() {
         let value = Value { body: Bytes::from_static(b"{\"name\":\"x\"}"), content_type: ContentType::Json };
         let probe = probe(Verdict::Absent, State::Shadow);
-        let response = lookup(Lookup { probe, answer: Ok(Answer { value: Some(value), source: Source::Backend }) }, OPTIONS);
+        let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(Some(value), Source::Backend)) }, OPTIONS);
         assert_eq!(response.status(), 200);
         assert_eq!(header(&response, "content-type"), Some("application/json"));
         assert_eq!(header(&response, "bloomguard-verdict"), Some("absent"), "the raw verdict, also where it decides nothing");
@@ -175,7 +188,7 @@ mod tests {
     #[test]
     fn cache_status_tells_hits_misses_and_bypasses_and_can_be_off() {
         let answer = |source, options| {
-            let answer = Ok(Answer { value: None, source });
+            let answer = Ok(Answer::fresh(None, source));
             lookup(Lookup { probe: probe(Verdict::Maybe, State::Enforcing), answer }, options)
         };
         let bypass = AnswerOptions { bypass: true, ..OPTIONS };
@@ -189,6 +202,19 @@ mod tests {
         ] {
             assert_eq!(header(&answer(source, options), "cache-status"), expected);
         }
+    }
+
+    #[test]
+    fn an_expired_value_says_so_and_whether_the_backend_was_asked() {
+        let value = Value { body: Bytes::from_static(b"{}"), content_type: ContentType::Json };
+        let answer = |forwarded, past| {
+            let stale = Some(Staleness { past: Duration::from_millis(past), forwarded });
+            let answer = Ok(Answer { value: Some(value.clone()), source: Source::Redis, stale });
+            lookup(Lookup { probe: probe(Verdict::Maybe, State::Enforcing), answer }, OPTIONS)
+        };
+        assert_eq!(header(&answer(true, 90_500), "cache-status"), Some("bloomguard; fwd=stale; ttl=-90; detail=redis"));
+        assert_eq!(header(&answer(false, 10), "cache-status"), Some("bloomguard; hit; ttl=-1; detail=redis"));
+        assert_eq!((answer(true, 0).status().as_u16(), header(&answer(true, 0), "bloomguard-source")), (200, Some("redis")));
     }
 
     #[test]

@@ -15,8 +15,10 @@ impl From<&LookupError> for Problem {
         let detail = error.to_string();
         match error {
             LookupError::Deadline(_) => Self::unavailable("deadline", "No answer in time", detail),
-            LookupError::Shed(reason @ (ShedReason::QueueFull | ShedReason::QueueTimeout)) => {
-                Self::unavailable("shed", "Shed", detail).member("reason", reason.as_str())
+            LookupError::Shed(reason) => Self::unavailable("shed", "Shed", detail).member("reason", reason.as_str()),
+            LookupError::BreakerOpen(retry_in) => {
+                let problem = Self::unavailable("backend-unavailable", "The backend can't be reached", detail);
+                problem.member("reason", ShedReason::BreakerOpen.as_str()).retry_after(*retry_in)
             }
             LookupError::Backend(error) => match **error {
                 BackendError::Timeout(_) => Self::unavailable("backend-timeout", "The backend gave no answer in time", detail),

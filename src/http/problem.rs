@@ -1,6 +1,7 @@
 //! Error answers: `application/problem+json` (RFC 9457).
 
 use std::error::Error;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
@@ -79,6 +80,12 @@ impl Problem {
     pub(super) fn member(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.members.insert(name.into(), value.into());
         self
+    }
+
+    /// When to come again at the soonest, in whole seconds and at least one.
+    pub(super) fn retry_after(self, time: Duration) -> Self {
+        let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+        self.header(RETRY_AFTER, HeaderValue::from(seconds.max(1)))
     }
 
     /// Sets the one header that belongs to the status.

@@ -1,18 +1,21 @@
 //! The metrics of one keyspace.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Unit};
 
-use super::{PollMetrics, RebuildMetrics, Registry, SnapshotMetrics};
+use super::{BreakerMetrics, PollMetrics, RebuildMetrics, Registry, SnapshotMetrics};
 use crate::words::{
-    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, CanaryResult, LeaseWait, LookupResult, RefreshOutcome, ResyncReason,
-    ShedReason, Source, State, Verdict,
+    AnnounceOutcome, BackendOutcome, BreakerState, CacheResult, CacheTier, CanaryResult, Dependency, LeaseWait, LookupResult,
+    RefreshOutcome, ResyncReason, ShedReason, Source, State, Verdict,
 };
 
 /// Recorders of one keyspace. Every method is lock-free.
 #[derive(Debug)]
 pub struct KeyspaceMetrics {
+    name: String,
+    breakers: Arc<BreakerMetrics>,
     lookups: Vec<Counter>,
     lookup_duration: Vec<Histogram>,
     checks: Vec<Counter>,
@@ -28,6 +31,7 @@ pub struct KeyspaceMetrics {
     coalesced: Counter,
     bypasses: Counter,
     shed: Vec<Counter>,
+    stale_answers: Counter,
     absence_storms: Counter,
     announces: Vec<Counter>,
     resyncs: Vec<Counter>,
@@ -111,7 +115,7 @@ impl Drop for Inflight<'_> {
 }
 
 impl KeyspaceMetrics {
-    pub(super) fn new(registry: &Registry<'_>, keyspace: &str) -> Self {
+    pub(super) fn new(registry: &Registry<'_>, keyspace: &str, breakers: Arc<BreakerMetrics>) -> Self {
         let ks = ("keyspace", keyspace);
         let counter = |name, help, label: &[(&'static str, &str)]| registry.counter(name, help, &[&[ks], label].concat());
         let gauge = |name, help, unit| registry.gauge(name, help, unit, &[ks]);
@@ -136,6 +140,8 @@ impl KeyspaceMetrics {
             }
         }
         Self {
+            name: keyspace.to_owned(),
+            breakers,
             lookups,
             lookup_duration: Source::ALL
                 .iter()
@@ -187,6 +193,7 @@ impl KeyspaceMetrics {
             coalesced: counter("coalesced_lookups_total", "Lookups that joined another's load of the same key", &[]),
             bypasses: counter("bypasses_total", "Lookups that asked to skip filter and caches", &[]),
             shed: ShedReason::ALL.iter().map(|r| counter("shed_total", "Lookups shed, by reason", &[("reason", r.as_str())])).collect(),
+            stale_answers: counter("stale_answers_total", "Lookups answered with an expired value because the backend gave no answer", &[]),
             absence_storms: counter(
                 "backend_absence_storms_total",
                 "Times that most keys which pass the filter became absent at the backend",
@@ -326,6 +333,16 @@ impl KeyspaceMetrics {
     /// A lookup was shed.
     pub fn shed(&self, reason: ShedReason) {
         self.shed[reason as usize].increment(1);
+    }
+
+    /// A lookup was answered with an expired value.
+    pub fn stale_answer(&self) {
+        self.stale_answers.increment(1);
+    }
+
+    /// The breaker in front of the keyspace's backend has changed.
+    pub fn backend_breaker(&self, state: BreakerState) {
+        self.breakers.set(Dependency::Backend, &self.name, state);
     }
 
     /// Most keys that pass the filter became absent at the backend.

@@ -3,6 +3,7 @@
 //! All names begin with `bloomguard_`; units are base units; every enum series exists at 0 from the start; labels come from enums and
 //! the keyspace names of the configuration, never from a key.
 
+mod breakers;
 mod http;
 mod keyspace;
 mod polls;
@@ -15,12 +16,12 @@ use std::sync::Arc;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
+pub use self::breakers::BreakerMetrics;
 pub use self::http::{HttpMetrics, Method, Route};
 pub use self::keyspace::{Gauges, Inflight, KeyspaceMetrics};
 pub use self::polls::PollMetrics;
 pub use self::rebuilds::RebuildMetrics;
 pub use self::snapshots::SnapshotMetrics;
-use crate::words::{BreakerState, Dependency};
 
 /// Seconds, from 1 µs to 10 s.
 const LATENCY_BUCKETS: &[f64] = &[
@@ -35,8 +36,8 @@ pub struct Metrics {
     handle: PrometheusHandle,
     /// Requests by route, method and code.
     pub http: HttpMetrics,
-    /// By dependency and state.
-    breakers: Vec<Vec<Gauge>>,
+    /// Circuit breakers.
+    pub breakers: Arc<BreakerMetrics>,
 }
 
 impl fmt::Debug for Metrics {
@@ -71,34 +72,14 @@ impl Metrics {
         let registry = Registry(&recorder);
         registry.gauge("build_info", "1, labelled with the version", None, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         let http = HttpMetrics::new(&registry);
-        let breakers = Dependency::ALL
-            .iter()
-            .map(|dependency| {
-                let gauge = |s: &BreakerState| {
-                    let labels = [("dependency", dependency.as_str()), ("state", s.as_str())];
-                    registry.gauge("breaker_state", "State of a circuit breaker: one is 1", None, &labels)
-                };
-                BreakerState::ALL.iter().map(gauge).collect()
-            })
-            .collect();
-        let metrics = Self { handle: recorder.handle(), recorder, http, breakers };
-        for dependency in Dependency::ALL {
-            metrics.set_breaker(*dependency, BreakerState::Closed);
-        }
-        metrics
+        let breakers = Arc::new(BreakerMetrics::new(&registry));
+        Self { handle: recorder.handle(), recorder, http, breakers }
     }
 
     /// Registers the metrics of one keyspace; call once a keyspace.
     #[must_use]
     pub fn keyspace(&self, name: &str) -> Arc<KeyspaceMetrics> {
-        Arc::new(KeyspaceMetrics::new(&Registry(&self.recorder), name))
-    }
-
-    /// State of the breaker in front of `dependency`.
-    pub fn set_breaker(&self, dependency: Dependency, state: BreakerState) {
-        for (s, gauge) in BreakerState::ALL.iter().zip(&self.breakers[dependency as usize]) {
-            gauge.set(f64::from(u8::from(*s == state)));
-        }
+        Arc::new(KeyspaceMetrics::new(&Registry(&self.recorder), name, Arc::clone(&self.breakers)))
     }
 
     /// Everything in the Prometheus text format.

@@ -254,7 +254,9 @@ impl Shared {
         match &failure {
             Failure::Timeout if self.breaker.fail(session.permit, Instant::now()) => self.drop_session(Trouble::Timeout),
             Failure::Lost(trouble) => self.lose(session, trouble.clone()),
-            Failure::Refused(_) => self.breaker.succeed(session.permit),
+            Failure::Refused(_) => {
+                self.breaker.succeed(session.permit);
+            }
             Failure::Timeout => {}
         }
         Err(failure)

@@ -203,7 +203,6 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
         ("redis.url", "\"rediss://cache\""),
         ("redis.url", "\"rediss+sentinel://cache/main\""),
         ("redis.url", "\"rediss+cluster://cache\""),
-        ("keyspaces.users.cache.stale_if_error", "\"1m\""),
     ] {
         let redis = if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
         let mistakes = mistakes_of(&format!("{redis}{path} = {value}"));

@@ -68,6 +68,7 @@ fn cache(cache: &CacheConfig, section: &mut Section<'_>) {
     section.duration("ttl", cache.ttl);
     section.duration("absent_ttl", cache.absent_ttl);
     section.duration("hot_ttl", cache.hot_ttl);
+    section.duration_or_zero("stale_if_error", cache.stale_if_error);
     section.share("jitter", cache.jitter);
     section.share("refresh_ahead", cache.refresh_ahead);
     section.must(cache.max_value_bytes <= MAX_VALUE_BYTES, "max_value_bytes", "be at most 512MiB", cache.max_value_bytes);

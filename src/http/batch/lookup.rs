@@ -26,6 +26,9 @@ struct Outcome<'a> {
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'static str>,
+    /// The value had expired; it is sent because the backend gave no answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stale: Option<bool>,
     /// A row as JSON, or …
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'a RawValue>,
@@ -77,13 +80,14 @@ pub(in crate::http) async fn lookup(request: BatchRequest<'_>, headers: &HeaderM
 
 fn outcome(lookup: &Lookup) -> Outcome<'_> {
     match &lookup.answer {
-        Ok(Answer { value, source }) => {
+        Ok(Answer { value, source, stale }) => {
             let json = value.as_ref().filter(|v| v.content_type.is_json());
             // A row that is no JSON after all goes out as bytes.
             let json: Option<&RawValue> = json.and_then(|v| serde_json::from_slice(&v.body).ok());
             let bytes = value.as_ref().filter(|_| json.is_none()).map(|v| Base64(&v.body));
             let status = if value.is_some() { 200 } else { 404 };
-            Outcome { status, source: Some(source.as_str()), value: json, value_base64: bytes, problem: None, detail: None }
+            let stale = stale.map(|_| true);
+            Outcome { status, source: Some(source.as_str()), stale, value: json, value_base64: bytes, problem: None, detail: None }
         }
         Err(error) => failed(&Problem::from(error)),
     }
@@ -91,5 +95,5 @@ fn outcome(lookup: &Lookup) -> Outcome<'_> {
 
 fn failed(problem: &Problem) -> Outcome<'static> {
     let (status, kind, detail) = problem.told();
-    Outcome { status, source: None, value: None, value_base64: None, problem: Some(kind), detail: Some(detail) }
+    Outcome { status, source: None, stale: None, value: None, value_base64: None, problem: Some(kind), detail: Some(detail) }
 }

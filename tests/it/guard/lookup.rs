@@ -93,13 +93,13 @@ async fn cancelled_leader_hands_over() {
         async move { ks.get("user:1").await }
     });
     turnstile.reached().await;
-    first.abort();
-    assert!(first.await.unwrap_err().is_cancelled());
     let second = tokio::spawn({
         let ks = Arc::clone(&ks);
         async move { ks.get("user:1").await }
     });
     eventually("the second has joined", || ks.metric("bloomguard_coalesced_lookups_total{keyspace=\"users\"}") >= 1.0).await;
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
     turnstile.release();
     assert_eq!(second.await.unwrap(), "200 backend");
     assert_eq!(ks.backend.calls(), before + 1);

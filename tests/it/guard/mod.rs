@@ -1,6 +1,7 @@
 //! The guard with scripted parts: what must always hold, race by race.
 
 mod batch_bytes;
+mod breaker;
 mod canary;
 mod commit_window;
 mod expiry;
@@ -12,5 +13,6 @@ mod polled;
 mod rebuild;
 mod refresh;
 mod set;
+mod stale;
 mod state;
 mod storm;

@@ -16,7 +16,7 @@ pub struct Mariadb {
 impl Mariadb {
     /// Starts a server on a free port, with settings such as `--autocommit=OFF`.
     pub fn start_with(settings: &[&str]) -> Self {
-        let server = Server::new(Kind { user: "mysql", folders, failure: "[ERROR]" });
+        let server = Server::new(Kind { user: "mysql", folders, failure: "[ERROR]", signal: "QUIT" });
         let mut install = server.command("mariadb-install-db");
         install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
         install.arg(format!("--datadir={}", server.data().display()));

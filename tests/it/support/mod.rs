@@ -8,6 +8,7 @@ pub mod http_server;
 pub mod keyspace;
 pub mod mariadb;
 pub mod nginx;
+pub mod pgbouncer;
 pub mod postgres;
 pub mod process;
 pub mod prometheus;

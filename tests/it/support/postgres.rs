@@ -22,7 +22,7 @@ impl Postgres {
     /// Starts a server with settings such as `log_statement=all`.
     pub fn start_with(settings: &[&str]) -> Self {
         // "FATAL: the database system is starting up" is only impatience of ours.
-        let server = Server::new(Kind { user: "postgres", folders, failure: "FATAL:  could not" });
+        let server = Server::new(Kind { user: "postgres", folders, failure: "FATAL:  could not", signal: "QUIT" });
         let mut initdb = server.command("initdb");
         initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--no-locale", "--username=postgres", "-D"]).arg(server.data());
         printed(&mut initdb).unwrap_or_else(|error| panic!("initdb: {error}"));

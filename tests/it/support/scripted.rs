@@ -133,7 +133,8 @@ impl Backend for ScriptedBackend {
         if let Some(turnstile) = turnstile {
             turnstile.pass().await;
         }
-        Ok(row)
+        // It may have gone down meanwhile.
+        self.failure.lock().clone().map_or(Ok(row), Err)
     }
 
     fn fingerprint(&self) -> u64 {

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// A word on standard input stops the server and leaves its files; the end of input removes them as well.
 const GUARDIAN: &str = r#"
-directory=$1; shift
+directory=$1; signal=$2; shift 2
 "$@" >>"$directory/log" 2>&1 </dev/null &
 server=$!
 read -r word
-kill -QUIT "$server" 2>/dev/null
+kill -"$signal" "$server" 2>/dev/null
 wait "$server"
 if [ -z "$word" ]; then rm -rf "$directory"; fi
 "#;
@@ -31,6 +31,8 @@ pub struct Kind {
     pub folders: fn() -> Vec<PathBuf>,
     /// In its log, where it will never be ready.
     pub failure: &'static str,
+    /// The signal that ends it at once.
+    pub signal: &'static str,
 }
 
 /// A server of its own. Dropped, it is stopped and its files are removed.
@@ -96,7 +98,12 @@ impl Server {
 
     fn launch(&mut self, server: &Command, ready: impl Fn(&Self) -> bool) -> bool {
         let mut command = Command::new("sh");
-        command.args(["-c", GUARDIAN, "guardian"]).arg(&self.directory).arg(server.get_program()).args(server.get_args());
+        command
+            .args(["-c", GUARDIAN, "guardian"])
+            .arg(&self.directory)
+            .arg(self.kind.signal)
+            .arg(server.get_program())
+            .args(server.get_args());
         // A group of its own: an interrupt from the keyboard must not reach the shell before it has cleaned up.
         command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let logged = self.log().len();

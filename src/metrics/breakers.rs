@@ -1,0 +1,49 @@
+//! Circuit breakers: one series a dependency and state, of several breakers before one dependency the worst.
+
+use std::collections::BTreeMap;
+
+use metrics::Gauge;
+use parking_lot::Mutex;
+
+use super::Registry;
+use crate::words::{BreakerState, Dependency};
+
+/// The states of all breakers.
+#[derive(Debug)]
+pub struct BreakerMetrics {
+    /// By dependency and state.
+    gauges: Vec<Vec<Gauge>>,
+    /// By dependency and what the breaker is called among those before it.
+    states: Mutex<BTreeMap<(Dependency, String), BreakerState>>,
+}
+
+impl BreakerMetrics {
+    pub(super) fn new(registry: &Registry<'_>) -> Self {
+        let of = |dependency: &Dependency| {
+            let gauge = |state: &BreakerState| {
+                let labels = [("dependency", dependency.as_str()), ("state", state.as_str())];
+                registry.gauge("breaker_state", "State of a circuit breaker: one is 1", None, &labels)
+            };
+            BreakerState::ALL.iter().map(gauge).collect()
+        };
+        let breakers = Self { gauges: Dependency::ALL.iter().map(of).collect(), states: Mutex::default() };
+        Dependency::ALL.iter().for_each(|dependency| breakers.show(*dependency, BreakerState::Closed));
+        breakers
+    }
+
+    /// The breaker called `name` among those before `dependency` has changed its state.
+    pub fn set(&self, dependency: Dependency, name: &str, state: BreakerState) {
+        let mut states = self.states.lock();
+        states.insert((dependency, name.to_owned()), state);
+        let any = |state| states.iter().any(|((of, _), now)| *of == dependency && *now == state);
+        let worst = [BreakerState::Open, BreakerState::HalfOpen].into_iter().find(|state| any(*state));
+        // Under the lock, so that the last one told is the last one shown.
+        self.show(dependency, worst.unwrap_or(BreakerState::Closed));
+    }
+
+    fn show(&self, dependency: Dependency, state: BreakerState) {
+        for (each, gauge) in BreakerState::ALL.iter().zip(&self.gauges[dependency as usize]) {
+            gauge.set(f64::from(u8::from(*each == state)));
+        }
+    }
+}
