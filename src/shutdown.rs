@@ -1,7 +1,15 @@
 //! When the process is told to stop.
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+/// The stream of SIGHUPs, which no more end the process from here on.
+///
+/// # Errors
+/// Where the process may not listen to signals.
+pub fn hangups() -> std::io::Result<Signal> {
+    signal(SignalKind::hangup())
+}
 
 /// A token that SIGTERM or SIGINT cancels.
 ///

@@ -162,7 +162,8 @@ impl Guard {
 
     /// Reads the shared cache, as many entries at a time as fit into the batch's room however long they are. Returns what it has no answer for.
     async fn ask_shared_together(self: &Arc<Self>, led: Vec<(Flight, Errand)>, batch: &Loads) -> Vec<Pending> {
-        let at_a_time = (batch.limit().max(SHARED_ROOM) / self.limits.max_value_bytes.max(1)).max(1);
+        let largest = self.settings.load().limits.max_value_bytes.max(1);
+        let at_a_time = (batch.limit().max(SHARED_ROOM) / largest).max(1);
         let mut led = led.into_iter();
         let mut pending = Vec::with_capacity(led.len());
         let mut failure = None;

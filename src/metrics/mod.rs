@@ -7,6 +7,7 @@ mod http;
 mod keyspace;
 mod polls;
 mod rebuilds;
+mod reloads;
 mod snapshots;
 
 use std::fmt;
@@ -19,6 +20,7 @@ pub use self::http::{HttpMetrics, Method, Route};
 pub use self::keyspace::{Gauges, Inflight, KeyspaceMetrics};
 pub use self::polls::PollMetrics;
 pub use self::rebuilds::RebuildMetrics;
+pub use self::reloads::ReloadMetrics;
 pub use self::snapshots::SnapshotMetrics;
 use crate::words::{BreakerState, Dependency};
 
@@ -35,6 +37,8 @@ pub struct Metrics {
     handle: PrometheusHandle,
     /// Requests by route, method and code.
     pub http: HttpMetrics,
+    /// Reloads of the configuration.
+    pub reloads: ReloadMetrics,
     /// By dependency and state.
     breakers: Vec<Vec<Gauge>>,
 }
@@ -71,6 +75,7 @@ impl Metrics {
         let registry = Registry(&recorder);
         registry.gauge("build_info", "1, labelled with the version", None, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         let http = HttpMetrics::new(&registry);
+        let reloads = ReloadMetrics::new(&registry);
         let breakers = Dependency::ALL
             .iter()
             .map(|dependency| {
@@ -81,7 +86,7 @@ impl Metrics {
                 BreakerState::ALL.iter().map(gauge).collect()
             })
             .collect();
-        let metrics = Self { handle: recorder.handle(), recorder, http, breakers };
+        let metrics = Self { handle: recorder.handle(), recorder, http, reloads, breakers };
         for dependency in Dependency::ALL {
             metrics.set_breaker(*dependency, BreakerState::Closed);
         }

@@ -249,12 +249,14 @@ async fn admin_serves_loopback_hosts_and_changes_things_for_json_only() {
     assert_eq!((answer.status, answer.problem().as_str()), (404, "unknown-keyspace"));
     let answer = listeners.admin("DELETE", path, &[]).await;
     assert_eq!((answer.status, answer.problem().as_str()), (405, "wrong-method"));
-    for path in ["/", "/admin/reload", "/admin/config", "/admin/keyspaces/nobody/colour"] {
+    for path in ["/", "/admin/config/server", "/admin/config", "/admin/keyspaces/nobody/colour"] {
         let answer = listeners.admin("GET", path, &[]).await;
         assert_eq!((answer.status, answer.problem().as_str()), (404, "unknown-route"), "{path}");
     }
     let answer = listeners.admin("POST", "/admin/keyspaces/nobody/mismatches", &[("content-type", "application/json")]).await;
     assert_eq!((answer.status, answer.problem().as_str()), (405, "wrong-method"), "it only shows");
+    let answer = listeners.admin("GET", "/admin/reload", &[]).await;
+    assert_eq!((answer.status, answer.problem().as_str()), (405, "wrong-method"), "it changes things");
     let over_http2 = listeners.send(Version::HTTP_2, "GET", format!("{}{path}", listeners.admin), &[], "").await;
     assert_eq!(over_http2.status, 404, "the authority is the host");
 }

@@ -19,6 +19,7 @@ mod polls;
 mod process;
 mod prometheus;
 mod rebuild;
+mod reload;
 mod replicas;
 mod restart;
 mod set;

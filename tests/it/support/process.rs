@@ -58,11 +58,25 @@ impl Process {
         self.serving().unwrap()
     }
 
+    /// The address of the admin listener, once it serves.
+    pub fn admin(&mut self) -> String {
+        self.addresses();
+        self.serving_line().unwrap()["admin"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits for a line of the log that contains `text`.
+    pub fn logs(&mut self, text: &str) {
+        self.wait(&format!("logs {text:?}"), |p| p.log().contains(text));
+    }
+
     fn serving(&self) -> Option<(String, String)> {
-        let log = self.log.lock().unwrap();
-        let line: serde_json::Value =
-            log.iter().filter_map(|l| serde_json::from_str(l).ok()).find(|l: &serde_json::Value| l["message"] == "serving")?;
+        let line = self.serving_line()?;
         Some((line["data"].as_str()?.to_owned(), line["telemetry"].as_str()?.to_owned()))
+    }
+
+    fn serving_line(&self) -> Option<serde_json::Value> {
+        let log = self.log.lock().unwrap();
+        log.iter().filter_map(|l| serde_json::from_str(l).ok()).find(|l: &serde_json::Value| l["message"] == "serving")
     }
 
     fn wait(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
