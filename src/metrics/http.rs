@@ -20,6 +20,8 @@ pub enum Route {
     Livez,
     /// `/readyz`
     Readyz,
+    /// `/startupz`
+    Startupz,
     /// `/status`
     Status,
     /// `/metrics`
@@ -48,7 +50,7 @@ pub enum Method {
     Other,
 }
 
-const ROUTES: &[&str] = &["keys", "check", "lookup", "invalidate", "livez", "readyz", "status", "metrics", "admin", "unknown"];
+const ROUTES: &[&str] = &["keys", "check", "lookup", "invalidate", "livez", "readyz", "startupz", "status", "metrics", "admin", "unknown"];
 const METHODS: &[&str] = &["GET", "HEAD", "PUT", "POST", "DELETE", "other"];
 /// Codes that we answer with; the last stands for any other.
 const CODES: &[&str] = &["200", "202", "204", "400", "401", "403", "404", "405", "409", "413", "414", "415", "422", "500", "503", "other"];
@@ -73,6 +75,8 @@ const SERIES: &[(Route, &[Method], &[u16])] = &[
     (Route::Livez, &[Method::Get, Method::Head], &[200]),
     (Route::Readyz, &[Method::Other], &[405]),
     (Route::Readyz, &[Method::Get, Method::Head], &[200, 503]),
+    (Route::Startupz, &[Method::Other], &[405]),
+    (Route::Startupz, &[Method::Get, Method::Head], &[200, 503]),
     (Route::Status, &[Method::Other], &[405]),
     (Route::Status, &[Method::Get, Method::Head], &[200, 500, 503]),
     (Route::Metrics, &[Method::Other], &[405]),

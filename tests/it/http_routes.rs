@@ -192,6 +192,7 @@ async fn telemetry_tells_life_readiness_and_status() {
     assert_eq!(listeners.telemetry("GET", "/livez").await.status, 200);
     assert_eq!(listeners.telemetry("HEAD", "/livez").await.header("content-length"), "3");
     assert_eq!(listeners.telemetry("GET", "/readyz").await.status, 200);
+    assert_eq!(listeners.telemetry("GET", "/startupz").await.status, 200, "no keyspace lacks a filter");
     let status: Value = serde_json::from_str(&listeners.telemetry("GET", "/status").await.body).unwrap();
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&status["draining"], status["uptime_seconds"].is_u64()), (&Value::Bool(false), true));
