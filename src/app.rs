@@ -1,6 +1,7 @@
 //! The composition root: the only place that builds and connects parts.
 
 mod links;
+mod reloads;
 mod start;
 
 use std::collections::BTreeMap;
@@ -24,10 +25,12 @@ use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keys
 use crate::key::KeySecret;
 use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
-use crate::quickstart;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
 use crate::redis::RedisLink;
+use crate::reload::{self, ConfigSource, Triggers};
 use crate::source::{FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union};
+use crate::telemetry::LogLevel;
+use crate::{quickstart, shutdown};
 
 /// How often the keyspace secret is compared, besides after each connect.
 const SECRET_AGAIN: Duration = Duration::from_secs(1);
@@ -52,6 +55,8 @@ pub struct App {
     admin: Bound,
     limits: ConnectionLimits,
     drain_timeout: Duration,
+    /// Who goes by settings that can change, until somebody reads the configuration again.
+    reload: Option<reload::Parts>,
     /// Rebuild runners, watches over states and marks, metrics upkeep. Ended when the process stops; none of them has anything to finish.
     tasks: JoinSet<()>,
     /// The connections to Redis, where one is configured; they reconnect by themselves.
@@ -112,7 +117,8 @@ impl App {
         // A backstop behind the keyspaces' own deadlines, which alone end a lookup.
         let longest = config.keyspaces.values().map(|k| k.deadline).max().unwrap_or_default();
         settings.data_deadline = settings.data_deadline.max(longest * 2);
-        let context = Arc::new(HttpContext::new(keyspaces, metrics, settings));
+        let (reload, desk) = reloads::parts(config, &keyspaces, &metrics);
+        let context = Arc::new(HttpContext::new(keyspaces, metrics, settings).with_config(desk));
         Ok(Self {
             context,
             data: Bound::bind(&config.server.listen, mode).await.context("server.listen")?,
@@ -120,6 +126,7 @@ impl App {
             admin: Bound::bind(&config.server.admin_listen, mode).await.context("server.admin_listen")?,
             limits: ConnectionLimits::from(&config.server),
             drain_timeout: config.server.drain_timeout,
+            reload: Some(reload),
             tasks,
             _redis: redis,
             _data_dir: data_dir,
@@ -140,6 +147,8 @@ impl App {
 
     /// Serves until `shutdown`, then finishes the requests in flight. The telemetry listener answers to the end, so that probes see the drain.
     pub async fn run(mut self, shutdown: CancellationToken) {
+        // Whoever asks for a reload that nobody will do is told so.
+        drop(self.reload.take());
         let [data, telemetry, admin] = self.addresses();
         tracing::info!(version = env!("CARGO_PKG_VERSION"), %data, %telemetry, %admin, keyspaces = self.context.keyspaces.len(), "serving");
         let drained = CancellationToken::new();
@@ -335,19 +344,20 @@ async fn upkeep(metrics: Arc<Metrics>) {
     }
 }
 
-/// Builds the runtime and serves `config` until SIGTERM or SIGINT. The quickstart makes its demo database first and greets at the end of its build.
+/// Builds the runtime and serves `config` until SIGTERM or SIGINT, reading it again from `source`. The quickstart makes its demo database first and greets at the end of its build.
 ///
 /// # Errors
 /// As [`App::build`].
-pub fn serve(config: &Config, quickstart: bool) -> anyhow::Result<()> {
+pub fn serve(config: Config, source: ConfigSource, log: LogLevel, quickstart: bool) -> anyhow::Result<()> {
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers(config.server.workers)).enable_all().build()?;
     let served = runtime.block_on(async {
-        let shutdown = crate::shutdown::on_signal()?;
+        let (shutdown, hangups) = (shutdown::on_signal()?, shutdown::hangups()?);
         if quickstart {
             quickstart::prepare(&config.server.data_dir).await?;
         }
-        let mut app = App::build(config).await?;
+        let mut app = App::build(&config).await?;
+        app.reload_on(Triggers { source, hangups, log }, config);
         if let (true, Some(guard)) = (quickstart, app.guard(quickstart::KEYSPACE)) {
             let address = app.data.local_addr().to_string();
             app.tasks.spawn(async move { quickstart::greet(guard, &address).await });

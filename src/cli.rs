@@ -11,6 +11,7 @@ use clap::{Parser, Subcommand};
 
 pub use self::inspect::inspect;
 pub use self::plan::{PlanArguments, plan};
+use crate::reload::ConfigSource;
 use crate::{app, config, telemetry};
 
 mod plan;
@@ -143,14 +144,16 @@ pub fn serve(named: Vec<PathBuf>) -> ExitCode {
         Ok(chosen) => chosen,
         Err(none) => return refuse(&none),
     };
-    let config = match config::load(&chosen.files, config::environment()) {
+    let mut source = ConfigSource::new(chosen.files, config::environment());
+    let config = match source.load() {
         Ok(config) => config,
         Err(errors) => return refuse(&errors),
     };
-    if let Err(error) = telemetry::init(&config.log) {
-        return refuse(&error);
-    }
-    match app::serve(&config, chosen.quickstart) {
+    let log = match telemetry::init(&config.log) {
+        Ok(log) => log,
+        Err(error) => return refuse(&error),
+    };
+    match app::serve(config, source, log, chosen.quickstart) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "bloomguard can't serve");

@@ -22,6 +22,7 @@ pub mod poll;
 pub mod quickstart;
 pub mod rebuild;
 pub mod redis;
+pub mod reload;
 pub mod shutdown;
 pub mod source;
 pub mod sql;

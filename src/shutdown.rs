@@ -6,6 +6,14 @@ use tokio_util::sync::CancellationToken;
 /// What a shell reports of a process that SIGINT ended.
 const INTERRUPTED: i32 = 128 + 2;
 
+/// The stream of SIGHUPs, which no more end the process from here on.
+///
+/// # Errors
+/// Where the process may not listen to signals.
+pub fn hangups() -> std::io::Result<Signal> {
+    signal(SignalKind::hangup())
+}
+
 /// A token that SIGTERM or SIGINT cancels. A second SIGTERM changes nothing, for supervisors send it again at will; a SIGINT after the first signal is
 /// somebody at a terminal who does not want to wait for the drain.
 ///

@@ -7,17 +7,39 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogConfig, LogFormat};
 
+/// Changes what is logged.
+pub struct LogLevel(Box<dyn Fn(EnvFilter) -> anyhow::Result<()> + Send + Sync>);
+
+impl std::fmt::Debug for LogLevel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LogLevel")
+    }
+}
+
+impl LogLevel {
+    /// Logs at this level, or by this filter, from now on.
+    ///
+    /// # Errors
+    /// A level that is no filter.
+    pub fn set(&self, level: &str) -> anyhow::Result<()> {
+        (self.0)(filter(level)?)
+    }
+}
+
+fn filter(level: &str) -> anyhow::Result<EnvFilter> {
+    EnvFilter::try_new(level).map_err(|e| {
+        anyhow::anyhow!(
+            "log.level: must be error, warn, info, debug, trace or a filter such as \"info,bloomguard::guard=debug\", is {level:?}: {e}"
+        )
+    })
+}
+
 /// Begins to log as configured.
 ///
 /// # Errors
 /// A level that is no filter, or a second call.
-pub fn init(config: &LogConfig) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&config.level).map_err(|e| {
-        anyhow::anyhow!(
-            "log.level: must be error, warn, info, debug, trace or a filter such as \"info,bloomguard::guard=debug\", is {:?}: {e}",
-            config.level
-        )
-    })?;
+pub fn init(config: &LogConfig) -> anyhow::Result<LogLevel> {
+    let filter = filter(&config.level)?;
     let terminal = std::io::stderr().is_terminal();
     let text = match config.format {
         LogFormat::Auto => terminal,
@@ -25,10 +47,15 @@ pub fn init(config: &LogConfig) -> anyhow::Result<()> {
         LogFormat::Json => false,
     };
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal);
-    if text {
-        lines.finish().try_init()
+    Ok(if text {
+        let lines = lines.with_filter_reloading();
+        let level = lines.reload_handle();
+        lines.finish().try_init()?;
+        LogLevel(Box::new(move |filter| Ok(level.reload(filter)?)))
     } else {
-        lines.json().flatten_event(true).with_current_span(false).with_span_list(false).finish().try_init()
-    }?;
-    Ok(())
+        let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false).with_filter_reloading();
+        let level = lines.reload_handle();
+        lines.finish().try_init()?;
+        LogLevel(Box::new(move |filter| Ok(level.reload(filter)?)))
+    })
 }

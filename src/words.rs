@@ -325,3 +325,17 @@ words! {
         Open = "open",
     }
 }
+
+words! {
+    /// What became of a configuration that was read again.
+    ReloadOutcome {
+        /// All of it is in force.
+        Applied = "applied",
+        /// Some of it is not in force before a restart.
+        NeedsRestart = "needs_restart",
+        /// It says what it said before.
+        Unchanged = "unchanged",
+        /// It is bad; nothing has changed.
+        Failed = "failed",
+    }
+}

@@ -98,5 +98,16 @@ ROWS = {
             (per_second("bloomguard_deletes_total", "keyspace"), "{{keyspace}} deleted"),
             (per_second("bloomguard_invalidated_keys_total", "keyspace"), "{{keyspace}} invalidated"),
         ),
+        panel(
+            "Reloads of the configuration", 12, "none",
+            "By outcome. failed: the files are bad and what was in force stays; the log has every mistake. needs_restart: some of it is in force, the log names the rest.",
+            ("sum by (outcome) (increase(bloomguard_config_reloads_total{%}[i]))", "{{outcome}}"),
+        ),
+        panel(
+            "Configuration not in force", 12, "none",
+            "Instances whose configuration was bad when it was last read, and the settings that wait for a restart. Mend the files, or restart one instance after another.",
+            ("sum by (instance) (1 - bloomguard_config_last_reload_successful{%})", "{{instance}} bad"),
+            ("max by (instance) (bloomguard_config_settings_awaiting_restart{%})", "{{instance}} settings"),
+        ),
     ],
 }

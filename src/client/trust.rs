@@ -41,6 +41,12 @@ impl Trust {
     }
 }
 
+impl PartialEq for Trust {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.roots == other.0.roots
+    }
+}
+
 impl fmt::Debug for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Trust({} certificates)", self.0.len())

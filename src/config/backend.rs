@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{AbsentHeader, Headers, SecretUrl, units};
 use crate::client::Trust;
 
 /// Where a row is read.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BackendConfig {
     /// Default `sql`.
@@ -21,7 +21,7 @@ pub struct BackendConfig {
     /// The statement that reads one row; the key is its only parameter, `$1` (MySQL `?`, SQLite either). Required for `sql`.
     pub query: String,
     /// How long one call may take, waiting for a connection included. Default 200 ms.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub timeout: Duration,
     /// Calls at a time. Default 16.
     pub max_concurrency: usize,
@@ -73,7 +73,7 @@ impl Default for BackendConfig {
 }
 
 /// Kind of backend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
     /// A database.

@@ -2,35 +2,35 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::units;
 
 /// Lifetimes and sizes of cached answers.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
     /// Lifetime of a value in the shared cache. Default 30 min.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub ttl: Duration,
     /// Lifetime of an absence, never longer than `max_staleness`. Default 5 min.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub absent_ttl: Duration,
     /// Each lifetime is spread by this share around its mean, 0 to 1. Default 0.1.
     pub jitter: f64,
     /// Bound of the in-process tier in bytes. Default 64 MiB.
-    #[serde(deserialize_with = "units::size")]
+    #[serde(with = "units::size")]
     pub hot_capacity: u64,
     /// Lifetime in the in-process tier. Default 10 s.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub hot_ttl: Duration,
     /// Within this last share of `ttl` a read may load a value again in the background, 0 to 1. Default 0: it expires.
     pub refresh_ahead: f64,
     /// How long after its expiry a value of the shared cache may be answered where the backend gives no answer. Default 0: never.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub stale_if_error: Duration,
     /// Larger values are answered but not cached. Default 1 MiB.
-    #[serde(deserialize_with = "units::size")]
+    #[serde(with = "units::size")]
     pub max_value_bytes: u64,
 }
 

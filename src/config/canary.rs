@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::units;
 
 /// Checks of a sample of the filter's answers against the backend.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CanaryConfig {
     /// Share of the filter's absences that are looked for at the backend; 0 to 1, 0 = none. Default 0.001.
@@ -15,7 +15,7 @@ pub struct CanaryConfig {
     /// Checks of one second, at the most. Default 50.
     pub max_per_second: u32,
     /// How long the filter rejects nobody once a row was found that it had called absent; doubled each time that it happens again, up to an hour. Default 1 min.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub hold: Duration,
 }
 

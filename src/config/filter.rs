@@ -1,11 +1,11 @@
 //! `[keyspaces.NAME.filter]`
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::filter;
 
 /// The Bloom filter of a keyspace.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FilterConfig {
     /// Default `bloom`.
@@ -33,7 +33,7 @@ impl FilterConfig {
 }
 
 /// Kind of filter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FilterKind {
     /// Split block: one cache line a lookup.

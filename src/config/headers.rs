@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use hyper::header::{HeaderMap, HeaderName};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::secret::is_secret;
+use super::secret::{REDACTED, is_secret};
 
 /// Names and values. `Debug` shows no value: any of them may be a secret.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -48,6 +48,13 @@ impl<'de> Deserialize<'de> for Headers {
     }
 }
 
+/// As they may be shown: names alone.
+impl Serialize for Headers {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|(name, _)| (name, REDACTED)))
+    }
+}
+
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.iter().map(|(name, _)| name)).finish()
@@ -79,6 +86,12 @@ impl fmt::Display for AbsentHeader {
             Some(value) => write!(f, "{}: {value}", self.name),
             None => write!(f, "{}", self.name),
         }
+    }
+}
+
+impl Serialize for AbsentHeader {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
     }
 }
 

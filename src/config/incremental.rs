@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::units;
 
 /// How new keys are found between two scans: by asking again and again for the rows from a watermark on.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IncrementalConfig {
     /// The statement that lists key and watermark, in this order, of every row whose watermark is its only parameter (`$1`, MySQL `?`) or higher.
@@ -17,10 +17,10 @@ pub struct IncrementalConfig {
     /// database's clock.
     pub watermark: Option<String>,
     /// Pause between two polls. Default 1 s.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub interval: Duration,
     /// How much later than a row with a higher watermark a row may become visible. Default 30 s.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub overlap: Duration,
 }
 

@@ -8,7 +8,7 @@ use super::{BackendConfig, CacheConfig, CanaryConfig, Enforcement, EnforcementSe
 use crate::key::KeyForm;
 
 /// A named set of keys guarded together.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeyspaceConfig {
     /// The canonical form of the keys. Default: from the column's type, where the driver tells it.
@@ -23,13 +23,13 @@ pub struct KeyspaceConfig {
     pub freshness: Freshness,
     /// Age at which the filter stops rejecting, counted from the start of the last scan (`rebuilt`) or of the last complete poll (`polled`).
     /// Default 10 min.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub max_staleness: Duration,
     /// Longest time from sending an announce to its row being visible on backend and source, replicas' lag included. Default 30 s.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub commit_window: Duration,
     /// Budget of a whole lookup, its fills included. Default 300 ms.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub deadline: Duration,
     /// The Bloom filter.
     pub filter: FilterConfig,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
+use xxhash_rust::xxh3::Xxh3;
 
 use super::mistake::Mistakes;
 use super::{Config, ConfigErrors, Freshness, SourceKind, environment, files, typed, unsupported, validate};
@@ -47,6 +48,48 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
         }
     }
     Ok(config)
+}
+
+/// A number that changes when anything changes that [`load`] would read: the files, and what the files that they name hold.
+#[must_use]
+pub fn fingerprint(paths: &[PathBuf], environment: impl Iterator<Item = (String, String)>) -> u64 {
+    let mut mistakes = Mistakes::default();
+    let mut tree = Table::new();
+    let mut seen = Xxh3::new();
+    for path in paths {
+        add_file(&mut seen, path);
+        if let Some(table) = read(path, &mut mistakes) {
+            merge(&mut tree, table);
+        }
+    }
+    environment::apply(&mut tree, environment, &mut mistakes);
+    add_named_files(&mut seen, &Value::Table(tree));
+    seen.digest()
+}
+
+/// Every key that names a file of secrets or certificates ends like this.
+const NAMES_A_FILE: &str = "_file";
+
+fn add_named_files(seen: &mut Xxh3, tree: &Value) {
+    match tree {
+        Value::Table(table) => {
+            for (key, value) in table {
+                match value.as_str().filter(|_| key.ends_with(NAMES_A_FILE)) {
+                    Some(path) => add_file(seen, Path::new(path)),
+                    None => add_named_files(seen, value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| add_named_files(seen, item)),
+        _ => {}
+    }
+}
+
+fn add_file(seen: &mut Xxh3, path: &Path) {
+    let held = std::fs::read(path);
+    // With its length, so that what moves from one file to the next is a change; one that can't be read is another than an empty one.
+    seen.update(&held.as_ref().map_or(u64::MAX, |held| held.len() as u64).to_le_bytes());
+    seen.update(held.as_deref().unwrap_or_default());
 }
 
 /// A keyspace that polls rests its promise on that unless it says otherwise.
@@ -101,5 +144,32 @@ fn merge(into: &mut Table, from: Table) {
                 into.insert(key, value);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fingerprint_changes_with_the_files_and_with_those_that_they_name() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let (file, secret) = (dir.path().join("a.toml"), dir.path().join("secret"));
+        let look = || fingerprint(std::slice::from_ref(&file), std::iter::empty());
+        let mut seen = vec![look()];
+        let mut write = |path: &Path, text: &str| {
+            std::fs::write(path, text).unwrap();
+            assert_eq!(look(), look());
+            seen.push(look());
+        };
+        let names = format!("[[keyspaces.users.source]]\nurl_file = {secret:?}\n");
+        write(&file, "");
+        write(&file, &names);
+        write(&secret, "");
+        write(&secret, "one");
+        write(&secret, "two");
+        write(&file, "[keyspaces");
+        let distinct: std::collections::BTreeSet<u64> = seen.iter().copied().collect();
+        assert_eq!(distinct.len(), seen.len());
     }
 }

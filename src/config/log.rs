@@ -1,9 +1,9 @@
 //! `[log]`
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What is logged, and how.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
     /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,bloomguard::guard=debug`. Default `info`.
@@ -19,7 +19,7 @@ impl Default for LogConfig {
 }
 
 /// How log lines are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// Text on a terminal, JSON otherwise.

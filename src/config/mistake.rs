@@ -31,6 +31,14 @@ impl Display for Mistake {
     }
 }
 
+impl Mistake {
+    /// Of the configuration as a whole.
+    #[must_use]
+    pub fn of_all(rule: impl Into<String>) -> Self {
+        Self { path: "configuration".into(), rule: rule.into(), variable: None }
+    }
+}
+
 /// Every mistake of a configuration, never none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<Mistake>);
@@ -40,6 +48,12 @@ impl ConfigErrors {
     #[must_use]
     pub fn mistakes(&self) -> &[Mistake] {
         &self.0
+    }
+}
+
+impl From<Mistake> for ConfigErrors {
+    fn from(only: Mistake) -> Self {
+        Self(vec![only])
     }
 }
 

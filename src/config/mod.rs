@@ -8,6 +8,7 @@ mod backend;
 mod basis;
 mod cache;
 mod canary;
+mod document;
 mod enforcement;
 mod environment;
 mod files;
@@ -16,6 +17,7 @@ mod headers;
 mod incremental;
 mod keyspace;
 mod listen;
+mod live;
 mod load;
 mod log;
 mod mistake;
@@ -34,7 +36,7 @@ mod validate;
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::backend::{BackendConfig, BackendKind};
 pub use self::cache::CacheConfig;
@@ -46,7 +48,7 @@ pub use self::headers::{AbsentHeader, Headers};
 pub use self::incremental::IncrementalConfig;
 pub use self::keyspace::{Freshness, KeyspaceConfig};
 pub use self::listen::{Listen, ListenError};
-pub use self::load::load;
+pub use self::load::{fingerprint, load};
 pub use self::log::{LogConfig, LogFormat};
 pub use self::mistake::{ConfigErrors, Mistake};
 pub use self::rebuild::RebuildConfig;
@@ -58,7 +60,7 @@ pub use self::server::ServerConfig;
 pub use self::source::{KeyListFormat, SourceConfig, SourceKind, Sources};
 
 /// Everything that a process is told.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Listeners and limits of the process.

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::units;
 
 /// When the filter is built anew, and what a build must pass.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RebuildConfig {
     /// Cron expression of 5 fields, or 6 with seconds first; UTC. Default `0 2 * * *`.
     pub schedule: String,
     /// Each scheduled build starts this much later at most, at random. Default 5 min.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub jitter: Duration,
     /// Whether a filter is built at start. Default on.
     pub on_start: bool,

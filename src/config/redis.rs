@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{SecretUrl, units};
 
 /// The shared cache.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisConfig {
     /// One server (`redis://host:port/db`, `unix:///path`), the sentinels that know it (`redis+sentinel://host:port,…/service/db`), or a cluster
@@ -17,10 +17,10 @@ pub struct RedisConfig {
     /// A file that holds the URL.
     pub url_file: Option<PathBuf>,
     /// How long one command may take. Default 50 ms.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub timeout: Duration,
     /// The delta log not read to its end for this long: other instances' announces may be missing here, and the keyspace stops rejecting. Default 2 s.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub max_lag: Duration,
     /// Replicas that must have an announce or a drop before it is acknowledged (`WAIT`). Default 0: none.
     pub min_replicas_acked: u32,
@@ -45,14 +45,14 @@ impl Default for RedisConfig {
 }
 
 /// `[redis.log]`: how much of the delta logs is kept.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisLogConfig {
     /// Entries are kept for this long; longer than every keyspace's `commit_window` and `deadline` together. Default 1 h.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub retention: Duration,
     /// As far as they take no more than this, each keyspace's. Default 64 MiB.
-    #[serde(deserialize_with = "units::size")]
+    #[serde(with = "units::size")]
     pub max_bytes: u64,
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 
-const REDACTED: &str = "redacted";
+pub(super) const REDACTED: &str = "redacted";
 
 /// A connection URL. `Debug` and `Display` replace the password.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
@@ -83,6 +83,13 @@ impl fmt::Debug for SecretUrl {
 impl fmt::Display for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.redacted())
+    }
+}
+
+/// As it may be shown: without its password.
+impl Serialize for SecretUrl {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.redacted())
     }
 }
 

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{SecretText, units};
 
 /// Listeners and limits of the process.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
     /// The data listener, `host:port` or `unix:/path`. Default `127.0.0.1:4040`.
@@ -28,16 +28,16 @@ pub struct ServerConfig {
     /// Most keys of one batch. Default 10,000.
     pub max_batch_keys: usize,
     /// Most bytes of values in the answer to one batch lookup; keys beyond it fail. Default 64 MiB.
-    #[serde(deserialize_with = "units::size")]
+    #[serde(with = "units::size")]
     pub max_batch_bytes: u64,
     /// Longest request body in bytes. Default 16 MiB.
-    #[serde(deserialize_with = "units::size")]
+    #[serde(with = "units::size")]
     pub max_body_bytes: u64,
     /// How long requests in flight may go on after SIGTERM. Default 25 s.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub drain_timeout: Duration,
     /// How long a client may take to send a request's headers. Default 10 s.
-    #[serde(deserialize_with = "units::duration")]
+    #[serde(with = "units::duration")]
     pub header_timeout: Duration,
     /// Where journals are kept. Default `data`.
     pub data_dir: PathBuf,

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Serialize, Serializer};
 
 use super::{Headers, IncrementalConfig, SecretUrl};
 use crate::client::Trust;
 
 /// Where the keys come from.
-#[derive(Debug, Clone, serde::Deserialize)]
+#[derive(Debug, Clone, serde::Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SourceConfig {
     /// Default `sql`.
@@ -86,7 +87,7 @@ impl SourceConfig {
 }
 
 /// Kind of source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceKind {
     /// A database.
@@ -113,7 +114,7 @@ impl SourceKind {
 }
 
 /// How a list of keys is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyListFormat {
     /// One key a line.
@@ -161,6 +162,16 @@ impl Sources {
     #[must_use]
     pub fn key(&self, index: usize) -> String {
         if self.is_list { format!("source[{index}]") } else { "source".to_owned() }
+    }
+}
+
+/// As they were written: one table, or a list.
+impl Serialize for Sources {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.tables.as_slice() {
+            [only] if !self.is_list => only.serialize(to),
+            tables => tables.serialize(to),
+        }
     }
 }
 

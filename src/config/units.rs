@@ -3,16 +3,33 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::Serializer;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 
-/// Reads `"250ms"`, `"10m"`, `"1h 30m"`.
-pub(crate) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    from.deserialize_str(DurationText)
+/// `"250ms"`, `"10m"`, `"1h 30m"`.
+pub(crate) mod duration {
+    use super::{Deserializer, Duration, DurationText, Serializer};
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        from.deserialize_str(DurationText)
+    }
+
+    pub(crate) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&humantime::format_duration(*duration))
+    }
 }
 
-/// Reads `"64MiB"`, `"1 GB"`, `"4096"` or `4096` as bytes.
-pub(crate) fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    from.deserialize_any(SizeText)
+/// `"64MiB"`, `"1 GB"`, `"4096"` or `4096`; written as bytes.
+pub(crate) mod size {
+    use super::{Deserializer, Serializer, SizeText};
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        from.deserialize_any(SizeText)
+    }
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(*bytes)
+    }
 }
 
 struct DurationText;

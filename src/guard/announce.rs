@@ -110,7 +110,8 @@ impl Guard {
             self.deleted.insert(hash);
         }
         self.metrics.delete();
-        let many = |items: u64| self.deleted.count() as f64 > self.max_deleted_ratio * items as f64;
+        let ratio = self.settings.load().max_deleted_ratio;
+        let many = |items: u64| self.deleted.count() as f64 > ratio * items as f64;
         if self.active.current().is_some_and(|generation| many(generation.filter.items())) {
             self.rebuild_wanted.notify_one();
         }

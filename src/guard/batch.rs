@@ -166,7 +166,8 @@ impl Guard {
 
     /// Entries that fit into a batch's room however long they are.
     pub(super) fn entries_at_a_time(&self, room: u64) -> usize {
-        usize::try_from(room.max(SHARED_ROOM) / self.limits.max_value_bytes.max(1)).unwrap_or(usize::MAX).max(1)
+        let largest = self.settings.load().limits.max_value_bytes.max(1);
+        usize::try_from(room.max(SHARED_ROOM) / largest).unwrap_or(usize::MAX).max(1)
     }
 
     /// Reads the shared cache, as many entries at a time as fit into the batch's room however long they are. Returns what it has no answer for.

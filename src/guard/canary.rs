@@ -4,6 +4,7 @@
 //! does not announce, or a scan that passed a row by, would stay unseen until somebody complains.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,31 +26,46 @@ const QUEUE: usize = 64;
 /// Draws samples and keeps those that wait.
 #[derive(Debug)]
 pub(super) struct Canary {
-    sample_rate: f64,
+    /// There is a backend to ask; a set is what the filter was built of.
+    backed: bool,
+    /// Share of the absences that are checked, as bits: read at each of them.
+    sample_rate: AtomicU64,
     /// From the begin of one check to that of the next.
-    pace: Duration,
+    pace: Mutex<Duration>,
     samples: mpsc::Sender<Found>,
     /// Until the task that checks has taken it.
     waiting: Mutex<Option<mpsc::Receiver<Found>>>,
 }
 
 impl Canary {
-    /// `backed`: there is a backend to ask; a set is what the filter was built of.
     pub(super) fn new(config: &CanaryConfig, backed: bool) -> Self {
         let (samples, waiting) = mpsc::channel(QUEUE);
-        let sample_rate = if backed { config.sample_rate } else { 0.0 };
-        let pace = Duration::from_secs(1) / config.max_per_second.max(1);
-        Self { sample_rate, pace, samples, waiting: Mutex::new(Some(waiting)) }
+        let canary =
+            Self { backed, sample_rate: AtomicU64::default(), pace: Mutex::default(), samples, waiting: Mutex::new(Some(waiting)) };
+        canary.reconfigure(config);
+        canary
+    }
+
+    pub(super) fn reconfigure(&self, config: &CanaryConfig) {
+        let sample_rate = if self.backed { config.sample_rate } else { 0.0 };
+        // Relaxed, as where it is read: it publishes nothing else.
+        self.sample_rate.store(sample_rate.to_bits(), Relaxed);
+        *self.pace.lock() = Duration::from_secs(1) / config.max_per_second.max(1);
+    }
+
+    /// Draws whether an absence is checked.
+    fn draws(&self) -> bool {
+        let sample_rate = f64::from_bits(self.sample_rate.load(Relaxed));
+        sample_rate > 0.0 && rand::random::<f64>() < sample_rate
     }
 }
 
 impl Guard {
     /// The filter has answered that a key is absent. Costs one random number, and now and then a copy of the key.
     pub(super) fn sample(&self, key: &Key, hash: KeyHash, probe: Probe) {
-        let canary = &self.canary;
-        if canary.sample_rate > 0.0 && rand::random::<f64>() < canary.sample_rate {
+        if self.canary.draws() {
             // Where the queue is full, there are more answers to check than may be.
-            let _ = canary.samples.try_send(Found { key: key.clone(), hash, probe });
+            let _ = self.canary.samples.try_send(Found { key: key.clone(), hash, probe });
         }
     }
 
@@ -57,7 +73,7 @@ impl Guard {
     pub async fn run_canary(self: Arc<Self>) {
         let Some(mut waiting) = self.canary.waiting.lock().take() else { return };
         while let Some(sample) = waiting.recv().await {
-            let next = Instant::now() + self.canary.pace;
+            let next = Instant::now() + *self.canary.pace.lock();
             // Lookups go first: a sample whose turn comes while the backend is busy, or gives no answer, is not checked.
             if let Some(turn) = self.gate.enter_if_free().filter(|_| self.breaker.is_closed()) {
                 let result = self.check_at_backend(&sample, turn).await;

@@ -17,15 +17,15 @@ const SHADOW: u8 = 0x80;
 /// The setting in force, and where it comes from.
 #[derive(Debug)]
 pub(super) struct Enforcing {
-    configured: EnforcementSetting,
     /// The setting in force: its percent, and [`SHADOW`]. Derived from `told`, which alone is the truth.
     in_force: AtomicU8,
     told: Mutex<Told>,
 }
 
-/// What takes the configuration's place.
-#[derive(Debug, Default)]
+/// What the configuration says, and what takes its place.
+#[derive(Debug)]
 struct Told {
+    configured: EnforcementSetting,
     /// Of this instance; goes before what the fleet was told earlier.
     instance: Option<EnforcementSetting>,
     /// Of the fleet, as far as this instance has heard of it.
@@ -100,7 +100,8 @@ impl From<EnforcementSetting> for InForce {
 
 impl Enforcing {
     pub(super) fn new(configured: EnforcementSetting) -> Self {
-        Self { configured, in_force: AtomicU8::new(InForce::from(configured).0), told: Mutex::default() }
+        let told = Told { configured, instance: None, fleet: None, listened: false };
+        Self { in_force: AtomicU8::new(InForce::from(configured).0), told: Mutex::new(told) }
     }
 
     pub(super) fn in_force(&self) -> InForce {
@@ -110,8 +111,15 @@ impl Enforcing {
 
     pub(super) fn status(&self) -> EnforcementStatus {
         let told = self.told.lock();
-        let (origin, in_force) = told.decides(self.configured);
-        EnforcementStatus { in_force, origin, configured: self.configured }
+        let (origin, in_force) = told.decides();
+        EnforcementStatus { in_force, origin, configured: told.configured }
+    }
+
+    /// The configuration has changed; what was told since the start stays.
+    pub(super) fn configure(&self, configured: EnforcementSetting) {
+        let mut told = self.told.lock();
+        told.configured = configured;
+        self.settle(&told);
     }
 
     /// This instance is told; `None`: to go by the fleet's setting, or the configuration.
@@ -140,16 +148,16 @@ impl Enforcing {
     }
 
     fn settle(&self, told: &Told) {
-        self.in_force.store(InForce::from(told.decides(self.configured).1).0, Ordering::Relaxed);
+        self.in_force.store(InForce::from(told.decides().1).0, Ordering::Relaxed);
     }
 }
 
 impl Told {
-    fn decides(&self, configured: EnforcementSetting) -> (Origin, EnforcementSetting) {
+    fn decides(&self) -> (Origin, EnforcementSetting) {
         match (self.instance, self.fleet.and_then(|switch| switch.setting)) {
             (Some(setting), _) => (Origin::Instance, setting),
             (None, Some(setting)) => (Origin::Fleet, setting),
-            (None, None) => (Origin::Config, configured),
+            (None, None) => (Origin::Config, self.configured),
         }
     }
 }
@@ -263,6 +271,19 @@ mod tests {
         assert_eq!(decided(), (Origin::Fleet, enforce(20)), "told after the instance");
         assert_eq!(enforcing.tell_fleet(switch(7, None)), None);
         assert_eq!(decided(), (Origin::Config, enforce(100)));
+    }
+
+    #[test]
+    fn a_configuration_that_changes_counts_where_nobody_was_told_otherwise() {
+        let enforcing = Enforcing::new(enforce(100));
+        enforcing.configure(enforce(5));
+        assert_eq!((enforcing.in_force(), enforcing.status().origin), (enforce(5).into(), Origin::Config));
+        enforcing.tell_instance(Some(enforce(10)));
+        enforcing.configure(SHADOW);
+        let status = enforcing.status();
+        assert_eq!((enforcing.in_force(), status.origin, status.configured), (enforce(10).into(), Origin::Instance, SHADOW));
+        enforcing.tell_instance(None);
+        assert_eq!(enforcing.in_force(), SHADOW.into());
     }
 
     #[test]

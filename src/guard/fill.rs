@@ -26,11 +26,12 @@ impl Guard {
     }
 
     async fn fill_shared(&self, errand: &Errand, row: &Row, held: &Held) -> Ending {
+        let limits = self.settings.load().limits;
         let stored = match &row.value {
-            Some(value) if value.body.len() as u64 <= self.limits.max_value_bytes => {
+            Some(value) if value.body.len() as u64 <= limits.max_value_bytes => {
                 // In a mark's place a value lives at least as long, else another instance could store an absence where the mark forbade it.
                 let shortest = if held.mark { self.recent.life() } else { Duration::ZERO };
-                let ttl = jittered(self.limits.ttl, self.limits.jitter).max(shortest);
+                let ttl = jittered(limits.ttl, limits.jitter).max(shortest);
                 self.shared.put_value(&errand.key, value, ttl, row.took, &held.stamp).await
             }
             // A backend that looks broken takes no value from those who did not ask it, nor the last one that there is.
@@ -38,7 +39,7 @@ impl Guard {
             // Only a bypass or a refresh gets here past a value, or who found it expired: the row is gone, though nobody said so.
             None if held.value => self.shared.put_mark(&errand.key, Mark::Dropped, self.recent.life()).await.map(|()| Stored::Yes),
             None if held.trusted && self.may_store_absence(errand) => {
-                let ttl = jittered(self.limits.absent_ttl, self.limits.jitter).min(self.limits.longest_shared_absence);
+                let ttl = jittered(limits.absent_ttl, limits.jitter).min(limits.longest_shared_absence);
                 self.shared.put_absence(&errand.key, ttl, &held.stamp).await
             }
             _ => return Ending::NotStored,
@@ -57,17 +58,18 @@ impl Guard {
     /// For an absence: store, then look at the memory again, in one stretch that nothing can cut; an announce remembers first and drops second,
     /// so one of the two sees the other.
     pub(super) fn fill_hot(&self, errand: &Errand, loaded: &Loaded) {
+        let limits = self.settings.load().limits;
         if errand.options.bypass && loaded.is_ok() {
             self.hot.drop_entry(errand.hash);
         }
         match loaded {
             Ok(Answer { value: Some(value), source: Source::Redis | Source::Backend, stale: None })
-                if value.body.len() as u64 <= self.limits.max_value_bytes =>
+                if value.body.len() as u64 <= limits.max_value_bytes =>
             {
-                self.hot.put_value(errand.hash, errand.key.clone(), value.clone(), jittered(self.limits.hot_value_ttl, self.limits.jitter));
+                self.hot.put_value(errand.hash, errand.key.clone(), value.clone(), jittered(limits.hot_value_ttl, limits.jitter));
             }
             Ok(Answer { value: None, source: Source::Redis | Source::Backend, .. }) if self.may_store_absence(errand) => {
-                let ttl = jittered(self.limits.hot_ttl, self.limits.jitter).min(self.limits.longest_hot_absence);
+                let ttl = jittered(limits.hot_ttl, limits.jitter).min(limits.longest_hot_absence);
                 self.hot.put_absence(errand.hash, errand.key.clone(), ttl);
                 if !self.may_store_absence(errand) {
                     self.hot.drop_absence(errand.hash);

@@ -22,6 +22,11 @@ impl Hold {
         Self { first, ..Self::default() }
     }
 
+    /// How long a hold is from now on that does not follow closely on another; one that has begun stays as it is.
+    pub(super) fn set_first(&mut self, first: Duration) {
+        self.first = first;
+    }
+
     /// A row was found that the filter had called absent. Rows that are found while the keyspace rejects nobody anyway are of the same fault.
     pub(super) fn begin(&mut self, now: Moment) {
         let again = self.last.filter(|(end, _)| now.since(*end) < LONGEST);

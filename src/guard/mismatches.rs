@@ -52,10 +52,13 @@ pub struct Mismatches {
 
 /// Bounded memory of mismatches.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct Memory(Mutex<Kept>);
+
+#[derive(Debug)]
+struct Kept {
     reveal_keys: bool,
     /// By kind; latest first.
-    latest: Mutex<[VecDeque<Noted>; MismatchKind::ALL.len()]>,
+    latest: [VecDeque<Noted>; MismatchKind::ALL.len()],
 }
 
 #[derive(Debug, Clone)]
@@ -70,20 +73,29 @@ struct Noted {
 
 impl Memory {
     pub(super) fn new(reveal_keys: bool) -> Self {
-        Self { reveal_keys, latest: Mutex::default() }
+        Self(Mutex::new(Kept { reveal_keys, latest: Default::default() }))
+    }
+
+    /// Whether keys are shown from now on. Where not, those that are kept are forgotten.
+    pub(super) fn reveal_keys(&self, reveal_keys: bool) {
+        let mut kept = self.0.lock();
+        kept.reveal_keys = reveal_keys;
+        if !reveal_keys {
+            kept.latest.iter_mut().flatten().for_each(|noted| noted.key = None);
+        }
     }
 
     fn note(&self, kind: MismatchKind, found_by: FoundBy, probe: Probe, hash: KeyHash, key: &Key) {
         let found_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let noted = Noted { found_unix, found_by, probe, hash, key: self.reveal_keys.then(|| key.clone()) };
-        let mut latest = self.latest.lock();
-        let of_kind = &mut latest[kind as usize];
+        let mut kept = self.0.lock();
+        let noted = Noted { found_unix, found_by, probe, hash, key: kept.reveal_keys.then(|| key.clone()) };
+        let of_kind = &mut kept.latest[kind as usize];
         of_kind.truncate(LIMIT - 1);
         of_kind.push_front(noted);
     }
 
     fn shown(&self, kind: MismatchKind) -> Vec<Mismatch> {
-        let noted = self.latest.lock()[kind as usize].clone();
+        let noted = self.0.lock().latest[kind as usize].clone();
         noted.into_iter().map(|noted| noted.show(kind)).collect()
     }
 }
@@ -111,7 +123,7 @@ impl Guard {
     pub fn mismatches(&self) -> Mismatches {
         let [false_negatives, false_positives] =
             [MismatchKind::FalseNegative, MismatchKind::FalsePositive].map(|kind| self.mismatches.shown(kind));
-        Mismatches { reveal_keys: self.mismatches.reveal_keys, false_negatives, false_positives }
+        Mismatches { reveal_keys: self.mismatches.0.lock().reveal_keys, false_negatives, false_positives }
     }
 
     pub(super) fn note_mismatch(&self, kind: MismatchKind, found_by: FoundBy, probe: Probe, hash: KeyHash, key: &Key) {
@@ -144,6 +156,16 @@ mod tests {
         let kept = memory.shown(MismatchKind::FalsePositive);
         assert_eq!((kept.len(), kept[0].key.as_deref(), kept[99].key.as_deref()), (100, Some("999"), Some("900")));
         assert_eq!(memory.shown(MismatchKind::FalseNegative)[0].key.as_deref(), Some("row"));
+    }
+
+    #[test]
+    fn keys_that_are_no_more_to_be_shown_are_forgotten() {
+        let (memory, (hash, row)) = (Memory::new(true), key(b"row"));
+        memory.note(MismatchKind::FalseNegative, FoundBy::Lookup, PROBE, hash, &row);
+        for reveal in [false, true] {
+            memory.reveal_keys(reveal);
+            assert_eq!(memory.shown(MismatchKind::FalseNegative)[0].key, None);
+        }
     }
 
     #[test]

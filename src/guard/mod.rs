@@ -31,6 +31,7 @@ mod refresh;
 mod report;
 mod secret;
 mod set;
+mod settings;
 mod single_flight;
 mod snapshot;
 mod stale;
@@ -43,6 +44,7 @@ mod verify;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
@@ -59,8 +61,8 @@ pub use self::snapshot::{Expected, Refused, Restored, SnapshotParts, SnapshotSta
 pub use self::status::{BackendStatus, KeyspaceStatus, LastRebuild};
 pub(crate) use self::verify::Verified;
 
-use self::fill::Limits;
 use self::load::Errand;
+use self::settings::Settings;
 use self::single_flight::Loaded;
 use self::standing::Standing;
 use crate::backend::Backend;
@@ -108,9 +110,8 @@ pub struct Guard {
     name: String,
     deadline: Duration,
     commit_window: Duration,
-    limits: Limits,
+    settings: ArcSwap<Settings>,
     asked_fpr: f64,
-    max_deleted_ratio: f64,
     secret: secret::Secret,
     form: Arc<OnceLock<KeyForm>>,
     active: Arc<Active>,
@@ -189,9 +190,8 @@ impl Guard {
             name: parts.name,
             deadline: config.deadline,
             commit_window: config.commit_window,
-            limits: Limits::new(config),
+            settings: ArcSwap::from_pointee(Settings::new(config)),
             asked_fpr: config.filter.false_positive_rate,
-            max_deleted_ratio: config.rebuild.max_deleted_ratio,
             secret: secret::Secret::new(parts.secret),
             form: parts.form,
             active: Arc::default(),

@@ -42,7 +42,7 @@ fn is_due(expiry: Expiry, window: Duration, draw: f64) -> bool {
 impl Guard {
     /// Draws whether this read of a value refreshes it, and begins to. The read has its answer and waits for nothing.
     pub(super) fn refresh_if_due(self: &Arc<Self>, errand: &Errand, expiry: Expiry, stamp: &Stamp) {
-        let window = self.limits.refresh_window;
+        let window = self.settings.load().limits.refresh_window;
         if window.is_zero() || !is_due(expiry, window, rand::random()) {
             return;
         }

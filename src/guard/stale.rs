@@ -24,7 +24,7 @@ const SHARE: u32 = 8;
 impl Guard {
     /// How much earlier than its deadline a lookup gives a load up.
     pub(super) fn reserve(&self, budget: Duration) -> Duration {
-        if self.limits.stale_if_error.is_zero() { Duration::ZERO } else { budget / SHARE }
+        if self.settings.load().limits.stale_if_error.is_zero() { Duration::ZERO } else { budget / SHARE }
     }
 
     /// The value that has expired, or is there by now, in place of the error.
@@ -71,13 +71,13 @@ impl Guard {
     /// A bypass wants no cache. Who has seen a version that was not applied here may have seen the value change.
     fn may_serve_stale(&self, errand: &Errand, error: &LookupError) -> bool {
         let options = &errand.options;
-        !self.limits.stale_if_error.is_zero() && !options.bypass && !options.unapplied_version && error.is_outage()
+        !self.settings.load().limits.stale_if_error.is_zero() && !options.bypass && !options.unapplied_version && error.is_outage()
     }
 
     fn stale(&self, seen: Seen, error: &LookupError) -> Option<Answer> {
         match seen.entry {
             Entry::Value(value) => Some(Answer { value: Some(value), source: Source::Redis, stale: None }),
-            Entry::Stale { value, past } if past <= self.limits.stale_if_error => {
+            Entry::Stale { value, past } if past <= self.settings.load().limits.stale_if_error => {
                 self.metrics.stale_answer();
                 let stale = Staleness { past, forwarded: error.is_of_a_call() };
                 Some(Answer { value: Some(value), source: Source::Redis, stale: Some(stale) })

@@ -87,6 +87,10 @@ impl Standing {
         self
     }
 
+    pub(super) fn set_first_hold(&self, first: Duration) {
+        self.facts.lock().hold.set_first(first);
+    }
+
     /// Until when the filter may decide. Read it **before** the filter: then a swap between the two reads can only make the answer stricter.
     pub(super) fn trusted_until(&self) -> Moment {
         // Acquire: pairs with the release in `settle`, which follows the swap; who reads the new limit also reads the new filter.

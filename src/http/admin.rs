@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Request, StatusCode};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -21,12 +21,13 @@ use serde_json::{Map, Value};
 use super::context::{HttpContext, Keyspace};
 use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, RequireLayer};
 use super::problem::Problem;
+use super::reload;
 use crate::config::{Enforcement, EnforcementSetting};
 use crate::guard::{EnforcementStatus, Mismatches};
 use crate::metrics::Route;
 use crate::rebuild::{AlreadyRunning, Progress, RebuildRequest};
 
-/// `/admin/keyspaces/{ks}/rebuild`, `…/enforcement`, `…/mismatches`.
+/// `/admin/keyspaces/{ks}/rebuild`, `…/enforcement`, `…/mismatches`, `/admin/reload`, `/admin/config`.
 pub fn admin_router(context: Arc<HttpContext>) -> Router {
     let settings = &context.settings;
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
@@ -36,6 +37,8 @@ pub fn admin_router(context: Arc<HttpContext>) -> Router {
         .route("/admin/keyspaces/{keyspace}/rebuild", get(rebuild_progress).post(start_rebuild))
         .route("/admin/keyspaces/{keyspace}/enforcement", get(enforcement).post(switch_enforcement))
         .route("/admin/keyspaces/{keyspace}/mismatches", get(mismatches).fallback(async || Problem::wrong_method("GET, HEAD")))
+        .route("/admin/reload", post(reload::reload).fallback(async || Problem::wrong_method("POST")))
+        .route("/admin/config", get(reload::config).fallback(async || Problem::wrong_method("GET, HEAD")))
         .fallback(async || Problem::unknown_route(StatusCode::NOT_FOUND))
         .method_not_allowed_fallback(async || Problem::wrong_method("GET, HEAD, POST"))
         .with_state(context)
@@ -171,7 +174,7 @@ fn read_object<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
     request.map_err(|error| Problem::bad_request("bad-body", "Request body does not fit", error.to_string()))
 }
 
-fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     let is_json = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).is_some_and(|value| {
         let media_type = value.split_once(';').map_or(value, |(media_type, _)| media_type);
         media_type.trim().eq_ignore_ascii_case("application/json")

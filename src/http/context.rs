@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::middleware::Token;
+use super::reload::ConfigDesk;
 use crate::config::ServerConfig;
 use crate::guard::Guard;
 use crate::metrics::{KeyspaceMetrics, Metrics};
@@ -25,6 +26,8 @@ pub struct HttpContext {
     pub metrics: Arc<Metrics>,
     /// Limits and switches.
     pub settings: HttpSettings,
+    /// The configuration; `None`: there is none to be shown or read again.
+    pub config: Option<ConfigDesk>,
     draining: AtomicBool,
     started: Instant,
 }
@@ -91,7 +94,13 @@ impl HttpContext {
     /// Begins the uptime.
     #[must_use]
     pub fn new(keyspaces: BTreeMap<String, Keyspace>, metrics: Arc<Metrics>, settings: HttpSettings) -> Self {
-        Self { keyspaces, metrics, settings, draining: AtomicBool::new(false), started: Instant::now() }
+        Self { keyspaces, metrics, settings, config: None, draining: AtomicBool::new(false), started: Instant::now() }
+    }
+
+    /// With a configuration that can be shown.
+    #[must_use]
+    pub fn with_config(self, config: ConfigDesk) -> Self {
+        Self { config: Some(config), ..self }
     }
 
     /// From now `/readyz` answers 503.

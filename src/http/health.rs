@@ -1,5 +1,5 @@
-//! `/livez` and `/readyz`. Neither depends on Redis or the database: an outage there must not restart or unlist the sidecar, which then
-//! answers what it still can.
+//! `/livez`, `/readyz` and `/startupz`. The first two never depend on Redis or the database: an outage there must not restart or unlist the sidecar, which then
+//! answers what it still can. The third is for who wants a start to wait.
 
 use std::sync::Arc;
 
@@ -16,4 +16,15 @@ pub(super) async fn livez() -> &'static str {
 /// 200 once listening, which whoever reads this answer has seen; 503 while draining.
 pub(super) async fn readyz(State(context): State<Arc<HttpContext>>) -> (StatusCode, &'static str) {
     if context.is_draining() { (StatusCode::SERVICE_UNAVAILABLE, "draining\n") } else { (StatusCode::OK, "ok\n") }
+}
+
+/// 200 once every keyspace has a filter, and for good: none is ever taken away. 503 with those that have none.
+pub(super) async fn startupz(State(context): State<Arc<HttpContext>>) -> (StatusCode, String) {
+    let cold: Vec<&str> =
+        context.keyspaces.iter().filter(|(_, keyspace)| keyspace.guard.generation() == 0).map(|(name, _)| name.as_str()).collect();
+    if cold.is_empty() {
+        (StatusCode::OK, "ok\n".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, format!("cold: {}\n", cold.join(", ")))
+    }
 }

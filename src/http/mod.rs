@@ -17,6 +17,7 @@ mod middleware;
 mod options;
 mod path;
 mod problem;
+mod reload;
 mod serve;
 mod status;
 mod stream;
@@ -27,6 +28,7 @@ pub use self::context::{HttpContext, HttpSettings, Keyspace};
 pub use self::data::data_service;
 pub use self::listener::{BindError, Bound, LocalAddr};
 pub use self::middleware::Token;
+pub use self::reload::{ConfigDesk, InForce, ReloadRequest, Reloaded};
 pub use self::serve::{ConnectionLimits, Drained, serve};
 pub use self::telemetry::telemetry_router;
 

@@ -12,13 +12,14 @@ use super::problem::Problem;
 use super::{health, status};
 use crate::metrics::Route;
 
-/// `/livez` `/readyz` `/status` `/metrics`.
+/// `/livez` `/readyz` `/startupz` `/status` `/metrics`.
 pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
     let (deadline, body_limit) = (context.settings.telemetry_deadline, context.settings.max_body_bytes);
     Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
+        .route("/startupz", get(health::startupz))
         .route("/status", get(status::status))
         .route("/metrics", get(status::metrics))
         .fallback(async || Problem::unknown_route(StatusCode::NOT_FOUND))
@@ -36,6 +37,7 @@ fn classify(path: &str) -> Route {
     match path {
         "/livez" => Route::Livez,
         "/readyz" => Route::Readyz,
+        "/startupz" => Route::Startupz,
         "/status" => Route::Status,
         "/metrics" => Route::Metrics,
         _ => Route::Unknown,

@@ -20,6 +20,8 @@ pub enum Route {
     Livez,
     /// `/readyz`
     Readyz,
+    /// `/startupz`
+    Startupz,
     /// `/status`
     Status,
     /// `/metrics`
@@ -48,10 +50,10 @@ pub enum Method {
     Other,
 }
 
-const ROUTES: &[&str] = &["keys", "check", "lookup", "invalidate", "livez", "readyz", "status", "metrics", "admin", "unknown"];
+const ROUTES: &[&str] = &["keys", "check", "lookup", "invalidate", "livez", "readyz", "startupz", "status", "metrics", "admin", "unknown"];
 const METHODS: &[&str] = &["GET", "HEAD", "PUT", "POST", "DELETE", "other"];
 /// Codes that we answer with; the last stands for any other.
-const CODES: &[&str] = &["200", "202", "204", "400", "401", "403", "404", "405", "409", "413", "414", "415", "500", "503", "other"];
+const CODES: &[&str] = &["200", "202", "204", "400", "401", "403", "404", "405", "409", "413", "414", "415", "422", "500", "503", "other"];
 
 /// The series there are: what each route answers to the methods that it serves; the code `other` is added to each.
 ///
@@ -73,13 +75,15 @@ const SERIES: &[(Route, &[Method], &[u16])] = &[
     (Route::Livez, &[Method::Get, Method::Head], &[200]),
     (Route::Readyz, &[Method::Other], &[405]),
     (Route::Readyz, &[Method::Get, Method::Head], &[200, 503]),
+    (Route::Startupz, &[Method::Other], &[405]),
+    (Route::Startupz, &[Method::Get, Method::Head], &[200, 503]),
     (Route::Status, &[Method::Other], &[405]),
     (Route::Status, &[Method::Get, Method::Head], &[200, 500, 503]),
     (Route::Metrics, &[Method::Other], &[405]),
     (Route::Metrics, &[Method::Get, Method::Head], &[200, 500, 503]),
     (Route::Admin, &[Method::Other], &[401, 403, 405]),
     (Route::Admin, &[Method::Get, Method::Head], &[200, 401, 403, 404, 500, 503]),
-    (Route::Admin, &[Method::Post], &[202, 400, 401, 403, 404, 409, 413, 415, 500, 503]),
+    (Route::Admin, &[Method::Post], &[200, 202, 400, 401, 403, 404, 409, 413, 415, 422, 500, 503]),
     (Route::Unknown, &[Method::Other], &[400, 401, 403, 404]),
 ];
 
@@ -142,9 +146,10 @@ const fn column(code: u16) -> usize {
         413 => 9,
         414 => 10,
         415 => 11,
-        500 => 12,
-        503 => 13,
-        _ => 14,
+        422 => 12,
+        500 => 13,
+        503 => 14,
+        _ => 15,
     }
 }
 

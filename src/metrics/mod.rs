@@ -8,6 +8,7 @@ mod http;
 mod keyspace;
 mod polls;
 mod rebuilds;
+mod reloads;
 mod snapshots;
 
 use std::fmt;
@@ -21,6 +22,7 @@ pub use self::http::{HttpMetrics, Method, Route};
 pub use self::keyspace::{Gauges, Inflight, KeyspaceMetrics};
 pub use self::polls::PollMetrics;
 pub use self::rebuilds::RebuildMetrics;
+pub use self::reloads::ReloadMetrics;
 pub use self::snapshots::SnapshotMetrics;
 
 /// Seconds, from 1 µs to 10 s.
@@ -38,6 +40,8 @@ pub struct Metrics {
     pub http: HttpMetrics,
     /// Circuit breakers.
     pub breakers: Arc<BreakerMetrics>,
+    /// Reloads of the configuration.
+    pub reloads: ReloadMetrics,
 }
 
 impl fmt::Debug for Metrics {
@@ -73,7 +77,8 @@ impl Metrics {
         registry.gauge("build_info", "1, labelled with the version", None, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         let http = HttpMetrics::new(&registry);
         let breakers = Arc::new(BreakerMetrics::new(&registry));
-        Self { handle: recorder.handle(), recorder, http, breakers }
+        let reloads = ReloadMetrics::new(&registry);
+        Self { handle: recorder.handle(), recorder, http, breakers, reloads }
     }
 
     /// Registers the metrics of one keyspace; call once a keyspace.

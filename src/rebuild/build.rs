@@ -12,10 +12,11 @@ use super::counts::{CountRule, KeyCounts};
 use super::error::BuildError;
 use super::gather::Gathered;
 use super::memory::MemoryBudget;
+use super::plan::Plans;
 use super::progress::Tracker;
 use super::samples::Samples;
 use super::turn::{Turn, Turns};
-use crate::config::{FilterConfig, FilterKind, RebuildConfig};
+use crate::config::{FilterConfig, FilterKind};
 use crate::filter::{AllocError, Filter, FilterSpec};
 use crate::guard::{Build, Guard};
 use crate::key::{Key, KeyForm};
@@ -35,7 +36,7 @@ pub(super) struct Tools {
     pub(super) source: Arc<dyn KeySource>,
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) filter: FilterConfig,
-    pub(super) rebuild: RebuildConfig,
+    pub(super) plans: Plans,
     pub(super) allow_empty: bool,
     pub(super) turns: Turns,
     pub(super) metrics: Arc<KeyspaceMetrics>,
@@ -91,7 +92,7 @@ impl Tools {
         let rule = CountRule {
             last,
             expected: self.filter.expected_keys,
-            ratio: self.rebuild.min_keys_ratio,
+            ratio: self.plans.present().config.min_keys_ratio,
             allow_empty: self.allow_empty,
             accept_fewer: request.accept_fewer,
         };
@@ -155,7 +156,7 @@ impl Tools {
             build: Arc::clone(build),
             gathered,
             tracker: Arc::clone(tracker),
-            pace: Pace::new(self.rebuild.max_keys_per_second),
+            pace: Pace::new(self.plans.present().config.max_keys_per_second),
             abandoned: Arc::clone(&leash.0),
         };
         let filled = tokio::task::spawn_blocking(move || filler.fill(incoming));

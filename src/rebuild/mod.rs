@@ -8,6 +8,7 @@ mod counts;
 mod error;
 mod gather;
 mod memory;
+mod plan;
 mod progress;
 mod report;
 mod request;

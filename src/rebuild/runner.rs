@@ -7,19 +7,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use chrono::Utc;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::build::{Built, Tools};
 use super::counts::KeyCounts;
 use super::error::BuildError;
 use super::memory::MemoryBudget;
+use super::plan::{Plan, Plans};
 use super::progress::{Progress, Tracker};
 use super::report;
 use super::request::{AlreadyRunning, RebuildRequest};
-use super::schedule::Schedule;
 use super::turn::Turns;
-use crate::config::KeyspaceConfig;
+use crate::config::{KeyspaceConfig, RebuildConfig};
 use crate::fleet::ScanPermit;
 use crate::guard::{Guard, LastRebuild};
 use crate::metrics::KeyspaceMetrics;
@@ -43,6 +43,7 @@ struct Desk {
     guard: Arc<Guard>,
     state: Mutex<Work>,
     asked: Notify,
+    plan: watch::Sender<Plan>,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +64,21 @@ impl RebuildHandle {
         let job = self.0.open(Some(request))?.job();
         self.0.asked.notify_one();
         Ok(job)
+    }
+
+    /// Goes by these settings from now on: the next build does, and the schedule. What `on_start` says counts at the next start.
+    ///
+    /// # Errors
+    /// A schedule that can't be read; nothing has changed then.
+    pub fn reconfigure(&self, config: &RebuildConfig) -> Result<(), String> {
+        let new = Plan::new(config)?;
+        // A plan that is as it was must not draw its jitter again, else who reloads often never builds.
+        self.0.plan.send_if_modified(|plan| {
+            let changes = plan.config != new.config;
+            *plan = new;
+            changes
+        });
+        Ok(())
     }
 
     /// How the running rebuild goes, and how the last one went.
@@ -105,8 +121,6 @@ impl Desk {
 pub struct Runner {
     desk: Arc<Desk>,
     tools: Tools,
-    schedule: Schedule,
-    on_start: bool,
     metrics: Arc<KeyspaceMetrics>,
 }
 
@@ -128,20 +142,20 @@ impl Runner {
         config: &KeyspaceConfig,
         metrics: Arc<KeyspaceMetrics>,
     ) -> Result<(Self, RebuildHandle), String> {
-        let schedule = Schedule::new(&config.rebuild.schedule, config.rebuild.jitter)?;
-        let desk = Arc::new(Desk { guard: Arc::clone(&guard), state: Mutex::new(Work::after(&guard)), asked: Notify::new() });
+        let (plan, plans) = Plans::new(Plan::new(&config.rebuild)?);
+        let desk = Arc::new(Desk { guard: Arc::clone(&guard), state: Mutex::new(Work::after(&guard)), asked: Notify::new(), plan });
         let tools = Tools {
             guard,
             source,
             memory,
             filter: config.filter.clone(),
-            rebuild: config.rebuild.clone(),
+            plans,
             allow_empty: config.source.iter().all(|source| source.allow_empty),
             turns: Turns::new(config.max_staleness),
             metrics: Arc::clone(&metrics),
         };
         let handle = RebuildHandle(Arc::clone(&desk));
-        Ok((Self { desk, tools, schedule, on_start: config.rebuild.on_start, metrics }, handle))
+        Ok((Self { desk, tools, metrics }, handle))
     }
 
     /// Scans only when it is its turn among the instances that share `permit`, as far as that can be waited for.
@@ -202,7 +216,8 @@ impl Runner {
     /// At once; or later, where a snapshot serves, so that a fleet that is restarted does not scan all at once.
     fn first_build(&self) -> Option<Instant> {
         let spare = self.tools.guard.can_do_without_build().unwrap_or_default();
-        self.on_start.then(|| Instant::now() + self.schedule.spread(spare / 2))
+        let Plan { config, schedule } = self.tools.plans.present();
+        config.on_start.then(|| Instant::now() + schedule.spread(spare / 2))
     }
 
     /// Waits for the next reason to build and takes the job.
@@ -210,7 +225,7 @@ impl Runner {
         let timely = async {
             tokio::select! {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
-                () = self.scheduled() => {}
+                () = self.tools.plans.follow(scheduled) => {}
                 () = async { self.wanted(rested).await } => {}
             }
         };
@@ -236,14 +251,6 @@ impl Runner {
         self.tools.guard.rebuild_wanted().await;
         let useful = Instant::now() + self.tools.guard.rescan_in().unwrap_or_default();
         sleep_until(rested.max(useful)).await;
-    }
-
-    /// Returns at the next occurrence of the schedule.
-    async fn scheduled(&self) {
-        let Some(start) = self.schedule.next_after(Utc::now()) else { return std::future::pending().await };
-        while let Ok(left) = (start - Utc::now()).to_std() {
-            tokio::time::sleep(left.min(LOOK_AGAIN)).await;
-        }
     }
 
     async fn build(&self, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
@@ -293,5 +300,13 @@ impl Runner {
             guard.build_ended(built.keys.each());
             work.last_keys = Some(built.keys.clone());
         }
+    }
+}
+
+/// Returns at the next occurrence of the schedule.
+async fn scheduled(plan: Plan) {
+    let Some(start) = plan.schedule.next_after(Utc::now()) else { return std::future::pending().await };
+    while let Ok(left) = (start - Utc::now()).to_std() {
+        tokio::time::sleep(left.min(LOOK_AGAIN)).await;
     }
 }

@@ -11,7 +11,7 @@ const LEVELS: &[&[&str]] = &[
     &["guard", "fleet"],
     &["rebuild", "poll", "plan"],
     &["http"],
-    &["app", "shutdown", "telemetry", "quickstart"],
+    &["app", "reload", "shutdown", "telemetry", "quickstart"],
     &["cli", "main"],
 ];
 
@@ -24,6 +24,9 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("guard", "fleet"),   // `DeltaLog`, and what is read of it
     ("app", "shutdown"),  // the composition root builds everything
     ("app", "quickstart"),
+    ("app", "reload"),
+    ("app", "telemetry"),    // the handle of the log, handed on
+    ("reload", "telemetry"), // the level of the log
     ("main", "cli"),
 ];
 

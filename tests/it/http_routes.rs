@@ -192,6 +192,7 @@ async fn telemetry_tells_life_readiness_and_status() {
     assert_eq!(listeners.telemetry("GET", "/livez").await.status, 200);
     assert_eq!(listeners.telemetry("HEAD", "/livez").await.header("content-length"), "3");
     assert_eq!(listeners.telemetry("GET", "/readyz").await.status, 200);
+    assert_eq!(listeners.telemetry("GET", "/startupz").await.status, 200, "no keyspace lacks a filter");
     let status: Value = serde_json::from_str(&listeners.telemetry("GET", "/status").await.body).unwrap();
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!((&status["draining"], status["uptime_seconds"].is_u64()), (&Value::Bool(false), true));
@@ -249,12 +250,14 @@ async fn admin_serves_loopback_hosts_and_changes_things_for_json_only() {
     assert_eq!((answer.status, answer.problem().as_str()), (404, "unknown-keyspace"));
     let answer = listeners.admin("DELETE", path, &[]).await;
     assert_eq!((answer.status, answer.problem().as_str()), (405, "wrong-method"));
-    for path in ["/", "/admin/reload", "/admin/config", "/admin/keyspaces/nobody/colour"] {
+    for path in ["/", "/admin/config/server", "/admin/config", "/admin/keyspaces/nobody/colour"] {
         let answer = listeners.admin("GET", path, &[]).await;
         assert_eq!((answer.status, answer.problem().as_str()), (404, "unknown-route"), "{path}");
     }
     let answer = listeners.admin("POST", "/admin/keyspaces/nobody/mismatches", &[("content-type", "application/json")]).await;
     assert_eq!((answer.status, answer.problem().as_str()), (405, "wrong-method"), "it only shows");
+    let answer = listeners.admin("GET", "/admin/reload", &[]).await;
+    assert_eq!((answer.status, answer.problem().as_str()), (405, "wrong-method"), "it changes things");
     let over_http2 = listeners.send(Version::HTTP_2, "GET", format!("{}{path}", listeners.admin), &[], "").await;
     assert_eq!(over_http2.status, 404, "the authority is the host");
 }

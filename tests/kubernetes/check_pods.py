@@ -61,6 +61,10 @@ class Pods(unittest.TestCase):
             self.assertEqual({p["port"] for p in paths.values()}, {"bg-telemetry"}, name)
             self.assertEqual([paths[k]["path"] for k in paths], ["/livez", "/livez", "/readyz"], name)
 
+    def test_a_pod_that_waits_for_its_filter_has_the_time_that_was_set(self):
+        probe = guard_of(rendered(CHART, "--set", "waitForFilter=true,waitForFilterSeconds=90,startupProbe.periodSeconds=4"))["startupProbe"]
+        self.assertEqual(probe, {"httpGet": {"path": "/startupz", "port": "bg-telemetry"}, "periodSeconds": 4, "failureThreshold": 23})
+
     def test_all_ways_to_a_sidecar_give_the_same_container(self):
         def essence(objects):
             container = copy.deepcopy(guard_of(objects))
@@ -82,12 +86,21 @@ class Pods(unittest.TestCase):
         self.assertEqual(name, one(objects, "ConfigMap")["metadata"]["name"])
         self.assertRegex(name, "^bloomguard-[a-z0-9]{10}$")
 
-    def test_a_changed_configuration_makes_other_pods(self):
-        def checksum(*arguments):
-            return one(rendered(CHART, *arguments), "Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/bloomguard-config"]
+    def test_a_changed_configuration_makes_other_pods_where_it_needs_a_restart(self):
+        def checksum(settings="", roll="auto"):
+            users = "config.keyspaces.users.source.query=SELECT"
+            values = ",".join(filter(None, [users, f"rollOnConfigChange={roll}", settings]))
+            return one(rendered(CHART, "--set", values), "Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/bloomguard-config"]
 
-        self.assertNotEqual(checksum(), checksum("--set", "config.log.level=debug"))
-        self.assertEqual(checksum(), checksum("--set", "replicas=3"))
+        live = ["enforcement=shadow", "enforce_percent=5", "reveal_keys=true", "cache.ttl=5m", "rebuild.schedule=0 * * * *", "canary.hold=1m"]
+        for setting in ["config.log.level=debug", *(f"config.keyspaces.users.{setting}" for setting in live)]:
+            self.assertEqual(checksum(), checksum(setting), setting)
+            self.assertNotEqual(checksum(roll="always"), checksum(setting, "always"), setting)
+        fixed = ["max_staleness=1h", "cache.hot_capacity=1MiB", "cache.refresh_ahead=0.1", "source.kind=file", "filter.headroom=2"]
+        for setting in ["config.log.format=text", "config.server.workers=3", "files.a=b", "ports.data=1", "drainTimeoutSeconds=1"] + [f"config.keyspaces.users.{s}" for s in fixed]:
+            self.assertNotEqual(checksum(), checksum(setting), setting)
+            self.assertEqual(checksum(roll="never"), checksum(setting, "never"), setting)
+        self.assertEqual(checksum(), checksum("replicas=3"))
 
     def test_who_is_stopped_with_others_serves_on_for_a_while(self):
         pause = {"preStop": {"sleep": {"seconds": 5}}}

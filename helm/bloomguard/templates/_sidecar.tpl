@@ -31,8 +31,17 @@ ports:
   - name: bg-telemetry
     containerPort: {{ .Values.ports.telemetry }}
 startupProbe:
+  {{- if .Values.waitForFilter }}
+  {{- $period := int (.Values.startupProbe.periodSeconds | default 10) }}
+  httpGet: {path: /startupz, port: bg-telemetry}
+  failureThreshold: {{ divf .Values.waitForFilterSeconds $period | ceil | int }}
+  {{- with omit .Values.startupProbe "failureThreshold" }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- else }}
   httpGet: {path: /livez, port: bg-telemetry}
   {{- toYaml .Values.startupProbe | nindent 2 }}
+  {{- end }}
 livenessProbe:
   httpGet: {path: /livez, port: bg-telemetry}
   {{- toYaml .Values.livenessProbe | nindent 2 }}
@@ -89,9 +98,30 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* Annotations of the pod: a changed configuration makes other pods, for it is read at the start only. */}}
+{{/* Annotations of the pod: a configuration that can't change while bloomguard serves makes other pods. Always there, so that pods of your own need no condition. */}}
 {{- define "bloomguard.sidecar.annotations" -}}
-checksum/bloomguard-config: {{ include "bloomguard.configFiles" . | sha256sum }}
+{{- $read := "" -}}
+{{- if eq .Values.rollOnConfigChange "always" -}}{{- $read = include "bloomguard.configFiles" . -}}
+{{- else if eq .Values.rollOnConfigChange "auto" -}}{{- $read = include "bloomguard.readAtStart" . -}}
+{{- end -}}
+checksum/bloomguard-config: {{ $read | sha256sum }}
+{{- end -}}
+
+{{/*
+What of the configuration is read at the start only: all but the settings that "Changing the configuration" of docs/operations.md lists. One that is missing here
+makes pods that need not be made; one too many is told of by the log and BloomguardRestartNeeded.
+*/}}
+{{- define "bloomguard.readAtStart" -}}
+{{- $keyspaces := dict -}}
+{{- range $name, $keyspace := include "bloomguard.keyspaces" . | fromYaml -}}
+{{- $kept := omit $keyspace "enforcement" "enforce_percent" "reveal_keys" "rebuild" "canary" "cache" -}}
+{{- with pick (default dict $keyspace.cache) "hot_capacity" "refresh_ahead" -}}{{- $_ := set $kept "cache" . -}}{{- end -}}
+{{- $_ := set $keyspaces $name $kept -}}
+{{- end -}}
+{{- $log := omit (default dict .Values.config.log) "level" -}}
+{{- $config := set (set (deepCopy .Values.config) "keyspaces" $keyspaces) "log" $log -}}
+{{- $values := dict "config" $config "files" .Values.files "ports" .Values.ports "mode" .Values.mode -}}
+{{- toYaml (set (set $values "auth" .Values.auth) "drain" .Values.drainTimeoutSeconds) -}}
 {{- end -}}
 
 {{- define "bloomguard.secretSources" -}}

@@ -1,10 +1,11 @@
 //! Whether a keyspace's schedule can keep what its freshness promises.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use humantime::format_duration;
 
-use super::Section;
+use super::{Mistakes, Section};
 use crate::config::schedule::longest_gap;
 use crate::config::{Enforcement, Freshness, KeyspaceConfig, parse_schedule};
 
@@ -25,6 +26,15 @@ pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
     let needed = gap.saturating_add(keyspace.rebuild.jitter);
     if needed >= keyspace.max_staleness {
         section.add("max_staleness", message(keyspace, gap, needed));
+    }
+}
+
+impl KeyspaceConfig {
+    /// Whether the schedule comes often enough for what the keyspace promises.
+    pub(in crate::config) fn can_keep_its_promise(&self) -> bool {
+        let mut mistakes = Mistakes::default();
+        check(self, &mut Section::new("keyspace", &mut mistakes));
+        mistakes.into_errors(&BTreeMap::new()).is_none()
     }
 }
 

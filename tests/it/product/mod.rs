@@ -26,6 +26,7 @@ mod prometheus;
 mod rebuild;
 mod redis_network;
 mod redis_topologies;
+mod reload;
 mod replicas;
 mod restart;
 mod set;

@@ -82,3 +82,14 @@ async fn the_admin_api_starts_a_rebuild_and_shows_it() {
     assert_eq!(app.admin("POST", "/admin/keyspaces/orders/rebuild", "{}").await.status, 404);
     let _ = absent(&app);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_waits_for_filters_is_over_once_each_keyspace_has_one() {
+    let site = site(Site::sqlite()).await;
+    let app = TestApp::start(&config(&site.url(), "", "rebuild.on_start = false")).await;
+    let cold = app.telemetry("/startupz").await;
+    assert_eq!((cold.status, cold.text()), (503, "cold: users\n"));
+    assert_eq!(app.telemetry("/readyz").await.status, 200, "it serves all the same");
+    assert_eq!(app.rebuild("users").await, "swapped");
+    assert_eq!(app.telemetry("/startupz").await.status, 200);
+}

@@ -65,7 +65,7 @@ impl Process {
         (address("data"), address("telemetry"))
     }
 
-    /// The address of the admin listener, once it serves.
+    /// The address of the admin listener, of a process that serves.
     pub fn admin(&self) -> String {
         self.serving().unwrap()["admin"].as_str().unwrap().to_owned()
     }

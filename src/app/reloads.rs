@@ -1,0 +1,34 @@
+//! Who is told when the configuration is read again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+
+use super::App;
+use crate::config::Config;
+use crate::http::{ConfigDesk, InForce, Keyspace};
+use crate::metrics::Metrics;
+use crate::reload::{KeyspaceParts, Parts, Reloader, Triggers};
+
+/// Requests for a reload that may wait for their turn before those who ask wait to be let in.
+const WAITING: usize = 4;
+
+impl App {
+    /// Has the configuration, which was `config` at the build, read again.
+    pub(super) fn reload_on(&mut self, triggers: Triggers, config: Config) {
+        if let Some(parts) = self.reload.take() {
+            self.tasks.spawn(Reloader::new(config, parts, triggers).run());
+        }
+    }
+}
+
+/// Both ends of what the admin listener and whoever reads the configuration again have to tell each other.
+pub(super) fn parts(config: &Config, keyspaces: &BTreeMap<String, Keyspace>, metrics: &Arc<Metrics>) -> (Parts, ConfigDesk) {
+    let (asking, requests) = mpsc::channel(WAITING);
+    let (in_force, shown) = watch::channel(Arc::new(InForce::at_start(config)));
+    let parts = |keyspace: &Keyspace| KeyspaceParts { guard: Arc::clone(&keyspace.guard), rebuild: keyspace.rebuild.clone() };
+    let keyspaces = keyspaces.iter().map(|(name, keyspace)| (name.clone(), parts(keyspace))).collect();
+    let parts = Parts { keyspaces, metrics: Arc::clone(metrics), requests, in_force };
+    (parts, ConfigDesk { requests: asking, in_force: shown })
+}

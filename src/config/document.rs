@@ -1,0 +1,167 @@
+//! A configuration as it may be shown, and where two of them differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::mistake::push_key;
+use super::{BackendConfig, Config, Headers, SecretText, SecretUrl, SourceConfig};
+use crate::client::Trust;
+
+/// Every URL stands under this key. What is shown of one does not tell two apart, so they are compared as [`Hidden`].
+const URL: &str = "url";
+
+/// What [`Config::document`] redacts or leaves out.
+#[derive(PartialEq)]
+enum Hidden<'c> {
+    Url(&'c SecretUrl),
+    /// The one of the backend or of `[redis]`, which is compared there.
+    Inherited,
+    Token(&'c Option<SecretText>),
+    Headers(&'c Headers),
+    Authorities(&'c Option<Trust>),
+}
+
+impl Config {
+    /// Every setting, defaults included; passwords, tokens and the values of headers are redacted.
+    #[must_use]
+    pub fn document(&self) -> Value {
+        // Numbers, strings, paths that were read as strings, and tables of these: JSON has them all.
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// The settings that `other` holds otherwise, by key path; a file that is named counts with what it holds. Of a section that only one of the two has,
+    /// the section.
+    #[must_use]
+    pub fn differences(&self, other: &Self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        differ(&self.document(), &other.document(), "", &mut found);
+        let theirs = other.hidden();
+        let changed = self.hidden().into_iter().filter(|(path, mine)| theirs.get(path).is_some_and(|theirs| theirs != mine));
+        found.extend(changed.map(|(path, _)| path));
+        found
+    }
+
+    /// By the key that has to be changed for them to change.
+    fn hidden(&self) -> BTreeMap<String, Hidden<'_>> {
+        let mut hidden = BTreeMap::new();
+        hidden.insert("server.token_file".to_owned(), Hidden::Token(&self.server.token));
+        hidden.insert("server.admin_token_file".to_owned(), Hidden::Token(&self.server.admin_token));
+        if let Some(redis) = &self.redis {
+            hidden.insert(format!("redis.{}", url_key(redis.url_file.is_some())), Hidden::Url(&redis.url));
+        }
+        for (name, keyspace) in &self.keyspaces {
+            let BackendConfig { url, url_file, headers, secret_headers, ca, .. } = &keyspace.backend;
+            let section = format!("keyspaces.{name}.backend");
+            hidden.insert(format!("{section}.{}", url_key(url_file.is_some())), Hidden::Url(url));
+            hidden.extend(of_section(&section, headers, secret_headers, ca));
+            let inheritable = [Some(url), self.redis.as_ref().map(|redis| &redis.url)];
+            for (index, source) in keyspace.source.iter().enumerate() {
+                let SourceConfig { url, url_file, headers, secret_headers, ca, .. } = source;
+                let section = format!("keyspaces.{name}.{}", keyspace.source.key(index));
+                let inherited = url_file.is_none() && inheritable.contains(&Some(url));
+                let url = if inherited { Hidden::Inherited } else { Hidden::Url(url) };
+                hidden.insert(format!("{section}.{}", url_key(url_file.is_some())), url);
+                hidden.extend(of_section(&section, headers, secret_headers, ca));
+            }
+        }
+        hidden
+    }
+}
+
+fn of_section<'c>(section: &str, headers: &'c Headers, secret_headers: &'c Headers, ca: &'c Option<Trust>) -> [(String, Hidden<'c>); 3] {
+    [
+        (format!("{section}.headers"), Hidden::Headers(headers)),
+        (format!("{section}.headers_file"), Hidden::Headers(secret_headers)),
+        (format!("{section}.ca_file"), Hidden::Authorities(ca)),
+    ]
+}
+
+const fn url_key(is_in_file: bool) -> &'static str {
+    if is_in_file { "url_file" } else { URL }
+}
+
+fn differ(mine: &Value, theirs: &Value, at: &str, found: &mut BTreeSet<String>) {
+    match (mine, theirs) {
+        (Value::Object(mine), Value::Object(theirs)) => {
+            let keys: BTreeSet<&String> = mine.keys().chain(theirs.keys()).filter(|key| *key != URL).collect();
+            for key in keys {
+                let mut path = at.to_owned();
+                push_key(&mut path, key);
+                match (mine.get(key), theirs.get(key)) {
+                    (Some(mine), Some(theirs)) => differ(mine, theirs, &path, found),
+                    _ => drop(found.insert(path)),
+                }
+            }
+        }
+        // Statuses and the like are one setting; sources are sections.
+        (Value::Array(mine), Value::Array(theirs)) if mine.len() == theirs.len() && mine.iter().all(Value::is_object) => {
+            for (index, (mine, theirs)) in mine.iter().zip(theirs).enumerate() {
+                differ(mine, theirs, &format!("{at}[{index}]"), found);
+            }
+        }
+        _ if mine != theirs => drop(found.insert(at.to_owned())),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{KeyspaceConfig, RedisConfig};
+
+    fn url(password: &str) -> SecretUrl {
+        SecretUrl::new(format!("postgres://u:{password}@db/app"))
+    }
+
+    fn own_url(keyspace: &mut KeyspaceConfig) {
+        keyspace.source.iter_mut().for_each(|source| source.url = url("other"));
+    }
+
+    fn config(change: impl FnOnce(&mut Config, &mut KeyspaceConfig)) -> Config {
+        let (mut config, mut users) = (Config::default(), KeyspaceConfig::default());
+        users.backend.url = url("hunter2");
+        users.source = SourceConfig { url: url("hunter2"), ..SourceConfig::default() }.into();
+        users.backend.headers = Headers::new(vec![("x-key".into(), "hunter2".into())]);
+        config.server.token = Some(SecretText::new("hunter2".into()));
+        change(&mut config, &mut users);
+        config.keyspaces.insert("users".into(), users);
+        config
+    }
+
+    #[test]
+    fn whatever_is_set_otherwise_is_named_and_so_is_what_is_not_shown() {
+        let plain = config(|_, _| {});
+        assert!(plain.differences(&config(|_, _| {})).is_empty());
+        let named = |change: fn(&mut Config, &mut KeyspaceConfig)| -> Vec<String> {
+            let other = config(change);
+            assert_eq!(plain.differences(&other), other.differences(&plain));
+            plain.differences(&other).into_iter().collect()
+        };
+        assert_eq!(named(|c, _| c.log.level = "debug".into()), ["log.level"]);
+        assert_eq!(named(|c, _| c.redis = Some(RedisConfig::default())), ["redis"]);
+        assert_eq!(named(|c, _| drop(c.keyspaces.insert("orders".into(), KeyspaceConfig::default()))), ["keyspaces.orders"]);
+        assert_eq!(named(|_, k| k.cache.ttl = Duration::from_secs(1)), ["keyspaces.users.cache.ttl"]);
+        assert_eq!(named(|_, k| k.backend.absent_status.push(410)), ["keyspaces.users.backend.absent_status"]);
+        assert_eq!(named(|_, k| k.source.iter_mut().for_each(|s| s.allow_empty = true)), ["keyspaces.users.source.allow_empty"]);
+        assert_eq!(named(|c, _| c.server.token = None), ["server.token_file"]);
+        assert_eq!(
+            named(|_, k| k.backend.headers = Headers::new(vec![("x-key".into(), "other".into())])),
+            ["keyspaces.users.backend.headers"]
+        );
+        assert_eq!(named(|_, k| own_url(k)), ["keyspaces.users.source.url"]);
+        let inherited = config(|_, k| {
+            k.backend.url = url("other");
+            own_url(k);
+        });
+        assert_eq!(plain.differences(&inherited).into_iter().collect::<Vec<_>>(), ["keyspaces.users.backend.url"], "once");
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let shown = config(|_, _| {}).document().to_string();
+        assert!(!shown.contains("hunter2") && shown.contains("postgres://u:redacted@db/app") && shown.contains("x-key"), "{shown}");
+    }
+}

@@ -1,0 +1,38 @@
+//! Reloads of the configuration.
+
+use metrics::{Counter, Gauge};
+
+use super::Registry;
+use crate::words::ReloadOutcome;
+
+/// Recorders of reloads.
+#[derive(Debug)]
+pub struct ReloadMetrics {
+    ended: Vec<Counter>,
+    last_successful: Gauge,
+    awaiting_restart: Gauge,
+}
+
+impl ReloadMetrics {
+    pub(super) fn new(registry: &Registry<'_>) -> Self {
+        let ended = |outcome: &ReloadOutcome| {
+            registry.counter("config_reloads_total", "Reloads of the configuration by outcome", &[("outcome", outcome.as_str())])
+        };
+        let gauge = |name, help| registry.gauge(name, help, None, &[]);
+        let metrics = Self {
+            ended: ReloadOutcome::ALL.iter().map(ended).collect(),
+            last_successful: gauge("config_last_reload_successful", "1 unless the configuration was bad when it was last read"),
+            awaiting_restart: gauge("config_settings_awaiting_restart", "Settings that have changed and are not in force before a restart"),
+        };
+        // It was read when the process started.
+        metrics.last_successful.set(1.0);
+        metrics
+    }
+
+    /// The configuration was read again; `awaiting_restart` settings of it are not in force.
+    pub fn ended(&self, outcome: ReloadOutcome, awaiting_restart: usize) {
+        self.ended[outcome as usize].increment(1);
+        self.last_successful.set(f64::from(u8::from(outcome != ReloadOutcome::Failed)));
+        self.awaiting_restart.set(awaiting_restart as f64);
+    }
+}

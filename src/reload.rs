@@ -1,0 +1,161 @@
+//! Reading the configuration again: on SIGHUP, on request, and when its files change. Validate, then take over what is live, or keep everything.
+
+mod files;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::signal::unix::Signal;
+use tokio::sync::{mpsc, watch};
+
+pub use self::files::ConfigSource;
+use self::files::FileWatch;
+use crate::config::{Config, ConfigErrors};
+use crate::guard::Guard;
+use crate::http::{InForce, ReloadRequest, Reloaded};
+use crate::metrics::Metrics;
+use crate::rebuild::RebuildHandle;
+use crate::telemetry::LogLevel;
+use crate::words::ReloadOutcome;
+
+/// Who goes by the live settings of a keyspace.
+#[derive(Debug)]
+pub struct KeyspaceParts {
+    /// Answers lookups.
+    pub guard: Arc<Guard>,
+    /// Builds its filter.
+    pub rebuild: RebuildHandle,
+}
+
+/// Everybody who goes by live settings, and who is told of them.
+#[derive(Debug)]
+pub struct Parts {
+    /// By name.
+    pub keyspaces: BTreeMap<String, KeyspaceParts>,
+    /// Counts what became of it.
+    pub metrics: Arc<Metrics>,
+    /// Those who ask for it.
+    pub requests: mpsc::Receiver<ReloadRequest>,
+    /// What is in force, for people.
+    pub in_force: watch::Sender<Arc<InForce>>,
+}
+
+/// What makes a process read its configuration again.
+#[derive(Debug)]
+pub struct Triggers {
+    /// Where it was read from, and what was seen there.
+    pub source: ConfigSource,
+    /// SIGHUP.
+    pub hangups: Signal,
+    /// The level of the log.
+    pub log: LogLevel,
+}
+
+/// The one task that changes settings, one reload after another.
+#[derive(Debug)]
+pub struct Reloader {
+    parts: Parts,
+    /// What the process goes by.
+    in_force: Config,
+    /// What the files said when they were last found good.
+    read: Config,
+    hangups: Signal,
+    log: LogLevel,
+    files: FileWatch,
+}
+
+impl InForce {
+    fn new(config: &Config, needs_restart: Vec<String>) -> Self {
+        Self { config: config.document(), needs_restart }
+    }
+
+    /// As it is when the process starts.
+    #[must_use]
+    pub fn at_start(config: &Config) -> Self {
+        Self::new(config, vec![])
+    }
+}
+
+impl Reloader {
+    /// Of a process that was started with `config`.
+    #[must_use]
+    pub fn new(config: Config, parts: Parts, triggers: Triggers) -> Self {
+        let Triggers { source, hangups, log } = triggers;
+        Self { parts, read: config.clone(), in_force: config, hangups, log, files: FileWatch::new(source) }
+    }
+
+    /// Reloads whenever there is a reason. Runs until dropped.
+    pub async fn run(mut self) {
+        loop {
+            tokio::select! {
+                Some(asked) = self.parts.requests.recv() => {
+                    let told = self.reload("admin API").await;
+                    // Whoever asked may have hung up.
+                    let _ = asked.send(told);
+                }
+                Some(()) = self.hangups.recv() => drop(self.reload("SIGHUP").await),
+                () = self.files.changed() => drop(self.reload("changed files").await),
+            }
+        }
+    }
+
+    async fn reload(&mut self, because: &'static str) -> Result<Reloaded, ConfigErrors> {
+        match self.files.load().await {
+            Ok(new) => Ok(self.take_over(new, because)),
+            Err(errors) => {
+                let mistakes: Vec<String> = errors.mistakes().iter().map(ToString::to_string).collect();
+                tracing::error!(because, mistakes = mistakes.join("; "), "the configuration is bad: what was in force stays");
+                let waiting = self.in_force.differences(&self.read).len();
+                self.parts.metrics.reloads.ended(ReloadOutcome::Failed, waiting);
+                Err(errors)
+            }
+        }
+    }
+
+    fn take_over(&mut self, new: Config, because: &'static str) -> Reloaded {
+        let merged = self.in_force.with_live_settings_of(&new);
+        let applied = self.in_force.differences(&merged);
+        let waiting = merged.differences(&new);
+        let outcome = match (self.read.differences(&new).is_empty(), waiting.is_empty()) {
+            (true, _) => ReloadOutcome::Unchanged,
+            (false, false) => ReloadOutcome::NeedsRestart,
+            (false, true) => ReloadOutcome::Applied,
+        };
+        if !applied.is_empty() {
+            self.apply(&merged);
+        }
+        (self.in_force, self.read) = (merged, new);
+        let reloaded = Reloaded { outcome, applied: list(applied), needs_restart: list(waiting) };
+        self.tell(&reloaded, because);
+        reloaded
+    }
+
+    /// Of what is the same nobody notices anything.
+    fn apply(&self, merged: &Config) {
+        for (name, config) in &merged.keyspaces {
+            let Some(keyspace) = self.parts.keyspaces.get(name) else { continue };
+            keyspace.guard.reconfigure(config);
+            if let Err(error) = keyspace.rebuild.reconfigure(&config.rebuild) {
+                tracing::error!(keyspace = name, error, "the schedule of rebuilds stays as it was");
+            }
+        }
+        if let Err(error) = self.log.set(&merged.log.level) {
+            tracing::error!(error = format!("{error:#}"), "the level of the log stays as it was");
+        }
+    }
+
+    fn tell(&self, reloaded: &Reloaded, because: &'static str) {
+        let Reloaded { outcome, applied, needs_restart } = reloaded;
+        self.parts.metrics.reloads.ended(*outcome, needs_restart.len());
+        self.parts.in_force.send_replace(Arc::new(InForce::new(&self.in_force, needs_restart.clone())));
+        let applied = if applied.is_empty() { "none".to_owned() } else { applied.join(", ") };
+        tracing::info!(because, %outcome, applied, "the configuration was read again");
+        if *outcome == ReloadOutcome::NeedsRestart {
+            tracing::warn!(because, "needs a restart: {}", needs_restart.join(", "));
+        }
+    }
+}
+
+fn list(paths: BTreeSet<String>) -> Vec<String> {
+    paths.into_iter().collect()
+}

@@ -1,0 +1,272 @@
+//! A configuration that changes while the binary serves.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::process::{enforces, write_config};
+use super::users::{USERS, config, site};
+use crate::support::app::{Answer, Http, TestApp};
+use crate::support::database::Site;
+use crate::support::process::Process;
+
+const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
+
+/// No lookup fails because a machine is busy.
+fn patient(url: &str, more: &str) -> String {
+    config(url, "", more).replace("deadline = \"10s\"", "deadline = \"2m\"").replace("timeout = \"5s\"", "timeout = \"1m\"")
+}
+
+/// The binary, its files, and its listeners.
+struct Served {
+    process: Process,
+    dir: TempDir,
+    /// Whose files the tests change.
+    site: Site,
+    http: Http,
+    data: String,
+    telemetry: String,
+    admin: String,
+}
+
+impl Served {
+    /// Enforces by the configuration with these further lines of the keyspace.
+    async fn with(more: &str) -> Self {
+        let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
+        let file = write_config(dir.path(), &patient(&site.url(), more));
+        Self::start(dir, site, &file).await
+    }
+
+    async fn start(dir: TempDir, site: Site, file: &str) -> Self {
+        let mut process = Process::start(dir.path(), &["--config", file]);
+        let ((data, telemetry), admin) = (process.addresses(), process.admin());
+        let http = Http::default();
+        enforces(&http, &telemetry).await;
+        Self { process, dir, site, http, data, telemetry, admin }
+    }
+
+    /// Writes the file anew, as an editor does.
+    fn write(&self, toml: &str) {
+        let new = self.dir.path().join("new");
+        std::fs::write(&new, toml).unwrap();
+        std::fs::rename(new, self.dir.path().join("bloomguard.toml")).unwrap();
+    }
+
+    fn rewrite(&self, more: &str) {
+        self.write(&patient(&self.site.url(), more));
+    }
+
+    async fn status(&self) -> Value {
+        self.http.get(&format!("http://{}/status", self.telemetry)).await.json()["keyspaces"]["users"].clone()
+    }
+
+    async fn metric(&self, line: &str) -> f64 {
+        crate::support::metric(self.http.get(&format!("http://{}/metrics", self.telemetry)).await.text(), line)
+    }
+
+    async fn reloads(&self, outcome: &str) -> f64 {
+        self.metric(&format!("bloomguard_config_reloads_total{{outcome=\"{outcome}\"}}")).await
+    }
+
+    async fn until_reloads(&self, outcome: &str, count: f64) {
+        let start = Instant::now();
+        while self.reloads(outcome).await < count {
+            assert!(start.elapsed() < Duration::from_secs(60), "no reload is {outcome}:\n{}", self.process.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn admin(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.http.send(method, &format!("http://{}{path}", self.admin), JSON, body).await
+    }
+
+    async fn reload(&self) -> Answer {
+        self.admin("POST", "/admin/reload", "").await
+    }
+
+    async fn in_force(&self) -> Value {
+        self.admin("GET", "/admin/config", "").await.json()["config"].clone()
+    }
+
+    async fn lookup(&self, id: u32) -> String {
+        self.http.get(&format!("http://{}/v1/keys/users/{id}", self.data)).await.told()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_file_is_in_force_within_seconds_and_costs_no_lookup_anything() {
+    let served = Arc::new(Served::with("").await);
+    let (done, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let load = (0..4).map(|client| {
+        let (served, done, asked) = (Arc::clone(&served), Arc::clone(&done), Arc::clone(&asked));
+        tokio::spawn(async move {
+            let mut id = client;
+            while !done.load(Relaxed) {
+                id = (id + 4) % (2 * USERS) + 1;
+                let told = served.lookup(id).await;
+                let expected = if id <= USERS { "200" } else { "404" };
+                assert!(told.starts_with(expected), "{id}: {told}");
+                asked.fetch_add(1, Relaxed);
+            }
+        })
+    });
+    let load: Vec<_> = load.collect();
+    for (round, (more, state)) in
+        [("enforcement = \"shadow\"", "shadow"), ("enforce_percent = 7", "enforcing"), ("", "enforcing")].iter().enumerate()
+    {
+        let before = asked.load(Relaxed);
+        served.rewrite(more);
+        served.until_reloads("applied", (round + 1) as f64).await;
+        assert_eq!(served.status().await["state"], *state);
+        assert!(asked.load(Relaxed) > before, "lookups went on");
+    }
+    done.store(true, Relaxed);
+    for client in load {
+        client.await.unwrap();
+    }
+    assert_eq!(served.reloads("failed").await + served.reloads("needs_restart").await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_configuration_changes_nothing_but_a_counter_and_a_line_with_every_mistake() {
+    let mut served = Served::with("").await;
+    assert_eq!(served.metric("bloomguard_config_last_reload_successful").await, 1.0);
+    served.rewrite("enforcement = \"shadow\"\nenforce_percent = 101\nmax_stalenes = \"1h\"");
+    served.until_reloads("failed", 1.0).await;
+    served.process.logged("the configuration is bad: what was in force stays");
+    let refused = served.reload().await;
+    assert_eq!((refused.status, &refused.json()["type"]), (422, &json!("/problems/bad-configuration")));
+    let mistakes: Vec<String> = serde_json::from_value(refused.json()["mistakes"].clone()).unwrap();
+    assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+    for mistake in &mistakes {
+        let told = serde_json::to_string(mistake).unwrap();
+        assert!(served.process.log().contains(told.trim_matches('"')), "{mistake} is not in\n{}", served.process.log());
+    }
+    assert_eq!((served.status().await["state"].clone(), served.lookup(1).await), (json!("enforcing"), "200 backend".to_owned()));
+    assert_eq!(served.in_force().await["keyspaces"]["users"]["enforcement"], "enforce");
+    assert_eq!(served.metric("bloomguard_config_last_reload_successful").await, 0.0);
+    assert_eq!(served.reloads("failed").await, 2.0, "once a change, and once more when asked");
+    served.write("[keyspaces.users");
+    served.until_reloads("failed", 3.0).await;
+    served.rewrite("");
+    served.until_reloads("unchanged", 1.0).await;
+    assert_eq!(served.metric("bloomguard_config_last_reload_successful").await, 1.0);
+    assert_eq!(served.reloads("applied").await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sighup_reads_the_configuration_again_and_ends_nobody() {
+    let mut served = Served::with("").await;
+    served.process.signal("HUP");
+    // The files have not changed: nothing else would have read them.
+    served.until_reloads("unchanged", 1.0).await;
+    served.process.logged("SIGHUP");
+    assert_eq!(served.lookup(1).await, "200 backend");
+}
+
+/// As the kubelet writes a volume: a new folder, and one rename of the link to it.
+fn swap_volume(volume: &Path, version: &str, toml: &str) -> PathBuf {
+    let folder = volume.join(version);
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("bloomguard.toml"), toml).unwrap();
+    std::os::unix::fs::symlink(version, volume.join("..data_tmp")).unwrap();
+    std::fs::rename(volume.join("..data_tmp"), volume.join("..data")).unwrap();
+    folder
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_the_kubelet_swaps_is_noticed() {
+    let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
+    let volume = dir.path().join("volume");
+    std::fs::create_dir(&volume).unwrap();
+    let first = swap_volume(&volume, "..2026_01", &config(&site.url(), "", ""));
+    std::os::unix::fs::symlink("..data/bloomguard.toml", volume.join("bloomguard.toml")).unwrap();
+    let served = Served::start(dir, site, volume.join("bloomguard.toml").to_str().unwrap()).await;
+    swap_volume(&volume, "..2026_02", &config(&served.site.url(), "", "enforcement = \"shadow\""));
+    std::fs::remove_dir_all(first).unwrap();
+    served.until_reloads("applied", 1.0).await;
+    assert_eq!((served.status().await["state"].clone(), served.reloads("failed").await), (json!("shadow"), 0.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_has_switched_outlives_reloads_until_it_is_given_back() {
+    const SWITCH: &str = "/admin/keyspaces/users/enforcement";
+    let mut served = Served::with("").await;
+    served.admin("POST", SWITCH, "{\"mode\":\"shadow\"}").await;
+    served.rewrite("enforce_percent = 50");
+    assert_eq!(served.reload().await.status, 200);
+    served.process.logged("\"applied\":\"keyspaces.users.enforce_percent\"");
+    let configured = json!({"mode": "enforce", "percent": 50});
+    let switched = served.admin("GET", SWITCH, "").await.json();
+    assert_eq!(switched, json!({"mode": "shadow", "percent": 100, "origin": "instance", "configured": configured}));
+    assert_eq!(served.status().await["state"], "shadow");
+    let given_back = served.admin("POST", SWITCH, "{\"mode\":\"config\"}").await.json();
+    assert_eq!(given_back, json!({"mode": "enforce", "percent": 50, "origin": "config", "configured": configured}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_not_change_while_it_serves_is_named_and_everything_else_is_in_force() {
+    let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
+    let secret = dir.path().join("database");
+    std::fs::write(&secret, format!("{}\n", site.url())).unwrap();
+    let with_file = |more: &str| config("", "", more).replace("url = \"\"", &format!("url_file = {secret:?}"));
+    let file = write_config(dir.path(), &with_file(""));
+    let mut served = Served::start(dir, site, &file).await;
+    // Another key, so that the file that it names is not the only change.
+    std::fs::write(&secret, format!("{}?mode=rw", served.site.url())).unwrap();
+    served.write(
+        &(with_file("enforce_percent = 50\nmax_staleness = \"1h\"") + "[keyspaces.users.cache]\nttl = \"7m\"\nhot_capacity = \"1MiB\"\n"),
+    );
+    let told = served.reload().await.json();
+    let waiting = json!(["keyspaces.users.backend.url_file", "keyspaces.users.cache.hot_capacity", "keyspaces.users.max_staleness"]);
+    let applied = json!(["keyspaces.users.cache.ttl", "keyspaces.users.enforce_percent"]);
+    let again = json!({"outcome": "unchanged", "applied": [], "needs_restart": waiting});
+    // Unless the change had been noticed before it was asked for.
+    let first = json!({"outcome": "needs_restart", "applied": applied, "needs_restart": waiting});
+    assert!(told == first || told == again, "{told}");
+    served.process.logged("\"applied\":\"keyspaces.users.cache.ttl, keyspaces.users.enforce_percent\"");
+    served
+        .process
+        .logged("needs a restart: keyspaces.users.backend.url_file, keyspaces.users.cache.hot_capacity, keyspaces.users.max_staleness");
+    assert_eq!(served.metric("bloomguard_config_settings_awaiting_restart").await, 3.0);
+    let shown = served.admin("GET", "/admin/config", "").await.json();
+    assert_eq!(shown["needs_restart"], waiting);
+    let users = &shown["config"]["keyspaces"]["users"];
+    assert_eq!((&users["enforce_percent"], &users["cache"]["ttl"]), (&json!(50), &json!("7m")));
+    assert_eq!((&users["max_staleness"], &users["cache"]["hot_capacity"]), (&json!("10m"), &json!(64 << 20)));
+    assert_eq!(served.status().await["enforcement"]["percent"], 50);
+    assert_eq!(served.reload().await.json(), again);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_schedule_and_the_level_of_the_log_change_while_it_serves() {
+    let mut served = Served::with("").await;
+    let swapped = "bloomguard_rebuilds_total{keyspace=\"users\",outcome=\"swapped\"}";
+    assert_eq!(served.metric(swapped).await, 1.0, "the one at the start");
+    assert!(!served.process.log().contains("\"DEBUG\""));
+    let lines = "[log]\nlevel = \"debug\"\n[keyspaces.users.rebuild]\nschedule = \"* * * * * *\"\njitter = \"0s\"\n";
+    served.write(&(config(&served.site.url(), "", "") + lines));
+    assert_eq!(served.reload().await.status, 200);
+    let start = Instant::now();
+    while served.metric(swapped).await < 3.0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "the schedule is not followed:\n{}", served.process.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    served.process.logged("\"DEBUG\"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_json_may_reload_and_who_can_not_says_so() {
+    let site = site(Site::sqlite()).await;
+    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let url = format!("http://{}/admin/reload", app.admin);
+    assert_eq!(app.http.send("POST", &url, &[], "").await.status, 415);
+    assert_eq!(app.admin("GET", "/admin/reload", "").await.status, 405);
+    let refused = app.admin("POST", "/admin/reload", "").await;
+    assert_eq!((refused.status, &refused.json()["type"]), (503, &json!("/problems/not-reloadable")));
+    assert_eq!(app.admin("GET", "/admin/config", "").await.json()["config"]["keyspaces"]["users"]["key"], Value::Null);
+}
