@@ -26,8 +26,8 @@ pub(crate) struct Outcome {
     pub(crate) per_second: f64,
     /// Answers that were not what was asked for.
     pub(crate) wrong: usize,
-    /// Nanoseconds each, in order. From the moment when the request was due, not from when it could be sent: a server that stalls makes
-    /// all those late that were due meanwhile (no coordinated omission).
+    /// Nanoseconds each, in order. At a fixed rate from the moment when the request was due, not from when it could be sent: a server that stalls makes
+    /// all those late that were due meanwhile (no coordinated omission). At full speed from when it was sent.
     pub(crate) latencies: Vec<u64>,
 }
 
@@ -58,7 +58,8 @@ fn open(target: &Target<'_>) -> io::Result<Open> {
 pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, lasts: Duration) -> io::Result<Outcome> {
     let Open { mut connections, epoll } = open(target)?;
     let mut draw = target.requests.draw();
-    let mut waiting = vec![depth; connections.len()];
+    let (mut waiting, mut sent) = (vec![depth; connections.len()], vec![Instant::now(); connections.len()]);
+    let mut latencies = Vec::new();
     for connection in &mut connections {
         connection.send(draw.next(depth))?;
     }
@@ -77,15 +78,19 @@ pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, l
             wrong += answered.all - answered.as_wanted;
             waiting[number] -= answered.all;
             if waiting[number] == 0 {
-                waiting[number] = depth;
+                let now = Instant::now();
+                latencies.push((now - sent[number]).as_nanos() as u64);
+                (waiting[number], sent[number]) = (depth, now);
                 connection.send(draw.next(depth))?;
             }
         }
         let now = Instant::now();
         if !warm && now - begin >= warm_up {
             (begin, warm, done, wrong) = (now, true, 0, 0);
+            latencies.clear();
         } else if warm && now - begin >= lasts {
-            return Ok(Outcome { per_second: done as f64 / (now - begin).as_secs_f64(), wrong, latencies: Vec::new() });
+            latencies.sort_unstable();
+            return Ok(Outcome { per_second: done as f64 / (now - begin).as_secs_f64(), wrong, latencies });
         }
     }
 }

@@ -1,6 +1,6 @@
 //! bloomguard over HTTP beside other servers, each in turn: `make bench-http`.
 //!
-//! `BLOOMGUARD_BENCH_PARTS` chooses parts (`absent,paced,mixes`), `BLOOMGUARD_BENCH_SECONDS` how long each run lasts. Ratios within one run are what counts.
+//! `BLOOMGUARD_BENCH_PARTS` chooses parts (`absent,paced,mixes,batches,database`), `BLOOMGUARD_BENCH_SECONDS` how long each run lasts. Ratios within one run are what counts.
 
 #![allow(clippy::print_stdout)] // Tables are what this program is for.
 
@@ -10,6 +10,7 @@ mod load;
 mod parts;
 mod process;
 mod requests;
+mod support;
 
 use std::io;
 

@@ -25,6 +25,35 @@ pub(crate) enum Mix {
     OneHotKey,
 }
 
+/// Keys of one check.
+pub(crate) const BATCH: usize = 1_000;
+
+/// How many keys are asked for at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BatchForm {
+    Text,
+    /// Lines again, answered by a bit a key.
+    TextBits,
+    Ndjson,
+    Json,
+}
+
+impl BatchForm {
+    pub(crate) const ALL: [Self; 4] = [Self::Text, Self::TextBits, Self::Ndjson, Self::Json];
+
+    pub(crate) const fn body(self) -> &'static str {
+        match self {
+            Self::Text | Self::TextBits => "text lines",
+            Self::Ndjson => "NDJSON",
+            Self::Json => "JSON",
+        }
+    }
+
+    pub(crate) const fn answer(self) -> &'static str {
+        if matches!(self, Self::TextBits) { "bits" } else { "JSON" }
+    }
+}
+
 /// Requests in one piece of memory.
 #[derive(Debug)]
 pub(crate) struct Requests {
@@ -55,6 +84,40 @@ impl Requests {
             (Wire::Http, Mix::ZipfPresent | Mix::OneHotKey) => b"HTTP/1.1 200",
         };
         Self { bytes, ends, wanted }
+    }
+
+    /// `POST /v1/check/users` of [`BATCH`] absent keys each.
+    pub(crate) fn checks(form: BatchForm) -> Self {
+        let (mut bytes, mut ends) = (Vec::new(), vec![0]);
+        for batch in keys(Mix::Absent).chunks(BATCH) {
+            let keys: Vec<String> = batch.iter().map(u64::to_string).collect();
+            let (kind, body) = match form {
+                BatchForm::Text | BatchForm::TextBits => ("text/plain", keys.join("\n")),
+                BatchForm::Json => ("application/json", format!("[{}]", keys.join(","))),
+                BatchForm::Ndjson => ("application/x-ndjson", keys.join("\n")),
+            };
+            let accept = if form == BatchForm::TextBits { "accept: application/octet-stream\r\n" } else { "" };
+            let head = format!(
+                "POST /v1/check/users HTTP/1.1\r\nHost: 127.0.0.1:4040\r\ncontent-type: {kind}\r\n{accept}content-length: {}",
+                body.len()
+            );
+            bytes.extend_from_slice(format!("{head}\r\n\r\n{body}").as_bytes());
+            ends.push(bytes.len());
+        }
+        Self { bytes, ends, wanted: b"HTTP/1.1 200" }
+    }
+
+    /// Guarded reads of keys that a table of so many rows lacks, past the guard if `bypass`.
+    pub(crate) fn beyond(rows: u64, bypass: bool) -> Self {
+        let (mut bytes, mut ends) = (Vec::new(), vec![0]);
+        let header = if bypass { "bloomguard-bypass: 1\r\n" } else { "" };
+        for n in 0..DISTINCT {
+            // Spread over the whole table.
+            let key = 2 * (n * 7_919 % rows) + 1;
+            bytes.extend_from_slice(format!("GET /v1/keys/users/{key} HTTP/1.1\r\nHost: 127.0.0.1:4040\r\n{header}\r\n").as_bytes());
+            ends.push(bytes.len());
+        }
+        Self { bytes, ends, wanted: b"HTTP/1.1 404" }
     }
 
     /// The beginning of an answer that is right.
