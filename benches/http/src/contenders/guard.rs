@@ -1,0 +1,91 @@
+//! bloomguard as it is released: metrics, headers and limits on. Its keys come from a file, its values from the raw loop.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+
+use super::{Running, Transport, raw};
+use crate::connection::Place;
+use crate::process::{Placement, Server, free_address, until};
+use crate::requests::MEMBERS;
+
+/// The program that is measured: `BLOOMGUARD_BIN`, or the one that lies beside this one.
+pub(crate) fn program() -> PathBuf {
+    let beside = || std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join("bloomguard")));
+    let path = std::env::var_os("BLOOMGUARD_BIN").map(PathBuf::from).or_else(beside).unwrap_or_default();
+    assert!(path.is_file(), "{} is not there: cargo build --release", path.display());
+    path
+}
+
+pub(super) fn start(placement: Placement, transport: Transport, directory: &Path) -> (Place, Server, Vec<Server>) {
+    let (backend, backend_server, _) = raw::start(placement, Transport::Tcp, directory);
+    let Place::Tcp(backend) = backend else { unreachable!("asked for TCP") };
+    let keys = directory.join("keys.txt");
+    let mut lines = String::new();
+    (0..MEMBERS).for_each(|n| _ = writeln!(lines, "{}", 2 * n));
+    std::fs::write(&keys, lines).unwrap_or_else(|error| panic!("no keys: {error}"));
+    let keyspace = format!(
+        "filter = {{ expected_keys = {MEMBERS} }}\n
+backend = {{ kind = \"http\", url = \"http://{backend}/users/{{key}}\" }}\n
+source = {{ kind = \"file\", path = \"{}\" }}\n",
+        keys.display()
+    );
+    let (place, server, _) = launch(placement, transport, directory, &keyspace);
+    (place, server, vec![backend_server])
+}
+
+/// A guard in front of a database, where it shares the processors with it.
+pub(crate) struct BeforeDatabase {
+    pub(crate) running: Running,
+    telemetry: SocketAddr,
+}
+
+impl BeforeDatabase {
+    /// Calls of its backend so far.
+    pub(crate) fn backend_calls(&self) -> f64 {
+        let metrics = get(self.telemetry, "/metrics").unwrap_or_default();
+        let calls = metrics.lines().filter(|line| line.starts_with("bloomguard_backend_requests_total"));
+        calls.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+}
+
+/// Starts a guard of the table `users` with so many rows.
+pub(crate) fn start_before(url: &str, rows: u64) -> BeforeDatabase {
+    let directory = tempfile::Builder::new().prefix("bloomguard-bench-").tempdir().unwrap_or_else(|error| panic!("no directory: {error}"));
+    let keyspace = format!(
+        "deadline = \"5s\"\nfilter = {{ expected_keys = {rows} }}\n
+backend = {{ url = \"{url}\", query = \"SELECT name FROM users WHERE id = $1\", timeout = \"4s\" }}\n
+source = {{ query = \"SELECT id FROM users\" }}\n"
+    );
+    let (place, server, telemetry) = launch(Placement::Sharing, Transport::Tcp, directory.path(), &keyspace);
+    BeforeDatabase { running: Running { place, server, _others: Vec::new(), _directory: directory }, telemetry }
+}
+
+/// Starts it with one keyspace, and waits until that enforces.
+fn launch(placement: Placement, transport: Transport, directory: &Path, keyspace: &str) -> (Place, Server, SocketAddr) {
+    let (data, telemetry, admin, socket) = (free_address(), free_address(), free_address(), directory.join("guard.sock"));
+    let (place, listen) = match transport {
+        Transport::Tcp => (Place::Tcp(data), data.to_string()),
+        Transport::Unix => (Place::Unix(socket.clone()), format!("unix:{}", socket.display())),
+    };
+    let configuration = format!(
+        "[server]\nlisten = \"{listen}\"\ntelemetry_listen = \"{telemetry}\"\nadmin_listen = \"{admin}\"\n
+[keyspaces.users]\nkey = \"integer\"\nfreshness = \"rebuilt\"\nmax_staleness = \"26h\"\n
+cache = {{ hot_ttl = \"1h\", ttl = \"1h\" }}\n{keyspace}"
+    );
+    let path = directory.join("bloomguard.toml");
+    std::fs::write(&path, configuration).unwrap_or_else(|error| panic!("no configuration: {error}"));
+    let server = Server::start(placement, &program(), &["serve", "--config", &path.display().to_string()], directory);
+    let enforces = || get(telemetry, "/status").is_some_and(|status| status.replace(": ", ":").contains("\"state\":\"enforcing\""));
+    until("bloomguard enforces", enforces);
+    (place, server, telemetry)
+}
+
+fn get(telemetry: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(telemetry).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}

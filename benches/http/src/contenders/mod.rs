@@ -1,0 +1,78 @@
+//! The servers that take turns.
+
+mod bare_axum;
+mod guard;
+mod nginx;
+mod raw;
+mod redis;
+
+use tempfile::TempDir;
+
+use crate::connection::{Place, Wire};
+use crate::process::{Placement, Server};
+
+pub(crate) use self::bare_axum::serve as serve_axum;
+pub(crate) use self::guard::start_before as start_guard_before;
+pub(crate) use self::raw::serve as serve_raw;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contender {
+    /// The whole product.
+    Guard,
+    /// An epoll loop with the filter and nothing else: what can't be beaten.
+    Raw,
+    /// A router that knows no route.
+    BareAxum,
+    /// `return 404`.
+    Nginx,
+    /// `GET` of a missing key, over its own protocol.
+    Redis,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Tcp,
+    Unix,
+}
+
+/// A server that answers.
+pub(crate) struct Running {
+    pub(crate) place: Place,
+    pub(crate) server: Server,
+    /// What it needs besides.
+    _others: Vec<Server>,
+    _directory: TempDir,
+}
+
+impl Contender {
+    pub(crate) const ALL: [Self; 5] = [Self::Guard, Self::Raw, Self::BareAxum, Self::Nginx, Self::Redis];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Guard => "bloomguard",
+            Self::Raw => "raw epoll loop + filter",
+            Self::BareAxum => "bare axum, 404",
+            Self::Nginx => "nginx, `return 404`",
+            Self::Redis => "redis-server, GET",
+        }
+    }
+
+    pub(crate) const fn wire(self) -> Wire {
+        if matches!(self, Self::Redis) { Wire::Resp } else { Wire::Http }
+    }
+
+    pub(crate) fn start(self, placement: Placement, transport: Transport) -> Running {
+        let directory =
+            tempfile::Builder::new().prefix("bloomguard-bench-").tempdir().unwrap_or_else(|error| panic!("no directory: {error}"));
+        let (place, server, others) = match self {
+            Self::Guard => guard::start(placement, transport, directory.path()),
+            Self::Raw => raw::start(placement, transport, directory.path()),
+            Self::BareAxum => bare_axum::start(placement, directory.path()),
+            Self::Nginx => nginx::start(placement, transport, directory.path()),
+            Self::Redis => redis::start(placement, transport, directory.path()),
+        };
+        Running { place, server, _others: others, _directory: directory }
+    }
+}

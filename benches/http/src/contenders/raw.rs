@@ -1,0 +1,162 @@
+//! An epoll loop that finds the key in a request, asks the filter, and answers: the floor.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use bloomguard::filter::SplitBlock;
+use memchr::{memmem, memrchr};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use super::Transport;
+use crate::connection::Place;
+use crate::process::{Placement, Server, free_address, listening, until};
+use crate::requests::MEMBERS;
+
+const ABSENT: &[u8] = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+const ROW: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 38\r\n\r\n{\"name\":\"User\",\"email\":\"user@example\"}";
+const LISTENER: u64 = u64::MAX;
+
+pub(super) fn start(placement: Placement, transport: Transport, directory: &Path) -> (Place, Server, Vec<Server>) {
+    let program = std::env::current_exe().unwrap_or_else(|error| panic!("this program has no path: {error}"));
+    let (place, listen) = match transport {
+        Transport::Tcp => {
+            let address = free_address();
+            (Place::Tcp(address), address.to_string())
+        }
+        Transport::Unix => {
+            let path = directory.join("raw.sock");
+            (Place::Unix(path.clone()), path.display().to_string())
+        }
+    };
+    let server = Server::start(placement, &program, &["serve-raw", &listen], directory);
+    match &place {
+        Place::Tcp(address) => listening(*address),
+        Place::Unix(path) => until("the raw loop listens", || UnixStream::connect(path).is_ok()),
+    }
+    (place, server, Vec::new())
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+struct Client {
+    stream: Stream,
+    buffer: Vec<u8>,
+    filled: usize,
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
+            }
+        }
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// Serves for ever. A path as `listen` is that of a Unix socket.
+pub(crate) fn serve(listen: &str) -> io::Result<()> {
+    let filter = SplitBlock::new(MEMBERS, 0.001).map_err(io::Error::other)?;
+    (0..MEMBERS).for_each(|n| filter.insert(hash((2 * n).to_string().as_bytes())));
+    let listener = match listen.parse::<SocketAddr>() {
+        Ok(address) => Listener::Tcp(TcpListener::bind(address)?),
+        Err(_) => Listener::Unix(UnixListener::bind(listen)?),
+    };
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, listener.as_fd(), EventData::new_u64(LISTENER), EventFlags::IN)?;
+    let mut clients: Vec<Option<Client>> = Vec::new();
+    let (mut events, mut answers) = (Vec::with_capacity(256), Vec::new());
+    loop {
+        events.clear();
+        epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), None)?;
+        for event in &events {
+            if event.data.u64() == LISTENER {
+                let stream = listener.accept()?;
+                epoll::add(&epoll, stream.as_fd(), EventData::new_u64(clients.len() as u64), EventFlags::IN)?;
+                clients.push(Some(Client { stream, buffer: vec![0; 64 << 10], filled: 0 }));
+                continue;
+            }
+            let slot = &mut clients[event.data.u64() as usize];
+            let gone = slot.as_mut().is_some_and(|client| !client.answer(&filter, &mut answers));
+            if gone {
+                *slot = None;
+            }
+        }
+    }
+}
+
+/// As keyspaces hash: 128 bits under a secret.
+fn hash(key: &[u8]) -> u128 {
+    const SECRET: [u8; 192] = [0x5A; 192];
+    xxhash_rust::xxh3::xxh3_128_with_secret(key, &SECRET)
+}
+
+impl Client {
+    /// `false`: it has gone.
+    fn answer(&mut self, filter: &SplitBlock, answers: &mut Vec<u8>) -> bool {
+        let read = match &mut self.stream {
+            Stream::Tcp(stream) => stream.read(&mut self.buffer[self.filled..]),
+            Stream::Unix(stream) => stream.read(&mut self.buffer[self.filled..]),
+        };
+        match read {
+            Ok(0) => return false,
+            Ok(read) => self.filled += read,
+            Err(error) => return error.kind() == ErrorKind::WouldBlock,
+        }
+        answers.clear();
+        let mut at = 0;
+        while let Some(end) = memmem::find(&self.buffer[at..self.filled], b"\r\n\r\n") {
+            answers.extend_from_slice(answer_to(&self.buffer[at..at + end], filter));
+            at += end + 4;
+        }
+        self.buffer.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        let written = match &mut self.stream {
+            Stream::Tcp(stream) => stream.write_all(answers),
+            Stream::Unix(stream) => stream.write_all(answers),
+        };
+        written.is_ok()
+    }
+}
+
+fn answer_to(head: &[u8], filter: &SplitBlock) -> &'static [u8] {
+    let target = head.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    let key = memrchr(b'/', target).map_or(target, |slash| &target[slash + 1..]);
+    if filter.contains(hash(key)) { ROW } else { ABSENT }
+}

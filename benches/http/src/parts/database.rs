@@ -1,0 +1,39 @@
+//! The same lookups with the guard and past it, in front of a real database.
+
+use std::io;
+
+use super::{CONNECTIONS, WARM_UP, is_right, lasts, place_self};
+use crate::connection::Wire;
+use crate::contenders::start_guard_before;
+use crate::load::{Target, full_speed};
+use crate::process::Placement;
+use crate::requests::Requests;
+use crate::support::postgres::Postgres;
+
+const ROWS: [u64; 3] = [100_000, 1_000_000, 5_000_000];
+
+pub(super) fn run() -> io::Result<()> {
+    place_self(Placement::Sharing)?;
+    let postgres = Postgres::start();
+    println!("\nAbsent keys in front of PostgreSQL, both cores shared by all, {CONNECTIONS} clients; ms\n");
+    println!("| rows | guard | requests/s | P50 | P99 | backend calls |\n|---|---|---|---|---|---|");
+    for rows in ROWS {
+        let database = postgres.create_database();
+        database.psql(&format!(
+            "CREATE TABLE users (id bigint PRIMARY KEY, name text NOT NULL); \
+             INSERT INTO users SELECT 2 * i, 'User ' || i FROM generate_series(0, {rows} - 1) AS i; ANALYZE users"
+        ));
+        let guard = start_guard_before(&database.url(), rows);
+        for (name, bypass) in [("off", true), ("on", false)] {
+            let requests = Requests::beyond(rows, bypass);
+            let before = guard.backend_calls();
+            let target = Target { place: guard.running.place.clone(), wire: Wire::Http, requests: &requests, connections: CONNECTIONS };
+            let outcome = full_speed(&target, 1, WARM_UP, lasts() * 2)?;
+            is_right(&outcome)?;
+            let calls = (guard.backend_calls() - before) / (outcome.per_second * (WARM_UP + lasts() * 2).as_secs_f64());
+            let [p50, p99] = [50.0, 99.0].map(|percent| outcome.percentile(percent) / 1e3);
+            println!("| {rows} | {name} | {:.0} | {p50:.2} | {p99:.2} | {:.2} % |", outcome.per_second, calls * 100.0);
+        }
+    }
+    Ok(())
+}

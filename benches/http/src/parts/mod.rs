@@ -1,0 +1,92 @@
+//! What is measured, and the tables that come of it.
+
+mod absent;
+mod batches;
+mod database;
+mod mixes;
+mod paced;
+
+use std::io;
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::connection::Wire;
+use crate::contenders::Running;
+use crate::load::{Outcome, Target, full_speed};
+use crate::process::Placement;
+use crate::requests::Requests;
+
+const CONNECTIONS: usize = 64;
+const ROUNDS: usize = 3;
+const WARM_UP: Duration = Duration::from_millis(500);
+
+pub(crate) fn run() -> io::Result<()> {
+    let parts = std::env::var("BLOOMGUARD_BENCH_PARTS").unwrap_or("absent,paced,mixes,batches,database".to_owned());
+    for part in parts.split(',') {
+        match part {
+            "absent" => absent::run()?,
+            "paced" => paced::run()?,
+            "mixes" => mixes::run()?,
+            "batches" => batches::run()?,
+            "database" => database::run()?,
+            other => return Err(io::Error::other(format!("{other} is no part"))),
+        }
+    }
+    Ok(())
+}
+
+fn lasts() -> Duration {
+    let seconds = std::env::var("BLOOMGUARD_BENCH_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs_f64(seconds.unwrap_or(1.5))
+}
+
+/// The load generator leaves the first processor to a pinned server.
+fn place_self(placement: Placement) -> io::Result<()> {
+    let mut processors = CpuSet::new();
+    if placement == Placement::Sharing {
+        processors.set(0);
+    }
+    processors.set(1);
+    Ok(sched_setaffinity(None, &processors)?)
+}
+
+/// Requests a second, and microseconds of the server's processor time each.
+#[derive(Debug, Clone, Copy, Default)]
+struct Speed {
+    per_second: f64,
+    processor_us: f64,
+}
+
+impl Speed {
+    fn max(self, other: Self) -> Self {
+        if self.per_second >= other.per_second { self } else { other }
+    }
+}
+
+fn target<'a>(running: &Running, wire: Wire, requests: &'a Requests) -> Target<'a> {
+    Target { place: running.place.clone(), wire, requests, connections: CONNECTIONS }
+}
+
+/// One run at full speed, whose answers are those that were wanted.
+fn measure(running: &Running, wire: Wire, requests: &Requests, depth: usize) -> io::Result<Speed> {
+    let before = running.server.processor_seconds();
+    let outcome = full_speed(&target(running, wire, requests), depth, WARM_UP, lasts())?;
+    let took = running.server.processor_seconds() - before;
+    is_right(&outcome)?;
+    Ok(Speed { per_second: outcome.per_second, processor_us: took * 1e6 / (outcome.per_second * (lasts() + WARM_UP).as_secs_f64()) })
+}
+
+/// Nearly all answers: one absent key in a thousand is a false positive.
+fn is_right(outcome: &Outcome) -> io::Result<()> {
+    let answered = outcome.per_second * lasts().as_secs_f64();
+    if (outcome.wrong as f64) < 0.01 * answered {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{} of {answered:.0} answers were not what was asked for", outcome.wrong)))
+}
+
+/// The best of some rounds: what disturbs a machine only ever makes it slower.
+fn best(running: &Running, wire: Wire, requests: &Requests, depth: usize) -> io::Result<Speed> {
+    (0..ROUNDS).try_fold(Speed::default(), |best, _| Ok(best.max(measure(running, wire, requests, depth)?)))
+}

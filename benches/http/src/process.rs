@@ -1,0 +1,83 @@
+//! Servers as processes of their own, on one processor or on all.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// On which processors a server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// On the first one, the load generator on the second.
+    Pinned,
+    /// Where the kernel likes, beside the load generator: a sidecar's real life.
+    Sharing,
+}
+
+/// A process that is killed when dropped, and at the latest when this one ends.
+pub(crate) struct Server(Child);
+
+impl Server {
+    pub(crate) fn start(placement: Placement, program: &Path, arguments: &[&str], directory: &Path) -> Self {
+        let processors = if placement == Placement::Pinned { "0" } else { "0-1" };
+        let log = fs::File::create(directory.join(format!("{}.log", program.file_name().unwrap_or_default().display())))
+            .unwrap_or_else(|error| panic!("no log in {}: {error}", directory.display()));
+        let errors = log.try_clone().unwrap_or_else(|error| panic!("no log: {error}"));
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "taskset", "--cpu-list", processors])
+            .arg(program)
+            .args(arguments)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()));
+        Self(child)
+    }
+
+    /// Seconds of processor time so far.
+    pub(crate) fn processor_seconds(&self) -> f64 {
+        // Fields 14 and 15 of proc(5), counted from the name's closing parenthesis, in hundredths.
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+        fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
+    }
+
+    /// Memory that it holds, in bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A port that nobody listens on.
+pub(crate) fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap_or_else(|error| panic!("no port is free: {error}"));
+    listener.local_addr().unwrap_or_else(|error| panic!("a listener without address: {error}"))
+}
+
+/// Waits until somebody listens.
+pub(crate) fn listening(address: SocketAddr) {
+    until(&format!("{address} is listened on"), || TcpStream::connect(address).is_ok());
+}
+
+/// Waits for a condition.
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < START_TIMEOUT, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,8 @@
+//! What the tests start their servers by.
+
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, missing_docs)]
+
+#[path = "../../../tests/it/support/postgres.rs"]
+pub(crate) mod postgres;
+#[path = "../../../tests/it/support/server.rs"]
+pub(crate) mod server;
