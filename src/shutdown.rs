@@ -25,8 +25,8 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
     let told = token.clone();
     tokio::spawn(async move {
         let name = next(&mut terminate, &mut interrupt).await;
-        tracing::info!(signal = name, "stopping: requests in flight are finished");
         told.cancel();
+        tracing::info!(signal = name, "stopping: requests in flight are finished");
         while next(&mut terminate, &mut interrupt).await != "SIGINT" {
             tracing::info!("SIGTERM again: requests in flight are being finished");
         }

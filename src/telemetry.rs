@@ -47,6 +47,8 @@ pub fn init(config: &LogConfig) -> anyhow::Result<LogLevel> {
         LogFormat::Json => false,
     };
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal);
+    // It would be told of on standard error too, by a macro that panics: whoever logs would die with the reader of the log.
+    let lines = lines.log_internal_errors(false);
     Ok(if text {
         let lines = lines.with_filter_reloading();
         let level = lines.reload_handle();

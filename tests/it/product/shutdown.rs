@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
@@ -145,7 +145,7 @@ async fn a_drain_ends_at_its_timeout_whoever_hangs() {
         halves.push(half);
     }
     eventually("the backend is asked", || api.seen().iter().any(|request| request.target() == "/rows/row")).await;
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     process.signal("TERM");
     assert!(process.ended().success(), "{}", process.log());
     assert!(start.elapsed() >= Duration::from_secs(1), "it was given its time: {:?}", start.elapsed());
@@ -171,4 +171,27 @@ async fn a_second_interrupt_does_not_wait_for_the_drain() {
     process.signal("INT");
     assert_eq!(process.ended().code(), Some(130), "{}", process.log());
     assert!(hangs.await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_whose_log_nobody_reads_any_more_goes_on_and_can_be_stopped() {
+    let dir = TempDir::new().unwrap();
+    let api = api(|| ok("application/json", "{}")).await;
+    let file = write_config(dir.path(), &toml(dir.path(), &api, "2m", ""));
+    let mut process = Process::start(dir.path(), &["serve", "--config", &file]);
+    let (_, telemetry) = process.addresses();
+    let http = Http::default();
+    enforces(&http, &telemetry).await;
+    process.stop_reading_log();
+    let rebuild = format!("http://{}/admin/keyspaces/users/rebuild", process.admin());
+    // The end of each is logged.
+    for job in 2..=4 {
+        while http.send("POST", &rebuild, &[("content-type", "application/json")], "").await.status != 202 {}
+        let start = Instant::now();
+        while http.get(&rebuild).await.json()["last"]["job"] != job {
+            assert!(start.elapsed() < Duration::from_secs(60), "whoever logs is dead");
+        }
+    }
+    process.signal("TERM");
+    assert!(process.ended().success());
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ pub struct Process {
     log: Arc<Mutex<Vec<String>>>,
     out: Arc<Mutex<Vec<String>>>,
     readers: Vec<JoinHandle<()>>,
+    reads_log: Arc<AtomicBool>,
 }
 
 impl Drop for Process {
@@ -37,9 +39,10 @@ impl Process {
             command.env(format!("BLOOMGUARD__SERVER__{listener}"), "127.0.0.1:0");
         }
         let mut child = command.spawn().unwrap();
-        let (log, log_reader) = collect(child.stderr.take().unwrap());
-        let (out, out_reader) = collect(child.stdout.take().unwrap());
-        Self { child, log, out, readers: vec![log_reader, out_reader] }
+        let reads_log = Arc::new(AtomicBool::new(true));
+        let (log, log_reader) = collect(child.stderr.take().unwrap(), Arc::clone(&reads_log));
+        let (out, out_reader) = collect(child.stdout.take().unwrap(), Arc::new(AtomicBool::new(true)));
+        Self { child, log, out, readers: vec![log_reader, out_reader], reads_log }
     }
 
     pub fn log(&self) -> String {
@@ -50,6 +53,11 @@ impl Process {
     pub fn printed(&mut self, text: &str) -> Vec<String> {
         self.wait(&format!("prints {text:?}"), |p| p.out.lock().unwrap().iter().any(|l| l.contains(text)));
         self.out.lock().unwrap().clone()
+    }
+
+    /// With the next line that it writes, nobody reads its log any more.
+    pub fn stop_reading_log(&self) {
+        self.reads_log.store(false, Ordering::Relaxed);
     }
 
     /// Waits for a line of the log that contains `text`.
@@ -111,12 +119,15 @@ impl Process {
     }
 }
 
-fn collect(from: impl std::io::Read + Send + 'static) -> (Arc<Mutex<Vec<String>>>, JoinHandle<()>) {
+fn collect(from: impl std::io::Read + Send + 'static, reads: Arc<AtomicBool>) -> (Arc<Mutex<Vec<String>>>, JoinHandle<()>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&lines);
     let reader = std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             into.lock().unwrap().push(line);
+            if !reads.load(Ordering::Relaxed) {
+                return;
+            }
         }
     });
     (lines, reader)

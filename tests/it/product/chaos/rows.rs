@@ -26,8 +26,10 @@ async fn write_and_read(world: &World, id: u64) {
     let (sent, version) = loop {
         let (sent, version) = announce(world, &path, &mut writer).await;
         // Before the commit, 404 is right, and must not be remembered by anybody. Who has not answered by then goes on alone.
-        let early = tokio::time::timeout(BEFORE_COMMIT, world.ask_all(&path, &[])).await.unwrap_or_default();
-        let absent = early.iter().flatten().filter(|told| told.status == 404 && told.source == "filter").count();
+        let ask = |instance| tokio::time::timeout(BEFORE_COMMIT, world.ask("GET", instance, &path, &[], ""));
+        let early = futures_util::future::join_all((0..PROCESSES).map(ask)).await;
+        let answers = early.iter().flatten().flatten();
+        let absent = answers.filter(|told| told.status == 404 && told.source == "filter").count();
         world.counts.rejected_before_commit.fetch_add(absent as u64, Ordering::Relaxed);
         // A writer that sees its window close announces again.
         if sent.elapsed() < WINDOW * 3 / 4 {
