@@ -95,8 +95,14 @@ fn redis(source: &SourceConfig, shared: Option<&RedisConfig>, section: &mut Sect
     let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url");
     if own {
         url::redis_server(&source.url, source.url_file.is_some(), section);
-    } else if shared.is_none_or(|shared| RedisPlace::has_several_servers(&shared.url)) {
-        section.add("url", "is required where redis.url does not name one server");
+    } else {
+        match shared {
+            None => section.add("url", "is required where there is no [redis]"),
+            Some(shared) if RedisPlace::has_several_servers(&shared.url) => {
+                section.add("url", "is required where redis.url names more than one server");
+            }
+            Some(_) => {}
+        }
     }
     match (&source.pattern, &source.set) {
         (None, None) if !section.was_rejected("pattern") && !section.was_rejected("set") => {
