@@ -4,6 +4,7 @@
 //! the keyspace names of the configuration, never from a key.
 
 mod breakers;
+mod gauges;
 mod http;
 mod keyspace;
 mod polls;
@@ -18,8 +19,9 @@ use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 pub use self::breakers::BreakerMetrics;
+pub use self::gauges::Gauges;
 pub use self::http::{HttpMetrics, Method, Route};
-pub use self::keyspace::{Gauges, Inflight, KeyspaceMetrics};
+pub use self::keyspace::{Inflight, KeyspaceMetrics};
 pub use self::polls::PollMetrics;
 pub use self::rebuilds::RebuildMetrics;
 pub use self::reloads::ReloadMetrics;

@@ -6,6 +6,8 @@
 //! BLOOMGUARD_LOAD=10 cargo test --release --test it product::load -- --nocapture --test-threads 1
 //! ```
 
+#![allow(clippy::print_stdout, reason = "what was measured")]
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,0 +1,40 @@
+//! What a keyspace shows of its state and its filter.
+
+use crate::words::State;
+
+/// What the gauges show; set before each scrape.
+#[derive(Debug, Clone, Copy)]
+pub struct Gauges {
+    /// The keyspace's state.
+    pub state: State,
+    /// Keys, estimated from the fill.
+    pub items: u64,
+    /// Keys it was sized for.
+    pub capacity: u64,
+    /// items / capacity.
+    pub load_ratio: f64,
+    /// Share of bits set.
+    pub fill_ratio: f64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Predicted by the fill.
+    pub estimated_fpr: f64,
+    /// FP / (FP + TN) since the swap.
+    pub observed_fpr: f64,
+    /// Distinct absent keys of the last five minutes.
+    pub distinct_absent_keys: u64,
+    /// Distinct keys that announces and polls have brought in the last five minutes.
+    pub distinct_inserted_keys: u64,
+    /// Number of the filter in force.
+    pub generation: u64,
+    /// Seconds since the swap.
+    pub age_seconds: f64,
+    /// Seconds since the start of the last complete poll, else of the scan.
+    pub freshness_lag_seconds: f64,
+    /// Seconds since the delta log was read to its end; 0 where there is none.
+    pub delta_lag_seconds: f64,
+    /// Keys held exactly; 0 where none are.
+    pub set_keys: u64,
+    /// Bytes that they take.
+    pub set_bytes: u64,
+}
