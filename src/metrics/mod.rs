@@ -1,11 +1,14 @@
 //! Every metric: name, labels, unit and buckets, as typed recorders whose handles are made once. Nobody else calls `metrics::`.
 //!
-//! All names begin with `bloomguard_`; units are base units; every enum series exists at 0 from the start; labels come from enums and
+//! All names begin with `bloomguard_`, but for those of the process, which all client libraries share; units are base units; every enum series exists at 0 from the start; labels come from enums and
 //! the keyspace names of the configuration, never from a key.
 
+mod connections;
+mod filter_gauges;
 mod http;
 mod keyspace;
 mod polls;
+mod process;
 mod rebuilds;
 mod reloads;
 mod snapshots;
@@ -16,13 +19,14 @@ use std::sync::Arc;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
+pub use self::connections::{OpenConnection, OpenConnections};
 pub use self::http::{HttpMetrics, Method, Route};
 pub use self::keyspace::{Gauges, Inflight, KeyspaceMetrics};
 pub use self::polls::PollMetrics;
 pub use self::rebuilds::RebuildMetrics;
 pub use self::reloads::ReloadMetrics;
 pub use self::snapshots::SnapshotMetrics;
-use crate::words::{BreakerState, Dependency};
+use crate::words::{BreakerState, Dependency, Listener};
 
 /// Seconds, from 1 µs to 10 s.
 const LATENCY_BUCKETS: &[f64] = &[
@@ -39,6 +43,7 @@ pub struct Metrics {
     pub http: HttpMetrics,
     /// Reloads of the configuration.
     pub reloads: ReloadMetrics,
+    connections: Vec<OpenConnections>,
     /// By dependency and state.
     breakers: Vec<Vec<Gauge>>,
 }
@@ -76,6 +81,7 @@ impl Metrics {
         registry.gauge("build_info", "1, labelled with the version", None, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         let http = HttpMetrics::new(&registry);
         let reloads = ReloadMetrics::new(&registry);
+        let connections = OpenConnections::all(&registry);
         let breakers = Dependency::ALL
             .iter()
             .map(|dependency| {
@@ -86,7 +92,7 @@ impl Metrics {
                 BreakerState::ALL.iter().map(gauge).collect()
             })
             .collect();
-        let metrics = Self { handle: recorder.handle(), recorder, http, reloads, breakers };
+        let metrics = Self { handle: recorder.handle(), recorder, http, reloads, connections, breakers };
         for dependency in Dependency::ALL {
             metrics.set_breaker(*dependency, BreakerState::Closed);
         }
@@ -106,10 +112,16 @@ impl Metrics {
         }
     }
 
+    /// The open connections of `listener`.
+    #[must_use]
+    pub fn connections(&self, listener: Listener) -> OpenConnections {
+        self.connections[listener as usize].clone()
+    }
+
     /// Everything in the Prometheus text format.
     #[must_use]
     pub fn render(&self) -> String {
-        self.handle.render()
+        self.handle.render() + &process::render()
     }
 
     /// Moves histogram samples out of their buffers; call every few seconds.
