@@ -30,6 +30,7 @@ use crate::redis::RedisLink;
 use crate::reload::{self, ConfigSource, Triggers};
 use crate::source::{FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union};
 use crate::telemetry::LogLevel;
+use crate::words::Listener;
 use crate::{quickstart, shutdown};
 
 /// How often the keyspace secret is compared, besides after each connect.
@@ -152,11 +153,13 @@ impl App {
         let [data, telemetry, admin] = self.addresses();
         tracing::info!(version = env!("CARGO_PKG_VERSION"), %data, %telemetry, %admin, keyspaces = self.context.keyspaces.len(), "serving");
         let drained = CancellationToken::new();
-        let data = http::serve(self.data, http::data_service(Arc::clone(&self.context)), self.limits, shutdown.clone());
-        let admin = http::serve(self.admin, http::admin_router(Arc::clone(&self.context)), self.limits, shutdown.clone());
+        let (context, limits) = (|| Arc::clone(&self.context), self.limits);
+        let counted = |listener| self.context.metrics.connections(listener);
+        let data = http::serve(self.data, http::data_service(context()), limits, counted(Listener::Data), shutdown.clone());
+        let admin = http::serve(self.admin, http::admin_router(context()), limits, counted(Listener::Admin), shutdown.clone());
         // The drain timeout is over by then: whoever reads slowly must not get another.
-        let limits = ConnectionLimits { drain_timeout: LAST_WORDS.min(self.drain_timeout), ..self.limits };
-        let telemetry = http::serve(self.telemetry, http::telemetry_router(Arc::clone(&self.context)), limits, drained.clone());
+        let last = ConnectionLimits { drain_timeout: LAST_WORDS.min(self.drain_timeout), ..limits };
+        let telemetry = http::serve(self.telemetry, http::telemetry_router(context()), last, counted(Listener::Telemetry), drained.clone());
         let work = async {
             let ((data, admin), told) = tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));
             // After the last announce, and while probes still see the drain.

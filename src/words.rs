@@ -339,3 +339,15 @@ words! {
         Failed = "failed",
     }
 }
+
+words! {
+    /// Who listens.
+    Listener {
+        /// To the application.
+        Data = "data",
+        /// To probes and Prometheus.
+        Telemetry = "telemetry",
+        /// To operators.
+        Admin = "admin",
+    }
+}

@@ -80,6 +80,39 @@ ROWS = {
             ("sum by (keyspace, reason) (increase(bloomguard_delta_resyncs_total{@}[i]))", "{{keyspace}} {{reason}}"),
         ),
     ],
+    "Process": [
+        panel(
+            "Open connections", 8, "none",
+            "Of all instances, by listener. At server.max_connections of one instance further ones wait in its accept queue: do clients keep theirs open, and how many of them are there?",
+            ("sum by (listener) (bloomguard_http_open_connections{%})", "{{listener}}"),
+        ),
+        panel(
+            "CPU of the process", 8, "none",
+            "Processors that each instance keeps busy. A scan takes one or two for its time; lookups alone that do are many, see Requests.",
+            ("sum by (instance) (rate(process_cpu_seconds_total{%}[i]))", "{{instance}}"),
+        ),
+        panel(
+            "Memory of the process", 8, "bytes",
+            "What each instance takes. A rebuild holds filters twice.",
+            ("max by (instance) (process_resident_memory_bytes{%})", "{{instance}}"),
+        ),
+        panel(
+            "Open files", 8, "none",
+            "Sockets and files, and how many there may be. At the limit no connection is accepted: raise the limit of open files of the container or service.",
+            ("max by (instance) (process_open_fds{%})", "{{instance}}"),
+            ("min by (instance) (process_max_fds{%})", "{{instance}} limit"),
+        ),
+        panel(
+            "Threads", 8, "none",
+            "server.workers, and those that scan and read files, which come and go. Ever more of them: a file system or a database hangs.",
+            ("max by (instance) (process_threads{%})", "{{instance}}"),
+        ),
+        panel(
+            "Uptime", 8, "s",
+            "Since each instance's start. One that falls to zero again and again is killed or ends: look for its last log lines, and for OOMKilled.",
+            ("time() - max by (instance) (process_start_time_seconds{%})", "{{instance}}"),
+        ),
+    ],
     "Container (metrics of the kubelet)": [
         panel(
             "CPU", 12, "none",

@@ -16,8 +16,9 @@ ROWS = {
             ("max by (keyspace) (bloomguard_filter_fill_ratio{@})", "{{keyspace}}"), defaults=SHARE,
         ),
         panel(
-            "False-positive rate, estimated and observed", 12, "percentunit",
-            "Estimated from the fill, and FP / (FP + TN) since the swap. Observed far over estimated: one absent key that passes is asked for again and again, or source.query lists rows that backend.query does not find.",
+            "False-positive rate, asked, estimated and observed", 12, "percentunit",
+            "filter.false_positive_rate, what the fill predicts, and FP / (FP + TN) since the swap. Estimated over asked: the filter is too full, see the load ratio. Observed far over estimated: one absent key that passes is asked for again and again, or source.query lists rows that backend.query does not find.",
+            ("max by (keyspace) (bloomguard_filter_target_fpr{@})", "{{keyspace}} asked"),
             ("max by (keyspace) (bloomguard_filter_estimated_fpr{@})", "{{keyspace}} estimated"),
             ("max by (keyspace) (bloomguard_filter_observed_fpr{@})", "{{keyspace}} observed"),
         ),
@@ -40,6 +41,7 @@ ROWS = {
             "Freshness lag", 8, "s",
             "Since the start of what the promise rests on: the last complete poll, else the last scan. Past max_staleness (polled, rebuilt) nothing is rejected: see rebuilds and polls.",
             ("max by (keyspace) (bloomguard_filter_freshness_lag_seconds{@})", "{{keyspace}}"),
+            ("min by (keyspace) (bloomguard_keyspace_max_staleness_seconds{@})", "{{keyspace}} max_staleness"),
         ),
         panel(
             "Age", 8, "s",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{BackendStatus, Guard, KeyspaceStatus, LastRebuild};
 use crate::clock::Moment;
+use crate::config::Freshness;
 use crate::words::State;
 
 impl Guard {
@@ -37,6 +38,7 @@ impl Guard {
             distinct_inserted_keys: self.growth.distinct_inserted(),
             age_seconds: self.swapped_at.lock().map(|at| now.since(at).as_secs_f64()),
             freshness_lag_seconds: self.standing.fresh_since().map(|at| now.since(at).as_secs_f64()),
+            max_staleness_seconds: self.rests_on_age().then(|| self.standing.max_staleness().as_secs_f64()),
             delta_lag_seconds: self.standing.log_lag(now).map(|lag| lag.as_secs_f64()),
             freshness: self.standing.basis(),
             key_form: self.form.get().map(|form| form.as_str()),
@@ -56,6 +58,10 @@ impl Guard {
             snapshot: self.snapshots.as_ref().map(|snapshots| snapshots.status()),
             cache,
         }
+    }
+
+    fn rests_on_age(&self) -> bool {
+        matches!(self.standing.freshness(), Freshness::Rebuilt | Freshness::Polled)
     }
 
     /// Counts and logs a change of state. Called when the status is shown, after each build, and every second.

@@ -48,6 +48,8 @@ pub struct KeyspaceStatus {
     pub age_seconds: Option<f64>,
     /// Seconds since the start of the last complete poll (`polled`), else of the scan behind the filter in force.
     pub freshness_lag_seconds: Option<f64>,
+    /// Seconds of that lag at which the keyspace stops rejecting; `None`: it never does for its age.
+    pub max_staleness_seconds: Option<f64>,
     /// Seconds since the delta log was read to its end; `None`: never, or there is none.
     pub delta_lag_seconds: Option<f64>,
     /// What the promise rests on, in words.

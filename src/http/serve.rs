@@ -24,6 +24,7 @@ use super::connection::{self, Ended};
 use super::listener::{Bound, LocalAddr};
 use super::stream::Stream;
 use crate::config::ServerConfig;
+use crate::metrics::OpenConnections;
 
 /// Outlasts the idle timeout of common client pools (90 s at most), so that the client closes first and no request meets a closing socket.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -92,8 +93,14 @@ impl Shared {
 /// Serves connections until `shutdown`, then drains: takes those that wait in the accept queue, stops accepting, lets requests in flight
 /// finish and idle connections close, and cuts what is left at the drain deadline.
 ///
-/// The service must always be ready, as routers are; it is cloned once a connection.
-pub async fn serve<S, B>(bound: Bound, service: S, limits: ConnectionLimits, shutdown: CancellationToken) -> Drained
+/// The service must always be ready, as routers are; it is cloned once a connection. `counted` shows how many are open.
+pub async fn serve<S, B>(
+    bound: Bound,
+    service: S,
+    limits: ConnectionLimits,
+    counted: OpenConnections,
+    shutdown: CancellationToken,
+) -> Drained
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -112,9 +119,9 @@ where
     let permits = Arc::new(Semaphore::new(limits.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
     let connections = TaskTracker::new();
     let spawn = |stream: Stream, permit: OwnedSemaphorePermit| {
-        let (shared, service) = (Arc::clone(&shared), service.clone());
+        let (shared, service, counted) = (Arc::clone(&shared), service.clone(), counted.clone());
         connections.spawn(async move {
-            let _open = Open::new(&shared.open);
+            let _open = (Open::new(&shared.open), counted.open());
             if connection::drive(stream, service, &shared).await == Ended::Forced {
                 shared.forced.fetch_add(1, Relaxed);
             }

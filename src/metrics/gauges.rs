@@ -17,6 +17,8 @@ pub struct Gauges {
     pub fill_ratio: f64,
     /// Bytes.
     pub bytes: u64,
+    /// Asked for: `filter.false_positive_rate`.
+    pub target_fpr: f64,
     /// Predicted by the fill.
     pub estimated_fpr: f64,
     /// FP / (FP + TN) since the swap.
@@ -31,6 +33,8 @@ pub struct Gauges {
     pub age_seconds: f64,
     /// Seconds since the start of the last complete poll, else of the scan.
     pub freshness_lag_seconds: f64,
+    /// Seconds after which the freshness lag ends the rejecting; NaN where it does not.
+    pub max_staleness_seconds: f64,
     /// Seconds since the delta log was read to its end; 0 where there is none.
     pub delta_lag_seconds: f64,
     /// Keys held exactly; 0 where none are.

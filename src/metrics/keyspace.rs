@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Unit};
 
+use super::filter_gauges::FilterGauges;
 use super::{BreakerMetrics, Gauges, PollMetrics, RebuildMetrics, Registry, SnapshotMetrics};
 use crate::words::{
     AnnounceOutcome, BackendOutcome, BreakerState, CacheResult, CacheTier, CanaryResult, Dependency, LeaseWait, LookupResult,
@@ -43,28 +44,13 @@ pub struct KeyspaceMetrics {
     state: Vec<Gauge>,
     state_changes: Vec<Counter>,
     filter: FilterGauges,
+    max_staleness: Gauge,
     set_keys: Gauge,
     set_bytes: Gauge,
     /// Polls for new keys.
     pub polls: PollMetrics,
     /// Snapshots of the filter.
     pub snapshots: SnapshotMetrics,
-}
-
-#[derive(Debug)]
-struct FilterGauges {
-    items: Gauge,
-    capacity: Gauge,
-    load_ratio: Gauge,
-    fill_ratio: Gauge,
-    bytes: Gauge,
-    estimated_fpr: Gauge,
-    observed_fpr: Gauge,
-    distinct_absent_keys: Gauge,
-    distinct_inserted_keys: Gauge,
-    generation: Gauge,
-    age: Gauge,
-    freshness_lag: Gauge,
 }
 
 /// Counts a backend call as in flight until dropped.
@@ -192,40 +178,16 @@ impl KeyspaceMetrics {
                 .iter()
                 .map(|s| counter("keyspace_state_changes_total", "Times the keyspace entered a state", &[("state", s.as_str())]))
                 .collect(),
+            max_staleness: gauge(
+                "keyspace_max_staleness_seconds",
+                "Freshness lag at which the keyspace stops rejecting: max_staleness",
+                Some(Unit::Seconds),
+            ),
             set_keys: gauge("set_keys", "Keys of the last scan that are held exactly; 0 where the backend is no set", None),
             set_bytes: gauge("set_bytes", "Size of the keys that are held exactly", Some(Unit::Bytes)),
             polls: PollMetrics::new(registry, keyspace),
             snapshots: SnapshotMetrics::new(registry, keyspace),
-            filter: FilterGauges {
-                items: gauge("filter_items", "Keys in the filter, estimated from its fill", None),
-                capacity: gauge("filter_capacity", "Keys the filter was sized for", None),
-                load_ratio: gauge("filter_load_ratio", "Items over capacity", None),
-                fill_ratio: gauge("filter_fill_ratio", "Share of the filter's bits that are set", None),
-                bytes: gauge("filter_bytes", "Size of the filter", Some(Unit::Bytes)),
-                estimated_fpr: gauge("filter_estimated_fpr", "False-positive rate predicted by the fill", None),
-                observed_fpr: gauge(
-                    "filter_observed_fpr",
-                    "False positives over false positives plus true negatives, since the swap",
-                    None,
-                ),
-                distinct_absent_keys: gauge(
-                    "filter_distinct_absent_keys",
-                    "Distinct absent keys that were asked for in the last five minutes, estimated",
-                    None,
-                ),
-                distinct_inserted_keys: gauge(
-                    "filter_distinct_inserted_keys",
-                    "Distinct keys that announces and polls have brought in the last five minutes, estimated",
-                    None,
-                ),
-                generation: gauge("filter_generation", "Number of the filter in force", None),
-                age: gauge("filter_age_seconds", "Time since the swap", Some(Unit::Seconds)),
-                freshness_lag: gauge(
-                    "filter_freshness_lag_seconds",
-                    "Time since the start of what the promise rests on: the last complete poll, else the scan behind the filter",
-                    Some(Unit::Seconds),
-                ),
-            },
+            filter: FilterGauges::new(registry, keyspace),
         }
     }
 
@@ -344,20 +306,9 @@ impl KeyspaceMetrics {
             gauge.set(f64::from(u8::from(*state == g.state)));
         }
         self.delta_lag.set(g.delta_lag_seconds);
+        self.max_staleness.set(g.max_staleness_seconds);
         self.set_keys.set(g.set_keys as f64);
         self.set_bytes.set(g.set_bytes as f64);
-        let f = &self.filter;
-        f.items.set(g.items as f64);
-        f.capacity.set(g.capacity as f64);
-        f.load_ratio.set(g.load_ratio);
-        f.fill_ratio.set(g.fill_ratio);
-        f.bytes.set(g.bytes as f64);
-        f.estimated_fpr.set(g.estimated_fpr);
-        f.observed_fpr.set(g.observed_fpr);
-        f.distinct_absent_keys.set(g.distinct_absent_keys as f64);
-        f.distinct_inserted_keys.set(g.distinct_inserted_keys as f64);
-        f.generation.set(g.generation as f64);
-        f.age.set(g.age_seconds);
-        f.freshness_lag.set(g.freshness_lag_seconds);
+        self.filter.set(g);
     }
 }

@@ -1,13 +1,16 @@
 //! Every metric: name, labels, unit and buckets, as typed recorders whose handles are made once. Nobody else calls `metrics::`.
 //!
-//! All names begin with `bloomguard_`; units are base units; every enum series exists at 0 from the start; labels come from enums and
+//! All names begin with `bloomguard_`, but for those of the process, which all client libraries share; units are base units; every enum series exists at 0 from the start; labels come from enums and
 //! the keyspace names of the configuration, never from a key.
 
 mod breakers;
+mod connections;
+mod filter_gauges;
 mod gauges;
 mod http;
 mod keyspace;
 mod polls;
+mod process;
 mod rebuilds;
 mod reloads;
 mod snapshots;
@@ -19,6 +22,7 @@ use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 pub use self::breakers::BreakerMetrics;
+pub use self::connections::{OpenConnection, OpenConnections};
 pub use self::gauges::Gauges;
 pub use self::http::{HttpMetrics, Method, Route};
 pub use self::keyspace::{Inflight, KeyspaceMetrics};
@@ -26,6 +30,7 @@ pub use self::polls::PollMetrics;
 pub use self::rebuilds::RebuildMetrics;
 pub use self::reloads::ReloadMetrics;
 pub use self::snapshots::SnapshotMetrics;
+use crate::words::Listener;
 
 /// Seconds, from 1 µs to 10 s.
 const LATENCY_BUCKETS: &[f64] = &[
@@ -44,6 +49,7 @@ pub struct Metrics {
     pub breakers: Arc<BreakerMetrics>,
     /// Reloads of the configuration.
     pub reloads: ReloadMetrics,
+    connections: Vec<OpenConnections>,
 }
 
 impl fmt::Debug for Metrics {
@@ -80,7 +86,8 @@ impl Metrics {
         let http = HttpMetrics::new(&registry);
         let breakers = Arc::new(BreakerMetrics::new(&registry));
         let reloads = ReloadMetrics::new(&registry);
-        Self { handle: recorder.handle(), recorder, http, breakers, reloads }
+        let connections = OpenConnections::all(&registry);
+        Self { handle: recorder.handle(), recorder, http, breakers, reloads, connections }
     }
 
     /// Registers the metrics of one keyspace; call once a keyspace.
@@ -89,10 +96,16 @@ impl Metrics {
         Arc::new(KeyspaceMetrics::new(&Registry(&self.recorder), name, Arc::clone(&self.breakers)))
     }
 
+    /// The open connections of `listener`.
+    #[must_use]
+    pub fn connections(&self, listener: Listener) -> OpenConnections {
+        self.connections[listener as usize].clone()
+    }
+
     /// Everything in the Prometheus text format.
     #[must_use]
     pub fn render(&self) -> String {
-        self.handle.render()
+        self.handle.render() + &process::render()
     }
 
     /// Moves histogram samples out of their buffers; call every few seconds.

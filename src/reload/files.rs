@@ -84,3 +84,32 @@ impl FileWatch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_being_written_is_left_alone_until_two_looks_agree() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let file = dir.path().join("bloomguard.toml");
+        std::fs::write(&file, "before").unwrap();
+        let mut source = ConfigSource::new(vec![file.clone()], std::iter::empty());
+        assert!(source.load().is_err(), "what it says does not matter here");
+        let mut watch = FileWatch::new(source);
+        let writing = tokio::spawn(async move {
+            tokio::time::sleep(LOOK / 2).await;
+            for written in 0..5 {
+                std::fs::write(&file, "x".repeat(written)).unwrap();
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        let began = Instant::now();
+        watch.changed().await;
+        assert!(writing.is_finished() && began.elapsed() == LOOK * 6, "{:?}", began.elapsed());
+        let _ = watch.load().await;
+        assert!(tokio::time::timeout(LOOK * 10, watch.changed()).await.is_err(), "what was loaded is no change");
+    }
+}

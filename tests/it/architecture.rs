@@ -263,14 +263,14 @@ fn breaches_are_found_however_they_are_written() {
 }
 
 #[test]
-fn every_metric_begins_with_our_prefix() {
+fn every_metric_begins_with_our_prefix_or_is_of_every_process() {
     let metrics = bloomguard::metrics::Metrics::new();
     let _users = metrics.keyspace("users");
     let scrape = metrics.render();
     let mut series = scrape.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).peekable();
     assert!(series.peek().is_some());
     for line in series {
-        assert!(line.starts_with("bloomguard_"), "{line}");
+        assert!(line.starts_with("bloomguard_") || line.starts_with("process_"), "{line}");
     }
 }
 

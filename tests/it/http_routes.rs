@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, Method, Request, Version};
 use bloomguard::config::ServerConfig;
 use bloomguard::http::{Bound, ConnectionLimits, HttpContext, HttpSettings, Token, admin_router, data_service, serve, telemetry_router};
 use bloomguard::metrics::Metrics;
+use bloomguard::words::Listener;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -60,9 +61,10 @@ async fn start(token: Option<&str>) -> Listeners {
     let [data, telemetry, admin] = <[Bound; 3]>::try_from(addresses).unwrap();
     let url = |bound: &Bound| format!("http://{}", bound.local_addr());
     let urls = (url(&data), url(&telemetry), url(&admin));
-    tokio::spawn(serve(data, data_service(Arc::clone(&context)), limits, stop.clone()));
-    tokio::spawn(serve(telemetry, telemetry_router(Arc::clone(&context)), limits, stop.clone()));
-    tokio::spawn(serve(admin, admin_router(Arc::clone(&context)), limits, stop.clone()));
+    let counted = |listener| context.metrics.connections(listener);
+    tokio::spawn(serve(data, data_service(Arc::clone(&context)), limits, counted(Listener::Data), stop.clone()));
+    tokio::spawn(serve(telemetry, telemetry_router(Arc::clone(&context)), limits, counted(Listener::Telemetry), stop.clone()));
+    tokio::spawn(serve(admin, admin_router(Arc::clone(&context)), limits, counted(Listener::Admin), stop.clone()));
     let client = || Client::builder(TokioExecutor::new());
     Listeners {
         data: urls.0,
@@ -260,4 +262,19 @@ async fn admin_serves_loopback_hosts_and_changes_things_for_json_only() {
     assert_eq!((answer.status, answer.problem().as_str()), (405, "wrong-method"), "it changes things");
     let over_http2 = listeners.send(Version::HTTP_2, "GET", format!("{}{path}", listeners.admin), &[], "").await;
     assert_eq!(over_http2.status, 404, "the authority is the host");
+}
+
+#[tokio::test]
+async fn open_connections_are_counted_until_they_are_closed() {
+    let listeners = start(None).await;
+    let open = |count: f64| {
+        let line = "bloomguard_http_open_connections{listener=\"data\"}";
+        crate::support::metric(&listeners.context.metrics.render(), line) == count
+    };
+    assert!(open(0.0));
+    let address = listeners.data.strip_prefix("http://").unwrap();
+    let connections = [tokio::net::TcpStream::connect(address).await.unwrap(), tokio::net::TcpStream::connect(address).await.unwrap()];
+    crate::support::eventually("both are counted", || open(2.0)).await;
+    drop(connections);
+    crate::support::eventually("none is left", || open(0.0)).await;
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use axum::http::{Request, Response, Version};
 use bloomguard::http::{Bound, ConnectionLimits, Drained, serve};
+use bloomguard::metrics::Metrics;
+use bloomguard::words::Listener;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
@@ -58,7 +60,8 @@ async fn start_on(bound: Bound, limits: ConnectionLimits) -> Server {
     };
     let addr = bound.local_addr().to_string();
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(serve(bound, service, limits, shutdown.clone()));
+    let counted = Metrics::new().connections(Listener::Data);
+    let task = tokio::spawn(serve(bound, service, limits, counted, shutdown.clone()));
     Server { addr, shutdown, gate, begun, task }
 }
 

@@ -99,7 +99,7 @@ fn the_operations_page_lists_every_type_of_problem() {
 fn the_operations_page_lists_every_metric_with_its_labels() {
     let page = operations();
     let words = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>();
-    let rows = page.lines().filter(|line| line.starts_with("| `bloomguard_"));
+    let rows = page.lines().filter(|line| line.starts_with("| `bloomguard_") || line.starts_with("| `process_"));
     let listed: BTreeMap<_, _> = rows
         .map(|row| {
             let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();

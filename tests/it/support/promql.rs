@@ -34,12 +34,14 @@ impl Scrape {
             load_ratio: 1.0,
             fill_ratio: 0.5,
             bytes: 64,
+            target_fpr: 0.001,
             estimated_fpr: 0.001,
             observed_fpr: 0.001,
             distinct_absent_keys: 1,
             distinct_inserted_keys: 1,
             generation: 1,
             age_seconds: 1.0,
+            max_staleness_seconds: 600.0,
             delta_lag_seconds: 0.1,
             set_keys: 0,
             set_bytes: 0,
@@ -168,7 +170,7 @@ impl Query {
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             rest = &rest[name.len().max(first.len_utf8())..];
             match first {
-                _ if name.starts_with("bloomguard_") || OF_THE_KUBELET.contains(&name.as_str()) => {
+                _ if name.starts_with("bloomguard_") || name.starts_with("process_") || OF_THE_KUBELET.contains(&name.as_str()) => {
                     let inside = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
                     let matchers = inside.map_or(Ok(vec![]), |(inside, _)| matchers(inside))?;
                     rest = inside.map_or(rest, |(_, after)| after);

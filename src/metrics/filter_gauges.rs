@@ -1,0 +1,71 @@
+//! The gauges of one keyspace's filter.
+
+use metrics::{Gauge, Unit};
+
+use super::{Gauges, Registry};
+
+#[derive(Debug)]
+pub(super) struct FilterGauges {
+    items: Gauge,
+    capacity: Gauge,
+    load_ratio: Gauge,
+    fill_ratio: Gauge,
+    bytes: Gauge,
+    target_fpr: Gauge,
+    estimated_fpr: Gauge,
+    observed_fpr: Gauge,
+    distinct_absent_keys: Gauge,
+    distinct_inserted_keys: Gauge,
+    generation: Gauge,
+    age: Gauge,
+    freshness_lag: Gauge,
+}
+
+impl FilterGauges {
+    pub(super) fn new(registry: &Registry<'_>, keyspace: &str) -> Self {
+        let gauge = |name, help, unit| registry.gauge(name, help, unit, &[("keyspace", keyspace)]);
+        Self {
+            items: gauge("filter_items", "Keys in the filter, estimated from its fill", None),
+            capacity: gauge("filter_capacity", "Keys the filter was sized for", None),
+            load_ratio: gauge("filter_load_ratio", "Items over capacity", None),
+            fill_ratio: gauge("filter_fill_ratio", "Share of the filter's bits that are set", None),
+            bytes: gauge("filter_bytes", "Size of the filter", Some(Unit::Bytes)),
+            target_fpr: gauge("filter_target_fpr", "False-positive rate asked for: filter.false_positive_rate", None),
+            estimated_fpr: gauge("filter_estimated_fpr", "False-positive rate predicted by the fill", None),
+            observed_fpr: gauge("filter_observed_fpr", "False positives over false positives plus true negatives, since the swap", None),
+            distinct_absent_keys: gauge(
+                "filter_distinct_absent_keys",
+                "Distinct absent keys that were asked for in the last five minutes, estimated",
+                None,
+            ),
+            distinct_inserted_keys: gauge(
+                "filter_distinct_inserted_keys",
+                "Distinct keys that announces and polls have brought in the last five minutes, estimated",
+                None,
+            ),
+            generation: gauge("filter_generation", "Number of the filter in force", None),
+            age: gauge("filter_age_seconds", "Time since the swap", Some(Unit::Seconds)),
+            freshness_lag: gauge(
+                "filter_freshness_lag_seconds",
+                "Time since the start of what the promise rests on: the last complete poll, else the scan behind the filter",
+                Some(Unit::Seconds),
+            ),
+        }
+    }
+
+    pub(super) fn set(&self, g: &Gauges) {
+        self.items.set(g.items as f64);
+        self.capacity.set(g.capacity as f64);
+        self.load_ratio.set(g.load_ratio);
+        self.fill_ratio.set(g.fill_ratio);
+        self.bytes.set(g.bytes as f64);
+        self.target_fpr.set(g.target_fpr);
+        self.estimated_fpr.set(g.estimated_fpr);
+        self.observed_fpr.set(g.observed_fpr);
+        self.distinct_absent_keys.set(g.distinct_absent_keys as f64);
+        self.distinct_inserted_keys.set(g.distinct_inserted_keys as f64);
+        self.generation.set(g.generation as f64);
+        self.age.set(g.age_seconds);
+        self.freshness_lag.set(g.freshness_lag_seconds);
+    }
+}
