@@ -7,12 +7,12 @@ use crate::contenders::{Contender, Running, Transport};
 use crate::process::Placement;
 use crate::requests::{Mix, Requests};
 
-/// One way of asking all contenders.
-struct Way {
-    title: &'static str,
-    placement: Placement,
-    transport: Transport,
-    depth: usize,
+/// One way of asking.
+pub(super) struct Way {
+    pub(super) title: &'static str,
+    pub(super) placement: Placement,
+    pub(super) transport: Transport,
+    pub(super) depth: usize,
 }
 
 const WAYS: [Way; 4] = [
@@ -24,22 +24,26 @@ const WAYS: [Way; 4] = [
 
 pub(super) fn run() -> io::Result<()> {
     for way in &WAYS {
-        place_self(way.placement)?;
-        // axum::serve has no Unix socket in our tree of features.
+        // axum::serve knows no Unix socket without a feature more.
         let takes_part = |one: &Contender| way.transport == Transport::Tcp || *one != Contender::BareAxum;
         let contenders: Vec<Contender> = Contender::ALL.into_iter().filter(takes_part).collect();
-        let running: Vec<Running> = contenders.iter().map(|one| one.start(way.placement, way.transport)).collect();
-        let requests: Vec<Requests> = contenders.iter().map(|one| Requests::new(Mix::Absent, one.wire())).collect();
-        let mut best = vec![Speed::default(); contenders.len()];
-        // In turn, so that what the machine does besides meets all of them.
-        for _ in 0..ROUNDS {
-            for (number, contender) in contenders.iter().enumerate() {
-                best[number] = best[number].max(measure(&running[number], contender.wire(), &requests[number], way.depth)?);
-            }
-        }
-        print(way.title, &contenders, &best);
+        print(way.title, &contenders, &compare(way, &contenders)?);
     }
     Ok(())
+}
+
+/// Asks each of them for absent keys, in turn, so that what the machine does besides meets all of them.
+pub(super) fn compare(way: &Way, contenders: &[Contender]) -> io::Result<Vec<Speed>> {
+    place_self(way.placement)?;
+    let running: Vec<Running> = contenders.iter().map(|one| one.start(way.placement, way.transport)).collect();
+    let requests: Vec<Requests> = contenders.iter().map(|one| Requests::new(Mix::Absent, one.wire())).collect();
+    let mut best = vec![Speed::default(); contenders.len()];
+    for _ in 0..ROUNDS {
+        for (number, contender) in contenders.iter().enumerate() {
+            best[number] = best[number].max(measure(&running[number], contender.wire(), &requests[number], way.depth)?);
+        }
+    }
+    Ok(best)
 }
 
 fn print(title: &str, contenders: &[Contender], speeds: &[Speed]) {
