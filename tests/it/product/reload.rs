@@ -247,8 +247,8 @@ async fn the_schedule_and_the_level_of_the_log_change_while_it_serves() {
     let mut served = Served::with("").await;
     let swapped = "bloomguard_rebuilds_total{keyspace=\"users\",outcome=\"swapped\"}";
     assert!(!served.process.log().contains("\"DEBUG\""));
-    let lines = "[log]\nlevel = \"debug\"\n[keyspaces.users.rebuild]\nschedule = \"* * * * * *\"\njitter = \"0s\"\n";
-    served.write(&(config(&served.site.url(), "", "") + lines));
+    let every_second = "rebuild = { schedule = \"* * * * * *\", jitter = \"0s\" }";
+    served.write(&(config(&served.site.url(), "", every_second) + "[log]\nlevel = \"debug\"\n"));
     assert_eq!(served.reload().await.status, 200);
     let start = Instant::now();
     // One of them is that of the start.

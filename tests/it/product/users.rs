@@ -1,5 +1,7 @@
 //! A table of users, on any database, guarded.
 
+use std::sync::LazyLock;
+
 use chrono::Timelike;
 
 use crate::support::app::TestApp;
@@ -21,9 +23,9 @@ pub fn config(url: &str, redis: &str, more: &str) -> String {
     // Only tests of the lag have one that a busy machine could miss.
     let redis = if redis.contains("max_lag") { redis.to_owned() } else { redis.replace("[redis]", "[redis]\nmax_lag = \"1m\"") };
     let key = if url.starts_with("mysql:") { "?" } else { "$1" };
-    // The default comes at two in the morning, also into the middle of a test.
-    let far = (chrono::Utc::now().hour() + 12) % 24;
-    let schedule = if more.contains("rebuild") { String::new() } else { format!("rebuild.schedule = \"0 {far} * * *\"") };
+    // The default comes at two in the morning, also into the middle of a test. The same for all configurations of a run, which tests compare.
+    static FAR: LazyLock<u32> = LazyLock::new(|| (chrono::Utc::now().hour() + 12) % 24);
+    let schedule = if more.contains("rebuild") { String::new() } else { format!("rebuild.schedule = \"0 {} * * *\"", *FAR) };
     format!(
         r#"
 {redis}
