@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::mistake::push_key;
 use super::{BackendConfig, Config, Headers, SecretText, SecretUrl, SourceConfig};
@@ -81,10 +81,15 @@ const fn url_key(is_in_file: bool) -> &'static str {
     if is_in_file { "url_file" } else { URL }
 }
 
+/// A URL is compared by what it hides; a keyspace may have that name.
+fn is_text(mine: &Map<String, Value>, theirs: &Map<String, Value>, key: &str) -> bool {
+    [mine, theirs].iter().filter_map(|section| section.get(key)).all(Value::is_string)
+}
+
 fn differ(mine: &Value, theirs: &Value, at: &str, found: &mut BTreeSet<String>) {
     match (mine, theirs) {
         (Value::Object(mine), Value::Object(theirs)) => {
-            let keys: BTreeSet<&String> = mine.keys().chain(theirs.keys()).filter(|key| *key != URL).collect();
+            let keys: BTreeSet<&String> = mine.keys().chain(theirs.keys()).filter(|key| *key != URL || !is_text(mine, theirs, key)).collect();
             for key in keys {
                 let mut path = at.to_owned();
                 push_key(&mut path, key);
@@ -143,6 +148,7 @@ mod tests {
         assert_eq!(named(|c, _| c.log.level = "debug".into()), ["log.level"]);
         assert_eq!(named(|c, _| c.redis = Some(RedisConfig::default())), ["redis"]);
         assert_eq!(named(|c, _| drop(c.keyspaces.insert("orders".into(), KeyspaceConfig::default()))), ["keyspaces.orders"]);
+        assert_eq!(named(|c, _| drop(c.keyspaces.insert("url".into(), KeyspaceConfig::default()))), ["keyspaces.url"]);
         assert_eq!(named(|_, k| k.cache.ttl = Duration::from_secs(1)), ["keyspaces.users.cache.ttl"]);
         assert_eq!(named(|_, k| k.backend.absent_status.push(410)), ["keyspaces.users.backend.absent_status"]);
         assert_eq!(named(|_, k| k.source.iter_mut().for_each(|s| s.allow_empty = true)), ["keyspaces.users.source.allow_empty"]);

@@ -56,7 +56,8 @@ pub fn fingerprint(paths: &[PathBuf], environment: impl Iterator<Item = (String,
     let mut mistakes = Mistakes::default();
     let mut tree = Table::new();
     let mut seen = Xxh3::new();
-    for path in paths {
+    // What is no regular file can be read once only, as a pipe.
+    for path in paths.iter().filter(|path| !is_special(path)) {
         add_file(&mut seen, path);
         if let Some(table) = read(path, &mut mistakes) {
             merge(&mut tree, table);
@@ -85,7 +86,14 @@ fn add_named_files(seen: &mut Xxh3, tree: &Value) {
     }
 }
 
+fn is_special(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| !file.is_file())
+}
+
 fn add_file(seen: &mut Xxh3, path: &Path) {
+    if is_special(path) {
+        return;
+    }
     let held = std::fs::read(path);
     // With its length, so that what moves from one file to the next is a change; one that can't be read is another than an empty one.
     seen.update(&held.as_ref().map_or(u64::MAX, |held| held.len() as u64).to_le_bytes());

@@ -71,7 +71,8 @@ impl SecretUrl {
 /// A parameter of this name may hold a secret.
 pub(super) fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
-    ["pass", "pwd", "secret", "token", "apikey", "api_key", "api-key", "signature"].iter().any(|word| name.contains(word))
+    let words = ["pass", "pwd", "secret", "token", "apikey", "api_key", "api-key", "signature", "credential", "auth"];
+    words.iter().any(|word| name.contains(word)) || ["key", "sig", "code"].contains(&name.as_str())
 }
 
 impl fmt::Debug for SecretUrl {

@@ -32,16 +32,17 @@ impl Plans {
         self.0.borrow().clone()
     }
 
-    /// Waits for what the plan says, and begins anew where the plan changes meanwhile.
+    /// Waits for what the plan says, and begins anew where its times change meanwhile. Of other changes it goes on: a start that was drawn is not drawn again,
+    /// which could be after a night.
     pub(super) async fn follow<F: Future<Output = ()>>(&self, wait: impl Fn(Plan) -> F) {
         let mut plans = self.0.clone();
         loop {
             let plan = plans.borrow_and_update().clone();
-            let waited = wait(plan);
+            let other_times = |new: &Plan| (&new.config.schedule, new.config.jitter) != (&plan.config.schedule, plan.config.jitter);
             tokio::select! {
-                () = waited => return,
+                () = wait(plan.clone()) => return,
                 // Once nobody can change it any more, it stays as it is.
-                Ok(()) = plans.changed() => {}
+                Ok(_) = plans.wait_for(other_times) => {}
             }
         }
     }

@@ -8,6 +8,9 @@ use crate::config::{self, Config, ConfigErrors, Mistake};
 /// How often they are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How often what changes while it is read is read again.
+const TRIES: usize = 10;
+
 /// Where a process was told to read its configuration.
 #[derive(Debug, Clone)]
 pub struct ConfigSource {
@@ -29,9 +32,15 @@ impl ConfigSource {
     /// # Errors
     /// As [`config::load`].
     pub fn load(&mut self) -> Result<Config, ConfigErrors> {
-        // First: a change that comes in between is then found by the next look.
-        self.seen = self.look();
-        config::load(&self.files, self.environment.iter().cloned())
+        // A look before and one after: what is loaded is not half of something that was being written.
+        for _ in 0..TRIES {
+            self.seen = self.look();
+            let loaded = config::load(&self.files, self.environment.iter().cloned());
+            if self.look() == self.seen {
+                return loaded;
+            }
+        }
+        Err(Mistake::of_all("could not be read: its files are written to all the time").into())
     }
 
     fn look(&self) -> u64 {

@@ -96,7 +96,7 @@ class Pods(unittest.TestCase):
         for setting in ["config.log.level=debug", *(f"config.keyspaces.users.{setting}" for setting in live)]:
             self.assertEqual(checksum(), checksum(setting), setting)
             self.assertNotEqual(checksum(roll="always"), checksum(setting, "always"), setting)
-        fixed = ["max_staleness=1h", "cache.hot_capacity=1MiB", "cache.refresh_ahead=0.1", "source.kind=file", "filter.headroom=2"]
+        fixed = ["max_staleness=1h", "cache.hot_capacity=1MiB", "cache.refresh_ahead=0.1", "cache.stale_if_error=10m", "source.kind=file", "filter.headroom=2"]
         for setting in ["config.log.format=text", "config.server.workers=3", "files.a=b", "ports.data=4100", "drainTimeoutSeconds=1"] + [f"config.keyspaces.users.{s}" for s in fixed]:
             self.assertNotEqual(checksum(), checksum(setting), setting)
             self.assertEqual(checksum(roll="never"), checksum(setting, "never"), setting)

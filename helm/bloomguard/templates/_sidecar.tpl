@@ -115,7 +115,7 @@ makes pods that need not be made; one too many is told of by the log and Bloomgu
 {{- $keyspaces := dict -}}
 {{- range $name, $keyspace := include "bloomguard.keyspaces" . | fromYaml -}}
 {{- $kept := omit $keyspace "enforcement" "enforce_percent" "reveal_keys" "rebuild" "canary" "cache" -}}
-{{- with pick (default dict $keyspace.cache) "hot_capacity" "refresh_ahead" -}}{{- $_ := set $kept "cache" . -}}{{- end -}}
+{{- with pick (default dict $keyspace.cache) "hot_capacity" "refresh_ahead" "stale_if_error" -}}{{- $_ := set $kept "cache" . -}}{{- end -}}
 {{- $_ := set $keyspaces $name $kept -}}
 {{- end -}}
 {{- $log := omit (default dict .Values.config.log) "level" -}}
