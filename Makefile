@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test deps fmt clippy unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-check bench-http-build
+.PHONY: test deps fmt clippy unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build
 
 test: deps fmt clippy unit charts doc
 
@@ -57,10 +57,6 @@ bench-full:
 # The product over HTTP beside other servers, docs/benchmarks.md; minutes.
 bench-http: bench-http-build
 	target/release/bloomguard-bench-http
-
-# Its ratios against floors that must hold, in less than three minutes; fails where one does not.
-bench-check: bench-http-build
-	target/release/bloomguard-bench-http check
 
 bench-http-build:
 	$(CARGO) build --locked --release --package bloomguard --package bloomguard-bench-http

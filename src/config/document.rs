@@ -89,7 +89,8 @@ fn is_text(mine: &Map<String, Value>, theirs: &Map<String, Value>, key: &str) ->
 fn differ(mine: &Value, theirs: &Value, at: &str, found: &mut BTreeSet<String>) {
     match (mine, theirs) {
         (Value::Object(mine), Value::Object(theirs)) => {
-            let keys: BTreeSet<&String> = mine.keys().chain(theirs.keys()).filter(|key| *key != URL || !is_text(mine, theirs, key)).collect();
+            let keys: BTreeSet<&String> =
+                mine.keys().chain(theirs.keys()).filter(|key| *key != URL || !is_text(mine, theirs, key)).collect();
             for key in keys {
                 let mut path = at.to_owned();
                 push_key(&mut path, key);

@@ -36,13 +36,20 @@ pub(super) struct BackendBreaker {
     enough: Duration,
 }
 
-/// The right to one call. Dropped unreported, as where nobody waits for the call any more, it tells nothing.
-struct Trial<'a>(&'a Breaker, Option<Permit>);
+/// The right to one call. Dropped unreported, as where nobody waits for the call any more, it counts as one without an answer if that was long enough,
+/// and else tells nothing.
+pub(super) struct Trial<'a> {
+    of: &'a BackendBreaker,
+    permit: Option<Permit>,
+    began: StdInstant,
+}
 
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
-        if let Some(permit) = self.1.take() {
-            self.0.give_up(permit, now());
+        match self.permit.take() {
+            Some(permit) if now().saturating_duration_since(self.began) < self.of.enough => self.of.breaker.give_up(permit, now()),
+            Some(permit) => drop(self.of.breaker.fail(permit, now())),
+            None => {}
         }
     }
 }
@@ -58,34 +65,31 @@ impl BackendBreaker {
         self.breaker.state()
     }
 
-    /// Whether it lets calls through as they come.
-    pub(super) fn is_closed(&self) -> bool {
-        self.state() == BreakerState::Closed
-    }
-
     /// # Errors
     /// [`LookupError::BreakerOpen`].
     fn rejects(&self) -> Result<(), LookupError> {
         self.breaker.rejects(now()).map_or(Ok(()), |rejected| Err(LookupError::BreakerOpen(rejected.retry_in)))
     }
 
-    fn try_call(&self) -> Result<Trial<'_>, LookupError> {
+    /// # Errors
+    /// [`LookupError::BreakerOpen`].
+    pub(super) fn try_call(&self) -> Result<Trial<'_>, LookupError> {
         match self.breaker.try_call(now()) {
-            Ok(permit) => Ok(Trial(&self.breaker, Some(permit))),
+            Ok(permit) => Ok(Trial { of: self, permit: Some(permit), began: now() }),
             Err(rejected) => Err(LookupError::BreakerOpen(rejected.retry_in)),
         }
     }
 }
 
 impl Trial<'_> {
-    fn answered(mut self, keyspace: &str) {
-        if self.1.take().is_some_and(|permit| self.0.succeed(permit)) {
+    pub(super) fn answered(mut self, keyspace: &str) {
+        if self.permit.take().is_some_and(|permit| self.of.breaker.succeed(permit)) {
             tracing::info!(keyspace, "the backend answers again");
         }
     }
 
-    fn failed(mut self, keyspace: &str) {
-        if self.1.take().is_some_and(|permit| self.0.fail(permit, now())) {
+    pub(super) fn failed(mut self, keyspace: &str) {
+        if self.permit.take().is_some_and(|permit| self.of.breaker.fail(permit, now())) {
             tracing::warn!(keyspace, "the backend gives no answer: it is asked by one call at a time until it does");
         }
     }
@@ -133,7 +137,8 @@ impl Guard {
                 self.gate.took(took);
                 trial.answered(&self.name);
             }
-            Err(_) if took < self.breaker.enough => drop(trial),
+            // Those behind are given more time, so that where nobody is answered any more this is soon found out.
+            Err(_) if took < self.breaker.enough => self.gate.took(took * 2),
             Ok(_) | Err(_) => trial.failed(&self.name),
         }
         let Ok(rows) = fetched else { return vec![Err(LookupError::Deadline(self.deadline)); keys.len()] };
@@ -164,7 +169,11 @@ impl Guard {
 
 /// Whether there is a backend that answers, whatever it says: a query that does not fit is no outage, and one key must not be able to make one.
 fn is_answered(rows: &[Result<Option<Value>, BackendError>]) -> bool {
-    rows.iter().any(|row| !matches!(row, Err(BackendError::Timeout(_) | BackendError::Unavailable(_))))
+    rows.iter().any(|row| !row.as_ref().is_err_and(is_no_answer))
+}
+
+pub(super) const fn is_no_answer(error: &BackendError) -> bool {
+    matches!(error, BackendError::Timeout(_) | BackendError::Unavailable(_))
 }
 
 /// One word for a call that answered for several keys: a failure if there was one, else whether it found anything.

@@ -12,6 +12,7 @@ use tokio::sync::{SemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Guard;
+use super::call::{Trial, is_no_answer};
 use super::missed::Found;
 use super::outcome::Probe;
 use crate::backend::FetchContext;
@@ -74,20 +75,28 @@ impl Guard {
         let Some(mut waiting) = self.canary.waiting.lock().take() else { return };
         while let Some(sample) = waiting.recv().await {
             let next = Instant::now() + *self.canary.pace.lock();
-            // Lookups go first: a sample whose turn comes while the backend is busy, or gives no answer, is not checked.
-            if let Some(turn) = self.gate.enter_if_free().filter(|_| self.breaker.is_closed()) {
-                let result = self.check_at_backend(&sample, turn).await;
+            // Lookups go first: a sample whose turn comes while the backend is busy, or gives no answer, is not checked. Where no lookup asks the backend it
+            // is a sample that finds out that it is back.
+            if let Some(turn) = self.gate.enter_if_free()
+                && let Ok(trial) = self.breaker.try_call()
+            {
+                let result = self.check_at_backend(&sample, turn, trial).await;
                 self.metrics.canary_check(result);
             }
             sleep_until(next).await;
         }
     }
 
-    async fn check_at_backend(&self, sample: &Found, turn: SemaphorePermit<'_>) -> CanaryResult {
+    async fn check_at_backend(&self, sample: &Found, turn: SemaphorePermit<'_>, trial: Trial<'_>) -> CanaryResult {
         let deadline = Instant::now() + self.deadline;
         let context = FetchContext { trace: None, deadline: Some(deadline), ..FetchContext::default() };
         let fetched = timeout_at(deadline, self.backend.fetch(&sample.key, &context)).await;
         drop(turn);
+        if fetched.as_ref().is_ok_and(|row| !row.as_ref().is_err_and(is_no_answer)) {
+            trial.answered(&self.name);
+        } else {
+            trial.failed(&self.name);
+        }
         match fetched {
             Ok(Ok(None)) => CanaryResult::Absent,
             Ok(Ok(Some(_))) => {

@@ -49,6 +49,8 @@ impl Guard {
             }
         };
         loop {
+            // Before it is known: a claim that is given up on its way may have been granted.
+            *granted = Some(lease);
             let asked = self.shared.claim(&errand.key, &lease, self.lease_times.life);
             let claim = match self.within_patience(began, asked).await {
                 Ok(claim) => claim,

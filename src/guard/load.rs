@@ -54,7 +54,7 @@ impl Guard {
             loop {
                 match self.flights.join(errand.hash, &errand.key, errand.kind()) {
                     Part::Lead(flight, ticket) => {
-                        // A task of its own: whoever hangs up stops nobody. It ends by the keyspace's deadline, and so is bounded.
+                        // A task of its own: whoever hangs up stops nobody else. It ends by the keyspace's deadline, and so is bounded.
                         tokio::spawn(Arc::clone(self).fly(flight, errand.clone(), false));
                         return ticket.result().await.unwrap_or(Err(LookupError::Cancelled));
                     }
@@ -103,7 +103,8 @@ impl Guard {
                 }
                 None => {
                     round = None;
-                    Ending::NotStored
+                    // Nobody has learnt that the key can't be stored: the next one who waits claims the lease.
+                    Ending::Stored
                 }
             };
             if let Some(lease) = lease {

@@ -65,7 +65,9 @@ impl Guard {
             Ok(_) => return self.metrics.refresh(RefreshOutcome::Skipped),
             Err(error) => {
                 tracing::debug!(%error, "the shared cache grants no lease: nothing is refreshed");
-                return self.metrics.refresh(RefreshOutcome::Skipped);
+                self.metrics.refresh(RefreshOutcome::Skipped);
+                // It may have been granted all the same.
+                return self.give_back(&errand.key, &lease, Ending::Stored).await;
             }
         };
         let (outcome, ending) = if claim.seen.stamp.saw_the_same(&stamp) {

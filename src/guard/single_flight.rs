@@ -22,7 +22,10 @@ use crate::key::{Key, KeyHash};
 /// What a load ends with.
 pub(super) type Loaded = Result<Answer, LookupError>;
 
-type Round = Arc<watch::Sender<Option<Loaded>>>;
+/// What those who wait are told: what came of the load, or that they must look again.
+type Told = Option<Loaded>;
+
+type Round = Arc<watch::Sender<Option<Told>>>;
 
 const SHARDS: usize = 16;
 
@@ -84,12 +87,13 @@ pub(super) enum Part {
 
 /// A place among those who wait for a load.
 #[derive(Debug)]
-pub(super) struct Ticket(watch::Receiver<Option<Loaded>>);
+pub(super) struct Ticket(watch::Receiver<Option<Told>>);
 
 impl Ticket {
-    /// Waits for the load's end; `None`: it was detached or died before it served this place, look again. Dropping the future leaves the load alone.
+    /// Waits for the load's end; `None`: it was detached or died before it served this place, look again. Once all who wait have dropped
+    /// theirs, the load is given up.
     pub(super) async fn result(mut self) -> Option<Loaded> {
-        self.0.wait_for(Option::is_some).await.ok().and_then(|loaded| loaded.clone())
+        self.0.wait_for(Option::is_some).await.ok().and_then(|told| told.clone().flatten())
     }
 }
 
@@ -156,7 +160,14 @@ impl Flights {
         let mut shard = self.shard(hash).lock();
         // What another instance tells of has a hash and no key. A shard holds the few loads that are under way.
         if !shard.is_empty() {
-            shard.retain(|id, _| id.hash != hash);
+            shard.retain(|id, state| {
+                let stays = id.hash != hash;
+                // Told, for the load may hold the other end until it ends.
+                if !stays && let Some(next) = state.next.take() {
+                    next.send_replace(Some(None));
+                }
+                stays
+            });
         }
     }
 }
@@ -224,13 +235,13 @@ impl Flight {
                 next => {
                     entry.remove();
                     if let Some(next) = next {
-                        next.send_replace(Some(loaded.clone()));
+                        next.send_replace(Some(Some(loaded.clone())));
                     }
                 }
             }
         }
         drop(shard);
-        self.round.send_replace(Some(loaded.clone()));
+        self.round.send_replace(Some(Some(loaded.clone())));
         following
     }
 }

@@ -1,4 +1,4 @@
-//! bloomguard over HTTP beside other servers, each in turn: `make bench-http`; `make bench-check` holds its ratios above floors.
+//! bloomguard over HTTP beside other servers, each in turn: `make bench-http`.
 //!
 //! `BLOOMGUARD_BENCH_PARTS` chooses parts (`absent,paced,mixes,batches,database`), `BLOOMGUARD_BENCH_SECONDS` how long each run lasts. Ratios within one run are what counts.
 
@@ -22,7 +22,6 @@ fn main() -> io::Result<()> {
             contenders::serve_axum(address.parse().map_err(io::Error::other)?, threads.parse().map_err(io::Error::other)?)
         }
         [] => parts::run(),
-        ["check"] => parts::check(),
         other => Err(io::Error::other(format!("{other:?} is no command"))),
     }
 }

@@ -8,11 +8,11 @@ use crate::process::Placement;
 use crate::requests::{Mix, Requests};
 
 /// One way of asking.
-pub(super) struct Way {
-    pub(super) title: &'static str,
-    pub(super) placement: Placement,
-    pub(super) transport: Transport,
-    pub(super) depth: usize,
+struct Way {
+    title: &'static str,
+    placement: Placement,
+    transport: Transport,
+    depth: usize,
 }
 
 const WAYS: [Way; 4] = [
@@ -33,7 +33,7 @@ pub(super) fn run() -> io::Result<()> {
 }
 
 /// Asks each of them for absent keys, in turn, so that what the machine does besides meets all of them.
-pub(super) fn compare(way: &Way, contenders: &[Contender]) -> io::Result<Vec<Speed>> {
+fn compare(way: &Way, contenders: &[Contender]) -> io::Result<Vec<Speed>> {
     place_self(way.placement)?;
     let running: Vec<Running> = contenders.iter().map(|one| one.start(way.placement, way.transport)).collect();
     let requests: Vec<Requests> = contenders.iter().map(|one| Requests::new(Mix::Absent, one.wire())).collect();

@@ -2,7 +2,6 @@
 
 mod absent;
 mod batches;
-mod check;
 mod database;
 mod mixes;
 mod paced;
@@ -21,11 +20,6 @@ use crate::requests::Requests;
 const CONNECTIONS: usize = 64;
 const ROUNDS: usize = 3;
 const WARM_UP: Duration = Duration::from_millis(500);
-
-/// Ratios against floors; an error where one does not hold.
-pub(crate) fn check() -> io::Result<()> {
-    check::run()
-}
 
 pub(crate) fn run() -> io::Result<()> {
     let parts = std::env::var("BLOOMGUARD_BENCH_PARTS").unwrap_or("absent,paced,mixes,batches,database".to_owned());
