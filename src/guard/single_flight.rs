@@ -340,6 +340,26 @@ mod tests {
         assert!(stored, "settling the detached one left the second in place");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn who_joined_a_detached_flight_late_looks_again_though_its_load_goes_on_for_nobody_else() {
+        let flights = Flights::new();
+        let (flight, leader) = lead(&flights);
+        flight.begin_read();
+        let late = join(&flights);
+        drop(leader);
+        let loading = async {
+            // Never ends: somebody waits for the next round.
+            let _ = tokio::time::timeout(std::time::Duration::from_secs(1), flight.abandoned()).await;
+        };
+        let looking = async {
+            tokio::task::yield_now().await;
+            flights.detach(HASH);
+            late.result().await
+        };
+        let ((), looked) = tokio::join!(biased; loading, tokio::time::timeout(std::time::Duration::from_millis(500), looking));
+        assert!(matches!(looked, Ok(None)), "it is told at once");
+    }
+
     #[tokio::test]
     async fn a_dead_leader_frees_the_key() {
         let flights = Flights::new();

@@ -77,6 +77,44 @@ async fn a_backend_that_hangs_opens_the_breaker_though_those_who_ask_leave_early
     ks.backend.hold_no_more();
 }
 
+/// Of a scripted backend, which knows no timeout of its own: only the deadline or who hangs up ends a call.
+fn hung(deadline: Duration) -> bloomguard::config::KeyspaceConfig {
+    let mut config = config();
+    config.deadline = deadline;
+    config.backend.timeout = Duration::from_millis(100);
+    config.backend.max_concurrency = 1;
+    config
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_hangs_opens_the_breaker_though_those_who_ask_hang_up() {
+    let ks = Arc::new(Keyspace::enforcing(hung(Duration::from_secs(240))).await);
+    let _turnstile = ks.backend.hold_after_read();
+    let (start, mut asked) = (Instant::now(), 0);
+    while ks.metric(REJECTED) == 0.0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "a backend that hangs is asked for ever");
+        asked += 1;
+        let asker = hangs_up_while_loading(&ks, &[&format!("user:{}", asked % 1000)]).await.remove(0);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        asker.abort();
+    }
+    ks.backend.hold_no_more();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_hangs_under_overload_opens_the_breaker_though_nobody_in_the_queue_has_much_time_left() {
+    let ks = Arc::new(Keyspace::enforcing(hung(Duration::from_millis(200))).await);
+    let _turnstile = ks.backend.hold_after_read();
+    let (start, mut asked) = (Instant::now(), 0);
+    while ks.metric(REJECTED) == 0.0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "a backend that hangs is asked for ever");
+        asked += 1;
+        drop(hangs_up_while_loading(&ks, &[&format!("user:{}", asked % 1000)]).await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    ks.backend.hold_no_more();
+}
+
 async fn hangs_up_while_loading(ks: &Arc<Keyspace>, keys: &[&str]) -> Vec<tokio::task::JoinHandle<String>> {
     let ask = |name: &str| {
         let (ks, name) = (Arc::clone(ks), name.to_owned());
