@@ -86,33 +86,29 @@ fn hung(deadline: Duration) -> bloomguard::config::KeyspaceConfig {
     config
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_backend_that_hangs_opens_the_breaker_though_those_who_ask_hang_up() {
-    let ks = Arc::new(Keyspace::enforcing(hung(Duration::from_secs(240))).await);
+/// Has a lookup begun by one asker after another, as far apart as `pause`, until one is rejected; `leave` is what becomes of each asker then.
+async fn asked_until_one_is_rejected(deadline: Duration, pause: Duration, leave: fn(tokio::task::JoinHandle<String>)) {
+    let ks = Arc::new(Keyspace::enforcing(hung(deadline)).await);
     let _turnstile = ks.backend.hold_after_read();
     let (start, mut asked) = (Instant::now(), 0);
     while ks.metric(REJECTED) == 0.0 {
         assert!(start.elapsed() < Duration::from_secs(60), "a backend that hangs is asked for ever");
         asked += 1;
         let asker = hangs_up_while_loading(&ks, &[&format!("user:{}", asked % 1000)]).await.remove(0);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        asker.abort();
+        tokio::time::sleep(pause).await;
+        leave(asker);
     }
     ks.backend.hold_no_more();
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_hangs_opens_the_breaker_though_those_who_ask_hang_up() {
+    asked_until_one_is_rejected(Duration::from_secs(240), Duration::from_millis(100), |asker| asker.abort()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_hangs_under_overload_opens_the_breaker_though_nobody_in_the_queue_has_much_time_left() {
-    let ks = Arc::new(Keyspace::enforcing(hung(Duration::from_millis(200))).await);
-    let _turnstile = ks.backend.hold_after_read();
-    let (start, mut asked) = (Instant::now(), 0);
-    while ks.metric(REJECTED) == 0.0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "a backend that hangs is asked for ever");
-        asked += 1;
-        drop(hangs_up_while_loading(&ks, &[&format!("user:{}", asked % 1000)]).await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    ks.backend.hold_no_more();
+    asked_until_one_is_rejected(Duration::from_millis(200), Duration::from_millis(5), drop).await;
 }
 
 async fn hangs_up_while_loading(ks: &Arc<Keyspace>, keys: &[&str]) -> Vec<tokio::task::JoinHandle<String>> {
