@@ -56,7 +56,8 @@ impl Guard {
                 Ok(claim) => claim,
                 Err(error) => {
                     tracing::debug!(%error, "the shared cache grants no lease");
-                    told(waited, LeaseWait::Error);
+                    // The patience may end between two looks, or in the middle of one.
+                    told(waited, if Instant::now() >= enough { LeaseWait::TimedOut } else { LeaseWait::Error });
                     return Shared::GoOn(Some(held));
                 }
             };

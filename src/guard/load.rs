@@ -114,7 +114,7 @@ impl Guard {
         }
     }
 
-    /// With how it ended for the lease that it was loaded under. That is left with the caller as soon as it is granted: a load may be given up anywhere.
+    /// With how it ended for the lease that it was loaded under. That is left with the caller from when it is asked for: a load may be given up anywhere.
     async fn load(self: &Arc<Self>, errand: &Errand, lease: &mut Option<Lease>) -> (Loaded, Ending) {
         let began = Instant::now();
         let held = match self.ask_shared(errand, began).await {

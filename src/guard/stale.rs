@@ -76,7 +76,7 @@ impl Guard {
 
     fn stale(&self, seen: Seen, error: &LookupError) -> Option<Answer> {
         match seen.entry {
-            Entry::Value(value) => Some(Answer { value: Some(value), source: Source::Redis, stale: None }),
+            Entry::Value(value) => Some(Answer::fresh(Some(value), Source::Redis)),
             Entry::Stale { value, past } if past <= self.settings.load().limits.stale_if_error => {
                 self.metrics.stale_answer();
                 let stale = Staleness { past, forwarded: error.is_of_a_call() };
