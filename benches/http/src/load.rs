@@ -59,7 +59,7 @@ pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, l
     let Open { mut connections, epoll } = open(target)?;
     let mut draw = target.requests.draw();
     let (mut waiting, mut sent) = (vec![depth; connections.len()], vec![Instant::now(); connections.len()]);
-    let mut latencies = Vec::new();
+    let (mut latencies, mut free) = (Vec::new(), Vec::with_capacity(connections.len()));
     for connection in &mut connections {
         connection.send(draw.next(depth))?;
     }
@@ -78,11 +78,15 @@ pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, l
             wrong += answered.all - answered.as_wanted;
             waiting[number] -= answered.all;
             if waiting[number] == 0 {
-                let now = Instant::now();
-                latencies.push((now - sent[number]).as_nanos() as u64);
-                (waiting[number], sent[number]) = (depth, now);
-                connection.send(draw.next(depth))?;
+                latencies.push(sent[number].elapsed().as_nanos() as u64);
+                free.push(number);
             }
+        }
+        // Only now, and all in a row. A server that has gone to sleep is woken by whoever sends, which takes a virtual machine longer than answering takes the server:
+        // one request at a time, it would go back to sleep before the next one, and what is measured would be the waking.
+        for number in free.drain(..) {
+            (waiting[number], sent[number]) = (depth, Instant::now());
+            connections[number].send(draw.next(depth))?;
         }
         let now = Instant::now();
         if !warm && now - begin >= warm_up {

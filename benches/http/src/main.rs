@@ -18,6 +18,7 @@ fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["serve-raw", listen] => contenders::serve_raw(listen),
+        ["serve-rows", listen] => contenders::serve_rows(listen),
         ["serve-axum", address, threads] => {
             contenders::serve_axum(address.parse().map_err(io::Error::other)?, threads.parse().map_err(io::Error::other)?)
         }

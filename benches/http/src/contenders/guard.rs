@@ -1,4 +1,4 @@
-//! bloomguard as it is released: metrics, headers and limits on. Its keys come from a file, its values from the raw loop.
+//! bloomguard as it is released: metrics, headers and limits on. Its keys come from a file, its values from a raw loop.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -19,8 +19,7 @@ pub(crate) fn program() -> PathBuf {
 }
 
 pub(super) fn start(placement: Placement, transport: Transport, directory: &Path) -> (Place, Server, Vec<Server>) {
-    let (backend, backend_server, _) = raw::start(placement, Transport::Tcp, directory);
-    let Place::Tcp(backend) = backend else { unreachable!("asked for TCP") };
+    let (backend, backend_server) = raw::start_backend(placement, directory);
     let keys = directory.join("keys.txt");
     let mut lines = String::new();
     (0..MEMBERS).for_each(|n| _ = writeln!(lines, "{}", 2 * n));

@@ -13,7 +13,7 @@ use crate::process::{Placement, Server};
 
 pub(crate) use self::bare_axum::serve as serve_axum;
 pub(crate) use self::guard::start_before as start_guard_before;
-pub(crate) use self::raw::serve as serve_raw;
+pub(crate) use self::raw::{serve as serve_raw, serve_rows};
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

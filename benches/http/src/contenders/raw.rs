@@ -21,6 +21,19 @@ const ROW: &[u8] =
 const LISTENER: u64 = u64::MAX;
 
 pub(super) fn start(placement: Placement, transport: Transport, directory: &Path) -> (Place, Server, Vec<Server>) {
+    let (place, server) = launch("serve-raw", placement, transport, directory);
+    (place, server, Vec::new())
+}
+
+/// The same loop as a backend, which has to know its rows: one that takes a false positive for a row tells bloomguard that its filter has missed it, and is asked
+/// for every key from then on.
+pub(super) fn start_backend(placement: Placement, directory: &Path) -> (SocketAddr, Server) {
+    let (place, server) = launch("serve-rows", placement, Transport::Tcp, directory);
+    let Place::Tcp(address) = place else { unreachable!("asked for TCP") };
+    (address, server)
+}
+
+fn launch(command: &str, placement: Placement, transport: Transport, directory: &Path) -> (Place, Server) {
     let program = std::env::current_exe().unwrap_or_else(|error| panic!("this program has no path: {error}"));
     let (place, listen) = match transport {
         Transport::Tcp => {
@@ -32,12 +45,12 @@ pub(super) fn start(placement: Placement, transport: Transport, directory: &Path
             (Place::Unix(path.clone()), path.display().to_string())
         }
     };
-    let server = Server::start(placement, &program, &["serve-raw", &listen], directory);
+    let server = Server::start(placement, &program, &[command, &listen], directory);
     match &place {
         Place::Tcp(address) => listening(*address),
         Place::Unix(path) => until("the raw loop listens", || UnixStream::connect(path).is_ok()),
     }
-    (place, server, Vec::new())
+    (place, server)
 }
 
 enum Listener {
@@ -90,10 +103,19 @@ impl Listener {
     }
 }
 
-/// Serves for ever. A path as `listen` is that of a Unix socket.
+/// Serves what the filter says, for ever. A path as `listen` is that of a Unix socket.
 pub(crate) fn serve(listen: &str) -> io::Result<()> {
     let filter = SplitBlock::new(MEMBERS, 0.001).map_err(io::Error::other)?;
     (0..MEMBERS).for_each(|n| filter.insert(hash((2 * n).to_string().as_bytes())));
+    serve_keys(listen, |key| filter.contains(hash(key)))
+}
+
+/// Serves a row for every even number.
+pub(crate) fn serve_rows(listen: &str) -> io::Result<()> {
+    serve_keys(listen, |key| key.last().is_some_and(|digit| digit % 2 == 0))
+}
+
+fn serve_keys(listen: &str, is_there: impl Fn(&[u8]) -> bool) -> io::Result<()> {
     let listener = match listen.parse::<SocketAddr>() {
         Ok(address) => Listener::Tcp(TcpListener::bind(address)?),
         Err(_) => Listener::Unix(UnixListener::bind(listen)?),
@@ -113,7 +135,7 @@ pub(crate) fn serve(listen: &str) -> io::Result<()> {
                 continue;
             }
             let slot = &mut clients[event.data.u64() as usize];
-            let gone = slot.as_mut().is_some_and(|client| !client.answer(&filter, &mut answers));
+            let gone = slot.as_mut().is_some_and(|client| !client.answer(&is_there, &mut answers));
             if gone {
                 *slot = None;
             }
@@ -129,7 +151,7 @@ fn hash(key: &[u8]) -> u128 {
 
 impl Client {
     /// `false`: it has gone.
-    fn answer(&mut self, filter: &SplitBlock, answers: &mut Vec<u8>) -> bool {
+    fn answer(&mut self, is_there: &impl Fn(&[u8]) -> bool, answers: &mut Vec<u8>) -> bool {
         let read = match &mut self.stream {
             Stream::Tcp(stream) => stream.read(&mut self.buffer[self.filled..]),
             Stream::Unix(stream) => stream.read(&mut self.buffer[self.filled..]),
@@ -142,7 +164,7 @@ impl Client {
         answers.clear();
         let mut at = 0;
         while let Some(end) = memmem::find(&self.buffer[at..self.filled], b"\r\n\r\n") {
-            answers.extend_from_slice(answer_to(&self.buffer[at..at + end], filter));
+            answers.extend_from_slice(answer_to(&self.buffer[at..at + end], is_there));
             at += end + 4;
         }
         self.buffer.copy_within(at..self.filled, 0);
@@ -155,8 +177,8 @@ impl Client {
     }
 }
 
-fn answer_to(head: &[u8], filter: &SplitBlock) -> &'static [u8] {
+fn answer_to(head: &[u8], is_there: &impl Fn(&[u8]) -> bool) -> &'static [u8] {
     let target = head.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
     let key = memrchr(b'/', target).map_or(target, |slash| &target[slash + 1..]);
-    if filter.contains(hash(key)) { ROW } else { ABSENT }
+    if is_there(key) { ROW } else { ABSENT }
 }
