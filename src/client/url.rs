@@ -191,7 +191,8 @@ impl UrlTemplate {
         if matches!(key, b"." | b"..") {
             return false;
         }
-        if self.before.contains('?') {
+        // With anything else in it a segment is none of dots, wherever it begins and ends.
+        if self.before.contains('?') || key.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b':')) {
             return true;
         }
         let begun = self.before.rsplit('/').next().unwrap_or_default();

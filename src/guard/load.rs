@@ -47,7 +47,7 @@ pub(super) struct Held {
 
 impl Guard {
     /// Waits for a load of the key, leading it where nobody does.
-    pub(super) async fn load_together(self: &Arc<Self>, errand: Errand) -> Loaded {
+    pub(super) async fn load_together(self: &Arc<Self>, errand: &Errand) -> Loaded {
         let budget = errand.options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
         let deadline = Instant::now() + budget;
         let answered = async {
@@ -63,7 +63,7 @@ impl Guard {
                         if let Some(loaded) = ticket.result().await {
                             return loaded;
                         }
-                        if let Some(answer) = self.ask_hot(&errand) {
+                        if let Some(answer) = self.ask_hot(errand) {
                             return Ok(answer);
                         }
                     }
@@ -77,7 +77,7 @@ impl Guard {
             Err(LookupError::Deadline(budget))
         });
         match loaded {
-            Err(error) => self.or_stale(&errand, error, deadline).await,
+            Err(error) => self.or_stale(errand, error, deadline).await,
             answer => answer,
         }
     }
@@ -158,16 +158,31 @@ impl Guard {
 
     /// Step 4: the in-process tier.
     pub(super) fn ask_hot(&self, errand: &Errand) -> Option<Answer> {
+        let found = self.look_hot(errand);
+        if found.is_none() {
+            self.count_hot_miss(errand);
+        }
+        found
+    }
+
+    /// [`Guard::ask_hot`] that leaves a miss to be counted by whoever goes on.
+    pub(super) fn look_hot(&self, errand: &Errand) -> Option<Answer> {
         if errand.options.bypass {
             return None;
         }
-        let found = match self.hot.get(errand.hash, &errand.key) {
-            Some(HotEntry::Value(value)) => Some(Answer::fresh(Some(value), Source::Hot)),
-            Some(HotEntry::Absence) if self.may_serve_absence(errand) => Some(Answer::fresh(None, Source::Hot)),
-            _ => None,
+        let found = match self.hot.get(errand.hash, &errand.key)? {
+            HotEntry::Value(value) => Answer::fresh(Some(value), Source::Hot),
+            HotEntry::Absence if self.may_serve_absence(errand) => Answer::fresh(None, Source::Hot),
+            HotEntry::Absence => return None,
         };
-        self.metrics.cache(CacheTier::Hot, cache_result(found.as_ref()));
-        found
+        self.metrics.cache(CacheTier::Hot, cache_result(Some(&found)));
+        Some(found)
+    }
+
+    pub(super) fn count_hot_miss(&self, errand: &Errand) {
+        if !errand.options.bypass {
+            self.metrics.cache(CacheTier::Hot, CacheResult::Miss);
+        }
     }
 
     /// Step 6: Redis, or the cache in this process that stands in for it.

@@ -42,7 +42,7 @@ mod trouble;
 mod verify;
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -259,25 +259,38 @@ impl Guard {
     /// Looks a key up: filter, then hot tier, shared cache and backend, or the set of keys in their place. Lasts no longer than the keyspace's deadline;
     /// dropping the future abandons the wait, not a load that others share.
     pub async fn lookup(self: &Arc<Self>, key: Key, options: LookupOptions) -> Lookup {
-        let started = Instant::now();
         let errand = self.errand(key, options);
-        let probe = errand.glance.probe;
+        self.count_look(&errand);
         let answer = match self.answer_at_once(&errand) {
             Some(answer) => answer,
-            None => self.load_together(errand).await,
+            None => {
+                self.count_hot_miss(&errand);
+                self.load_together(&errand).await
+            }
         };
-        let lookup = Lookup { probe, answer };
-        self.metrics.lookup(lookup.source(), lookup.result(), started.elapsed());
-        lookup
+        self.answered(&errand, answer)
+    }
+
+    /// [`Guard::lookup`] where it waits for nothing: the answer of filter, hot tier or set. `None`, and nothing counted: the key has to be looked up.
+    #[must_use]
+    pub fn lookup_at_once(&self, key: Key, options: LookupOptions) -> Option<Lookup> {
+        let errand = self.errand(key, options);
+        let answer = self.answer_at_once(&errand)?;
+        self.count_look(&errand);
+        Some(self.answered(&errand, answer))
     }
 
     /// Steps 2 and 3: hashes once and asks the filter.
     fn errand(&self, key: Key, options: LookupOptions) -> Errand {
-        if options.bypass {
+        let hash = self.secret.hash(&key);
+        Errand { glance: self.glance(hash, Moment::now()), key, hash, options, refresh: false }
+    }
+
+    fn count_look(&self, errand: &Errand) {
+        if errand.options.bypass {
             self.metrics.bypass();
         }
-        let hash = self.secret.hash(&key);
-        Errand { glance: self.probe(hash), key, hash, options, refresh: false }
+        self.count_probe(errand.hash, errand.glance.probe);
     }
 
     /// What needs no waiting: the filter's absence, the answer of a set in memory, or the hot tier's.
@@ -288,14 +301,21 @@ impl Guard {
         }
         match self.backend.members() {
             Some(members) => Some(self.ask_set(members, errand)),
-            None => self.ask_hot(errand).map(Ok),
+            None => self.look_hot(errand).map(Ok),
         }
+    }
+
+    fn answered(&self, errand: &Errand, answer: Loaded) -> Lookup {
+        let lookup = Lookup { probe: errand.glance.probe, answer };
+        self.metrics.lookup(lookup.source(), lookup.result(), Moment::now().since(errand.glance.at));
+        lookup
     }
 
     /// Asks the filter only.
     pub fn check(&self, key: &Key) -> Probe {
         let hash = self.secret.hash(key);
-        let probe = self.probe(hash).probe;
+        let probe = self.glance(hash, Moment::now()).probe;
+        self.count_probe(hash, probe);
         if probe.effective() == Verdict::Absent {
             self.sample(key, hash, probe);
         }
@@ -308,17 +328,14 @@ impl Guard {
         self.glance(self.secret.hash(key), Moment::now()).probe
     }
 
-    /// Looks at the filter and counts what it says.
-    fn probe(&self, hash: KeyHash) -> Glance {
-        let glance = self.glance(hash, Moment::now());
-        if glance.probe.generation > 0 {
-            self.metrics.check(glance.probe.verdict);
-            if glance.probe.verdict == Verdict::Absent {
+    fn count_probe(&self, hash: KeyHash, probe: Probe) {
+        if probe.generation > 0 {
+            self.metrics.check(probe.verdict);
+            if probe.verdict == Verdict::Absent {
                 self.observed.true_negative();
                 self.growth.true_negative(hash);
             }
         }
-        glance
     }
 
     fn glance(&self, hash: KeyHash, now: Moment) -> Glance {

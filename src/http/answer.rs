@@ -1,5 +1,7 @@
 //! Outcomes of the guard as answers. On the data listener 404 means "this key is absent" and nothing else.
 
+use std::cell::RefCell;
+
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Response, StatusCode};
 use bytes::Bytes;
@@ -27,20 +29,22 @@ pub(super) struct AnswerOptions {
     pub(super) bypass: bool,
     /// Whether `Cache-Status` is sent.
     pub(super) cache_status: bool,
+    /// Whether hyper writes the length of an empty body by itself, as it does on HTTP/1.
+    pub(super) length_is_written: bool,
 }
 
-/// The answer to a guarded read.
-pub(super) fn lookup(lookup: Lookup, options: AnswerOptions) -> DataResponse {
+/// The answer to a guarded read. It is written into `headers`, which are empty: those of the request, cleared, have their memory already.
+pub(super) fn lookup(lookup: Lookup, options: AnswerOptions, headers: HeaderMap) -> DataResponse {
     let source = lookup.source();
     let stale = lookup.answer.as_ref().ok().and_then(|answer| answer.stale);
     let mut response = match lookup.answer {
         Ok(Answer { value: Some(value), .. }) => {
             let content_type = value.content_type.header();
-            let mut response = Response::new(Full::new(value.body));
+            let mut response = with_headers(Full::new(value.body), headers);
             response.headers_mut().insert(CONTENT_TYPE, content_type);
             response
         }
-        Ok(Answer { value: None, .. }) => absent(),
+        Ok(Answer { value: None, .. }) => absent(headers, options),
         Err(error) => Problem::from(&error).response(),
     };
     describe(response.headers_mut(), lookup.probe, source, options);
@@ -53,10 +57,14 @@ pub(super) fn lookup(lookup: Lookup, options: AnswerOptions) -> DataResponse {
 }
 
 /// The answer to a question to the filter alone. `as_maybe`: the caller has seen a version that this instance may not have.
-pub(super) fn check(probe: Probe, as_maybe: bool, options: AnswerOptions) -> DataResponse {
+pub(super) fn check(probe: Probe, as_maybe: bool, options: AnswerOptions, headers: HeaderMap) -> DataResponse {
     let mut response = match probe.effective() {
-        Verdict::Absent if !as_maybe => absent(),
-        Verdict::Absent | Verdict::Maybe => empty(StatusCode::NO_CONTENT),
+        Verdict::Absent if !as_maybe => absent(headers, options),
+        Verdict::Absent | Verdict::Maybe => {
+            let mut response = with_headers(Full::default(), headers);
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response
+        }
     };
     describe(response.headers_mut(), probe, Source::Filter, options);
     response
@@ -79,17 +87,45 @@ pub(super) fn announced(version: Option<&Version>) -> DataResponse {
 }
 
 /// Private, so that no 404 leaves without [`describe`].
-fn absent() -> DataResponse {
-    let mut response = empty(StatusCode::NOT_FOUND);
-    // HTTP/2 would leave it out.
-    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+fn absent(headers: HeaderMap, options: AnswerOptions) -> DataResponse {
+    let mut response = with_headers(Full::default(), headers);
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    if !options.length_is_written {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
     response
+}
+
+/// Takes a request's headers for its answer to be written into: hyper reads the next head into the memory of the answer's in turn.
+pub(super) fn emptied(headers: &mut HeaderMap) -> HeaderMap {
+    let mut taken = std::mem::take(headers);
+    taken.clear();
+    taken
+}
+
+fn with_headers(body: Full<Bytes>, headers: HeaderMap) -> DataResponse {
+    let mut response = Response::new(body);
+    *response.headers_mut() = headers;
+    response
+}
+
+/// Answers tell the number of one filter for hours: its text is kept for each thread.
+fn generation(number: u64) -> HeaderValue {
+    thread_local! {
+        static LAST: RefCell<(u64, HeaderValue)> = const { RefCell::new((0, HeaderValue::from_static("0"))) };
+    }
+    LAST.with_borrow_mut(|(last, text)| {
+        if *last != number {
+            (*last, *text) = (number, HeaderValue::from(number));
+        }
+        text.clone()
+    })
 }
 
 /// The headers that an answer for many keys has.
 pub(super) fn describe_batch(headers: &mut HeaderMap, state: State, generation: u64) {
     headers.insert(&STATE, HeaderValue::from_static(state.as_str()));
-    headers.insert(&GENERATION, HeaderValue::from(generation));
+    headers.insert(&GENERATION, self::generation(generation));
 }
 
 fn describe(headers: &mut HeaderMap, probe: Probe, source: Source, options: AnswerOptions) {
@@ -98,7 +134,7 @@ fn describe(headers: &mut HeaderMap, probe: Probe, source: Source, options: Answ
     }
     headers.insert(&VERDICT, HeaderValue::from_static(probe.verdict.as_str()));
     headers.insert(&STATE, HeaderValue::from_static(probe.state.as_str()));
-    headers.insert(&GENERATION, HeaderValue::from(probe.generation));
+    headers.insert(&GENERATION, generation(probe.generation));
     if options.cache_status {
         headers.insert(&CACHE_STATUS, HeaderValue::from_static(cache_status(source, options.bypass)));
     }
@@ -133,7 +169,7 @@ mod tests {
     use crate::backend::{ContentType, Value};
     use crate::guard::LookupError;
 
-    const OPTIONS: AnswerOptions = AnswerOptions { bypass: false, cache_status: true };
+    const OPTIONS: AnswerOptions = AnswerOptions { bypass: false, cache_status: true, length_is_written: false };
 
     fn probe(verdict: Verdict, state: State) -> Probe {
         Probe { verdict, state, enforced: state == State::Enforcing, generation: 7 }
@@ -151,7 +187,7 @@ mod tests {
     async fn an_absence_is_an_empty_404_that_names_its_source() {
         for source in [Source::Filter, Source::Hot, Source::Redis, Source::Backend] {
             let probe = probe(if source == Source::Filter { Verdict::Absent } else { Verdict::Maybe }, State::Enforcing);
-            let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(None, source)) }, OPTIONS);
+            let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(None, source)) }, OPTIONS, HeaderMap::new());
             assert_eq!(response.status(), 404);
             assert_eq!(header(&response, "bloomguard-source"), Some(source.as_str()));
             assert_eq!(header(&response, "bloomguard-verdict"), Some(probe.verdict.as_str()));
@@ -167,7 +203,7 @@ mod tests {
     async fn a_value_is_sent_as_it_is() {
         let value = Value { body: Bytes::from_static(b"{\"name\":\"x\"}"), content_type: ContentType::Json };
         let probe = probe(Verdict::Absent, State::Shadow);
-        let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(Some(value), Source::Backend)) }, OPTIONS);
+        let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(Some(value), Source::Backend)) }, OPTIONS, HeaderMap::new());
         assert_eq!(response.status(), 200);
         assert_eq!(header(&response, "content-type"), Some("application/json"));
         assert_eq!(header(&response, "bloomguard-verdict"), Some("absent"), "the raw verdict, also where it decides nothing");
@@ -178,7 +214,7 @@ mod tests {
     #[test]
     fn a_failure_is_a_503_without_source() {
         let answer = Err(LookupError::Deadline(Duration::from_millis(1)));
-        let response = lookup(Lookup { probe: probe(Verdict::Maybe, State::Cold), answer }, OPTIONS);
+        let response = lookup(Lookup { probe: probe(Verdict::Maybe, State::Cold), answer }, OPTIONS, HeaderMap::new());
         assert_eq!(response.status(), 503);
         assert_eq!(header(&response, "bloomguard-source"), None);
         assert_eq!(header(&response, "bloomguard-state"), Some("cold"));
@@ -189,7 +225,7 @@ mod tests {
     fn cache_status_tells_hits_misses_and_bypasses_and_can_be_off() {
         let answer = |source, options| {
             let answer = Ok(Answer::fresh(None, source));
-            lookup(Lookup { probe: probe(Verdict::Maybe, State::Enforcing), answer }, options)
+            lookup(Lookup { probe: probe(Verdict::Maybe, State::Enforcing), answer }, options, HeaderMap::new())
         };
         let bypass = AnswerOptions { bypass: true, ..OPTIONS };
         for (source, options, expected) in [
@@ -210,7 +246,7 @@ mod tests {
         let answer = |forwarded, past| {
             let stale = Some(Staleness { past: Duration::from_millis(past), forwarded });
             let answer = Ok(Answer { value: Some(value.clone()), source: Source::Redis, stale });
-            lookup(Lookup { probe: probe(Verdict::Maybe, State::Enforcing), answer }, OPTIONS)
+            lookup(Lookup { probe: probe(Verdict::Maybe, State::Enforcing), answer }, OPTIONS, HeaderMap::new())
         };
         assert_eq!(header(&answer(true, 90_500), "cache-status"), Some("bloomguard; fwd=stale; ttl=-90; detail=redis"));
         assert_eq!(header(&answer(false, 10), "cache-status"), Some("bloomguard; hit; ttl=-1; detail=redis"));
@@ -227,7 +263,7 @@ mod tests {
             (Verdict::Absent, State::Degraded, false, 204),
             (Verdict::Maybe, State::Cold, false, 204),
         ] {
-            let response = check(probe(verdict, state), as_maybe, OPTIONS);
+            let response = check(probe(verdict, state), as_maybe, OPTIONS, HeaderMap::new());
             assert_eq!(response.status(), status, "{verdict} {state} {as_maybe}");
             assert_eq!(header(&response, "bloomguard-source"), Some("filter"));
             assert_eq!(header(&response, "bloomguard-verdict"), Some(verdict.as_str()));

@@ -2,14 +2,15 @@
 
 use axum::http::HeaderMap;
 
-use super::answer::{self, DataResponse};
+use super::answer::{self, DataResponse, emptied};
 use super::key_request::KeyRequest;
 use super::options::unapplied_version;
 
 pub(super) const ALLOW: &str = "GET, HEAD";
 
-/// 204 maybe, 404 absent.
-pub(super) fn get(request: KeyRequest<'_>, headers: &HeaderMap) -> DataResponse {
+/// 204 maybe, 404 absent. The answer is written into the request's own headers.
+pub(super) fn get(request: KeyRequest<'_>, headers: &mut HeaderMap) -> DataResponse {
     let probe = request.keyspace.guard.check(&request.key);
-    answer::check(probe, unapplied_version(headers, |version| request.keyspace.guard.has_applied(version)), request.answer)
+    let as_maybe = unapplied_version(headers, |version| request.keyspace.guard.has_applied(version));
+    answer::check(probe, as_maybe, request.answer, emptied(headers))
 }

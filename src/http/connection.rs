@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -78,9 +79,18 @@ where
     // A token of its own: polling the listener's would take one lock for all connections at every request.
     let drain = shared.drain.child_token();
     let mut drain_begun = pin!(drain.cancelled());
+    let mut listens = false;
     let mut timer = pin!(sleep(shared.limits.header_timeout));
     let mut told_to_close = false;
     loop {
+        // Polling it takes a lock. It wakes this task by what it was told at its first poll; the flag is set before it does.
+        let when_draining = poll_fn(|cx| {
+            if std::mem::replace(&mut listens, true) && !shared.draining.load(Relaxed) {
+                Poll::Pending
+            } else {
+                drain_begun.as_mut().poll(cx)
+            }
+        });
         tokio::select! {
             biased;
             result = connection.as_mut() => return closed(result),
@@ -94,7 +104,7 @@ where
                     timer.as_mut().reset(Instant::now() + shared.limits.header_timeout);
                 }
             },
-            () = drain_begun.as_mut() => return wind_down(connection, &activity, shared).await,
+            () = when_draining => return wind_down(connection, &activity, shared).await,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The data listener: `/v1/keys`, `/v1/check`, `/v1/lookup` and `/v1/invalidate`.
 //!
-//! A plain tower service rather than a router of patterns: keys are bytes that no router may take apart, and most answers come
-//! from the filter in less time than matching patterns takes.
+//! A plain tower service rather than a router of patterns: keys are bytes that no router may take apart. What needs no waiting is answered in front of
+//! it and of its layers, see [`at_once`](super::at_once).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use hyper::body::{Body, Incoming};
 use tower::{Layer, Service, service_fn};
 
 use super::answer::DataResponse;
+use super::at_once::AtOnceLayer;
 use super::batch::{self, BatchRequest};
 use super::context::HttpContext;
 use super::key_request::KeyRequest;
@@ -31,16 +32,19 @@ pub fn data_service(
     let access = settings.token.clone().map_or(Access::Open, Access::Token);
     let (deadline, body_limit) = (DeadlineLayer::new(settings.data_deadline), BodyLimitLayer::new(settings.max_body_bytes));
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
+    let at_once = AtOnceLayer::new(Arc::clone(&context), access.clone());
     let routes = service_fn(move |request| {
         let context = Arc::clone(&context);
-        async move { Ok(route(&context, request).await.unwrap_or_else(Problem::response::<Full<Bytes>>)) }
+        // In a box: the layers around hand it on by moving it.
+        Box::pin(async move { Ok(route(&context, request).await.unwrap_or_else(Problem::response::<Full<Bytes>>)) })
     });
     // From the inside out.
     let limited = body_limit.layer(deadline.layer(routes));
-    count.layer(HeadLayer.layer(CatchPanicLayer.layer(RequireLayer::new(access).layer(limited))))
+    let layered = HeadLayer.layer(CatchPanicLayer.layer(RequireLayer::new(access).layer(limited)));
+    at_once.layer(count.layer(layered))
 }
 
-fn classify(path: &str) -> Route {
+pub(super) fn classify(path: &str) -> Route {
     match Resource::split(path) {
         Some((Resource::Keys, _)) => Route::Keys,
         Some((Resource::Check, _)) => Route::Check,
@@ -54,16 +58,16 @@ async fn route<B>(context: &HttpContext, request: Request<B>) -> Result<DataResp
 where
     B: Body<Data = Bytes, Error = BoxError>,
 {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     match Resource::split(head.uri.path()) {
         None | Some((_, "")) => Err(Problem::unknown_route(StatusCode::BAD_REQUEST)),
         // Without a slash after the keyspace there is no key: the keys are in the body.
         Some((resource, keyspace)) if !keyspace.contains('/') => batch_route(context, resource, keyspace, &head, body).await,
-        Some((resource, _)) => key_route(context, resource, &head, body).await,
+        Some((resource, _)) => key_route(context, resource, &mut head, body).await,
     }
 }
 
-async fn key_route<B>(context: &HttpContext, resource: Resource, head: &Parts, body: B) -> Result<DataResponse, Problem>
+async fn key_route<B>(context: &HttpContext, resource: Resource, head: &mut Parts, body: B) -> Result<DataResponse, Problem>
 where
     B: Body<Data = Bytes, Error = BoxError>,
 {
@@ -77,7 +81,7 @@ where
     let request = KeyRequest::new(context, &path)?;
     discard(body, context.settings.max_body_bytes).await?;
     match (resource, &head.method) {
-        (Resource::Check, _) => Ok(check::get(request, &head.headers)),
+        (Resource::Check, _) => Ok(check::get(request, &mut head.headers)),
         (_, &Method::PUT) => keys::put(request).await,
         (_, &Method::DELETE) => keys::delete(request).await,
         _ => Ok(keys::get(request, &head.headers).await),

@@ -27,7 +27,7 @@ impl<'a> KeyRequest<'a> {
         let keyspace = find_keyspace(context, path.keyspace)?;
         let raw = path.decode(context.settings.max_key_bytes).map_err(|e| Problem::from(&e))?;
         let key = keyspace.guard.key(&raw).map_err(|e| Problem::from(&e))?;
-        let answer = AnswerOptions { bypass: false, cache_status: context.settings.cache_status };
+        let answer = AnswerOptions { cache_status: context.settings.cache_status, ..AnswerOptions::default() };
         Ok(Self { keyspace, key, honor_no_cache: context.settings.honor_no_cache, answer })
     }
 }

@@ -3,6 +3,7 @@
 mod activity;
 mod admin;
 mod answer;
+mod at_once;
 mod batch;
 mod check;
 mod connection;

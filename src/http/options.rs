@@ -12,9 +12,13 @@ use crate::guard::LookupOptions;
 static BYPASS: HeaderName = HeaderName::from_static("bloomguard-bypass");
 static MIN_VERSION: HeaderName = HeaderName::from_static("bloomguard-min-version");
 static TIMEOUT: HeaderName = HeaderName::from_static("bloomguard-timeout");
+static TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Reads the headers of a guarded read.
+/// Reads the headers of a guarded read. Most requests have none of them, which one look at all that they have tells sooner than five searches.
 pub(super) fn lookup_options(headers: &HeaderMap, has_applied: impl Fn(&Version) -> bool, honor_no_cache: bool) -> LookupOptions {
+    if !headers.keys().any(|name| [&BYPASS, &MIN_VERSION, &TIMEOUT, &TRACE_PARENT, &CACHE_CONTROL].contains(&name)) {
+        return LookupOptions::default();
+    }
     LookupOptions {
         bypass: headers.get(&BYPASS).is_some_and(|v| v == "1") || (honor_no_cache && has_no_cache(headers)),
         unapplied_version: unapplied_version(headers, has_applied),

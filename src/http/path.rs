@@ -36,17 +36,13 @@ pub(super) enum KeyPathError {
 }
 
 impl Resource {
+    const ALL: [(&'static str, Self); 4] =
+        [("keys/", Self::Keys), ("check/", Self::Check), ("lookup/", Self::Lookup), ("invalidate/", Self::Invalidate)];
+
     /// The resource that a path begins with, and the rest of it.
     pub(super) fn split(path: &str) -> Option<(Self, &str)> {
-        let (name, rest) = path.strip_prefix("/v1/")?.split_once('/')?;
-        let resource = match name {
-            "keys" => Self::Keys,
-            "check" => Self::Check,
-            "lookup" => Self::Lookup,
-            "invalidate" => Self::Invalidate,
-            _ => return None,
-        };
-        Some((resource, rest))
+        let rest = path.strip_prefix("/v1/")?;
+        Self::ALL.into_iter().find_map(|(name, resource)| Some((resource, rest.strip_prefix(name)?)))
     }
 }
 

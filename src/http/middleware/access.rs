@@ -51,7 +51,7 @@ pub(in crate::http) enum Access {
 }
 
 impl Access {
-    fn refuse<B>(&self, request: &Request<B>) -> Option<Problem> {
+    pub(in crate::http) fn refuse<B>(&self, request: &Request<B>) -> Option<Problem> {
         match self {
             Self::Open => None,
             Self::Token(token) => {

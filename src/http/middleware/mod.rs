@@ -14,7 +14,7 @@ mod tests;
 pub use self::access::Token;
 pub(super) use self::access::{Access, RequireLayer};
 pub(super) use self::body_limit::BodyLimitLayer;
-pub(super) use self::catch_panic::CatchPanicLayer;
+pub(super) use self::catch_panic::{CatchPanicLayer, internal_error};
 pub(super) use self::count::CountLayer;
 pub(super) use self::deadline::DeadlineLayer;
 pub(super) use self::head::HeadLayer;

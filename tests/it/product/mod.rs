@@ -1,6 +1,7 @@
 //! The whole program over HTTP, on real servers.
 
 mod announces;
+mod at_once;
 mod attacks;
 mod bad_input;
 mod batch_bytes;
