@@ -21,6 +21,16 @@ const LASTS: Duration = Duration::from_millis(600);
 struct Ratio {
     floor: &'static Floor,
     median: f64,
+    /// What either side did a second, in the median.
+    speeds: [f64; 2],
+}
+
+impl Ratio {
+    /// Of the ratios of each round, whose runs were side by side.
+    fn of(floor: &'static Floor, ours: &[f64], theirs: &[f64]) -> Self {
+        let ratios = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+        Self { floor, median: median(ratios), speeds: [ours, theirs].map(|speeds| median(speeds.to_vec())) }
+    }
 }
 
 pub(crate) fn run() -> io::Result<()> {
@@ -46,7 +56,7 @@ pub(crate) fn run() -> io::Result<()> {
         }
     }
     let of = |side: &Side| sides.iter().position(|other| other == side).map_or(&[][..], |number| &speeds[number]);
-    let ratios: Vec<Ratio> = FLOORS.iter().map(|floor| Ratio { floor, median: median(of(&floor.ours), of(&floor.theirs)) }).collect();
+    let ratios: Vec<Ratio> = FLOORS.iter().map(|floor| Ratio::of(floor, of(&floor.ours), of(&floor.theirs))).collect();
     judge(&ratios)
 }
 
@@ -71,18 +81,16 @@ fn measure(side: &Side, server: &Running, requests: &Requests) -> io::Result<f64
     Ok(outcome.per_second * keys as f64)
 }
 
-/// Of the ratios of each round, whose runs were side by side.
-fn median(ours: &[f64], theirs: &[f64]) -> f64 {
-    let mut ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
-    ratios.sort_by(f64::total_cmp);
-    ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN)
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Prints them all, and names those below their floor.
 fn judge(ratios: &[Ratio]) -> io::Result<()> {
-    println!("\n| ratio | median of {ROUNDS} | floor |\n|---|---|---|");
-    for Ratio { floor, median } in ratios {
-        println!("| {} | {median:.2} | {:.2} |", floor.name, floor.least);
+    println!("\n| ratio | median of {ROUNDS} | floor | keys/s | of the other |\n|---|---|---|---|---|");
+    for Ratio { floor, median, speeds: [ours, theirs] } in ratios {
+        println!("| {} | {median:.2} | {:.2} | {ours:.0} | {theirs:.0} |", floor.name, floor.least);
     }
     let low = below(ratios);
     if low.is_empty() {
@@ -94,7 +102,7 @@ fn judge(ratios: &[Ratio]) -> io::Result<()> {
 /// One that could not be measured is below any floor.
 fn below(ratios: &[Ratio]) -> Vec<String> {
     let is_low = |ratio: &&Ratio| ratio.median.is_nan() || ratio.median < ratio.floor.least;
-    ratios.iter().filter(is_low).map(|Ratio { floor, median }| format!("{}: {median:.2}, not {:.2}", floor.name, floor.least)).collect()
+    ratios.iter().filter(is_low).map(|Ratio { floor, median, .. }| format!("{}: {median:.2}, not {:.2}", floor.name, floor.least)).collect()
 }
 
 #[cfg(test)]
@@ -102,7 +110,7 @@ mod tests {
     use super::*;
 
     fn ratio(number: usize, of_floor: f64) -> Ratio {
-        Ratio { floor: &FLOORS[number], median: FLOORS[number].least * of_floor }
+        Ratio::of(&FLOORS[number], &[FLOORS[number].least * of_floor], &[1.0])
     }
 
     #[test]
@@ -116,8 +124,8 @@ mod tests {
 
     #[test]
     fn one_odd_round_moves_no_median() {
-        assert_eq!(median(&[2.0, 2.0, 0.1, 2.0, 9.0], &[1.0; 5]), 2.0);
-        assert!(median(&[], &[]).is_nan());
+        assert_eq!(Ratio::of(&FLOORS[0], &[2.0, 4.0, 0.1, 2.0, 9.0], &[1.0, 2.0, 1.0, 1.0, 1.0]).median, 2.0);
+        assert!(Ratio::of(&FLOORS[0], &[], &[]).median.is_nan());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::requests::Requests;
 use crate::support::postgres::Postgres;
 
 const PACE: f64 = 12_000.0;
-const ROWS: u64 = 100_000;
+const ROWS: u64 = 10_000;
 
 pub(super) fn run() -> io::Result<()> {
     place_self(Placement::Sharing)?;
