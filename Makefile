@@ -64,7 +64,7 @@ bench-check: bench-http-build
 
 # The load generator that speaks HTTP/2.
 bench-tools:
-	$(CARGO) install oha --version 1.16.0 --locked --no-default-features --root target/tools
+	$(CARGO) install oha --version 1.16.0 --locked --root target/tools
 
 bench-http-build:
 	$(CARGO) build --locked --release --package bloomguard --package bloomguard-bench-http

@@ -3,7 +3,7 @@
 //! `BLOOMGUARD_BENCH_PARTS` chooses parts, `BLOOMGUARD_BENCH_SECONDS` says how long each run lasts, `BLOOMGUARD_BENCH_KEYS` how many keys are the most whose memory is measured. Ratios
 //! within one run are what counts.
 
-#![allow(clippy::print_stdout)] // Tables are what this program is for.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Tables are what this program is for.
 
 mod burn;
 mod connection;
@@ -15,8 +15,19 @@ mod requests;
 mod support;
 
 use std::io;
+use std::process::ExitCode;
 
-fn main() -> io::Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["serve-raw", listen] => contenders::serve_raw(listen),
