@@ -26,7 +26,8 @@ pub(super) fn run() -> io::Result<()> {
         place: guard.running.place.clone(),
         wire: Wire::Http,
         requests,
-        connections: CONNECTIONS / 2,
+        // An announce waits for the disk: with few connections they would wait for each other.
+        connections: CONNECTIONS * 2,
     });
     let targets: Vec<_> = lanes.iter().zip(&kinds).map(|(lane, (_, share, _))| (lane, *share)).collect();
     // Rows that have been read are in the process by then.
