@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test deps fmt clippy unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build
+.PHONY: test deps fmt clippy unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build bench-check bench-tools
 
 test: deps fmt clippy unit charts doc
 
@@ -57,6 +57,14 @@ bench-full:
 # The product over HTTP beside other servers, docs/benchmarks.md; minutes.
 bench-http: bench-http-build
 	target/release/bloomguard-bench-http
+
+# Whether it is still as fast beside other servers as it was; less than two minutes once it is built.
+bench-check: bench-http-build
+	target/release/bloomguard-bench-http check
+
+# The load generator that speaks HTTP/2.
+bench-tools:
+	$(CARGO) install oha --version 1.16.0 --locked --root target/tools
 
 bench-http-build:
 	$(CARGO) build --locked --release --package bloomguard --package bloomguard-bench-http

@@ -2,6 +2,7 @@
 
 mod links;
 mod reloads;
+mod secret;
 mod start;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::links::{RedisLinks, connect_redis};
+use self::secret::{agree_on_secret, secret};
 use self::start::Start;
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
@@ -22,7 +24,6 @@ use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceC
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, WriterId};
 use crate::guard::{Guard, Journal, LogParts, Parts};
 use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
-use crate::key::KeySecret;
 use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
@@ -33,16 +34,12 @@ use crate::telemetry::LogLevel;
 use crate::words::Listener;
 use crate::{quickstart, shutdown};
 
-/// How often the keyspace secret is compared, besides after each connect.
-const SECRET_AGAIN: Duration = Duration::from_secs(1);
 /// Announces and drops whose marks the in-process shared cache holds.
 const MEMORY_MARKS: usize = 1 << 20;
 /// Time for the last snapshot where the drain has left none.
 const LAST_SNAPSHOT: Duration = Duration::from_secs(1);
 /// Time for scrapes and probes under way once all else has ended, and then for threads that wait for a disk or a source.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How often histogram samples leave their buffers.
-const UPKEEP: Duration = Duration::from_secs(5);
 
 /// What the process owns while it runs.
 ///
@@ -58,7 +55,7 @@ pub struct App {
     drain_timeout: Duration,
     /// Who goes by settings that can change, until somebody reads the configuration again.
     reload: Option<reload::Parts>,
-    /// Rebuild runners, watches over states and marks, metrics upkeep. Ended when the process stops; none of them has anything to finish.
+    /// Rebuild runners, watches over states and marks. Ended when the process stops; none of them has anything to finish.
     tasks: JoinSet<()>,
     /// The connections to Redis, where one is configured; they reconnect by themselves.
     _redis: Option<RedisLinks>,
@@ -80,14 +77,15 @@ impl App {
     pub async fn build(config: &Config) -> anyhow::Result<Self> {
         let data_dir = lock_data_dir(&config.server.data_dir)?;
         let metrics = Arc::new(Metrics::new());
+        let redis_until = Instant::now() + links::REDIS_AT_START;
         let redis = connect_redis(config, &metrics).await?;
         let caches: u64 = config.keyspaces.values().map(|keyspace| cache_bytes(keyspace, redis.is_some())).sum();
         let memory = Arc::new(MemoryBudget::new(memory_limit(), caches));
         let mut tasks = JoinSet::new();
         let mut keyspaces = BTreeMap::new();
-        let read_until = Instant::now() + start::LONGEST_READS;
+        let patience = Patience { read_until: Instant::now() + start::LONGEST_READS, redis_until };
         for (name, keyspace) in &config.keyspaces {
-            let parts = parts(name, keyspace, config, redis.as_ref(), &metrics, &memory, read_until)
+            let parts = parts(name, keyspace, config, redis.as_ref(), &metrics, &memory, patience)
                 .await
                 .with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
@@ -111,7 +109,6 @@ impl App {
             tasks.spawn(Arc::clone(&guard).judge_found_rows());
             keyspaces.insert(name.clone(), Keyspace { guard, rebuild, metrics: recorders });
         }
-        tasks.spawn(upkeep(Arc::clone(&metrics)));
         let mode = config.server.socket_mode().unwrap_or(0o660);
         let token = |secret: &Option<SecretText>| secret.as_ref().and_then(|text| Token::new(text.expose()));
         let mut settings = HttpSettings::new(&config.server, token(&config.server.token), token(&config.server.admin_token));
@@ -196,6 +193,15 @@ fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
     }
 }
 
+/// Until when a start waits, at most.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// For snapshots to be read.
+    read_until: Instant,
+    /// For Redis.
+    redis_until: Instant,
+}
+
 async fn parts(
     name: &str,
     keyspace: &KeyspaceConfig,
@@ -203,7 +209,7 @@ async fn parts(
     redis: Option<&RedisLinks>,
     metrics: &Metrics,
     memory: &Arc<MemoryBudget>,
-    read_until: Instant,
+    patience: Patience,
 ) -> anyhow::Result<Parts> {
     let form = Arc::new(keyspace.key.map_or_else(OnceLock::new, OnceLock::from));
     let log = delta_log(name, keyspace, config, redis);
@@ -229,8 +235,8 @@ async fn parts(
     let (journal, replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline)
         .context("the announce journal in server.data_dir")?;
     let start = Start { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
-    let found = start.find(memory, read_until).await;
-    let secret = secret(name, links.map(|links| &links.main), found.secret()).await;
+    let found = start.find(memory, patience.read_until).await;
+    let secret = secret(name, links.map(|links| &links.main), found.secret(), patience.redis_until).await;
     let recorders = metrics.keyspace(name);
     Ok(Parts {
         name: name.to_owned(),
@@ -312,39 +318,6 @@ fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Opti
 /// What keeps the instances from scanning all at once, where there can be several.
 fn scan_permit(name: &str, redis: Option<&Arc<RedisLink>>) -> Option<Arc<dyn ScanPermit>> {
     redis.map(|link| Arc::new(RedisScanPermit::new(Arc::clone(link), name)) as _)
-}
-
-/// The fleet's secret from Redis, `None` where it does not answer; that of the snapshot, or a fresh one, where there is no fleet.
-async fn secret(keyspace: &str, redis: Option<&Arc<RedisLink>>, known: Option<KeySecret>) -> Option<KeySecret> {
-    let proposal = known.unwrap_or_else(KeySecret::random);
-    let Some(link) = redis else { return Some(proposal) };
-    let told = link.secret(keyspace, &proposal).await;
-    told.inspect_err(
-        |error| tracing::warn!(keyspace, %error, "the keyspace secret could not be read from Redis: nothing is built before it is"),
-    )
-    .ok()
-}
-
-/// Agrees with Redis on the secret after each connect, for it may have been wiped: who is there first proposes the one that it has.
-async fn agree_on_secret(guard: Arc<Guard>, link: Arc<RedisLink>) {
-    let mut epochs = link.epochs();
-    loop {
-        epochs.mark_unchanged();
-        match link.secret(guard.name(), &guard.proposed_secret()).await {
-            Ok(secret) => guard.agree_on_secret(secret),
-            Err(error) => tracing::debug!(keyspace = guard.name(), %error, "the keyspace secret was not read"),
-        }
-        // Also where a connection is there and did not answer.
-        let _ = tokio::time::timeout(SECRET_AGAIN, epochs.changed()).await;
-    }
-}
-
-async fn upkeep(metrics: Arc<Metrics>) {
-    let mut every = tokio::time::interval(UPKEEP);
-    loop {
-        every.tick().await;
-        metrics.run_upkeep();
-    }
 }
 
 /// Builds the runtime and serves `config` until SIGTERM or SIGINT, reading it again from `source`. The quickstart makes its demo database first and greets at the end of its build.

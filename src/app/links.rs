@@ -12,7 +12,7 @@ use crate::redis::{RedisLink, Replicas};
 use crate::words::Dependency;
 
 /// How long start-up waits for Redis before it goes on without.
-const REDIS_AT_START: Duration = Duration::from_secs(1);
+pub(super) const REDIS_AT_START: Duration = Duration::from_secs(1);
 
 /// The process's connections to Redis.
 pub(super) struct RedisLinks {

@@ -205,6 +205,14 @@ mod tests {
         decode(&Bytes::copy_from_slice(bytes), FINGERPRINT, IDENTITY, NOW)
     }
 
+    #[test]
+    fn the_body_of_a_value_is_a_part_of_what_was_read_and_no_copy() {
+        let large = Value { body: vec![7; 1 << 20].into(), content_type: ContentType::OctetStream };
+        let bytes = Bytes::from(encode_value(&large, TOKEN, &ORIGIN));
+        let Entry::Value(found) = decode(&bytes, FINGERPRINT, IDENTITY, NOW) else { panic!("no value") };
+        assert_eq!((found.body.as_ptr(), found.body.len()), (bytes[HEADER_LEN..].as_ptr(), 1 << 20));
+    }
+
     /// Other instances and later versions read these bytes: this test changes only together with the version.
     #[test]
     fn bytes_are_as_documented() {

@@ -209,6 +209,15 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_shared_with_whoever_gets_it_and_not_copied() {
+        let hot = HotCache::new(4 << 20);
+        let ((hash, key), large) = (hashed("1"), Bytes::from(vec![7; 1 << 20]));
+        hot.put_value(hash, key.clone(), Value { body: large.clone(), content_type: ContentType::OctetStream }, LONG);
+        let Some(HotEntry::Value(found)) = hot.get(hash, &key) else { panic!("it is gone") };
+        assert_eq!((found.body.as_ptr(), found.body.len()), (large.as_ptr(), large.len()));
+    }
+
+    #[test]
     fn value_and_absence_are_found_again() {
         let hot = HotCache::new(1 << 20);
         let ((h1, k1), (h2, k2)) = (hashed("1"), hashed("2"));

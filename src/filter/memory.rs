@@ -105,6 +105,15 @@ impl Memory {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.words) }
     }
 
+    /// The bytes of the words, in this machine's order, while nobody else sees them.
+    #[inline]
+    #[must_use]
+    pub(super) const fn bytes_mut(&mut self) -> &mut [u8] {
+        let words = self.words_mut();
+        // SAFETY: the same memory, borrowed as exclusively; bytes need no alignment, and any of them make a `u64`.
+        unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
+    }
+
     /// The sum of `part` over all words, while nobody else sees them: plain loads are vectorised, atomic ones are not.
     pub fn sum(&mut self, part: impl Fn(u64) -> u64) -> u64 {
         self.words_mut().iter().map(|word| part(*word)).sum()

@@ -70,3 +70,18 @@ impl AsyncWrite for Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_wait_for_no_acknowledgement() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let Stream::Tcp(stream) = Stream::tcp(listener.accept().await.unwrap().0) else { panic!("it is of TCP") };
+        assert!(stream.nodelay().unwrap());
+    }
+}

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use metrics::Gauge;
 use parking_lot::Mutex;
 
 use super::Registry;
+use super::series::Gauge;
 use crate::words::{BreakerState, Dependency};
 
 /// The states of all breakers.
@@ -18,11 +18,11 @@ pub struct BreakerMetrics {
 }
 
 impl BreakerMetrics {
-    pub(super) fn new(registry: &Registry<'_>) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         let of = |dependency: &Dependency| {
             let gauge = |state: &BreakerState| {
                 let labels = [("dependency", dependency.as_str()), ("state", state.as_str())];
-                registry.gauge("breaker_state", "State of a circuit breaker: one is 1", None, &labels)
+                registry.gauge("breaker_state", "State of a circuit breaker: one is 1", &labels)
             };
             BreakerState::ALL.iter().map(gauge).collect()
         };

@@ -1,8 +1,7 @@
 //! Open connections of the listeners.
 
-use metrics::Gauge;
-
 use super::Registry;
+use super::series::Gauge;
 use crate::words::Listener;
 
 /// Counts the open connections of one listener.
@@ -14,9 +13,9 @@ pub struct OpenConnections(Gauge);
 pub struct OpenConnection<'a>(&'a Gauge);
 
 impl OpenConnections {
-    pub(super) fn all(registry: &Registry<'_>) -> Vec<Self> {
+    pub(super) fn all(registry: &Registry) -> Vec<Self> {
         let gauge = |listener: &Listener| {
-            Self(registry.gauge("http_open_connections", "Open connections of a listener", None, &[("listener", listener.as_str())]))
+            Self(registry.gauge("http_open_connections", "Open connections of a listener", &[("listener", listener.as_str())]))
         };
         Listener::ALL.iter().map(gauge).collect()
     }
@@ -24,13 +23,13 @@ impl OpenConnections {
     /// One more.
     #[must_use]
     pub fn open(&self) -> OpenConnection<'_> {
-        self.0.increment(1.0);
+        self.0.add(1.0);
         OpenConnection(&self.0)
     }
 }
 
 impl Drop for OpenConnection<'_> {
     fn drop(&mut self) {
-        self.0.decrement(1.0);
+        self.0.add(-1.0);
     }
 }

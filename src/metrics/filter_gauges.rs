@@ -1,7 +1,6 @@
 //! The gauges of one keyspace's filter.
 
-use metrics::{Gauge, Unit};
-
+use super::series::Gauge;
 use super::{Gauges, Registry};
 
 #[derive(Debug)]
@@ -22,33 +21,30 @@ pub(super) struct FilterGauges {
 }
 
 impl FilterGauges {
-    pub(super) fn new(registry: &Registry<'_>, keyspace: &str) -> Self {
-        let gauge = |name, help, unit| registry.gauge(name, help, unit, &[("keyspace", keyspace)]);
+    pub(super) fn new(registry: &Registry, keyspace: &str) -> Self {
+        let gauge = |name, help| registry.gauge(name, help, &[("keyspace", keyspace)]);
         Self {
-            items: gauge("filter_items", "Keys in the filter, estimated from its fill", None),
-            capacity: gauge("filter_capacity", "Keys the filter was sized for", None),
-            load_ratio: gauge("filter_load_ratio", "Items over capacity", None),
-            fill_ratio: gauge("filter_fill_ratio", "Share of the filter's bits that are set", None),
-            bytes: gauge("filter_bytes", "Size of the filter", Some(Unit::Bytes)),
-            target_fpr: gauge("filter_target_fpr", "False-positive rate asked for: filter.false_positive_rate", None),
-            estimated_fpr: gauge("filter_estimated_fpr", "False-positive rate predicted by the fill", None),
-            observed_fpr: gauge("filter_observed_fpr", "False positives over false positives plus true negatives, since the swap", None),
+            items: gauge("filter_items", "Keys in the filter, estimated from its fill"),
+            capacity: gauge("filter_capacity", "Keys the filter was sized for"),
+            load_ratio: gauge("filter_load_ratio", "Items over capacity"),
+            fill_ratio: gauge("filter_fill_ratio", "Share of the filter's bits that are set"),
+            bytes: gauge("filter_bytes", "Size of the filter"),
+            target_fpr: gauge("filter_target_fpr", "False-positive rate asked for: filter.false_positive_rate"),
+            estimated_fpr: gauge("filter_estimated_fpr", "False-positive rate predicted by the fill"),
+            observed_fpr: gauge("filter_observed_fpr", "False positives over false positives plus true negatives, since the swap"),
             distinct_absent_keys: gauge(
                 "filter_distinct_absent_keys",
                 "Distinct absent keys that were asked for in the last five minutes, estimated",
-                None,
             ),
             distinct_inserted_keys: gauge(
                 "filter_distinct_inserted_keys",
                 "Distinct keys that announces and polls have brought in the last five minutes, estimated",
-                None,
             ),
-            generation: gauge("filter_generation", "Number of the filter in force", None),
-            age: gauge("filter_age_seconds", "Time since the swap", Some(Unit::Seconds)),
+            generation: gauge("filter_generation", "Number of the filter in force"),
+            age: gauge("filter_age_seconds", "Time since the swap"),
             freshness_lag: gauge(
                 "filter_freshness_lag_seconds",
                 "Time since the start of what the promise rests on: the last complete poll, else the scan behind the filter",
-                Some(Unit::Seconds),
             ),
         }
     }

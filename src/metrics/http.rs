@@ -1,8 +1,7 @@
 //! `http_requests_total{route,method,code}`.
 
-use metrics::Counter;
-
 use super::Registry;
+use super::series::Counter;
 
 /// Where a request went. One label value each, never a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +92,7 @@ const SERIES: &[(Route, &[Method], &[u16])] = &[
 pub struct HttpMetrics(Vec<Counter>);
 
 impl HttpMetrics {
-    pub(super) fn new(registry: &Registry<'_>) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         let series = |route: Route, method: Method, code: usize| {
             registry.counter(
                 "http_requests_total",
@@ -101,7 +100,7 @@ impl HttpMetrics {
                 &[("route", ROUTES[route as usize]), ("method", METHODS[method as usize]), ("code", CODES[code])],
             )
         };
-        let mut table = vec![Counter::noop(); ROUTES.len() * METHODS.len() * CODES.len()];
+        let mut table = vec![Counter::default(); ROUTES.len() * METHODS.len() * CODES.len()];
         for (route, methods, codes) in SERIES {
             for method in *methods {
                 let cells = if *method == Method::Other { ALL_METHODS } else { std::slice::from_ref(method) };

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, Unit};
-
 use super::filter_gauges::FilterGauges;
-use super::{BreakerMetrics, Gauges, PollMetrics, RebuildMetrics, Registry, SnapshotMetrics};
+use super::series::{Counter, Gauge, Histogram};
+use super::{BreakerMetrics, Gauges, LATENCY_BUCKETS, PollMetrics, RebuildMetrics, Registry, SnapshotMetrics};
 use crate::words::{
     AnnounceOutcome, BackendOutcome, BreakerState, CacheResult, CacheTier, CanaryResult, Dependency, LeaseWait, LookupResult,
     RefreshOutcome, ResyncReason, ShedReason, Source, State, Verdict,
@@ -59,15 +58,15 @@ pub struct Inflight<'a>(&'a Gauge);
 
 impl Drop for Inflight<'_> {
     fn drop(&mut self) {
-        self.0.decrement(1.0);
+        self.0.add(-1.0);
     }
 }
 
 impl KeyspaceMetrics {
-    pub(super) fn new(registry: &Registry<'_>, keyspace: &str, breakers: Arc<BreakerMetrics>) -> Self {
+    pub(super) fn new(registry: &Registry, keyspace: &str, breakers: Arc<BreakerMetrics>) -> Self {
         let ks = ("keyspace", keyspace);
         let counter = |name, help, label: &[(&'static str, &str)]| registry.counter(name, help, &[&[ks], label].concat());
-        let gauge = |name, help, unit| registry.gauge(name, help, unit, &[ks]);
+        let gauge = |name, help| registry.gauge(name, help, &[ks]);
         let mut lookups = vec![];
         for source in Source::ALL {
             for result in LookupResult::ALL {
@@ -94,7 +93,9 @@ impl KeyspaceMetrics {
             lookups,
             lookup_duration: Source::ALL
                 .iter()
-                .map(|s| registry.histogram("lookup_duration_seconds", "Duration of lookups", &[ks, ("source", s.as_str())]))
+                .map(|s| {
+                    registry.histogram("lookup_duration_seconds", "Duration of lookups", LATENCY_BUCKETS, &[ks, ("source", s.as_str())])
+                })
                 .collect(),
             checks: Verdict::ALL
                 .iter()
@@ -137,8 +138,13 @@ impl KeyspaceMetrics {
                 .iter()
                 .map(|o| counter("backend_requests_total", "Backend calls of guarded reads by outcome", &[("outcome", o.as_str())]))
                 .collect(),
-            backend_duration: registry.histogram("backend_request_duration_seconds", "Duration of backend calls of guarded reads", &[ks]),
-            backend_inflight: gauge("backend_inflight_requests", "Backend calls of guarded reads under way", None),
+            backend_duration: registry.histogram(
+                "backend_request_duration_seconds",
+                "Duration of backend calls of guarded reads",
+                LATENCY_BUCKETS,
+                &[ks],
+            ),
+            backend_inflight: gauge("backend_inflight_requests", "Backend calls of guarded reads under way"),
             coalesced: counter("coalesced_lookups_total", "Lookups that joined another's load of the same key", &[]),
             bypasses: counter("bypasses_total", "Lookups that asked to skip filter and caches", &[]),
             shed: ShedReason::ALL.iter().map(|r| counter("shed_total", "Lookups shed, by reason", &[("reason", r.as_str())])).collect(),
@@ -162,29 +168,21 @@ impl KeyspaceMetrics {
                     )
                 })
                 .collect(),
-            delta_lag: gauge(
-                "delta_lag_seconds",
-                "Time since the delta log was last read to its end; 0 where there is no log",
-                Some(Unit::Seconds),
-            ),
+            delta_lag: gauge("delta_lag_seconds", "Time since the delta log was last read to its end; 0 where there is no log"),
             invalidated: counter("invalidated_keys_total", "Keys whose cached answers were dropped because their rows changed", &[]),
             deletes: counter("deletes_total", "Deletes acknowledged", &[]),
             rebuilds: RebuildMetrics::new(registry, keyspace),
             state: State::ALL
                 .iter()
-                .map(|s| registry.gauge("keyspace_state", "State of the keyspace: one is 1", None, &[ks, ("state", s.as_str())]))
+                .map(|s| registry.gauge("keyspace_state", "State of the keyspace: one is 1", &[ks, ("state", s.as_str())]))
                 .collect(),
             state_changes: State::ALL
                 .iter()
                 .map(|s| counter("keyspace_state_changes_total", "Times the keyspace entered a state", &[("state", s.as_str())]))
                 .collect(),
-            max_staleness: gauge(
-                "keyspace_max_staleness_seconds",
-                "Freshness lag at which the keyspace stops rejecting: max_staleness",
-                Some(Unit::Seconds),
-            ),
-            set_keys: gauge("set_keys", "Keys of the last scan that are held exactly; 0 where the backend is no set", None),
-            set_bytes: gauge("set_bytes", "Size of the keys that are held exactly", Some(Unit::Bytes)),
+            max_staleness: gauge("keyspace_max_staleness_seconds", "Freshness lag at which the keyspace stops rejecting: max_staleness"),
+            set_keys: gauge("set_keys", "Keys of the last scan that are held exactly; 0 where the backend is no set"),
+            set_bytes: gauge("set_bytes", "Size of the keys that are held exactly"),
             polls: PollMetrics::new(registry, keyspace),
             snapshots: SnapshotMetrics::new(registry, keyspace),
             filter: FilterGauges::new(registry, keyspace),
@@ -194,7 +192,7 @@ impl KeyspaceMetrics {
     /// A finished lookup.
     pub fn lookup(&self, source: Source, result: LookupResult, took: Duration) {
         self.lookups[source as usize * LookupResult::ALL.len() + result as usize].increment(1);
-        self.lookup_duration[source as usize].record(took.as_secs_f64());
+        self.lookup_duration[source as usize].record(took);
     }
 
     /// A raw verdict.
@@ -235,13 +233,13 @@ impl KeyspaceMetrics {
     /// A finished backend call of a guarded read.
     pub fn backend(&self, outcome: BackendOutcome, took: Duration) {
         self.backend[outcome as usize].increment(1);
-        self.backend_duration.record(took.as_secs_f64());
+        self.backend_duration.record(took);
     }
 
     /// Begins to count a backend call as in flight.
     #[must_use]
     pub fn backend_inflight(&self) -> Inflight<'_> {
-        self.backend_inflight.increment(1.0);
+        self.backend_inflight.add(1.0);
         Inflight(&self.backend_inflight)
     }
 

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use metrics::{Counter, Histogram};
-
-use super::Registry;
+use super::series::{Counter, Histogram};
+use super::{REBUILD_BUCKETS, Registry};
 use crate::words::PollOutcome;
 
 /// Recorders of one keyspace's polls.
@@ -16,14 +15,14 @@ pub struct PollMetrics {
 }
 
 impl PollMetrics {
-    pub(super) fn new(registry: &Registry<'_>, keyspace: &str) -> Self {
+    pub(super) fn new(registry: &Registry, keyspace: &str) -> Self {
         let ks = ("keyspace", keyspace);
         Self {
             polls: PollOutcome::ALL
                 .iter()
                 .map(|o| registry.counter("polls_total", "Polls for new keys, by outcome", &[ks, ("outcome", o.as_str())]))
                 .collect(),
-            duration: registry.histogram("poll_duration_seconds", "Duration of polls for new keys", &[ks]),
+            duration: registry.histogram("poll_duration_seconds", "Duration of polls for new keys", REBUILD_BUCKETS, &[ks]),
             keys: registry.counter("polled_keys_total", "Keys of rows that the poll before had not found", &[ks]),
         }
     }
@@ -31,7 +30,7 @@ impl PollMetrics {
     /// A poll ended.
     pub fn ended(&self, outcome: PollOutcome, took: Duration) {
         self.polls[outcome as usize].increment(1);
-        self.duration.record(took.as_secs_f64());
+        self.duration.record(took);
     }
 
     /// So many rows were new.

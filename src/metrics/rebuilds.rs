@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, Unit};
-
-use super::Registry;
+use super::series::{Counter, Gauge, Histogram};
+use super::{REBUILD_BUCKETS, Registry};
 use crate::words::{RebuildOutcome, ScanTurn};
 
 /// Recorders of one keyspace's rebuilds.
@@ -18,21 +17,17 @@ pub struct RebuildMetrics {
 }
 
 impl RebuildMetrics {
-    pub(super) fn new(registry: &Registry<'_>, keyspace: &str) -> Self {
+    pub(super) fn new(registry: &Registry, keyspace: &str) -> Self {
         let ks = ("keyspace", keyspace);
-        let gauge = |name, help, unit| registry.gauge(name, help, unit, &[ks]);
+        let gauge = |name, help| registry.gauge(name, help, &[ks]);
         Self {
             rebuilds: RebuildOutcome::ALL
                 .iter()
                 .map(|o| registry.counter("rebuilds_total", "Rebuilds by outcome", &[ks, ("outcome", o.as_str())]))
                 .collect(),
-            duration: registry.histogram("rebuild_duration_seconds", "Duration of rebuilds", &[ks]),
-            keys: gauge("rebuild_keys", "Keys read by the last rebuild that ended with a swap", None),
-            last_success: gauge(
-                "rebuild_last_success_timestamp_seconds",
-                "Unix time of the last swap; 0 before the first",
-                Some(Unit::Seconds),
-            ),
+            duration: registry.histogram("rebuild_duration_seconds", "Duration of rebuilds", REBUILD_BUCKETS, &[ks]),
+            keys: gauge("rebuild_keys", "Keys read by the last rebuild that ended with a swap"),
+            last_success: gauge("rebuild_last_success_timestamp_seconds", "Unix time of the last swap; 0 before the first"),
             turns: ScanTurn::ALL
                 .iter()
                 .map(|t| {
@@ -46,7 +41,7 @@ impl RebuildMetrics {
     /// A rebuild ended.
     pub fn ended(&self, outcome: RebuildOutcome, took: Duration, keys: u64, unix: f64) {
         self.rebuilds[outcome as usize].increment(1);
-        self.duration.record(took.as_secs_f64());
+        self.duration.record(took);
         if outcome == RebuildOutcome::Swapped {
             self.keys.set(keys as f64);
             self.last_success.set(unix);

@@ -1,8 +1,7 @@
 //! Reloads of the configuration.
 
-use metrics::{Counter, Gauge};
-
 use super::Registry;
+use super::series::{Counter, Gauge};
 use crate::words::ReloadOutcome;
 
 /// Recorders of reloads.
@@ -14,11 +13,11 @@ pub struct ReloadMetrics {
 }
 
 impl ReloadMetrics {
-    pub(super) fn new(registry: &Registry<'_>) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         let ended = |outcome: &ReloadOutcome| {
             registry.counter("config_reloads_total", "Reloads of the configuration by outcome", &[("outcome", outcome.as_str())])
         };
-        let gauge = |name, help| registry.gauge(name, help, None, &[]);
+        let gauge = |name, help| registry.gauge(name, help, &[]);
         let metrics = Self {
             ended: ReloadOutcome::ALL.iter().map(ended).collect(),
             last_successful: gauge("config_last_reload_successful", "1 unless the configuration was bad when it was last read"),

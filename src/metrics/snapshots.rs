@@ -1,8 +1,7 @@
 //! The metrics of snapshots of the filter.
 
-use metrics::Counter;
-
 use super::Registry;
+use super::series::Counter;
 use crate::words::SnapshotOutcome;
 
 /// Recorders of one keyspace's snapshots.
@@ -10,7 +9,7 @@ use crate::words::SnapshotOutcome;
 pub struct SnapshotMetrics(Vec<Counter>);
 
 impl SnapshotMetrics {
-    pub(super) fn new(registry: &Registry<'_>, keyspace: &str) -> Self {
+    pub(super) fn new(registry: &Registry, keyspace: &str) -> Self {
         let help = "Snapshots of the filter by what became of them";
         let counter = |o: &SnapshotOutcome| registry.counter("snapshots_total", help, &[("keyspace", keyspace), ("outcome", o.as_str())]);
         Self(SnapshotOutcome::ALL.iter().map(counter).collect())

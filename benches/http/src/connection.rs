@@ -64,6 +64,14 @@ impl Connection {
         Ok(Self { stream, wire, buffer: vec![0; BUFFER].into(), filled: 0, unsent: Vec::new() })
     }
 
+    /// Closing it says so at once, and leaves no port in use.
+    pub(crate) fn reset_at_end(&self) -> io::Result<()> {
+        match &self.stream {
+            Stream::Tcp(stream) => Ok(rustix::net::sockopt::set_socket_linger(stream, Some(std::time::Duration::ZERO))?),
+            Stream::Unix(_) => Ok(()),
+        }
+    }
+
     pub(crate) fn send(&mut self, requests: &[u8]) -> io::Result<()> {
         if !self.unsent.is_empty() {
             self.unsent.extend_from_slice(requests);

@@ -1,5 +1,6 @@
 //! The load generator: one thread, some connections, epoll. Either as fast as answers come, or at a fixed rate whatever the server does.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use rustix::event::epoll;
 use rustix::event::epoll::EventFlags;
 
 use crate::connection::{Connection, Place, Wire};
-use crate::requests::Requests;
+use crate::requests::{Draw, Requests};
 
 /// What a run sends, and to whom.
 #[derive(Debug, Clone)]
@@ -99,38 +100,118 @@ pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, l
     }
 }
 
-/// At a fixed rate: each request is sent when it is due, on the connection whose turn it is. Spins between, since a thread that sleeps is woken late.
+/// At a fixed rate, see [`at_rates`].
 pub(crate) fn at_rate(target: &Target<'_>, per_second: f64, lasts: Duration) -> io::Result<Outcome> {
-    let Open { mut connections, epoll } = open(target)?;
-    let mut draw = target.requests.draw();
-    let mut due: Vec<std::collections::VecDeque<Instant>> = vec![Default::default(); connections.len()];
+    Ok(at_rates(&[(target, 1)], per_second, lasts)?.pop().unwrap_or_default())
+}
+
+/// What goes to one target.
+struct Lane<'a> {
+    open: Open,
+    draw: Draw<'a>,
+    share: usize,
+    wanted: &'a [u8],
+    /// When the requests under way were due, by connection.
+    due: Vec<VecDeque<Instant>>,
+    sent: usize,
+    outcome: Outcome,
+}
+
+impl<'a> Lane<'a> {
+    fn open(target: &Target<'a>) -> io::Result<Self> {
+        let (open, requests) = (open(target)?, target.requests);
+        let due = vec![VecDeque::new(); open.connections.len()];
+        Ok(Self { open, draw: requests.draw(), share: 1, wanted: requests.wanted(), due, sent: 0, outcome: Outcome::default() })
+    }
+
+    /// On the connection whose turn it is.
+    fn send(&mut self, due: Instant) -> io::Result<()> {
+        let number = self.sent % self.due.len();
+        self.sent += 1;
+        self.due[number].push_back(due);
+        self.open.connections[number].send(self.draw.next(1))
+    }
+
+    /// Takes the answers that have arrived.
+    fn receive(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        events.clear();
+        epoll::wait(&self.open.epoll, rustix::buffer::spare_capacity(events), Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        for event in events {
+            let number = event.data.u64() as usize;
+            let connection = &mut self.open.connections[number];
+            connection.send_rest()?;
+            let answered = connection.receive(self.wanted)?;
+            self.outcome.wrong += answered.all - answered.as_wanted;
+            let now = Instant::now();
+            self.outcome.latencies.extend(self.due[number].drain(..answered.all).map(|due| (now - due).as_nanos() as u64));
+        }
+        Ok(())
+    }
+}
+
+/// At a fixed rate, of which each target has its share: each request is sent when it is due. Spins between, since a thread that sleeps is woken late.
+pub(crate) fn at_rates(targets: &[(&Target<'_>, usize)], per_second: f64, lasts: Duration) -> io::Result<Vec<Outcome>> {
+    let mut lanes = Vec::new();
+    for (target, share) in targets {
+        lanes.push(Lane { share: *share, ..Lane::open(target)? });
+    }
     let (begin, every) = (Instant::now(), Duration::from_secs_f64(1.0 / per_second));
     let total = (per_second * lasts.as_secs_f64()) as usize;
-    let mut outcome = Outcome { latencies: Vec::with_capacity(total), ..Default::default() };
-    let (mut sent, mut next) = (0, begin);
-    let mut events = Vec::with_capacity(connections.len());
-    while outcome.latencies.len() < total {
+    let (mut sent, mut next, mut events) = (0, begin, Vec::with_capacity(64));
+    while lanes.iter().map(|lane| lane.outcome.latencies.len()).sum::<usize>() < total {
         let now = Instant::now();
         assert!(now < begin + lasts * 4, "the server does not keep up with {per_second} requests a second");
         while sent < total && next <= now {
-            let number = sent % connections.len();
-            due[number].push_back(next);
-            connections[number].send(draw.next(1))?;
+            // Who is furthest behind its share.
+            let behind = lanes.iter_mut().min_by_key(|lane| (lane.sent + 1) * 1_000_000 / lane.share);
+            behind.map_or(Ok(()), |lane| lane.send(next))?;
             sent += 1;
             next += every;
         }
-        events.clear();
-        epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-        for event in &events {
-            let number = event.data.u64() as usize;
-            connections[number].send_rest()?;
-            let answered = connections[number].receive(target.requests.wanted())?;
-            outcome.wrong += answered.all - answered.as_wanted;
-            let now = Instant::now();
-            outcome.latencies.extend(due[number].drain(..answered.all).map(|due| (now - due).as_nanos() as u64));
+        for lane in &mut lanes {
+            lane.receive(&mut events)?;
         }
     }
-    outcome.per_second = total as f64 / begin.elapsed().as_secs_f64();
+    let took = begin.elapsed().as_secs_f64();
+    for Lane { outcome, .. } in &mut lanes {
+        outcome.per_second = outcome.latencies.len() as f64 / took;
+        outcome.latencies.sort_unstable();
+    }
+    Ok(lanes.into_iter().map(|lane| lane.outcome).collect())
+}
+
+/// As fast as answers come, each over a connection of its own: connected, asked, answered, and reset, so that none is left waiting for its end.
+pub(crate) fn reconnecting(target: &Target<'_>, lasts: Duration) -> io::Result<Outcome> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let mut draw = target.requests.draw();
+    let mut connections: Vec<(Connection, Instant)> = Vec::new();
+    let mut connect = |number: u64| -> io::Result<(Connection, Instant)> {
+        let begin = Instant::now();
+        let mut connection = Connection::open(&target.place, target.wire)?;
+        connection.reset_at_end()?;
+        epoll::add(&epoll, connection.as_fd(), epoll::EventData::new_u64(number), EventFlags::IN)?;
+        connection.send(draw.next(1))?;
+        Ok((connection, begin))
+    };
+    for number in 0..target.connections as u64 {
+        connections.push(connect(number)?);
+    }
+    let (mut outcome, begin, mut events) = (Outcome::default(), Instant::now(), Vec::with_capacity(target.connections));
+    while begin.elapsed() < lasts {
+        events.clear();
+        epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&Timespec { tv_sec: 1, tv_nsec: 0 }))?;
+        for event in &events {
+            let (connection, began) = &mut connections[event.data.u64() as usize];
+            let answered = connection.receive(target.requests.wanted())?;
+            if answered.all > 0 {
+                outcome.wrong += answered.all - answered.as_wanted;
+                outcome.latencies.push(began.elapsed().as_nanos() as u64);
+                // The old one is closed, and with that out of the epoll, as it is replaced.
+                connections[event.data.u64() as usize] = connect(event.data.u64())?;
+            }
+        }
+    }
+    outcome.per_second = outcome.latencies.len() as f64 / begin.elapsed().as_secs_f64();
     outcome.latencies.sort_unstable();
     Ok(outcome)
 }

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// On which processors a server runs.
@@ -49,9 +51,33 @@ impl Server {
 
     /// Memory that it holds, in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
+        self.status("VmRSS:") * 1024
+    }
+
+    /// The most memory that it has held since [`Server::forget_peak`], in bytes.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.status("VmHWM:") * 1024
+    }
+
+    pub(crate) fn forget_peak(&self) {
+        fs::write(format!("/proc/{}/clear_refs", self.0.id()), "5").unwrap_or_else(|error| panic!("the peak can't be forgotten: {error}"));
+    }
+
+    pub(crate) fn threads(&self) -> u64 {
+        self.status("Threads:")
+    }
+
+    fn status(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
+        line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn stop(mut self) {
+        let asked = Pid::from_child(&self.0);
+        kill_process(asked, Signal::TERM).unwrap_or_else(|error| panic!("it can't be told to end: {error}"));
+        let _ = self.0.wait();
     }
 }
 

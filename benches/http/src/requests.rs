@@ -109,15 +109,27 @@ impl Requests {
 
     /// Guarded reads of keys that a table of so many rows lacks, past the guard if `bypass`.
     pub(crate) fn beyond(rows: u64, bypass: bool) -> Self {
+        let headers = if bypass { "bloomguard-bypass: 1\r\n" } else { "" };
+        Self::single("GET", (0..DISTINCT).map(|n| 2 * spread(n, rows) + 1), headers, b"HTTP/1.1 404")
+    }
+
+    /// Guarded reads of keys that such a table has.
+    pub(crate) fn rows(rows: u64) -> Self {
+        Self::single("GET", (0..DISTINCT).map(|n| 2 * spread(n, rows)), "", b"HTTP/1.1 200")
+    }
+
+    /// Announces of keys that it may get.
+    pub(crate) fn announces(rows: u64) -> Self {
+        Self::single("PUT", (0..DISTINCT).map(|n| 2 * (rows + n)), "", b"HTTP/1.1 204")
+    }
+
+    fn single(method: &str, keys: impl Iterator<Item = u64>, headers: &str, wanted: &'static [u8]) -> Self {
         let (mut bytes, mut ends) = (Vec::new(), vec![0]);
-        let header = if bypass { "bloomguard-bypass: 1\r\n" } else { "" };
-        for n in 0..DISTINCT {
-            // Spread over the whole table.
-            let key = 2 * (n * 7_919 % rows) + 1;
-            bytes.extend_from_slice(format!("GET /v1/keys/users/{key} HTTP/1.1\r\nHost: 127.0.0.1:4040\r\n{header}\r\n").as_bytes());
+        for key in keys {
+            bytes.extend_from_slice(format!("{method} /v1/keys/users/{key} HTTP/1.1\r\nHost: 127.0.0.1:4040\r\n{headers}\r\n").as_bytes());
             ends.push(bytes.len());
         }
-        Self { bytes, ends, wanted: b"HTTP/1.1 404" }
+        Self { bytes, ends, wanted }
     }
 
     /// The beginning of an answer that is right.
@@ -147,6 +159,11 @@ impl Draw<'_> {
         self.at += count;
         &bytes[range]
     }
+}
+
+/// Numbers below `rows` that follow each other nowhere.
+const fn spread(n: u64, rows: u64) -> u64 {
+    n * 7_919 % rows
 }
 
 fn keys(mix: Mix) -> Vec<u64> {

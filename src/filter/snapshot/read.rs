@@ -147,17 +147,20 @@ fn decode_header(from: &mut impl Read, length: u64) -> Result<Header, ReadError>
     Ok(header)
 }
 
-/// `None`: they are not those that were written.
+/// `None`: they are not those that were written. Read to where they stay: a start waits for it.
 fn read_words(from: &mut impl Read, layer: &LayerEntry) -> Result<Option<Memory>, ReadError> {
     let mut memory = Memory::zeroed(layer.words)?;
-    let (mut sum, mut buffer) = (Xxh3::new(), vec![0; CHUNK]);
-    for words in memory.words_mut().chunks_mut(CHUNK / 8) {
-        let buffer = &mut buffer[..(words.len() * 8).next_multiple_of(PAGE as usize)];
-        from.read_exact(buffer)?;
-        sum.update(buffer);
-        for (word, bytes) in words.iter_mut().zip(buffer.as_chunks::<8>().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
+    let mut sum = Xxh3::new();
+    for chunk in memory.bytes_mut().chunks_mut(CHUNK) {
+        from.read_exact(chunk)?;
+        sum.update(chunk);
+    }
+    let (bytes, mut page) = (layer.words * 8, [0; PAGE as usize]);
+    let padding = &mut page[..(bytes.next_multiple_of(PAGE) - bytes) as usize];
+    from.read_exact(padding)?;
+    sum.update(padding);
+    if cfg!(target_endian = "big") {
+        memory.words_mut().iter_mut().for_each(|word| *word = word.swap_bytes());
     }
     Ok((sum.digest128().to_be_bytes() == layer.checksum.0).then_some(memory))
 }

@@ -149,3 +149,27 @@ async fn connections_that_are_reset_again_and_again_cost_no_answer() {
     }
     behind.until_used_again().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hit_in_redis_is_one_command_and_all_of_them_share_one_connection() {
+    let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
+    // Entries end with their key; its lease would be named too.
+    let network = ChaosProxy::start(redis.port(), 1, |command| command.iter().any(|word| word.ends_with(b":users:777"))).await;
+    let section = format!("[redis]\nurl = \"redis://127.0.0.1:{}\"\ntimeout = \"10s\"\nmax_lag = \"10m\"", network.port());
+    let app = TestApp::enforcing(&config(&site.url(), &section, "cache.hot_ttl = \"1ms\"")).await;
+    let told = || async { app.get("/v1/keys/users/777").await.told() };
+    let start = Instant::now();
+    while told().await != "200 redis" {
+        assert!(start.elapsed() < PATIENCE, "Redis never has the row");
+    }
+    let hits = || app.metric(HITS);
+    let (sent, before) = (network.known().0, hits().await);
+    for _ in 0..20 {
+        join_all((0..8).map(|_| told())).await;
+    }
+    let (sent, hit) = (network.known().0 - sent, hits().await - before);
+    assert!(hit > 0.0, "all were answered by the process itself");
+    assert_eq!(sent as f64, hit, "commands and hits");
+    let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut redis.connection()).unwrap();
+    assert_eq!(clients.lines().count(), 2, "one of them asks for this list: {clients}");
+}

@@ -68,22 +68,35 @@ fn launch(placement: Placement, transport: Transport, directory: &Path, keyspace
         Transport::Tcp => (Place::Tcp(data), data.to_string()),
         Transport::Unix => (Place::Unix(socket.clone()), format!("unix:{}", socket.display())),
     };
-    let configuration = format!(
-        "[server]\nlisten = \"{listen}\"\ntelemetry_listen = \"{telemetry}\"\nadmin_listen = \"{admin}\"\n
-[keyspaces.users]\nkey = \"integer\"\nfreshness = \"rebuilt\"\nmax_staleness = \"26h\"\n
-cache = {{ hot_ttl = \"1h\", ttl = \"1h\" }}\n{keyspace}"
-    );
     let path = directory.join("bloomguard.toml");
-    std::fs::write(&path, configuration).unwrap_or_else(|error| panic!("no configuration: {error}"));
+    std::fs::write(&path, configuration(&listen, telemetry, admin, keyspace)).unwrap_or_else(|error| panic!("no configuration: {error}"));
     let server = Server::start(placement, &program(), &["serve", "--config", &path.display().to_string()], directory);
     let enforces = || get(telemetry, "/status").is_some_and(|status| status.replace(": ", ":").contains("\"state\":\"enforcing\""));
     until("bloomguard enforces", enforces);
     (place, server, telemetry)
 }
 
-fn get(telemetry: SocketAddr, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(telemetry).ok()?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
+/// Listeners, and one keyspace, of whose table `keyspace` is the rest.
+pub(super) fn configuration(listen: &str, telemetry: SocketAddr, admin: SocketAddr, keyspace: &str) -> String {
+    format!(
+        "[server]\nlisten = \"{listen}\"\ntelemetry_listen = \"{telemetry}\"\nadmin_listen = \"{admin}\"\n
+[keyspaces.users]\nkey = \"integer\"\nfreshness = \"rebuilt\"\nmax_staleness = \"26h\"\n
+cache = {{ hot_ttl = \"1h\", ttl = \"1h\" }}\n{keyspace}"
+    )
+}
+
+pub(super) fn get(telemetry: SocketAddr, path: &str) -> Option<String> {
+    send(telemetry, "GET", path, "")
+}
+
+/// The whole answer.
+pub(super) fn send(to: SocketAddr, method: &str, path: &str, json: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(to).ok()?;
+    let length = json.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}"
+    );
+    stream.write_all(format!("{head}\r\n\r\n{json}").as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     Some(answer)

@@ -5,6 +5,7 @@ mod guard;
 mod nginx;
 mod raw;
 mod redis;
+mod site;
 
 use tempfile::TempDir;
 
@@ -12,8 +13,9 @@ use crate::connection::{Place, Wire};
 use crate::process::{Placement, Server};
 
 pub(crate) use self::bare_axum::serve as serve_axum;
-pub(crate) use self::guard::start_before as start_guard_before;
+pub(crate) use self::guard::{program as guard_program, start_before as start_guard_before};
 pub(crate) use self::raw::{serve as serve_raw, serve_rows};
+pub(crate) use self::site::{Site, program_bytes};
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::contenders::start_guard_before;
 use crate::load::{Target, full_speed};
 use crate::process::Placement;
 use crate::requests::Requests;
-use crate::support::postgres::Postgres;
+use crate::support::postgres::{Database, Postgres};
 
 const ROWS: [u64; 3] = [100_000, 1_000_000, 5_000_000];
 
@@ -19,10 +19,7 @@ pub(super) fn run() -> io::Result<()> {
     println!("| rows | guard | requests/s | P50 | P99 | backend calls |\n|---|---|---|---|---|---|");
     for rows in ROWS {
         let database = postgres.create_database();
-        database.psql(&format!(
-            "CREATE TABLE users (id bigint PRIMARY KEY, name text NOT NULL); \
-             INSERT INTO users SELECT 2 * i, 'User ' || i FROM generate_series(0, {rows} - 1) AS i; ANALYZE users"
-        ));
+        create_users(&database, rows);
         let guard = start_guard_before(&database.url(), rows);
         for (name, bypass) in [("off", true), ("on", false)] {
             let requests = Requests::beyond(rows, bypass);
@@ -36,4 +33,12 @@ pub(super) fn run() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A table of users with the even numbers below twice `rows`.
+pub(super) fn create_users(database: &Database<'_>, rows: u64) {
+    database.psql(&format!(
+        "CREATE TABLE users (id bigint PRIMARY KEY, name text NOT NULL); \
+         INSERT INTO users SELECT 2 * i, 'User ' || i FROM generate_series(0, {rows} - 1) AS i; ANALYZE users"
+    ));
 }

@@ -2,27 +2,38 @@
 
 mod absent;
 mod batches;
+mod check;
 mod database;
+mod floors;
+mod footprint;
+mod http2;
 mod mixes;
 mod paced;
+mod rebuilding;
+mod services;
+mod start;
+mod transports;
 
 use std::io;
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+pub(crate) use self::check::run as check;
 use crate::connection::Wire;
 use crate::contenders::Running;
 use crate::load::{Outcome, Target, full_speed};
 use crate::process::Placement;
 use crate::requests::Requests;
 
+/// In this order; `BLOOMGUARD_BENCH_PARTS` chooses others.
+const PARTS: &str = "absent,paced,mixes,batches,database,services,transports,http2,rebuilding,footprint,start";
 const CONNECTIONS: usize = 64;
 const ROUNDS: usize = 3;
 const WARM_UP: Duration = Duration::from_millis(500);
 
 pub(crate) fn run() -> io::Result<()> {
-    let parts = std::env::var("BLOOMGUARD_BENCH_PARTS").unwrap_or("absent,paced,mixes,batches,database".to_owned());
+    let parts = std::env::var("BLOOMGUARD_BENCH_PARTS").unwrap_or(PARTS.to_owned());
     for part in parts.split(',') {
         match part {
             "absent" => absent::run()?,
@@ -30,6 +41,12 @@ pub(crate) fn run() -> io::Result<()> {
             "mixes" => mixes::run()?,
             "batches" => batches::run()?,
             "database" => database::run()?,
+            "services" => services::run()?,
+            "transports" => transports::run()?,
+            "http2" => http2::run()?,
+            "rebuilding" => rebuilding::run()?,
+            "footprint" => footprint::run()?,
+            "start" => start::run()?,
             other => return Err(io::Error::other(format!("{other} is no part"))),
         }
     }
@@ -39,6 +56,11 @@ pub(crate) fn run() -> io::Result<()> {
 fn lasts() -> Duration {
     let seconds = std::env::var("BLOOMGUARD_BENCH_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs_f64(seconds.unwrap_or(1.5))
+}
+
+/// The largest key set that is tried: `BLOOMGUARD_BENCH_KEYS`, else ten million.
+fn most_keys() -> u64 {
+    std::env::var("BLOOMGUARD_BENCH_KEYS").ok().and_then(|keys| keys.parse().ok()).unwrap_or(10_000_000)
 }
 
 /// The load generator leaves the first processor to a pinned server.

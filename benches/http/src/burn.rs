@@ -1,0 +1,22 @@
+//! A process that does nothing but take processor time, as much as it is told.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Between two looks at how much it has had.
+const NAP: Duration = Duration::from_millis(1);
+
+/// Takes that share of one processor, for ever; all that it gets, where it gets less.
+pub(crate) fn burn(share: f64) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        let had = clock_gettime(ClockId::ThreadCPUTime);
+        let had = had.tv_sec as f64 + had.tv_nsec as f64 / 1e9;
+        if had > share * begin.elapsed().as_secs_f64() {
+            std::thread::sleep(NAP);
+        }
+        (0..10_000).for_each(|n| _ = std::hint::black_box(n));
+    }
+}

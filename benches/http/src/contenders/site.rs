@@ -1,0 +1,102 @@
+//! A folder that instances of bloomguard start in, one after another: their configuration, their keys, and what they leave behind.
+
+use std::fmt::Write as _;
+use std::io::{BufWriter, Write as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::guard::{configuration, get, program, send};
+use super::raw;
+use crate::process::{Placement, Server, free_address, until};
+
+pub(crate) struct Site {
+    pub(crate) data: SocketAddr,
+    telemetry: SocketAddr,
+    admin: SocketAddr,
+    placement: Placement,
+    directory: TempDir,
+    _backend: Server,
+}
+
+impl Site {
+    /// One keyspace, of the even numbers below twice `keys`, which a file lists. Its backend is the raw loop.
+    pub(crate) fn new(placement: Placement, keys: u64, redis: Option<SocketAddr>) -> Self {
+        let directory =
+            tempfile::Builder::new().prefix("bloomguard-bench-").tempdir().unwrap_or_else(|error| panic!("no directory: {error}"));
+        let (backend, server) = raw::start_backend(placement, directory.path());
+        let list = directory.path().join("keys.txt");
+        write_keys(&list, keys);
+        let mut keyspace = format!(
+            "commit_window = \"1s\"\nfilter = {{ expected_keys = {keys} }}\n
+backend = {{ kind = \"http\", url = \"http://{backend}/users/{{key}}\" }}\n
+source = {{ kind = \"file\", path = \"{}\" }}\n",
+            list.display()
+        );
+        if let Some(redis) = redis {
+            let _ = write!(keyspace, "[redis]\nurl = \"redis://{redis}\"\n");
+        }
+        let [data, telemetry, admin] = [free_address(), free_address(), free_address()];
+        std::fs::write(directory.path().join("bloomguard.toml"), configuration(&data.to_string(), telemetry, admin, &keyspace))
+            .unwrap_or_else(|error| panic!("no configuration: {error}"));
+        Self { data, telemetry, admin, placement, directory, _backend: server }
+    }
+
+    /// Starts an instance and waits for nothing.
+    pub(crate) fn start(&self) -> Server {
+        Server::start(self.placement, &program(), &["serve", "--config", "bloomguard.toml"], self.directory.path())
+    }
+
+    pub(crate) fn enforces(&self) {
+        until("bloomguard enforces", || self.state_is("enforcing"));
+    }
+
+    fn state_is(&self, state: &str) -> bool {
+        get(self.telemetry, "/status").is_some_and(|status| status.replace(": ", ":").contains(&format!("\"state\":\"{state}\"")))
+    }
+
+    /// The sum of the series whose names and labels begin so.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let metrics = get(self.telemetry, "/metrics").unwrap_or_default();
+        metrics.lines().filter(|line| line.starts_with(series)).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// Builds the filter anew, and waits until the new one is in force.
+    pub(crate) fn rebuild(&self) {
+        let swapped = || self.metric("bloomguard_rebuilds_total{keyspace=\"users\",outcome=\"swapped\"}");
+        let before = swapped();
+        until("a rebuild begins", || {
+            send(self.admin, "POST", "/admin/keyspaces/users/rebuild", "{}").is_some_and(|it| it.contains(" 202 "))
+        });
+        until("the rebuild has ended", || swapped() > before);
+    }
+
+    /// Waits until the filter in force is on disk.
+    pub(crate) fn is_saved(&self) {
+        let place = self.directory.path().join("data/users.snapshot");
+        until("a snapshot is written", || {
+            place.is_file() && self.metric("bloomguard_snapshots_total{keyspace=\"users\",outcome=\"written\"}") > 0.0
+        });
+    }
+}
+
+fn write_keys(list: &PathBuf, keys: u64) {
+    let written = std::fs::File::create(list).and_then(|file| {
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        (0..keys).try_for_each(|n| writeln!(file, "{}", 2 * n))?;
+        file.flush()
+    });
+    written.unwrap_or_else(|error| panic!("no keys: {error}"));
+}
+
+/// Bytes of the program, and of a copy without symbols where `strip` is there.
+pub(crate) fn program_bytes() -> (u64, Option<u64>) {
+    let size = |path: &Path| std::fs::metadata(path).map(|file| file.len());
+    let stripped = tempfile::tempdir().and_then(|directory| {
+        let copy = directory.path().join("stripped");
+        std::process::Command::new("strip").arg("-o").arg(&copy).arg(program()).status()?;
+        size(&copy)
+    });
+    (size(&program()).unwrap_or(0), stripped.ok())
+}
