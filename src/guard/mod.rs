@@ -252,7 +252,7 @@ impl Guard {
     pub fn key(&self, raw: &[u8]) -> Result<Key, ParseError> {
         let form = self.form.get().ok_or(ParseError::UnknownForm)?;
         let key = form.canonical(raw)?;
-        self.backend.admits(&key)?;
+        self.backend.admits((&key).into())?;
         Ok(key)
     }
 
