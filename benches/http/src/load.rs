@@ -60,8 +60,11 @@ pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, l
     let mut draw = target.requests.draw();
     let (mut waiting, mut sent) = (vec![depth; connections.len()], vec![Instant::now(); connections.len()]);
     let mut latencies = Vec::new();
-    for connection in &mut connections {
+    // The first requests may be longer than what a socket takes at once.
+    let mut interests = vec![EventFlags::IN | EventFlags::OUT; connections.len()];
+    for (number, connection) in connections.iter_mut().enumerate() {
         connection.send(draw.next(depth))?;
+        epoll::modify(&epoll, connection.as_fd(), epoll::EventData::new_u64(number as u64), interests[number])?;
     }
     let mut events = Vec::with_capacity(connections.len());
     let (mut begin, mut warm) = (Instant::now(), false);
@@ -82,6 +85,12 @@ pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, l
                 latencies.push((now - sent[number]).as_nanos() as u64);
                 (waiting[number], sent[number]) = (depth, now);
                 connection.send(draw.next(depth))?;
+            }
+            // What is longer than a socket's buffer goes out as it is read.
+            let interest = if connection.has_unsent() { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            if interest != interests[number] {
+                epoll::modify(&epoll, connection.as_fd(), event.data, interest)?;
+                interests[number] = interest;
             }
         }
         let now = Instant::now();
