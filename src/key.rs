@@ -3,6 +3,8 @@
 //! Keys from requests, announces and scans pass the same [`KeyForm`] before they are hashed, cached or bound, so `042` and `42`
 //! are one key of an integer column and can't miss each other in the filter.
 
+mod canonical;
+
 use std::fmt;
 
 use bytes::Bytes;
@@ -71,7 +73,37 @@ impl Key {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({})", self.bytes.escape_ascii())
+        fmt::Debug::fmt(&KeyRef::from(self), f)
+    }
+}
+
+/// A key in canonical form, as it stands in memory of somebody else: enough to be hashed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeyRef<'a>(&'a [u8]);
+
+impl<'a> KeyRef<'a> {
+    /// The canonical bytes.
+    #[must_use]
+    pub const fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// A copy that stays.
+    #[must_use]
+    pub fn to_key(self) -> Key {
+        Key::from_canonical(Bytes::copy_from_slice(self.0))
+    }
+}
+
+impl<'a> From<&'a Key> for KeyRef<'a> {
+    fn from(key: &'a Key) -> Self {
+        Self(&key.bytes)
+    }
+}
+
+impl fmt::Debug for KeyRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.0.escape_ascii())
     }
 }
 
@@ -128,6 +160,12 @@ impl KeySecret {
     /// Hashes a canonical key.
     #[must_use]
     pub fn hash(&self, key: &Key) -> KeyHash {
+        self.hash_ref(key.into())
+    }
+
+    /// As [`hash`](Self::hash), of a key that nobody keeps.
+    #[must_use]
+    pub fn hash_ref(&self, key: KeyRef<'_>) -> KeyHash {
         KeyHash(xxh3_128_with_secret(key.as_bytes(), &self.0))
     }
 }
@@ -189,20 +227,18 @@ impl KeyForm {
     /// # Errors
     /// [`KeyError`] where the bytes have no such form: such a key can't exist in this keyspace.
     pub fn canonical(self, raw: &[u8]) -> Result<Key, KeyError> {
-        if raw.is_empty() {
-            return Err(KeyError::Empty);
-        }
-        let bytes = match self {
-            Self::Bytes => Bytes::copy_from_slice(raw),
-            Self::Text => Bytes::copy_from_slice(self.text(raw)?.as_bytes()),
-            Self::TextCi => Bytes::from(self.text(raw)?.to_lowercase()),
-            Self::Integer => Bytes::from(canonical_integer(raw).ok_or(KeyError::NotAnInteger)?),
-            Self::Uuid => {
-                let uuid = uuid::Uuid::try_parse_ascii(raw).map_err(|_| KeyError::NotAUuid)?;
-                Bytes::from(uuid.hyphenated().to_string())
-            }
-        };
+        let mut rewritten = Vec::new();
+        let bytes = if self.rewrite(raw, &mut rewritten)? { Bytes::from(rewritten) } else { Bytes::copy_from_slice(raw) };
         Ok(Key::from_canonical(bytes))
+    }
+
+    /// As [`KeyForm::canonical`], for a key that is looked at and not kept: it stands in `raw`, or in `scratch`, whose memory serves for many keys.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    #[inline]
+    pub fn spell<'a>(self, raw: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<KeyRef<'a>, KeyError> {
+        Ok(KeyRef(if self.rewrite(raw, scratch)? { scratch } else { raw }))
     }
 
     /// As [`KeyForm::canonical`], for a key of the source: remembers its spelling where that is another.
@@ -226,14 +262,6 @@ impl KeyForm {
         }
     }
 
-    fn text(self, raw: &[u8]) -> Result<&str, KeyError> {
-        let text = std::str::from_utf8(raw).map_err(|_| KeyError::NotUtf8(self))?;
-        if text.contains('\0') {
-            return Err(KeyError::ZeroByte(self));
-        }
-        Ok(text)
-    }
-
     /// The spelling used in configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -251,23 +279,6 @@ impl fmt::Display for KeyForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
-}
-
-/// Digits without leading zeros, `-0` as `0`; `None` where it is no integer or outside −2⁶³…2⁶⁴−1.
-fn canonical_integer(raw: &[u8]) -> Option<String> {
-    let (negative, digits) = match raw {
-        [b'-', rest @ ..] => (true, rest),
-        [b'+', rest @ ..] => (false, rest),
-        _ => (false, raw),
-    };
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let start = digits.iter().position(|d| *d != b'0').unwrap_or(digits.len() - 1);
-    let significant = std::str::from_utf8(&digits[start..]).ok()?;
-    let magnitude: i128 = if significant.len() > 20 { return None } else { significant.parse().ok()? };
-    let value = if negative { -magnitude } else { magnitude };
-    (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value).then(|| value.to_string())
 }
 
 #[cfg(test)]

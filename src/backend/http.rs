@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::{Backend, BackendError, ContentType, FetchContext, Value};
 use crate::client::{Answer, Client, ClientError, UrlTemplate, header_map};
 use crate::config::{AbsentHeader, BackendConfig};
-use crate::key::{Key, KeyError};
+use crate::key::{Key, KeyError, KeyRef};
 
 /// Longer bodies are no values.
 const LONGEST_BODY: u64 = 16 << 20;
@@ -103,7 +103,7 @@ impl HttpBackend {
 
 #[async_trait]
 impl Backend for HttpBackend {
-    fn admits(&self, key: &Key) -> Result<(), KeyError> {
+    fn admits(&self, key: KeyRef<'_>) -> Result<(), KeyError> {
         if self.url.admits(key.as_bytes()) { Ok(()) } else { Err(KeyError::DotSegment) }
     }
 

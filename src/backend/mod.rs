@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::key::{Key, KeyError, KeyForm};
+use crate::key::{Key, KeyError, KeyForm, KeyRef};
 use crate::words::BackendOutcome;
 
 mod content_type;
@@ -74,7 +74,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// [`KeyError`].
-    fn admits(&self, _key: &Key) -> Result<(), KeyError> {
+    fn admits(&self, _key: KeyRef<'_>) -> Result<(), KeyError> {
         Ok(())
     }
 

@@ -188,6 +188,10 @@ impl UrlTemplate {
     /// hold them as a segment, for many servers decode `%2F` before they look at segments.
     #[must_use]
     pub fn admits(&self, key: &[u8]) -> bool {
+        // All these are as the one that `parse` has judged; nearly every key is one of them.
+        if !key.iter().any(|byte| matches!(byte, b'.' | b'/' | b'\\')) {
+            return true;
+        }
         if matches!(key, b"." | b"..") {
             return false;
         }

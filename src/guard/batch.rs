@@ -1,4 +1,4 @@
-//! Many keys at once: one look at the filter, one read of the shared cache, few calls of the backend. Each key is answered for itself.
+//! Many keys looked up at once: one read of the shared cache, few calls of the backend. Each key is answered for itself.
 
 use std::sync::Arc;
 use std::time::Instant as StdInstant;
@@ -11,26 +11,10 @@ use super::allowance::{Allowance, Loads};
 use super::call::Row;
 use super::load::{Errand, Held, Shared};
 use super::single_flight::{Flight, Loaded, Part};
-use super::standing::Standing;
-use super::{Guard, Lookup, LookupError, LookupOptions, Probe};
+use super::{Guard, Lookup, LookupError, LookupOptions};
 use crate::backend::{BackendError, FetchContext};
 use crate::cache::CacheError;
-use crate::clock::Moment;
-use crate::key::{Key, KeyHash};
-use crate::words::{State, Verdict};
-
-/// What the filter said of a batch: one generation, one state for all of its keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checked {
-    /// Indices of the keys that are absent, ascending. Empty unless the keyspace enforces, and none outside `enforce_percent`.
-    pub absent: Vec<usize>,
-    /// How many keys were asked for.
-    pub checked: usize,
-    /// The generation that was asked; 0 while there is none.
-    pub generation: u64,
-    /// State of the keyspace at that moment.
-    pub state: State,
-}
+use crate::key::Key;
 
 /// Bytes that one read of the shared cache may bring at the least, so that small batches cost one round trip.
 const SHARED_ROOM: u64 = 16 << 20;
@@ -43,38 +27,6 @@ struct Pending {
 }
 
 impl Guard {
-    /// Asks the filter only, for all keys at one moment.
-    #[must_use]
-    pub fn check_all(&self, keys: &[Key]) -> Checked {
-        // In this order: a change of the secret or a swap in between can only make the answer stricter.
-        let secret = self.secret.load();
-        let until = self.standing.trusted_until();
-        let current = self.active.current();
-        let trusted = current.is_some() && Moment::now() < until;
-        let in_force = self.standing.enforcing.in_force();
-        let state = Standing::state(in_force, current.is_some(), trusted);
-        let mut absent = Vec::new();
-        if let Some(generation) = &current {
-            let hashes: Vec<u128> = keys.iter().map(|key| secret.hash(key).get()).collect();
-            let mut maybes = vec![false; keys.len()];
-            generation.filter.contains_many(&hashes, &mut maybes);
-            for (index, (key, maybe)) in keys.iter().zip(maybes).enumerate() {
-                let hash = KeyHash::from_bits(hashes[index]);
-                self.metrics.check(if maybe { Verdict::Maybe } else { Verdict::Absent });
-                if !maybe {
-                    self.observed.true_negative();
-                    self.growth.true_negative(hash);
-                    let enforced = state == State::Enforcing && in_force.covers(hash);
-                    if enforced {
-                        self.sample(key, hash, Probe { verdict: Verdict::Absent, state, enforced, generation: generation.number });
-                        absent.push(index);
-                    }
-                }
-            }
-        }
-        Checked { absent, checked: keys.len(), generation: current.map_or(0, |g| g.number), state }
-    }
-
     /// Looks many keys up, coalesced with single lookups. Lasts no longer than the keyspace's deadline; what is not known by then has failed,
     /// each key for itself. So have those whose values do not fit into `max_bytes` beside the others.
     pub async fn lookup_all(self: &Arc<Self>, keys: Vec<Key>, options: LookupOptions, max_bytes: u64) -> Vec<Lookup> {

@@ -54,6 +54,19 @@ impl Canary {
         *self.pace.lock() = Duration::from_secs(1) / config.max_per_second.max(1);
     }
 
+    /// Draws how many keys are passed over until the next that would be checked: one random number for as many keys. `None`: none ever is.
+    pub(super) fn draw_gap(&self) -> Option<u64> {
+        let sample_rate = f64::from_bits(self.sample_rate.load(Relaxed));
+        // By the geometric distribution: in `1 - random` so that the logarithm is finite. A rate of 1 divides by minus infinity, which is a gap of 0.
+        (sample_rate > 0.0).then(|| ((1.0 - rand::random::<f64>()).ln() / (-sample_rate).ln_1p()) as u64)
+    }
+
+    /// Has an absence checked that was drawn.
+    pub(super) fn offer(&self, drawn: Found) {
+        // Where the queue is full, there are more answers to check than may be.
+        let _ = self.samples.try_send(drawn);
+    }
+
     /// Draws whether an absence is checked.
     fn draws(&self) -> bool {
         let sample_rate = f64::from_bits(self.sample_rate.load(Relaxed));
@@ -65,8 +78,7 @@ impl Guard {
     /// The filter has answered that a key is absent. Costs one random number, and now and then a copy of the key.
     pub(super) fn sample(&self, key: &Key, hash: KeyHash, probe: Probe) {
         if self.canary.draws() {
-            // Where the queue is full, there are more answers to check than may be.
-            let _ = self.canary.samples.try_send(Found { key: key.clone(), hash, probe });
+            self.canary.offer(Found { key: key.clone(), hash, probe });
         }
     }
 
@@ -109,6 +121,26 @@ impl Guard {
                 CanaryResult::Error
             }
             Err(_) => CanaryResult::Error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_batch_as_many_keys_are_drawn_as_of_single_ones() {
+        let gaps = |sample_rate| {
+            let canary = Canary::new(&CanaryConfig { sample_rate, ..CanaryConfig::default() }, true);
+            (0..100_000).map(|_| canary.draw_gap()).collect::<Option<Vec<u64>>>()
+        };
+        assert_eq!(gaps(0.0), None);
+        assert_eq!(gaps(1.0).unwrap().iter().max(), Some(&0));
+        for rate in [0.5, 0.01, 0.001] {
+            let mean = gaps(rate).unwrap().iter().sum::<u64>() as f64 / 100_000.0;
+            // Ten standard deviations.
+            assert!((mean - (1.0 - rate) / rate).abs() < 10.0 / rate / 100_000f64.sqrt(), "{rate}: {mean}");
         }
     }
 }

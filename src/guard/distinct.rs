@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -54,7 +55,15 @@ impl Distinct {
     /// As [`add`](Self::add), for less than each alone would cost.
     pub(super) fn add_all(&self, hashes: impl IntoIterator<Item = KeyHash>) {
         let sketch = self.current.load();
-        hashes.into_iter().for_each(|hash| sketch.insert_hash(hash.get() as u64));
+        let (registers, ..) = sketch.parts();
+        for hash in hashes.into_iter().map(|hash| hash.get() as u64) {
+            // Hardly any key raises its register once some thousands have come, and to look costs less than the locked instruction. Which register is a key's,
+            // and to what it is raised, is as `insert_hash` has it; relaxed as there, since registers only grow.
+            let register = &registers[(hash >> (u64::BITS - u32::from(PRECISION))) as usize];
+            if u32::from(register.load(Relaxed)) <= hash.trailing_zeros() {
+                sketch.insert_hash(hash);
+            }
+        }
     }
 
     /// Forgets what is too old; to be called every second or so.

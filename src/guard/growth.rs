@@ -61,6 +61,11 @@ impl Growth {
         self.absent.add(hash);
     }
 
+    /// As [`true_negative`](Self::true_negative), of many keys.
+    pub(super) fn true_negatives(&self, hashes: impl IntoIterator<Item = KeyHash>) {
+        self.absent.add_all(hashes);
+    }
+
     pub(super) fn false_positive(&self, hash: KeyHash) {
         self.absent.add(hash);
         self.positives.add(hash);

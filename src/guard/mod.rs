@@ -6,6 +6,7 @@ mod batch;
 mod build;
 mod call;
 mod canary;
+mod check;
 mod deleted;
 mod distinct;
 mod enforcement;
@@ -48,8 +49,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-pub use self::batch::Checked;
 pub use self::build::{Build, CantSwap};
+pub use self::check::{BatchCheck, Checked};
 pub use self::enforcement::{EnforcementStatus, Origin, SwitchError};
 pub use self::error::{AnnounceError, DropError, LookupError};
 pub use self::follow::LogParts;
@@ -252,7 +253,7 @@ impl Guard {
     pub fn key(&self, raw: &[u8]) -> Result<Key, ParseError> {
         let form = self.form.get().ok_or(ParseError::UnknownForm)?;
         let key = form.canonical(raw)?;
-        self.backend.admits(&key)?;
+        self.backend.admits((&key).into())?;
         Ok(key)
     }
 

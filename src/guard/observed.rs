@@ -16,7 +16,11 @@ impl Observed {
     }
 
     pub(super) fn true_negative(&self) {
-        self.true_negatives.fetch_add(1, Ordering::Relaxed);
+        self.true_negatives(1);
+    }
+
+    pub(super) fn true_negatives(&self, count: u64) {
+        self.true_negatives.fetch_add(count, Ordering::Relaxed);
     }
 
     pub(super) fn false_negative(&self) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::key::{Key, KeyHash, KeySecret};
+use crate::key::{Key, KeyHash, KeyRef, KeySecret};
 
 /// While Redis has not told the fleet's secret, one of this process's own does for what does not leave it: flights, the hot tier. Nothing that
 /// others read may be made of it: no filter is built and no announce acknowledged before.
@@ -27,6 +27,10 @@ impl Current {
         self.secret.hash(key)
     }
 
+    pub(super) fn hash_ref(&self, key: KeyRef<'_>) -> KeyHash {
+        self.secret.hash_ref(key)
+    }
+
     /// For the snapshot, which belongs to this user alone.
     pub(super) const fn bytes(&self) -> &[u8; KeySecret::LEN] {
         self.secret.as_bytes()
@@ -42,6 +46,11 @@ impl Secret {
 
     pub(super) fn load(&self) -> arc_swap::Guard<Arc<Current>> {
         self.0.load()
+    }
+
+    /// As [`load`](Self::load), to be held for longer.
+    pub(super) fn load_full(&self) -> Arc<Current> {
+        self.0.load_full()
     }
 
     /// The fleet's, for a whole announce or drop.

@@ -44,7 +44,7 @@ impl Guard {
     }
 
     async fn verify_together(&self, keys: &[Key]) -> Result<Vec<Verified>, BackendError> {
-        let asked: Vec<Key> = keys.iter().filter(|key| self.backend.admits(key).is_ok()).cloned().collect();
+        let asked: Vec<Key> = keys.iter().filter(|key| self.backend.admits((*key).into()).is_ok()).cloned().collect();
         let mut rows = asked.iter().zip(self.backend.fetch_many(&asked, &FetchContext::default()).await).peekable();
         let mut verified = Vec::with_capacity(keys.len());
         for key in keys {
@@ -59,7 +59,7 @@ impl Guard {
     }
 
     async fn verify_alone(&self, key: &Key) -> Result<Verified, BackendError> {
-        if self.backend.admits(key).is_err() {
+        if self.backend.admits(key.into()).is_err() {
             return Ok(Verified::Unknown(None));
         }
         judge(self.backend.fetch(key, &FetchContext::default()).await)

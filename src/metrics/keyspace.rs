@@ -197,7 +197,12 @@ impl KeyspaceMetrics {
 
     /// A raw verdict.
     pub fn check(&self, verdict: Verdict) {
-        self.checks[verdict as usize].increment(1);
+        self.checked(verdict, 1);
+    }
+
+    /// Raw verdicts of a batch.
+    pub fn checked(&self, verdict: Verdict, keys: u64) {
+        self.checks[verdict as usize].increment(keys);
     }
 
     /// Raw verdict maybe, and the backend said absent.

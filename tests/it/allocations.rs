@@ -45,6 +45,25 @@ fn no_probe_allocates_anything() {
 }
 
 #[tokio::test]
+async fn a_check_of_many_keys_allocates_no_more_often_than_one_of_few() {
+    let mut config = config();
+    config.canary.sample_rate = 0.0;
+    let ks = Keyspace::enforcing(config).await;
+    let keys: Vec<String> = (0..20_000).map(|n| format!("user:{n}")).collect();
+    let allocated_for = |keys: &[String]| {
+        allocated(|| {
+            let mut check = ks.guard.begin_check(keys.len()).unwrap();
+            assert!(keys.iter().all(|key| check.add(key.as_bytes()).is_ok()));
+            let checked = check.finish();
+            assert!(checked.checked == keys.len() && checked.absent().count() > keys.len().saturating_sub(1_100));
+        })
+    };
+    // What a thread makes for itself once.
+    allocated_for(&keys);
+    assert_eq!(allocated_for(&keys), allocated_for(&keys[19_990..]));
+}
+
+#[tokio::test]
 async fn no_check_that_says_absent_allocates_anything() {
     let mut config = config();
     // A sampled check is looked up at the backend, in a task.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use memchr::memmem;
 
-/// Longer than the answers to sixteen requests.
+/// Longer than most answers to sixteen requests.
 const BUFFER: usize = 64 << 10;
 
 /// Where a server listens.
@@ -33,7 +33,7 @@ enum Stream {
 pub(crate) struct Connection {
     stream: Stream,
     wire: Wire,
-    buffer: Box<[u8]>,
+    buffer: Vec<u8>,
     filled: usize,
     /// What could not be written at once.
     unsent: Vec<u8>,
@@ -61,7 +61,7 @@ impl Connection {
                 Stream::Unix(stream)
             }
         };
-        Ok(Self { stream, wire, buffer: vec![0; BUFFER].into(), filled: 0, unsent: Vec::new() })
+        Ok(Self { stream, wire, buffer: vec![0; BUFFER], filled: 0, unsent: Vec::new() })
     }
 
     /// Closing it says so at once, and leaves no port in use.
@@ -93,6 +93,11 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether requests wait for the server to read.
+    pub(crate) const fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = match &mut self.stream {
             Stream::Tcp(stream) => stream.write(bytes),
@@ -106,6 +111,9 @@ impl Connection {
 
     /// Reads what is there and takes the whole answers out of it. `wanted`: the beginning of an answer that is right.
     pub(crate) fn receive(&mut self, wanted: &[u8]) -> io::Result<Answered> {
+        if self.filled == self.buffer.len() {
+            self.buffer.resize(2 * self.filled, 0);
+        }
         let read = match &mut self.stream {
             Stream::Tcp(stream) => stream.read(&mut self.buffer[self.filled..]),
             Stream::Unix(stream) => stream.read(&mut self.buffer[self.filled..]),

@@ -61,8 +61,11 @@ pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, l
     let mut draw = target.requests.draw();
     let (mut waiting, mut sent) = (vec![depth; connections.len()], vec![Instant::now(); connections.len()]);
     let (mut latencies, mut free) = (Vec::new(), Vec::with_capacity(connections.len()));
-    for connection in &mut connections {
+    // The first requests may be longer than what a socket takes at once.
+    let mut interests = vec![EventFlags::IN | EventFlags::OUT; connections.len()];
+    for (number, connection) in connections.iter_mut().enumerate() {
         connection.send(draw.next(depth))?;
+        epoll::modify(&epoll, connection.as_fd(), epoll::EventData::new_u64(number as u64), interests[number])?;
     }
     let mut events = Vec::with_capacity(connections.len());
     let (mut begin, mut warm) = (Instant::now(), false);
@@ -83,11 +86,19 @@ pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, l
                 free.push(number);
             }
         }
-        // Only now, and all in a row. A server that has gone to sleep is woken by whoever sends, which takes a virtual machine longer than answering takes the server:
-        // one request at a time, it would go back to sleep before the next one, and what is measured would be the waking.
+        // All in a row: a server that has gone to sleep is woken by whoever sends.
         for number in free.drain(..) {
             (waiting[number], sent[number]) = (depth, Instant::now());
             connections[number].send(draw.next(depth))?;
+        }
+        for event in &events {
+            // What is longer than a socket's buffer goes out as it is read.
+            let number = event.data.u64() as usize;
+            let interest = if connections[number].has_unsent() { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            if interest != interests[number] {
+                epoll::modify(&epoll, connections[number].as_fd(), event.data, interest)?;
+                interests[number] = interest;
+            }
         }
         let now = Instant::now();
         if !warm && now - begin >= warm_up {

@@ -25,10 +25,7 @@ pub(crate) enum Mix {
     OneHotKey,
 }
 
-/// Keys of one check.
-pub(crate) const BATCH: usize = 1_000;
-
-/// How many keys are asked for at once.
+/// How the keys of a check are written, and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchForm {
     Text,
@@ -36,16 +33,19 @@ pub(crate) enum BatchForm {
     TextBits,
     Ndjson,
     Json,
+    /// JSON again, of strings.
+    JsonStrings,
 }
 
 impl BatchForm {
-    pub(crate) const ALL: [Self; 4] = [Self::Text, Self::TextBits, Self::Ndjson, Self::Json];
+    pub(crate) const ALL: [Self; 5] = [Self::Text, Self::TextBits, Self::Ndjson, Self::Json, Self::JsonStrings];
 
     pub(crate) const fn body(self) -> &'static str {
         match self {
             Self::Text | Self::TextBits => "text lines",
             Self::Ndjson => "NDJSON",
-            Self::Json => "JSON",
+            Self::Json => "JSON, integers",
+            Self::JsonStrings => "JSON, strings",
         }
     }
 
@@ -86,14 +86,15 @@ impl Requests {
         Self { bytes, ends, wanted }
     }
 
-    /// `POST /v1/check/users` of [`BATCH`] absent keys each.
-    pub(crate) fn checks(form: BatchForm) -> Self {
+    /// `POST /v1/check/users` of so many absent keys each.
+    pub(crate) fn checks(form: BatchForm, size: usize) -> Self {
         let (mut bytes, mut ends) = (Vec::new(), vec![0]);
-        for batch in keys(Mix::Absent).chunks(BATCH) {
+        for batch in keys(Mix::Absent).chunks(size) {
             let keys: Vec<String> = batch.iter().map(u64::to_string).collect();
             let (kind, body) = match form {
                 BatchForm::Text | BatchForm::TextBits => ("text/plain", keys.join("\n")),
                 BatchForm::Json => ("application/json", format!("[{}]", keys.join(","))),
+                BatchForm::JsonStrings => ("application/json", format!("[\"{}\"]", keys.join("\",\""))),
                 BatchForm::Ndjson => ("application/x-ndjson", keys.join("\n")),
             };
             let accept = if form == BatchForm::TextBits { "accept: application/octet-stream\r\n" } else { "" };

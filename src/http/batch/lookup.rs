@@ -52,19 +52,17 @@ impl Serialize for Base64<'_> {
 
 /// Looks all keys up; a key without canonical form fails alone.
 pub(in crate::http) async fn lookup(request: BatchRequest<'_>, headers: &HeaderMap) -> Result<DataResponse, Problem> {
-    let options = lookup_options(headers, |version| request.keyspace.guard.has_applied(version), request.honor_no_cache);
+    let options = lookup_options(headers, |version| request.keyspace.guard.has_applied(version), request.settings.honor_no_cache);
     let (mut keys, mut refused) = (Vec::new(), Vec::new());
-    for raw in &request.keys {
-        match request.key(raw) {
-            Ok(key) => {
-                keys.push(key);
-                refused.push(None);
-            }
-            Err(problem) => refused.push(Some(problem)),
-        }
-    }
     let guard = &request.keyspace.guard;
-    let lookups = guard.lookup_all(keys, options, request.max_bytes).await;
+    request.each_key(|raw| match raw.and_then(|raw| guard.key(raw).map_err(|e| Problem::from(&e))) {
+        Ok(key) => {
+            keys.push(key);
+            refused.push(None);
+        }
+        Err(problem) => refused.push(Some(problem)),
+    })?;
+    let lookups = guard.lookup_all(keys, options, request.settings.max_batch_bytes).await;
     let mut found = lookups.iter();
     let results = refused.iter().filter_map(|refused| match refused {
         Some(problem) => Some(failed(problem)),

@@ -1,60 +1,78 @@
 //! Batches: `POST /v1/keys/{ks}`, `/v1/check/{ks}`, `/v1/lookup/{ks}`, `/v1/invalidate/{ks}`.
 
-mod body;
+mod check;
+mod format;
+mod json;
 mod lookup;
+mod ndjson;
+mod plain;
+mod text;
 
-use axum::http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
-use axum::http::{Response, StatusCode};
-use bytes::Bytes;
-use http_body_util::Full;
-use serde_json::json;
+use axum::http::StatusCode;
+use axum::http::header::HeaderMap;
 
-use self::body::{Format, require_plain};
+pub(super) use self::check::check;
+use self::format::{Format, require_plain};
 pub(super) use self::lookup::lookup;
 use super::answer::{self, DataResponse};
 use super::context::{HttpContext, HttpSettings, Keyspace};
 use super::key_request::find_keyspace;
-use super::options::unapplied_version;
 use super::problem::Problem;
-use crate::guard::{Checked, ParseError};
-use crate::key::Key;
+use crate::guard::ParseError;
+use crate::key::{Key, KeyForm};
 
 pub(super) const ALLOW: &str = "POST";
 
-/// A batch whose keyspace is configured and whose body could be taken apart.
+/// A batch whose keyspace is configured and whose format is known.
 pub(super) struct BatchRequest<'a> {
     pub(super) keyspace: &'a Keyspace,
-    /// As they were sent, in their order.
-    keys: Vec<Vec<u8>>,
-    max_key_bytes: usize,
-    /// Bytes of values in the answer.
-    max_bytes: u64,
-    honor_no_cache: bool,
+    format: Format,
+    body: &'a [u8],
+    form: KeyForm,
+    settings: &'a HttpSettings,
 }
 
 impl<'a> BatchRequest<'a> {
-    pub(super) fn new(context: &'a HttpContext, keyspace: &str, headers: &HeaderMap, body: &[u8]) -> Result<Self, Problem> {
+    pub(super) fn new(context: &'a HttpContext, keyspace: &str, headers: &HeaderMap, body: &'a [u8]) -> Result<Self, Problem> {
         let keyspace = find_keyspace(context, keyspace)?;
         require_plain(headers)?;
         let format = Format::of(headers)?;
         let form = keyspace.guard.form().ok_or_else(|| Problem::from(&ParseError::UnknownForm))?;
-        let keys = format.keys(body, context.settings.max_batch_keys, form)?;
-        let HttpSettings { max_key_bytes, max_batch_bytes: max_bytes, honor_no_cache, .. } = context.settings;
-        Ok(Self { keyspace, keys, max_key_bytes, max_bytes, honor_no_cache })
+        Ok(Self { keyspace, format, body, form, settings: &context.settings })
     }
 
-    /// Brings one key into its form.
-    fn key(&self, raw: &[u8]) -> Result<Key, Problem> {
-        if raw.len() > self.max_key_bytes {
-            return Err(Problem::key_too_long(self.max_key_bytes));
-        }
-        self.keyspace.guard.key(raw).map_err(|e| Problem::from(&e))
+    /// It holds no more keys than this: in every format each takes a byte, and another from the next one.
+    fn most_keys(&self) -> usize {
+        (self.body.len() / 2 + 1).min(self.settings.max_batch_keys)
     }
 
-    /// Brings every key into its form; the first that has none refuses the batch.
+    /// Hands over the keys in their order, each as it was sent, or why it can't be one. Fails where the body is none of its format.
+    fn each_key(&self, mut take: impl FnMut(Result<&[u8], Problem>)) -> Result<(), Problem> {
+        let HttpSettings { max_batch_keys, max_key_bytes, .. } = *self.settings;
+        self.format.keys(self.body, max_batch_keys, self.form, |raw| {
+            take(if raw.len() > max_key_bytes { Err(Problem::key_too_long(max_key_bytes)) } else { Ok(raw) });
+        })
+    }
+
+    /// As [`each_key`](Self::each_key); the first key that can't be one, or that `take` refuses, refuses the batch.
+    fn every_key(&self, mut take: impl FnMut(&[u8]) -> Result<(), ParseError>) -> Result<(), Problem> {
+        let (mut index, mut refused) = (0u64, None);
+        // A body that is none of its format is told before a key that is none.
+        self.each_key(|raw| {
+            if refused.is_none() {
+                let taken = raw.and_then(|raw| take(raw).map_err(|e| Problem::from(&e)));
+                refused = taken.err().map(|problem| problem.member("index", index));
+            }
+            index += 1;
+        })?;
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Brings every key into its form.
     fn all_keys(&self) -> Result<Vec<Key>, Problem> {
-        let keys = self.keys.iter().enumerate();
-        keys.map(|(index, raw)| self.key(raw).map_err(|problem| problem.member("index", index as u64))).collect()
+        let mut keys = Vec::new();
+        self.every_key(|raw| self.keyspace.guard.key(raw).map(|key| keys.push(key)))?;
+        Ok(keys)
     }
 }
 
@@ -68,52 +86,4 @@ pub(super) async fn announce(request: BatchRequest<'_>) -> Result<DataResponse, 
 pub(super) async fn invalidate(request: BatchRequest<'_>) -> Result<DataResponse, Problem> {
     request.keyspace.guard.invalidate(&request.all_keys()?).await.map_err(|e| Problem::from(&e))?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
-}
-
-/// Asks the filter for all keys: the indices of those that are absent, or a bit a key.
-pub(super) fn check(request: &BatchRequest<'_>, headers: &HeaderMap) -> Result<DataResponse, Problem> {
-    let mut checked = request.keyspace.guard.check_all(&request.all_keys()?);
-    if unapplied_version(headers, |version| request.keyspace.guard.has_applied(version)) {
-        checked.absent.clear();
-    }
-    let binary = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).is_some_and(|accept| accept.contains("application/octet-stream"));
-    let (media_type, body) = if binary { ("application/octet-stream", bits(&checked)) } else { ("application/json", indices(&checked)) };
-    let mut response = Response::new(Full::new(body));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    answer::describe_batch(response.headers_mut(), checked.state, checked.generation);
-    Ok(response)
-}
-
-fn indices(checked: &Checked) -> Bytes {
-    let document = json!({
-        "absent": checked.absent, "checked": checked.checked, "generation": checked.generation, "state": checked.state.as_str(),
-    });
-    document.to_string().into()
-}
-
-/// One bit a key, 1 = maybe, lowest bit first; the last byte is filled up with 0.
-fn bits(checked: &Checked) -> Bytes {
-    let mut bits = vec![0u8; checked.checked.div_ceil(8)];
-    for index in 0..checked.checked {
-        bits[index / 8] |= 1 << (index % 8);
-    }
-    for index in &checked.absent {
-        bits[index / 8] &= !(1 << (index % 8));
-    }
-    bits.into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::words::State;
-
-    #[test]
-    fn a_bit_a_key_lowest_first_one_is_maybe() {
-        let checked = |absent: &[usize], keys| Checked { absent: absent.to_vec(), checked: keys, generation: 1, state: State::Enforcing };
-        assert_eq!(bits(&checked(&[], 0)).as_ref(), b"");
-        assert_eq!(bits(&checked(&[0], 3)).as_ref(), [0b110]);
-        assert_eq!(bits(&checked(&[1, 8], 9)).as_ref(), [0b1111_1101, 0]);
-        assert_eq!(bits(&checked(&[], 9)).as_ref(), [0xff, 1]);
-    }
 }

@@ -3,6 +3,7 @@
 mod batch_bytes;
 mod breaker;
 mod canary;
+mod check;
 mod commit_window;
 mod expiry;
 mod followed_log;

@@ -79,7 +79,7 @@ fn launch(placement: Placement, transport: Transport, directory: &Path, keyspace
 /// Listeners, and one keyspace, of whose table `keyspace` is the rest.
 pub(super) fn configuration(listen: &str, telemetry: SocketAddr, admin: SocketAddr, keyspace: &str) -> String {
     format!(
-        "[server]\nlisten = \"{listen}\"\ntelemetry_listen = \"{telemetry}\"\nadmin_listen = \"{admin}\"\n
+        "[server]\nlisten = \"{listen}\"\ntelemetry_listen = \"{telemetry}\"\nadmin_listen = \"{admin}\"\nmax_batch_keys = 100000\n
 [keyspaces.users]\nkey = \"integer\"\nfreshness = \"rebuilt\"\nmax_staleness = \"26h\"\n
 cache = {{ hot_ttl = \"1h\", ttl = \"1h\" }}\n{keyspace}"
     )

@@ -9,12 +9,14 @@ use crate::connection::Wire;
 use crate::contenders::{Contender, Running, Transport};
 use crate::load::full_speed;
 use crate::process::Placement;
-use crate::requests::{BATCH, BatchForm, Mix, Requests};
+use crate::requests::{BatchForm, Mix, Requests};
 
 /// One run in five is off by a fifth: the median of so many is what counts.
 const ROUNDS: usize = 5;
 const WARM_UP: Duration = Duration::from_millis(200);
 const LASTS: Duration = Duration::from_millis(600);
+/// Keys of a request, where it asks for many.
+const BATCH: usize = 1_000;
 
 /// A ratio that was measured.
 #[derive(Debug)]
@@ -64,8 +66,8 @@ fn requests(side: &Side) -> Requests {
     match side.question {
         Question::Absent | Question::Pipelined => Requests::new(Mix::Absent, side.contender.wire()),
         Question::Hot => Requests::new(Mix::OneHotKey, side.contender.wire()),
-        Question::Text => Requests::checks(BatchForm::Text),
-        Question::Json => Requests::checks(BatchForm::Json),
+        Question::Text => Requests::checks(BatchForm::Text, BATCH),
+        Question::Json => Requests::checks(BatchForm::Json, BATCH),
     }
 }
 

@@ -1,0 +1,202 @@
+//! Keys that stand in JSON as they are: strings without escapes, integers that need no look at their bounds. Nearly all keys do, and to find where they end is all
+//! there is to do. Whatever else stands there, right or wrong, is left to `serde_json`, which alone says what is an error.
+
+use super::format::{Counted, TooMany};
+
+/// How far an array was read.
+pub(super) enum Read {
+    /// To its end, which was the body's.
+    All,
+    /// To a key beyond the limit.
+    TooMany(TooMany),
+    /// So many elements; what comes then is not plain.
+    UpTo(usize),
+}
+
+/// Of so few digits every number is one of 64 bits.
+const SURE_DIGITS: usize = 18;
+
+/// Hands over the keys of an array as far as they are plain.
+pub(super) fn array<F: FnMut(&[u8])>(body: &[u8], keys: &mut Counted<F>) -> Read {
+    match elements(body, keys) {
+        Ok(Some(())) => Read::All,
+        Ok(None) => Read::UpTo(keys.count()),
+        Err(too_many) => Read::TooMany(too_many),
+    }
+}
+
+/// `None`: something is not plain.
+fn elements<F: FnMut(&[u8])>(body: &[u8], keys: &mut Counted<F>) -> Result<Option<()>, TooMany> {
+    let Some(mut rest) = after(b'[', body) else { return Ok(None) };
+    if let Some(rest) = after(b']', rest) {
+        return Ok(blank(rest));
+    }
+    while let Some((key, behind)) = key(trimmed(rest)) {
+        let behind = trimmed(behind);
+        // Only now it is sure that the key is as it seems: digits may go on as a fraction.
+        match behind.first() {
+            Some(b',') => keys.push(key)?,
+            Some(b']') => {
+                keys.push(key)?;
+                return Ok(blank(&behind[1..]));
+            }
+            _ => break,
+        }
+        rest = &behind[1..];
+    }
+    Ok(None)
+}
+
+/// The key of a line of NDJSON, where it is plain.
+pub(super) fn line(line: &[u8]) -> Option<&[u8]> {
+    let line = trimmed(line);
+    let (key, rest) = match after(b'{', line) {
+        None => key(line)?,
+        Some(object) => {
+            let (key, rest) = key(trimmed(after(b':', trimmed(object).strip_prefix(b"\"key\"")?)?))?;
+            (key, after(b'}', rest)?)
+        }
+    };
+    blank(rest).map(|()| key)
+}
+
+/// What follows `byte`, where that is what comes first.
+fn after(byte: u8, text: &[u8]) -> Option<&[u8]> {
+    trimmed(text).strip_prefix(&[byte])
+}
+
+#[inline]
+fn trimmed(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t' | b'\n' | b'\r', rest @ ..] = text {
+        text = rest;
+    }
+    text
+}
+
+fn blank(text: &[u8]) -> Option<()> {
+    trimmed(text).is_empty().then_some(())
+}
+
+/// The key that stands first, and what follows it.
+#[inline]
+fn key(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    match text.split_first()? {
+        (b'"', text) => string(text),
+        _ => integer(text),
+    }
+}
+
+#[inline]
+fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = end_of_string(text)?;
+    let (key, rest) = (&text[..end], text[end..].strip_prefix(b"\"")?);
+    (key.is_ascii() || std::str::from_utf8(key).is_ok()).then_some((key, rest))
+}
+
+/// Where the first quote, backslash or control character is; eight bytes at a time.
+#[inline]
+fn end_of_string(text: &[u8]) -> Option<usize> {
+    let (eights, rest) = text.as_chunks();
+    let in_eights = eights.iter().zip((0..).step_by(8)).find_map(|(eight, start)| Some(start + end_in(*eight)?));
+    in_eights.or_else(|| Some(text.len() - rest.len() + rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?))
+}
+
+#[inline]
+fn end_in(eight: [u8; 8]) -> Option<usize> {
+    const EACH: u64 = u64::from_ne_bytes([1; 8]);
+    let word = u64::from_le_bytes(eight);
+    // Sets the highest bit of each byte below the limit, and perhaps of some after the first of them: so the lowest that is set is right.
+    let below = |word: u64, limit: u64| word.wrapping_sub(EACH * limit) & !word;
+    let quote = below(word ^ (EACH * b'"' as u64), 1);
+    let backslash = below(word ^ (EACH * b'\\' as u64), 1);
+    let ends = (quote | backslash | below(word, 0x20)) & (EACH << 7);
+    (ends != 0).then_some(ends.trailing_zeros() as usize / 8)
+}
+
+#[inline]
+fn integer(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let sign = usize::from(text.first() == Some(&b'-'));
+    let digits = text[sign..].iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len() - sign);
+    let plain = match text.get(sign)? {
+        // By itself, and without a sign: JSON knows a zero below zero, which is no integer.
+        b'0' => sign + digits == 1,
+        _ => (1..=SURE_DIGITS).contains(&digits),
+    };
+    plain.then(|| text.split_at(sign + digits))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::format::{Counted, Format};
+    use super::super::{json, ndjson};
+    use super::*;
+    use crate::key::KeyForm;
+
+    fn taken(read: impl FnOnce(Counted<&mut dyn FnMut(&[u8])>) -> Result<(), String>) -> (Vec<Vec<u8>>, Result<(), String>) {
+        let mut keys = vec![];
+        let mut take = |key: &[u8]| keys.push(key.to_vec());
+        let read = read(Counted::new(&mut take, 4));
+        (keys, read)
+    }
+
+    /// JSON, and what nearly is.
+    fn document() -> impl Strategy<Value = Vec<u8>> {
+        let element = prop_oneof![
+            4 => "-?[0-9]{1,21}",
+            4 => "\"[ !#-\\[\\]-~]{0,20}\"",
+            2 => "\"\\PC{0,9}\"",
+            1 => Just(r#""\u00e9\/\n""#.to_owned()),
+            1 => "-?[0-9]{1,3}(\\.[0-9])?(e[0-9])?",
+            1 => Just("null".to_owned()),
+        ];
+        let space = "[ \t\r]{0,2}";
+        let elements = prop::collection::vec((space, element, space), 0..7);
+        let array = elements.prop_map(|elements| elements.into_iter().map(|(a, b, c)| a + &b + &c).collect::<Vec<_>>().join(","));
+        let spoilt = (array, any::<prop::sample::Index>(), prop::option::weighted(0.3, any::<u8>()));
+        spoilt.prop_map(|(array, place, byte)| {
+            let mut body = format!("[{array}]").into_bytes();
+            if let Some(byte) = byte {
+                let place = place.index(body.len());
+                body[place] = byte;
+            }
+            body
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_096))]
+
+        #[test]
+        fn what_is_plain_is_read_as_serde_json_reads_it(body in document()) {
+            let told = |read: Result<(), crate::http::problem::Problem>| read.map_err(|problem| format!("{problem:?}"));
+            let here = taken(|keys| told(json::keys(&body, keys)));
+            prop_assert_eq!(here, taken(|keys| told(json::rest(&body, 0, keys))));
+        }
+
+        #[test]
+        fn a_plain_line_is_read_as_serde_json_reads_it(body in document(), wrapped in any::<bool>()) {
+            let element = body[1..].split(|byte| *byte == b',').next().unwrap_or_default();
+            let element = element.strip_suffix(b"]").unwrap_or(element);
+            let line = if wrapped { [b"{ \"key\" :", element, b"} "].concat() } else { element.to_vec() };
+            if let Some(key) = super::line(&line) {
+                prop_assert_eq!(ndjson::slowly(&line).ok(), Some(key.to_vec()));
+            }
+        }
+    }
+
+    #[test]
+    fn common_keys_are_plain_in_every_format() {
+        for element in ["0", "42", "-7", "123456789012345678", "\"\"", "\"user:1\"", "\"67e55044-10b1-426f-9247-bb680e5fe0c8\"", "\"é\""] {
+            let mut count = 0;
+            let body = format!("[ {element} ,{element},\n{element}]\n");
+            let mut keys = Counted::new(|_: &[u8]| count += 1, 3);
+            assert!(matches!(array(body.as_bytes(), &mut keys), Read::All), "{element}");
+            for spelled in [format!(" {element}\t"), format!("{{\"key\":{element}}}"), format!("{{ \"key\" : {element} }}")] {
+                assert!(line(spelled.as_bytes()).is_some(), "{spelled}");
+            }
+        }
+        assert!(Format::Json.keys(b"[1, \"\\u0032\", 3]", 3, KeyForm::Integer, |_| ()).is_ok());
+    }
+}

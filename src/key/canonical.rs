@@ -1,0 +1,175 @@
+//! What the canonical form of a key is. Requests, announces, polls, scans and batches all come through here: a second opinion would be a key that misses itself.
+
+use std::io::Write;
+
+use super::{KeyError, KeyForm};
+
+/// Of so few digits every number is one that the form `integer` knows.
+const SURE_DIGITS: usize = 18;
+
+impl KeyForm {
+    /// Writes the canonical form of `raw` into `scratch`, where it is another: `false` says that `raw` has it already, and nothing is written.
+    pub(super) fn rewrite(self, raw: &[u8], scratch: &mut Vec<u8>) -> Result<bool, KeyError> {
+        if raw.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        scratch.clear();
+        match self {
+            Self::Bytes => {}
+            Self::Text if is_plain_text(raw) => {}
+            Self::Text => _ = self.text(raw)?,
+            Self::TextCi => self.lower_case(raw, scratch)?,
+            Self::Integer if is_plain_integer(raw) => {}
+            Self::Integer => {
+                let value = integer(raw).ok_or(KeyError::NotAnInteger)?;
+                // Memory takes what is written to it.
+                let _ = write!(scratch, "{value}");
+            }
+            Self::Uuid if is_plain_uuid(raw) => {}
+            Self::Uuid => {
+                let uuid = uuid::Uuid::try_parse_ascii(raw).map_err(|_| KeyError::NotAUuid)?;
+                scratch.extend_from_slice(uuid.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()).as_bytes());
+            }
+        }
+        Ok(!scratch.is_empty())
+    }
+
+    fn lower_case(self, raw: &[u8], scratch: &mut Vec<u8>) -> Result<(), KeyError> {
+        if !is_plain_text(raw) {
+            scratch.extend_from_slice(self.text(raw)?.to_lowercase().as_bytes());
+        } else if raw.iter().fold(false, |upper, byte| upper | byte.is_ascii_uppercase()) {
+            scratch.extend(raw.iter().map(u8::to_ascii_lowercase));
+        }
+        Ok(())
+    }
+
+    fn text(self, raw: &[u8]) -> Result<&str, KeyError> {
+        let text = std::str::from_utf8(raw).map_err(|_| KeyError::NotUtf8(self))?;
+        if raw.contains(&0) {
+            return Err(KeyError::ZeroByte(self));
+        }
+        Ok(text)
+    }
+}
+
+/// ASCII without zero bytes, eight bytes at a time.
+fn is_plain_text(raw: &[u8]) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHEST: u64 = ONES << 7;
+    // Taking 1 from a zero borrows into its highest bit, and no other byte below 0x80 has that bit before or after.
+    let plain = |eight: &[u8; 8]| {
+        let word = u64::from_ne_bytes(*eight);
+        (word | word.wrapping_sub(ONES)) & HIGHEST == 0
+    };
+    match raw.last_chunk() {
+        Some(last) => raw.as_chunks().0.iter().all(plain) && plain(last),
+        None => raw.iter().all(|byte| matches!(byte, 1..0x80)),
+    }
+}
+
+/// Digits without leading zeros, so few that the number is within the bounds; not all canonical integers are as plain.
+fn is_plain_integer(raw: &[u8]) -> bool {
+    let digits = raw.strip_prefix(b"-").unwrap_or(raw);
+    matches!(digits, [b'1'..=b'9', ..]) && digits.len() <= SURE_DIGITS && digits.iter().all(u8::is_ascii_digit)
+}
+
+/// The number, whose canonical form has no leading zeros; `None` where it is none or outside −2⁶³…2⁶⁴−1.
+fn integer(raw: &[u8]) -> Option<i128> {
+    let (negative, digits) = match raw {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, raw),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let start = digits.iter().position(|d| *d != b'0').unwrap_or(digits.len() - 1);
+    let significant = std::str::from_utf8(&digits[start..]).ok()?;
+    let magnitude: i128 = if significant.len() > 20 { return None } else { significant.parse().ok()? };
+    let value = if negative { -magnitude } else { magnitude };
+    (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&value).then_some(value)
+}
+
+/// Lower case and hyphenated.
+fn is_plain_uuid(raw: &[u8]) -> bool {
+    let Ok(uuid) = <&[u8; 36]>::try_from(raw) else { return false };
+    // No branch between the bytes, so that many are looked at at once: hyphens where they belong, which then stand there for a digit.
+    let hyphens = [8, 13, 18, 23];
+    let mut digits = *uuid;
+    hyphens.iter().for_each(|place| digits[*place] = b'0');
+    hyphens.iter().all(|place| uuid[*place] == b'-')
+        && digits.iter().fold(true, |fit, byte| fit & matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the canonical form is, in the fewest words and without a look at what is there already.
+    fn defined(form: KeyForm, raw: &[u8]) -> Option<Vec<u8>> {
+        let text = || std::str::from_utf8(raw).ok().filter(|text| !text.is_empty() && !text.contains('\0'));
+        match form {
+            KeyForm::Bytes => Some(raw.to_vec()).filter(|raw| !raw.is_empty()),
+            KeyForm::Text => Some(text()?.into()),
+            KeyForm::TextCi => Some(text()?.to_lowercase().into()),
+            // The standard library takes the same signs and zeros.
+            KeyForm::Integer => {
+                let number: i128 = text()?.parse().ok()?;
+                (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&number).then(|| number.to_string().into())
+            }
+            KeyForm::Uuid => Some(uuid::Uuid::try_parse_ascii(raw).ok()?.hyphenated().to_string().into()),
+        }
+    }
+
+    /// Keys of every form, and such as nearly are.
+    fn raw_key() -> impl Strategy<Value = Vec<u8>> {
+        let text = prop_oneof![
+            "[-+]?[0-9]{0,22}",
+            "[-+]?0{0,3}[0-9]{17,20}",
+            "\\PC{0,20}",
+            "[ -~]{0,40}",
+            "[0-9a-fA-F]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+            "\\{?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}\\}?",
+        ];
+        let spoilt = (text.prop_map(String::into_bytes), any::<prop::sample::Index>(), proptest::option::of(any::<u8>()));
+        spoilt.prop_map(|(mut raw, place, byte)| {
+            if let Some(byte) = byte.filter(|_| !raw.is_empty()) {
+                let place = place.index(raw.len());
+                raw[place] = byte;
+            }
+            raw
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_096))]
+
+        #[test]
+        fn a_key_that_is_looked_at_is_spelled_as_one_that_is_kept(raw in raw_key(), left in "[a-z]{0,50}") {
+            // As the key before has left it.
+            let mut scratch = left.into_bytes();
+            for form in KeyForm::ALL {
+                let defined = defined(form, &raw);
+                prop_assert_eq!(form.canonical(&raw).ok().map(|key| key.as_bytes().to_vec()), defined.clone(), "{}", form);
+                prop_assert_eq!(form.spell(&raw, &mut scratch).ok().map(|key| key.as_bytes().to_vec()), defined, "{}", form);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_where_a_key_has_its_form_already() {
+        for (form, raw) in [
+            (KeyForm::Text, "user:1"),
+            (KeyForm::TextCi, "user:1"),
+            (KeyForm::Integer, "-123456789012345678"),
+            (KeyForm::Uuid, "67e55044-10b1-426f-9247-bb680e5fe0c8"),
+            (KeyForm::Bytes, "\0"),
+        ] {
+            let mut scratch = Vec::new();
+            assert_eq!(form.spell(raw.as_bytes(), &mut scratch).unwrap().as_bytes(), raw.as_bytes());
+            assert_eq!(scratch.capacity(), 0, "{form}");
+        }
+    }
+}
