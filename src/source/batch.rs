@@ -35,6 +35,11 @@ impl Batcher {
         self.row += 1;
     }
 
+    /// Whoever the keys are read for, to be asked from elsewhere.
+    pub(super) fn reader(&self) -> Reader {
+        Reader(self.batches.clone())
+    }
+
     /// Nobody wants the keys any more.
     pub(super) fn is_closed(&self) -> bool {
         self.batches.is_closed()
@@ -106,5 +111,16 @@ impl Batcher {
     /// The last batch may have been the last that anybody wanted; then there is no key set either.
     fn ended(&self) -> Result<u64, SourceError> {
         if self.is_closed() { Err(SourceError::Cancelled) } else { Ok(self.sent) }
+    }
+}
+
+/// The receiver of what a [`Batcher`] sends. While this is held, the receiver is not told that nothing more will come.
+#[derive(Debug)]
+pub(super) struct Reader(KeyBatches);
+
+impl Reader {
+    /// Nobody wants the keys any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.0.is_closed()
     }
 }

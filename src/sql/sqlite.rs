@@ -1,12 +1,14 @@
 //! SQLite: keys as parameters and as column values, by storage class and declared type.
 
+use std::str::Utf8Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rusqlite::types::ValueRef;
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::sqlite::{SqliteArgumentsBuffer, SqliteColumn, SqliteConnection, SqliteTypeInfo, SqliteValueRef};
-use sqlx::{AssertSqlSafe, Column, ColumnOrigin, Decode, Encode, Row, Sqlite, Type, TypeInfo, ValueRef};
+use sqlx::{AssertSqlSafe, Column, ColumnOrigin, Decode, Encode, Row, Sqlite, Type, TypeInfo};
 
 use super::SqlError;
 use crate::key::{Key, KeyForm};
@@ -30,10 +32,10 @@ impl<'r> Stored<'r> {
     /// # Errors
     /// Where text is not valid UTF-8.
     pub fn read(value: SqliteValueRef<'r>) -> Result<Self, BoxDynError> {
-        if value.is_null() {
+        if sqlx::ValueRef::is_null(&value) {
             return Ok(Self::Null);
         }
-        let class = value.type_info().name().to_owned();
+        let class = sqlx::ValueRef::type_info(&value).name().to_owned();
         Ok(match class.as_str() {
             "INTEGER" => Self::Integer(Decode::<Sqlite>::decode(value)?),
             "REAL" => Self::Real(Decode::<Sqlite>::decode(value)?),
@@ -61,6 +63,22 @@ impl<'r> Stored<'r> {
             Self::Blob(bytes) => out.extend_from_slice(bytes),
         }
         Ok(true)
+    }
+}
+
+impl<'r> TryFrom<ValueRef<'r>> for Stored<'r> {
+    type Error = Utf8Error;
+
+    /// # Errors
+    /// Where text is not valid UTF-8.
+    fn try_from(value: ValueRef<'r>) -> Result<Self, Utf8Error> {
+        Ok(match value {
+            ValueRef::Null => Self::Null,
+            ValueRef::Integer(value) => Self::Integer(value),
+            ValueRef::Real(value) => Self::Real(value),
+            ValueRef::Text(text) => Self::Text(std::str::from_utf8(text)?),
+            ValueRef::Blob(bytes) => Self::Blob(bytes),
+        })
     }
 }
 
