@@ -81,7 +81,10 @@ impl Tools {
         let filter = tokio::task::spawn_blocking(move || Filter::within(spec, room)).await.map_err(|_| BuildError::Cancelled)??;
         let build = Arc::new(self.guard.begin(filter).map_err(|_| BuildError::Cancelled)?);
 
-        let (samples, gathered) = self.fill(&build, gathered, form, tracker).await?;
+        let scan = Instant::now();
+        let filled = self.fill(&build, gathered, form, tracker).await;
+        tracker.scan_took(scan.elapsed());
+        let (samples, gathered) = filled?;
         let keys: KeyCounts = samples.iter().map(Samples::keys).collect();
         // Whatever becomes of the candidate: it may be what explains a refusal.
         self.guard.source_warning(self.source.warning());

@@ -1,6 +1,7 @@
 //! bloomguard over HTTP beside other servers, each in turn: `make bench-http`.
 //!
-//! `BLOOMGUARD_BENCH_PARTS` chooses parts (`absent,paced,mixes,batches,database`), `BLOOMGUARD_BENCH_SECONDS` how long each run lasts. Ratios within one run are what counts.
+//! `BLOOMGUARD_BENCH_PARTS` chooses parts (`absent,paced,mixes,batches,database,rebuild`), `BLOOMGUARD_BENCH_SECONDS` how long each run lasts,
+//! `BLOOMGUARD_BENCH_KEYS` how many keys a rebuild reads. Ratios within one run are what counts.
 
 #![allow(clippy::print_stdout)] // Tables are what this program is for.
 

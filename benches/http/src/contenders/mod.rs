@@ -12,7 +12,7 @@ use crate::connection::{Place, Wire};
 use crate::process::{Placement, Server};
 
 pub(crate) use self::bare_axum::serve as serve_axum;
-pub(crate) use self::guard::start_before as start_guard_before;
+pub(crate) use self::guard::{Built, build_from, start_before as start_guard_before};
 pub(crate) use self::raw::serve as serve_raw;
 
 /// What is measured.

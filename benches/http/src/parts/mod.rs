@@ -5,6 +5,7 @@ mod batches;
 mod database;
 mod mixes;
 mod paced;
+mod rebuild;
 
 use std::io;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const ROUNDS: usize = 3;
 const WARM_UP: Duration = Duration::from_millis(500);
 
 pub(crate) fn run() -> io::Result<()> {
-    let parts = std::env::var("BLOOMGUARD_BENCH_PARTS").unwrap_or("absent,paced,mixes,batches,database".to_owned());
+    let parts = std::env::var("BLOOMGUARD_BENCH_PARTS").unwrap_or("absent,paced,mixes,batches,database,rebuild".to_owned());
     for part in parts.split(',') {
         match part {
             "absent" => absent::run()?,
@@ -30,6 +31,7 @@ pub(crate) fn run() -> io::Result<()> {
             "mixes" => mixes::run()?,
             "batches" => batches::run()?,
             "database" => database::run()?,
+            "rebuild" => rebuild::run()?,
             other => return Err(io::Error::other(format!("{other} is no part"))),
         }
     }
