@@ -27,6 +27,11 @@ impl Current {
         self.secret.hash(key)
     }
 
+    /// As [`KeySecret::hash_canonical`].
+    pub(super) fn hash_canonical(&self, key: &[u8]) -> KeyHash {
+        self.secret.hash_canonical(key)
+    }
+
     /// For the snapshot, which belongs to this user alone.
     pub(super) const fn bytes(&self) -> &[u8; KeySecret::LEN] {
         self.secret.as_bytes()

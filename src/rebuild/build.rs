@@ -19,7 +19,7 @@ use super::turn::{Turn, Turns};
 use crate::config::{FilterConfig, FilterKind};
 use crate::filter::{AllocError, Filter, FilterSpec};
 use crate::guard::{Build, Guard};
-use crate::key::{Key, KeyForm};
+use crate::key::{KeyBatch, KeyForm};
 use crate::metrics::KeyspaceMetrics;
 use crate::source::{KeySource, SourceError};
 use crate::words::ScanTurn;
@@ -183,7 +183,7 @@ impl Tools {
 }
 
 /// The keys of one source, in batches.
-type Batches = mpsc::Receiver<Vec<Key>>;
+type Batches = mpsc::Receiver<KeyBatch>;
 
 /// What the thread needs that hashes and inserts.
 struct Filler {
@@ -210,7 +210,7 @@ impl Filler {
                 gathered.add(&batch)?;
             }
             self.build.fill(&batch);
-            batch.iter().for_each(|key| samples.draw(key));
+            samples.draw(&batch);
             self.tracker.read(batch.len() as u64);
             self.pace.keep(batch.len() as u64, &self.abandoned);
             if self.abandoned.load(Ordering::Relaxed) {

@@ -2,15 +2,15 @@
 
 use std::fmt::Display;
 
-use super::{BATCH_KEYS, KeyBatches, SourceError};
-use crate::key::{Key, KeyError, KeyForm};
+use super::{BATCH_BYTES, BATCH_KEYS, KeyBatches, SourceError};
+use crate::key::{KeyBatch, KeyError, KeyForm};
 
 /// Gathers keys and sends them when a batch is full; waits where the reader is slow.
 #[derive(Debug)]
 pub(super) struct Batcher {
     form: KeyForm,
     batches: KeyBatches,
-    batch: Vec<Key>,
+    batch: KeyBatch,
     /// Number of the row read last, from 1, those without a key included.
     row: u64,
     sent: u64,
@@ -18,7 +18,7 @@ pub(super) struct Batcher {
 
 impl Batcher {
     pub(super) fn new(form: KeyForm, batches: KeyBatches) -> Self {
-        Self { form, batches, batch: Vec::with_capacity(BATCH_KEYS), row: 0, sent: 0 }
+        Self { form, batches, batch: KeyBatch::with_capacity(BATCH_KEYS), row: 0, sent: 0 }
     }
 
     pub(super) const fn form(&self) -> KeyForm {
@@ -92,18 +92,18 @@ impl Batcher {
     }
 
     /// Adds a key; hands out the batch that it filled.
-    fn gather(&mut self, raw: &[u8]) -> Result<Option<Vec<Key>>, KeyError> {
-        self.batch.push(self.form.scanned(raw)?);
-        let full = self.batch.len() == BATCH_KEYS;
-        Ok(full.then(|| std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_KEYS))))
+    fn gather(&mut self, raw: &[u8]) -> Result<Option<KeyBatch>, KeyError> {
+        self.batch.push(self.form, raw)?;
+        let full = self.batch.len() == BATCH_KEYS || self.batch.bytes() >= BATCH_BYTES;
+        Ok(full.then(|| std::mem::replace(&mut self.batch, KeyBatch::with_capacity(BATCH_KEYS))))
     }
 
-    async fn send(&mut self, batch: Vec<Key>) -> Result<(), SourceError> {
+    async fn send(&mut self, batch: KeyBatch) -> Result<(), SourceError> {
         self.sent += batch.len() as u64;
         self.batches.send(batch).await.map_err(|_| SourceError::Cancelled)
     }
 
-    fn send_blocking(&mut self, batch: Vec<Key>) -> Result<(), SourceError> {
+    fn send_blocking(&mut self, batch: KeyBatch) -> Result<(), SourceError> {
         self.sent += batch.len() as u64;
         self.batches.blocking_send(batch).map_err(|_| SourceError::Cancelled)
     }

@@ -11,6 +11,7 @@ use sqlx::sqlite::{SqliteArgumentsBuffer, SqliteColumn, SqliteConnection, Sqlite
 use sqlx::{AssertSqlSafe, Column, ColumnOrigin, Decode, Encode, Row, Sqlite, Type, TypeInfo};
 
 use super::SqlError;
+use super::spelling::write_integer;
 use crate::key::{Key, KeyForm};
 
 /// A value as SQLite stores it.
@@ -53,7 +54,7 @@ impl<'r> Stored<'r> {
         out.clear();
         match self {
             Self::Null => return Ok(false),
-            Self::Integer(value) => write!(out, "{value}").map_err(|error| error.to_string())?,
+            Self::Integer(value) => write_integer(value, out),
             // Whole numbers up to 2⁵³ are stored exactly, and SQLite compares them with integers as equal.
             Self::Real(value) if value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0 => {
                 write!(out, "{value:.0}").map_err(|error| error.to_string())?;

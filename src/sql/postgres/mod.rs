@@ -10,7 +10,7 @@ use sqlx::postgres::{PgArgumentBuffer, PgTypeInfo, PgTypeKind};
 use sqlx::{Encode, Postgres, Type, TypeInfo};
 use uuid::Uuid;
 
-use super::spelling::{integer, numeric as number, uuid};
+use super::spelling::{integer, numeric as number, uuid, write_integer};
 use crate::key::Key;
 
 /// What a type is to a key.
@@ -157,7 +157,6 @@ impl Encode<'_, Postgres> for Argument {
 /// # Errors
 /// Where the value is not of the type that was told.
 pub fn write_key(kind: KeyType, value: &[u8], out: &mut Vec<u8>) -> Result<(), BoxDynError> {
-    use std::io::Write as _;
     out.clear();
     match kind {
         KeyType::Integer => {
@@ -166,10 +165,10 @@ pub fn write_key(kind: KeyType, value: &[u8], out: &mut Vec<u8>) -> Result<(), B
                 [a, b, c, d] => i64::from(i32::from_be_bytes([a, b, c, d])),
                 _ => i64::from_be_bytes(value.try_into()?),
             };
-            write!(out, "{wide}")?;
+            write_integer(wide, out);
         }
         KeyType::Numeric => numeric::write(value, out)?,
-        KeyType::Uuid => write!(out, "{}", Uuid::from_slice(value)?.hyphenated())?,
+        KeyType::Uuid => out.extend_from_slice(Uuid::from_slice(value)?.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes()),
         KeyType::Text | KeyType::Padded | KeyType::TextCi | KeyType::Bytes => out.extend_from_slice(value),
     }
     Ok(())

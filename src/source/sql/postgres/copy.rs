@@ -3,7 +3,7 @@
 //! A signature, flags and an extension; a tuple for each row, which is a number of fields and for each of them its length, −1 for NULL, and its
 //! bytes; a trailer. The server sends each in a message of its own, but the protocol does not promise that: it is one stream of bytes.
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Buf as _, Bytes};
 
 const SIGNATURE: [u8; 11] = *b"PGCOPY\n\xff\r\n\0";
 /// Signature, flags, length of the extension.
@@ -14,18 +14,22 @@ const CRITICAL: u32 = 0xffff_0000;
 const TRAILER: i16 = -1;
 /// In place of a length.
 const NULL: i32 = -1;
+/// What a tuple of one field has beside its value.
+const TUPLE: usize = 2 + 4;
 
 /// The bytes of a copy that have arrived and were not read yet.
 #[derive(Debug, Default)]
 pub(super) struct Copied {
-    rest: Bytes,
+    message: Bytes,
+    /// How much of it was read.
+    read: usize,
 }
 
 /// What comes next in it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum Next<'c> {
     /// The value of a row's only field.
-    Field(Bytes),
+    Field(&'c [u8]),
     /// A row whose field is NULL.
     Null,
     /// All rows were read.
@@ -37,14 +41,9 @@ pub(super) enum Next {
 impl Copied {
     /// Adds a message to what is left of those before.
     pub(super) fn add(&mut self, message: Bytes) {
-        if self.rest.is_empty() {
-            self.rest = message;
-            return;
-        }
-        let mut joined = BytesMut::with_capacity(self.rest.len() + message.len());
-        joined.put_slice(&self.rest);
-        joined.put(message);
-        self.rest = joined.freeze();
+        let rest = &self.message[self.read..];
+        self.message = if rest.is_empty() { message } else { Bytes::from([rest, &message].concat()) };
+        self.read = 0;
     }
 
     /// Reads what stands before the first tuple; `false` where it has not arrived as a whole.
@@ -52,51 +51,42 @@ impl Copied {
     /// # Errors
     /// Where it is not what is read here.
     pub(super) fn head(&mut self) -> Result<bool, &'static str> {
-        let known = self.rest.len().min(SIGNATURE.len());
-        if self.rest[..known] != SIGNATURE[..known] {
+        let head = &self.message[self.read..];
+        let known = head.len().min(SIGNATURE.len());
+        if head[..known] != SIGNATURE[..known] {
             return Err("a copy does not begin with its signature");
         }
-        let Some(mut numbers) = self.rest.get(SIGNATURE.len()..HEAD) else { return Ok(false) };
+        let Some(mut numbers) = head.get(SIGNATURE.len()..HEAD) else { return Ok(false) };
         if numbers.get_u32() & CRITICAL != 0 {
             return Err("a copy is of a form that is not known");
         }
         let extension = usize::try_from(numbers.get_i32()).map_err(|_| MALFORMED)?;
-        if self.rest.len() < HEAD + extension {
-            return Ok(false);
-        }
-        self.rest.advance(HEAD + extension);
-        Ok(true)
+        let whole = head.len() >= HEAD + extension;
+        self.read += if whole { HEAD + extension } else { 0 };
+        Ok(whole)
     }
 
     /// Reads on, behind the head.
     ///
     /// # Errors
     /// Where what follows is neither a tuple of one field nor the trailer.
-    pub(super) fn next(&mut self) -> Result<Next, &'static str> {
-        let mut tuple = &self.rest[..];
-        if tuple.len() < 2 {
-            return Ok(Next::Nothing);
-        }
-        match tuple.get_i16() {
+    pub(super) fn next(&mut self) -> Result<Next<'_>, &'static str> {
+        let Some((fields, rest)) = self.message[self.read..].split_first_chunk() else { return Ok(Next::Nothing) };
+        match i16::from_be_bytes(*fields) {
             1 => {}
-            TRAILER if tuple.is_empty() => return Ok(Next::End),
+            TRAILER if rest.is_empty() => return Ok(Next::End),
             TRAILER => return Err("a copy goes on behind its trailer"),
             _ => return Err("a row of a copy does not have one field"),
         }
-        if tuple.len() < 4 {
-            return Ok(Next::Nothing);
-        }
-        let length = tuple.get_i32();
+        let Some((length, rest)) = rest.split_first_chunk() else { return Ok(Next::Nothing) };
+        let length = i32::from_be_bytes(*length);
         if length == NULL {
-            self.rest.advance(6);
+            self.read += TUPLE;
             return Ok(Next::Null);
         }
-        let length = usize::try_from(length).map_err(|_| MALFORMED)?;
-        if tuple.len() < length {
-            return Ok(Next::Nothing);
-        }
-        self.rest.advance(6);
-        Ok(Next::Field(self.rest.split_to(length)))
+        let Some(value) = rest.get(..usize::try_from(length).map_err(|_| MALFORMED)?) else { return Ok(Next::Nothing) };
+        self.read += TUPLE + value.len();
+        Ok(Next::Field(value))
     }
 }
 

@@ -150,7 +150,7 @@ impl PostgresKeys {
             match copied.next().map_err(|why| SourceError::Invalid(why.to_owned()))? {
                 Next::Field(value) => {
                     batcher.begin_row();
-                    write_key(kind, &value, &mut raw).map_err(|error| batcher.unreadable(error))?;
+                    write_key(kind, value, &mut raw).map_err(|error| batcher.unreadable(error))?;
                     batcher.push(&raw).await?;
                 }
                 Next::Null => batcher.begin_row(),

@@ -3,11 +3,15 @@
 //! Keys from requests, announces and scans pass the same [`KeyForm`] before they are hashed, cached or bound, so `042` and `42`
 //! are one key of an integer column and can't miss each other in the filter.
 
+mod batch;
+
 use std::fmt;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_secret};
+
+pub use batch::KeyBatch;
 
 /// A key in canonical form: never empty.
 #[derive(Clone)]
@@ -128,7 +132,13 @@ impl KeySecret {
     /// Hashes a canonical key.
     #[must_use]
     pub fn hash(&self, key: &Key) -> KeyHash {
-        KeyHash(xxh3_128_with_secret(key.as_bytes(), &self.0))
+        self.hash_canonical(key.as_bytes())
+    }
+
+    /// Hashes the bytes of a canonical key.
+    #[must_use]
+    pub fn hash_canonical(&self, key: &[u8]) -> KeyHash {
+        KeyHash(xxh3_128_with_secret(key, &self.0))
     }
 }
 
@@ -189,20 +199,33 @@ impl KeyForm {
     /// # Errors
     /// [`KeyError`] where the bytes have no such form: such a key can't exist in this keyspace.
     pub fn canonical(self, raw: &[u8]) -> Result<Key, KeyError> {
-        if raw.is_empty() {
-            return Err(KeyError::Empty);
-        }
-        let bytes = match self {
-            Self::Bytes => Bytes::copy_from_slice(raw),
-            Self::Text => Bytes::copy_from_slice(self.text(raw)?.as_bytes()),
-            Self::TextCi => Bytes::from(self.text(raw)?.to_lowercase()),
-            Self::Integer => Bytes::from(canonical_integer(raw).ok_or(KeyError::NotAnInteger)?),
+        let mut bytes = Vec::with_capacity(raw.len());
+        self.write_canonical(raw, &mut bytes)?;
+        Ok(Key::from_canonical(Bytes::from(bytes)))
+    }
+
+    /// Adds the canonical form of a key to `out`. What it adds where it fails is of no use.
+    fn write_canonical(self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), KeyError> {
+        match self {
+            _ if raw.is_empty() => return Err(KeyError::Empty),
+            Self::Bytes => out.extend_from_slice(raw),
+            Self::Text => out.extend_from_slice(self.text(raw)?.as_bytes()),
+            Self::TextCi => {
+                let text = self.text(raw)?;
+                if text.is_ascii() {
+                    out.extend(text.bytes().map(|b| b.to_ascii_lowercase()));
+                } else {
+                    out.extend_from_slice(text.to_lowercase().as_bytes());
+                }
+            }
+            Self::Integer if is_canonical_integer(raw) => out.extend_from_slice(raw),
+            Self::Integer => out.extend_from_slice(canonical_integer(raw).ok_or(KeyError::NotAnInteger)?.as_bytes()),
             Self::Uuid => {
                 let uuid = uuid::Uuid::try_parse_ascii(raw).map_err(|_| KeyError::NotAUuid)?;
-                Bytes::from(uuid.hyphenated().to_string())
+                out.extend_from_slice(uuid.hyphenated().encode_lower(&mut [0; uuid::fmt::Hyphenated::LENGTH]).as_bytes());
             }
-        };
-        Ok(Key::from_canonical(bytes))
+        }
+        Ok(())
     }
 
     /// As [`KeyForm::canonical`], for a key of the source: remembers its spelling where that is another.
@@ -253,6 +276,13 @@ impl fmt::Display for KeyForm {
     }
 }
 
+/// Whether it is written as [`canonical_integer`] would; `false` may also mean that this takes a closer look.
+fn is_canonical_integer(raw: &[u8]) -> bool {
+    let digits = raw.strip_prefix(b"-").unwrap_or(raw);
+    // 18 digits are in range whatever they are.
+    matches!(digits, [b'1'..=b'9', rest @ ..] if rest.len() < 18 && rest.iter().all(u8::is_ascii_digit)) || raw == b"0"
+}
+
 /// Digits without leading zeros, `-0` as `0`; `None` where it is no integer or outside −2⁶³…2⁶⁴−1.
 fn canonical_integer(raw: &[u8]) -> Option<String> {
     let (negative, digits) = match raw {
@@ -282,6 +312,12 @@ mod tests {
     fn integers_have_one_spelling() {
         for (raw, canonical) in [("042", "42"), ("42", "42"), ("+42", "42"), ("-0", "0"), ("000", "0"), ("-007", "-7")] {
             assert_eq!(form(KeyForm::Integer, raw).as_deref(), Ok(canonical), "{raw}");
+        }
+        for i in (0..=19).map(|zeros| 10_i128.pow(zeros)).flat_map(|i| [i - 1, i, -i]) {
+            assert_eq!(
+                form(KeyForm::Integer, &i.to_string()),
+                if i < i64::MIN.into() { Err(KeyError::NotAnInteger) } else { Ok(i.to_string()) }
+            );
         }
         assert_eq!(form(KeyForm::Integer, "18446744073709551615").as_deref(), Ok("18446744073709551615"));
         assert_eq!(form(KeyForm::Integer, "-9223372036854775808").as_deref(), Ok("-9223372036854775808"));
