@@ -28,8 +28,7 @@ impl KeyBatch {
     /// [`KeyError`] where it has no such form; nothing is added then.
     pub fn push(&mut self, form: KeyForm, raw: &[u8]) -> Result<(), KeyError> {
         let start = self.bytes.len();
-        form.write_canonical(raw, &mut self.bytes).inspect_err(|_| self.bytes.truncate(start))?;
-        if self.bytes[start..] != *raw {
+        if !form.write_canonical(raw, &mut self.bytes).inspect_err(|_| self.bytes.truncate(start))? {
             self.respelled.push((self.ends.len(), Bytes::copy_from_slice(raw)));
         }
         self.ends.push(self.bytes.len());

@@ -204,12 +204,14 @@ impl KeyForm {
         Ok(Key::from_canonical(Bytes::from(bytes)))
     }
 
-    /// Adds the canonical form of a key to `out`. What it adds where it fails is of no use.
-    fn write_canonical(self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), KeyError> {
+    /// Adds the canonical form of a key to `out`, and says whether the key was in that form already. What it adds where it fails is of no use.
+    fn write_canonical(self, raw: &[u8], out: &mut Vec<u8>) -> Result<bool, KeyError> {
+        let start = out.len();
         match self {
             _ if raw.is_empty() => return Err(KeyError::Empty),
             Self::Bytes => out.extend_from_slice(raw),
             Self::Text => out.extend_from_slice(self.text(raw)?.as_bytes()),
+            Self::Integer if is_canonical_integer(raw) => out.extend_from_slice(raw),
             Self::TextCi => {
                 let text = self.text(raw)?;
                 if text.is_ascii() {
@@ -217,15 +219,19 @@ impl KeyForm {
                 } else {
                     out.extend_from_slice(text.to_lowercase().as_bytes());
                 }
+                return Ok(out[start..] == *raw);
             }
-            Self::Integer if is_canonical_integer(raw) => out.extend_from_slice(raw),
-            Self::Integer => out.extend_from_slice(canonical_integer(raw).ok_or(KeyError::NotAnInteger)?.as_bytes()),
+            Self::Integer => {
+                out.extend_from_slice(canonical_integer(raw).ok_or(KeyError::NotAnInteger)?.as_bytes());
+                return Ok(out[start..] == *raw);
+            }
             Self::Uuid => {
                 let uuid = uuid::Uuid::try_parse_ascii(raw).map_err(|_| KeyError::NotAUuid)?;
-                out.extend_from_slice(uuid.hyphenated().encode_lower(&mut [0; uuid::fmt::Hyphenated::LENGTH]).as_bytes());
+                out.extend_from_slice(uuid.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()).as_bytes());
+                return Ok(out[start..] == *raw);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// As [`KeyForm::canonical`], for a key of the source: remembers its spelling where that is another.

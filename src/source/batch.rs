@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::{BATCH_BYTES, BATCH_KEYS, KeyBatches, SourceError};
-use crate::key::{KeyBatch, KeyError, KeyForm};
+use crate::key::{KeyBatch, KeyForm};
 
 /// Gathers keys and sends them when a batch is full; waits where the reader is slow.
 #[derive(Debug)]
@@ -55,22 +55,27 @@ impl Batcher {
         SourceError::Invalid(format!("row {}: {why}", self.row))
     }
 
-    /// Adds the key of the row read last.
+    /// Adds the key of the row read last, and sends the batch that it filled.
     pub(super) async fn push(&mut self, raw: &[u8]) -> Result<(), SourceError> {
-        match self.gather(raw) {
-            Ok(Some(batch)) => self.send(batch).await,
-            Ok(None) => Ok(()),
-            Err(error) => Err(SourceError::Key { row: self.row, error }),
+        match self.add(raw)? {
+            Some(full) => self.send(full).await,
+            None => Ok(()),
         }
     }
 
     /// As [`Batcher::push`], on a thread that may block.
     pub(super) fn push_blocking(&mut self, raw: &[u8]) -> Result<(), SourceError> {
-        match self.gather(raw) {
-            Ok(Some(batch)) => self.send_blocking(batch),
-            Ok(None) => Ok(()),
-            Err(error) => Err(SourceError::Key { row: self.row, error }),
+        match self.add(raw)? {
+            Some(full) => self.send_blocking(full),
+            None => Ok(()),
         }
+    }
+
+    /// Adds the key of the row read last; hands out the batch that it filled, to be [sent](Batcher::send).
+    pub(super) fn add(&mut self, raw: &[u8]) -> Result<Option<KeyBatch>, SourceError> {
+        self.batch.push(self.form, raw).map_err(|error| SourceError::Key { row: self.row, error })?;
+        let full = self.batch.len() == BATCH_KEYS || self.batch.bytes() >= BATCH_BYTES;
+        Ok(full.then(|| std::mem::replace(&mut self.batch, KeyBatch::with_capacity(BATCH_KEYS))))
     }
 
     /// Sends the rest. How many keys were sent in all.
@@ -91,14 +96,7 @@ impl Batcher {
         self.ended()
     }
 
-    /// Adds a key; hands out the batch that it filled.
-    fn gather(&mut self, raw: &[u8]) -> Result<Option<KeyBatch>, KeyError> {
-        self.batch.push(self.form, raw)?;
-        let full = self.batch.len() == BATCH_KEYS || self.batch.bytes() >= BATCH_BYTES;
-        Ok(full.then(|| std::mem::replace(&mut self.batch, KeyBatch::with_capacity(BATCH_KEYS))))
-    }
-
-    async fn send(&mut self, batch: KeyBatch) -> Result<(), SourceError> {
+    pub(super) async fn send(&mut self, batch: KeyBatch) -> Result<(), SourceError> {
         self.sent += batch.len() as u64;
         self.batches.send(batch).await.map_err(|_| SourceError::Cancelled)
     }

@@ -189,8 +189,12 @@ where
 {
     match tokio::time::timeout(LONGEST_SILENCE, rows.try_next()).await {
         Ok(next) => next.map_err(|error| SqlError::from(error).into()),
-        Err(_) => Err(SourceError::Unavailable(format!("the database sent nothing for {LONGEST_SILENCE:?}"))),
+        Err(_) => Err(silent()),
     }
+}
+
+fn silent() -> SourceError {
+    SourceError::Unavailable(format!("the database sent nothing for {LONGEST_SILENCE:?}"))
 }
 
 impl From<SqlError> for SourceError {

@@ -9,7 +9,7 @@ use futures_util::TryStreamExt as _;
 
 use super::{ROUNDS, place_self};
 use crate::contenders::{Built, build_from};
-use crate::process::{Placement, free_address};
+use crate::process::Placement;
 use crate::support::mariadb::Mariadb;
 use crate::support::postgres::Postgres;
 
@@ -27,9 +27,11 @@ pub(super) fn run() -> io::Result<()> {
         "| source | scan, M keys/s | whole build, M keys/s | processor ns a key | who only counts | M keys/s | scan / it |\n|---|---|---|---|---|---|---|"
     );
     from_postgres(keys)?;
-    from_sqlite(keys)?;
     from_mariadb(keys)?;
-    from_file(keys)
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("users.db");
+    from_sqlite(keys, &path)?;
+    from_file(keys, &path)
 }
 
 fn from_postgres(keys: u64) -> io::Result<()> {
@@ -44,18 +46,16 @@ fn from_postgres(keys: u64) -> io::Result<()> {
     row("PostgreSQL", keys, &sql(&url), Some(("tokio-postgres, COPY BINARY", &count)))
 }
 
-fn from_sqlite(keys: u64) -> io::Result<()> {
-    let directory = tempfile::tempdir()?;
-    let path = directory.path().join("users.db");
-    let written = rusqlite::Connection::open(&path).and_then(|connection| {
+fn from_sqlite(keys: u64, path: &Path) -> io::Result<()> {
+    let written = rusqlite::Connection::open(path).and_then(|connection| {
         connection.execute_batch(&format!(
             "PRAGMA synchronous = OFF; CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL); \
              INSERT INTO users WITH RECURSIVE s(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM s WHERE i < {keys} - 1) SELECT 2 * i, 'User ' || i FROM s"
         ))
     });
     written.map_err(io::Error::other)?;
-    let count = || step_and_count(&path).map_err(io::Error::other);
-    row("SQLite", keys, &sql(&format!("sqlite:{}", path.display())), Some(("its C interface, step by step", &count)))
+    let count = || step_and_count(path).map_err(io::Error::other);
+    row("SQLite", keys, &sql(&url_of(path)), Some(("its C interface, step by step", &count)))
 }
 
 fn from_mariadb(keys: u64) -> io::Result<()> {
@@ -68,17 +68,15 @@ fn from_mariadb(keys: u64) -> io::Result<()> {
     row("MariaDB", keys, &sql(&database.url()), None)
 }
 
-fn from_file(keys: u64) -> io::Result<()> {
-    let directory = tempfile::tempdir()?;
-    let path = directory.path().join("keys.txt");
+/// Listed in a file, with the rows in a database.
+fn from_file(keys: u64, rows: &Path) -> io::Result<()> {
+    let path = rows.with_file_name("keys.txt");
     let mut file = io::BufWriter::new(std::fs::File::create(&path)?);
     for key in 0..keys {
         writeln!(file, "{}", 2 * key)?;
     }
     file.into_inner()?.sync_all()?;
-    // Nobody answers there: a source is compared with its backend as far as that does.
-    let backend = format!("{{ kind = \"http\", url = \"http://{}/users/{{key}}\" }}", free_address());
-    let source = Source { source: format!("{{ kind = \"file\", path = \"{}\" }}", path.display()), backend };
+    let source = Source { source: format!("{{ kind = \"file\", path = \"{}\" }}", path.display()), ..sql(&url_of(rows)) };
     row("file", keys, &source, None)
 }
 
@@ -86,6 +84,10 @@ fn from_file(keys: u64) -> io::Result<()> {
 struct Source {
     source: String,
     backend: String,
+}
+
+fn url_of(path: &Path) -> String {
+    format!("sqlite:{}", path.display())
 }
 
 fn sql(url: &str) -> Source {
