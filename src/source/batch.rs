@@ -36,8 +36,8 @@ impl Batcher {
     }
 
     /// Whoever the keys are read for, to be asked from elsewhere.
-    pub(super) fn reader(&self) -> Reader {
-        Reader(self.batches.clone())
+    pub(super) fn recipient(&self) -> Recipient {
+        Recipient(self.batches.clone())
     }
 
     /// Nobody wants the keys any more.
@@ -114,11 +114,28 @@ impl Batcher {
 
 /// The receiver of what a [`Batcher`] sends. While this is held, the receiver is not told that nothing more will come.
 #[derive(Debug)]
-pub(super) struct Reader(KeyBatches);
+pub(super) struct Recipient(KeyBatches);
 
-impl Reader {
+impl Recipient {
     /// Nobody wants the keys any more.
     pub(super) fn is_gone(&self) -> bool {
         self.0.is_closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn long_keys_fill_a_batch_before_they_are_many() {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(4);
+        let mut batcher = Batcher::new(KeyForm::Bytes, sender);
+        for _ in 0..3 {
+            batcher.push(&vec![b'x'; BATCH_BYTES / 2]).await.unwrap();
+        }
+        assert_eq!(batcher.finish().await.unwrap(), 3);
+        let lengths: Vec<usize> = std::iter::from_fn(|| receiver.try_recv().ok()).map(|batch| batch.len()).collect();
+        assert_eq!(lengths, [2, 1]);
     }
 }

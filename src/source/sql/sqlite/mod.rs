@@ -119,8 +119,8 @@ fn read(
     mut batcher: Batcher,
     abandoned: CancellationToken,
 ) -> Result<u64, SourceError> {
-    let reader = batcher.reader();
-    let unwanted = move || abandoned.is_cancelled() || reader.is_gone();
+    let recipient = batcher.recipient();
+    let unwanted = move || abandoned.is_cancelled() || recipient.is_gone();
     let read = step::on_driver_connection(handle, unwanted, |connection| {
         let mut prepared = connection.prepare(statement)?;
         let mut rows = prepared.raw_query();
