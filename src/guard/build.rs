@@ -7,7 +7,7 @@ use super::Guard;
 use crate::backend::{KeySet, Members};
 use crate::clock::Moment;
 use crate::filter::{Busy, Candidate, Filter};
-use crate::key::{Key, KeyForm, KeyHash, KeySecret};
+use crate::key::{Key, KeyBatch, KeyForm, KeyHash, KeySecret};
 
 /// Keys that are hashed before they go into the candidate: hashes that stay in the first cache.
 const HASHED_TOGETHER: usize = 1024;
@@ -164,13 +164,14 @@ impl Build {
     }
 
     /// Puts scanned keys into the candidate.
-    pub fn fill(&self, keys: &[Key]) {
+    pub fn fill(&self, keys: &KeyBatch) {
         let secret = self.guard.secret.load();
-        let mut hashes = Vec::with_capacity(keys.len().min(HASHED_TOGETHER));
-        for keys in keys.chunks(HASHED_TOGETHER) {
-            hashes.clear();
-            hashes.extend(keys.iter().map(|key| secret.hash(key).get()));
-            self.candidate().fill(&hashes);
+        let mut hashes = keys.iter().map(|key| secret.hash_ref(key).get());
+        let mut together = Vec::with_capacity(keys.len().min(HASHED_TOGETHER));
+        while hashes.len() > 0 {
+            together.clear();
+            together.extend(hashes.by_ref().take(HASHED_TOGETHER));
+            self.candidate().fill(&together);
         }
     }
 

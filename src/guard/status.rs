@@ -94,6 +94,8 @@ pub struct LastRebuild {
     pub finished_unix: u64,
     /// How long it took, seconds.
     pub duration_seconds: f64,
+    /// How much of that it read keys and filled the filter, seconds; the rest is counting before and checking after.
+    pub scan_seconds: f64,
     /// Keys read.
     pub keys: u64,
     /// Why it failed.

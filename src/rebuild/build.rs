@@ -19,7 +19,7 @@ use super::turn::{Turn, Turns};
 use crate::config::{FilterConfig, FilterKind};
 use crate::filter::{AllocError, Filter, FilterSpec};
 use crate::guard::{Build, Guard};
-use crate::key::{Key, KeyForm};
+use crate::key::{KeyBatch, KeyForm};
 use crate::metrics::KeyspaceMetrics;
 use crate::source::{KeySource, SourceError};
 use crate::words::ScanTurn;
@@ -81,7 +81,10 @@ impl Tools {
         let filter = tokio::task::spawn_blocking(move || Filter::within(spec, room)).await.map_err(|_| BuildError::Cancelled)??;
         let build = Arc::new(self.guard.begin(filter).map_err(|_| BuildError::Cancelled)?);
 
-        let (samples, gathered) = self.fill(&build, gathered, form, tracker).await?;
+        let scan = Instant::now();
+        let filled = self.fill(&build, gathered, form, tracker).await;
+        tracker.scan_took(scan.elapsed());
+        let (samples, gathered) = filled?;
         let keys: KeyCounts = samples.iter().map(Samples::keys).collect();
         // Whatever becomes of the candidate: it may be what explains a refusal.
         self.guard.source_warning(self.source.warning());
@@ -180,7 +183,7 @@ impl Tools {
 }
 
 /// The keys of one source, in batches.
-type Batches = mpsc::Receiver<Vec<Key>>;
+type Batches = mpsc::Receiver<KeyBatch>;
 
 /// What the thread needs that hashes and inserts.
 struct Filler {
@@ -207,7 +210,7 @@ impl Filler {
                 gathered.add(&batch)?;
             }
             self.build.fill(&batch);
-            batch.iter().for_each(|key| samples.draw(key));
+            samples.draw(&batch);
             self.tracker.read(batch.len() as u64);
             self.pace.keep(batch.len() as u64, &self.abandoned);
             if self.abandoned.load(Ordering::Relaxed) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::BuildError;
 use super::memory::Reservation;
 use crate::backend::{KeySet, KeySetBuilder};
-use crate::key::{Key, KeyForm};
+use crate::key::{KeyBatch, KeyForm};
 
 /// Keys on their way into a set. Takes no memory that was not set aside before.
 pub(super) struct Gathered {
@@ -25,7 +25,7 @@ impl Gathered {
         Ok(gathered)
     }
 
-    pub(super) fn add(&mut self, batch: &[Key]) -> Result<(), BuildError> {
+    pub(super) fn add(&mut self, batch: &KeyBatch) -> Result<(), BuildError> {
         self.set_aside(self.keys.bytes_with(batch))?;
         self.keys.extend(batch)?;
         Ok(())
@@ -58,7 +58,7 @@ mod tests {
             error.split("come to ").nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap()
         };
         let batch =
-            |from: u32| (from..from + 1000).map(|n| KeyForm::Text.canonical(format!("{n:094}").as_bytes()).unwrap()).collect::<Vec<_>>();
+            |from: u32| (from..from + 1000).map(|n| KeyForm::Text.canonical(format!("{n:094}").as_bytes()).unwrap()).collect::<KeyBatch>();
         let gather = |budget: &Arc<MemoryBudget>, counted| {
             let reservation = Arc::new(budget.reserve("users", 500).unwrap());
             Gathered::new(KeyForm::Text, counted, reservation, 500)

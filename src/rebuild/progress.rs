@@ -1,7 +1,7 @@
 //! How far a rebuild is.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -52,6 +52,7 @@ pub(super) struct Tracker {
     keys_read: AtomicU64,
     /// 0 = not known yet.
     keys_expected: AtomicU64,
+    scan_micros: AtomicU64,
 }
 
 /// How a job begins.
@@ -66,7 +67,14 @@ impl Tracker {
     /// `asked`: by an operator.
     pub(super) fn new(job: u64, asked: Option<RebuildRequest>) -> Self {
         let start = Start { at: Instant::now(), asked, waits: false };
-        Self { job, start: Mutex::new(start), hurry: Notify::new(), keys_read: AtomicU64::new(0), keys_expected: AtomicU64::new(0) }
+        Self {
+            job,
+            start: Mutex::new(start),
+            hurry: Notify::new(),
+            keys_read: AtomicU64::new(0),
+            keys_expected: AtomicU64::new(0),
+            scan_micros: AtomicU64::new(0),
+        }
     }
 
     /// It waits for other instances' scans.
@@ -114,7 +122,16 @@ impl Tracker {
         self.keys_read.load(Ordering::Relaxed)
     }
 
-    pub(super) fn took(&self) -> std::time::Duration {
+    /// The scan has ended, however: so long it took.
+    pub(super) fn scan_took(&self, time: Duration) {
+        self.scan_micros.store(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(super) fn scanned(&self) -> Duration {
+        Duration::from_micros(self.scan_micros.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn took(&self) -> Duration {
         self.start.lock().at.elapsed()
     }
 

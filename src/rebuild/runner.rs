@@ -274,6 +274,7 @@ impl Runner {
             outcome,
             finished_unix: unix.as_secs(),
             duration_seconds: took.as_secs_f64(),
+            scan_seconds: tracker.scanned().as_secs_f64(),
             keys,
             reason: built.as_ref().err().map(|error| error.public_reason().into_owned()),
         });

@@ -1,6 +1,6 @@
 //! A few keys of a scan, to be tried at the backend.
 
-use crate::key::Key;
+use crate::key::{Key, KeyBatch};
 
 /// Keys that were drawn while the scan of one source went by, in bounded memory.
 ///
@@ -14,12 +14,15 @@ pub(super) struct Samples {
     beyond: Reservoir,
 }
 
-/// A uniform sample of a stream (Vitter 1985, algorithm R).
+/// A uniform sample of a stream that says beforehand which key it takes next (Li 1994, algorithm L): the others cost nothing.
 #[derive(Debug)]
 struct Reservoir {
     keys: Vec<Key>,
     room: usize,
     seen: u64,
+    /// Number of the key that is taken next, once there is no more room.
+    next: u64,
+    weight: f64,
 }
 
 impl Samples {
@@ -33,11 +36,11 @@ impl Samples {
         Self { plain: Reservoir::new(Self::PLAIN), ascii: Reservoir::new(Self::RESPELLED), beyond: Reservoir::new(Self::RESPELLED) }
     }
 
-    /// A key goes by.
-    pub(super) fn draw(&mut self, key: &Key) {
-        self.plain.draw(key);
-        if let Some(original) = key.original() {
-            if original.as_bytes().is_ascii() { &mut self.ascii } else { &mut self.beyond }.draw(key);
+    /// A batch of keys goes by.
+    pub(super) fn draw(&mut self, batch: &KeyBatch) {
+        self.plain.draw(batch.len(), |index| batch.get(index));
+        for (index, original) in batch.respelled() {
+            if original.is_ascii() { &mut self.ascii } else { &mut self.beyond }.draw(1, |_| batch.get(index));
         }
     }
 
@@ -57,16 +60,33 @@ impl Samples {
 
 impl Reservoir {
     const fn new(room: usize) -> Self {
-        Self { keys: Vec::new(), room, seen: 0 }
+        Self { keys: Vec::new(), room, seen: 0, next: 0, weight: 1.0 }
     }
 
-    fn draw(&mut self, key: &Key) {
-        self.seen += 1;
-        if self.keys.len() < self.room {
-            self.keys.push(key.clone());
-        } else if let Some(place) = self.keys.get_mut(rand::random_range(0..self.seen) as usize) {
-            *place = key.clone();
+    /// So many keys go by; `key` makes those that are wanted.
+    fn draw(&mut self, keys: usize, key: impl Fn(usize) -> Option<Key>) {
+        let first = self.seen;
+        self.seen += keys as u64;
+        while self.next < self.seen {
+            let Some(drawn) = key((self.next - first) as usize) else { return };
+            if self.keys.len() < self.room {
+                self.keys.push(drawn);
+            } else {
+                let place = rand::random_range(0..self.room);
+                self.keys[place] = drawn;
+            }
+            let skipped = if self.keys.len() == self.room { self.skipped() } else { 0 };
+            self.next = self.next.saturating_add(1).saturating_add(skipped);
         }
+    }
+
+    /// How many keys go by before the next one is taken.
+    fn skipped(&mut self) -> u64 {
+        // Of (0, 1], whose logarithm is finite.
+        let unit = || 1.0 - rand::random::<f64>();
+        self.weight *= (unit().ln() / self.room as f64).exp();
+        // Saturates: past the end of every scan.
+        (unit().ln() / (-self.weight).ln_1p()) as u64
     }
 }
 
@@ -79,9 +99,11 @@ mod tests {
     fn respelled_keys_are_drawn_apart_and_in_bounded_number() {
         let mut samples = Samples::new();
         for i in 0..1000 {
+            let mut batch = KeyBatch::default();
             for raw in [format!("Bob{i}"), format!("bob{i}"), format!("\u{dc}nal{i}")] {
-                samples.draw(&KeyForm::TextCi.scanned(raw.as_bytes()).unwrap());
+                batch.push(KeyForm::TextCi, raw.as_bytes()).unwrap();
             }
+            samples.draw(&batch);
         }
         assert_eq!((samples.keys(), samples.plain().len()), (3000, Samples::PLAIN));
         assert_eq!(samples.respelled().count(), 2 * Samples::RESPELLED);
@@ -93,10 +115,26 @@ mod tests {
         let mut latest = 0;
         for _ in 0..20 {
             let mut samples = Samples::new();
-            (0..10_000).for_each(|i: u32| samples.draw(&KeyForm::Integer.canonical(i.to_string().as_bytes()).unwrap()));
+            let key = |i: u32| KeyForm::Integer.canonical(i.to_string().as_bytes()).unwrap();
+            // Batches of any size, as sources send them.
+            (0..100).for_each(|part| samples.draw(&(part * 100..part * 100 + 100 - part).map(key).collect()));
+            (0..100).for_each(|part| samples.draw(&(part * 100 + 100 - part..part * 100 + 100).map(key).collect()));
             latest = samples.plain().iter().map(|key| key.as_str().unwrap().parse::<u32>().unwrap()).max().unwrap().max(latest);
         }
         // That none of 320 is from the second half has a chance of 2 to the power of -320.
         assert!(latest >= 5_000, "{latest}");
+    }
+    #[test]
+    fn every_key_of_a_scan_is_drawn_as_often_as_every_other() {
+        const KEYS: usize = 64;
+        let batch: KeyBatch = (0..KEYS).map(|i| KeyForm::Integer.canonical(i.to_string().as_bytes()).unwrap()).collect();
+        let mut drawn = [0_u32; KEYS];
+        for _ in 0..4_000 {
+            let mut samples = Samples::new();
+            samples.draw(&batch);
+            samples.plain().iter().for_each(|key| drawn[key.as_str().unwrap().parse::<usize>().unwrap()] += 1);
+        }
+        // A quarter of 4,000 each: eight standard deviations are 220.
+        assert!(drawn.iter().all(|times| (780..1220).contains(times)), "{drawn:?}");
     }
 }

@@ -2,15 +2,15 @@
 
 use std::fmt::Display;
 
-use super::{BATCH_KEYS, KeyBatches, SourceError};
-use crate::key::{Key, KeyError, KeyForm};
+use super::{BATCH_BYTES, BATCH_KEYS, KeyBatches, SourceError};
+use crate::key::{KeyBatch, KeyForm};
 
 /// Gathers keys and sends them when a batch is full; waits where the reader is slow.
 #[derive(Debug)]
 pub(super) struct Batcher {
     form: KeyForm,
     batches: KeyBatches,
-    batch: Vec<Key>,
+    batch: KeyBatch,
     /// Number of the row read last, from 1, those without a key included.
     row: u64,
     sent: u64,
@@ -18,7 +18,7 @@ pub(super) struct Batcher {
 
 impl Batcher {
     pub(super) fn new(form: KeyForm, batches: KeyBatches) -> Self {
-        Self { form, batches, batch: Vec::with_capacity(BATCH_KEYS), row: 0, sent: 0 }
+        Self { form, batches, batch: KeyBatch::with_capacity(BATCH_KEYS), row: 0, sent: 0 }
     }
 
     pub(super) const fn form(&self) -> KeyForm {
@@ -33,6 +33,11 @@ impl Batcher {
     /// The next row begins here.
     pub(super) const fn begin_row(&mut self) {
         self.row += 1;
+    }
+
+    /// Whoever the keys are read for, to be asked from elsewhere.
+    pub(super) fn recipient(&self) -> Recipient {
+        Recipient(self.batches.clone())
     }
 
     /// Nobody wants the keys any more.
@@ -50,22 +55,27 @@ impl Batcher {
         SourceError::Invalid(format!("row {}: {why}", self.row))
     }
 
-    /// Adds the key of the row read last.
+    /// Adds the key of the row read last, and sends the batch that it filled.
     pub(super) async fn push(&mut self, raw: &[u8]) -> Result<(), SourceError> {
-        match self.gather(raw) {
-            Ok(Some(batch)) => self.send(batch).await,
-            Ok(None) => Ok(()),
-            Err(error) => Err(SourceError::Key { row: self.row, error }),
+        match self.add(raw)? {
+            Some(full) => self.send(full).await,
+            None => Ok(()),
         }
     }
 
     /// As [`Batcher::push`], on a thread that may block.
     pub(super) fn push_blocking(&mut self, raw: &[u8]) -> Result<(), SourceError> {
-        match self.gather(raw) {
-            Ok(Some(batch)) => self.send_blocking(batch),
-            Ok(None) => Ok(()),
-            Err(error) => Err(SourceError::Key { row: self.row, error }),
+        match self.add(raw)? {
+            Some(full) => self.send_blocking(full),
+            None => Ok(()),
         }
+    }
+
+    /// Adds the key of the row read last; hands out the batch that it filled, to be [sent](Batcher::send).
+    pub(super) fn add(&mut self, raw: &[u8]) -> Result<Option<KeyBatch>, SourceError> {
+        self.batch.push(self.form, raw).map_err(|error| SourceError::Key { row: self.row, error })?;
+        let full = self.batch.len() == BATCH_KEYS || self.batch.bytes() >= BATCH_BYTES;
+        Ok(full.then(|| std::mem::replace(&mut self.batch, KeyBatch::with_capacity(BATCH_KEYS))))
     }
 
     /// Sends the rest. How many keys were sent in all.
@@ -86,19 +96,12 @@ impl Batcher {
         self.ended()
     }
 
-    /// Adds a key; hands out the batch that it filled.
-    fn gather(&mut self, raw: &[u8]) -> Result<Option<Vec<Key>>, KeyError> {
-        self.batch.push(self.form.scanned(raw)?);
-        let full = self.batch.len() == BATCH_KEYS;
-        Ok(full.then(|| std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_KEYS))))
-    }
-
-    async fn send(&mut self, batch: Vec<Key>) -> Result<(), SourceError> {
+    pub(super) async fn send(&mut self, batch: KeyBatch) -> Result<(), SourceError> {
         self.sent += batch.len() as u64;
         self.batches.send(batch).await.map_err(|_| SourceError::Cancelled)
     }
 
-    fn send_blocking(&mut self, batch: Vec<Key>) -> Result<(), SourceError> {
+    fn send_blocking(&mut self, batch: KeyBatch) -> Result<(), SourceError> {
         self.sent += batch.len() as u64;
         self.batches.blocking_send(batch).map_err(|_| SourceError::Cancelled)
     }
@@ -106,5 +109,33 @@ impl Batcher {
     /// The last batch may have been the last that anybody wanted; then there is no key set either.
     fn ended(&self) -> Result<u64, SourceError> {
         if self.is_closed() { Err(SourceError::Cancelled) } else { Ok(self.sent) }
+    }
+}
+
+/// The receiver of what a [`Batcher`] sends. While this is held, the receiver is not told that nothing more will come.
+#[derive(Debug)]
+pub(super) struct Recipient(KeyBatches);
+
+impl Recipient {
+    /// Nobody wants the keys any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn long_keys_fill_a_batch_before_they_are_many() {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(4);
+        let mut batcher = Batcher::new(KeyForm::Bytes, sender);
+        for _ in 0..3 {
+            batcher.push(&vec![b'x'; BATCH_BYTES / 2]).await.unwrap();
+        }
+        assert_eq!(batcher.finish().await.unwrap(), 3);
+        let lengths: Vec<usize> = std::iter::from_fn(|| receiver.try_recv().ok()).map(|batch| batch.len()).collect();
+        assert_eq!(lengths, [2, 1]);
     }
 }

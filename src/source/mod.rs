@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use crate::key::{Key, KeyForm};
+use crate::key::{KeyBatch, KeyForm};
 
 mod batch;
 mod file;
@@ -21,10 +21,13 @@ pub use sql::{SqlPolls, SqlSource};
 pub use union::{Member, Union};
 
 /// Keys of one scan, in batches of at most [`BATCH_KEYS`], bounded so that a slow reader slows the source.
-pub type KeyBatches = mpsc::Sender<Vec<Key>>;
+pub type KeyBatches = mpsc::Sender<KeyBatch>;
 
 /// Keys in a full batch.
 pub const BATCH_KEYS: usize = 4096;
+
+/// Bytes of keys that fill a batch, too: long keys are not gathered by the thousand.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// Why a source could not be read to its end. A failed scan is never a shorter list.
 #[derive(Debug, Clone, thiserror::Error)]

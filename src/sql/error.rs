@@ -69,6 +69,18 @@ impl From<sqlx::Error> for SqlError {
     }
 }
 
+impl From<rusqlite::Error> for SqlError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error {
+            rusqlite::Error::SqliteFailure(error, message) => {
+                let message = message.unwrap_or_else(|| error.to_string());
+                from_sqlite_code(error.extended_code, format!("SQLite error {}: {message}", error.extended_code))
+            }
+            other => Self::invalid(other.to_string()),
+        }
+    }
+}
+
 fn from_database(error: &dyn DatabaseError) -> SqlError {
     let message = described(error);
     if let Some(postgres) = error.try_downcast_ref::<PgDatabaseError>() {

@@ -12,6 +12,23 @@ pub(super) fn integer(text: &str) -> Option<i128> {
     (value.to_string() == text).then_some(value)
 }
 
+/// Writes an integer; scans do so for every row, where a formatter's machinery shows.
+pub(super) fn write_integer(value: i64, out: &mut Vec<u8>) {
+    if value < 0 {
+        out.push(b'-');
+    }
+    let (mut digits, mut first, mut left) = ([0; 20], 20, value.unsigned_abs());
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[first..]);
+}
+
 /// `None` where it is not a plain decimal number in its shortest spelling.
 pub(super) fn numeric(text: &str) -> Option<BigDecimal> {
     if !text.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'-') {
@@ -30,4 +47,19 @@ pub(super) fn uuid(text: &str) -> Option<Uuid> {
 /// Without trailing zeros or exponent, as equal numbers have one spelling.
 pub(super) fn shortest(value: &BigDecimal) -> String {
     value.normalized().to_plain_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_written_as_everywhere() {
+        let powers = (0..=18).map(|zeros| 10_i64.pow(zeros)).flat_map(|i| [i - 1, i, -i, 1 - i, i * 9]);
+        for value in powers.chain([i64::MIN, i64::MAX]) {
+            let mut out = Vec::new();
+            write_integer(value, &mut out);
+            assert_eq!(String::from_utf8(out), Ok(value.to_string()));
+        }
+    }
 }

@@ -1,14 +1,17 @@
 //! SQLite: keys as parameters and as column values, by storage class and declared type.
 
+use std::str::Utf8Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rusqlite::types::ValueRef;
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::sqlite::{SqliteArgumentsBuffer, SqliteColumn, SqliteConnection, SqliteTypeInfo, SqliteValueRef};
-use sqlx::{AssertSqlSafe, Column, ColumnOrigin, Decode, Encode, Row, Sqlite, Type, TypeInfo, ValueRef};
+use sqlx::{AssertSqlSafe, Column, ColumnOrigin, Decode, Encode, Row, Sqlite, Type, TypeInfo};
 
 use super::SqlError;
+use super::spelling::write_integer;
 use crate::key::{Key, KeyForm};
 
 /// A value as SQLite stores it.
@@ -30,10 +33,10 @@ impl<'r> Stored<'r> {
     /// # Errors
     /// Where text is not valid UTF-8.
     pub fn read(value: SqliteValueRef<'r>) -> Result<Self, BoxDynError> {
-        if value.is_null() {
+        if sqlx::ValueRef::is_null(&value) {
             return Ok(Self::Null);
         }
-        let class = value.type_info().name().to_owned();
+        let class = sqlx::ValueRef::type_info(&value).name().to_owned();
         Ok(match class.as_str() {
             "INTEGER" => Self::Integer(Decode::<Sqlite>::decode(value)?),
             "REAL" => Self::Real(Decode::<Sqlite>::decode(value)?),
@@ -51,7 +54,7 @@ impl<'r> Stored<'r> {
         out.clear();
         match self {
             Self::Null => return Ok(false),
-            Self::Integer(value) => write!(out, "{value}").map_err(|error| error.to_string())?,
+            Self::Integer(value) => write_integer(value, out),
             // Whole numbers up to 2⁵³ are stored exactly, and SQLite compares them with integers as equal.
             Self::Real(value) if value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0 => {
                 write!(out, "{value:.0}").map_err(|error| error.to_string())?;
@@ -61,6 +64,22 @@ impl<'r> Stored<'r> {
             Self::Blob(bytes) => out.extend_from_slice(bytes),
         }
         Ok(true)
+    }
+}
+
+impl<'r> TryFrom<ValueRef<'r>> for Stored<'r> {
+    type Error = Utf8Error;
+
+    /// # Errors
+    /// Where text is not valid UTF-8.
+    fn try_from(value: ValueRef<'r>) -> Result<Self, Utf8Error> {
+        Ok(match value {
+            ValueRef::Null => Self::Null,
+            ValueRef::Integer(value) => Self::Integer(value),
+            ValueRef::Real(value) => Self::Real(value),
+            ValueRef::Text(text) => Self::Text(std::str::from_utf8(text)?),
+            ValueRef::Blob(bytes) => Self::Blob(bytes),
+        })
     }
 }
 

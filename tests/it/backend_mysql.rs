@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bloomguard::backend::{Backend, BackendError, FetchContext};
 use bloomguard::config::{SecretUrl, SourceConfig};
-use bloomguard::key::{Key, KeyForm};
+use bloomguard::key::{KeyBatch, KeyForm};
 use bloomguard::source::{KeySource, SourceError, SqlSource};
 use serde_json::json;
 use sqlx::Connection;
@@ -20,7 +20,7 @@ fn source(url: &str, query: &str) -> SqlSource {
 }
 
 async fn keys(source: &SqlSource, form: KeyForm) -> Vec<String> {
-    let (sender, mut receiver) = mpsc::channel::<Vec<Key>>(2);
+    let (sender, mut receiver) = mpsc::channel::<KeyBatch>(2);
     let collect = async {
         let mut keys = Vec::new();
         while let Some(batch) = receiver.recv().await {
@@ -396,7 +396,7 @@ async fn scan_sees_one_snapshot() {
     let scan = tokio::spawn(async move { source.scan(KeyForm::Text, sender).await });
     let first = receiver.recv().await.expect("keys flow");
     database.sql("DELETE FROM t WHERE id % 2 = 0; INSERT INTO t SELECT seq, 'new' FROM seq_1000001_to_1000100");
-    let mut keys = first;
+    let mut keys: Vec<_> = first.into_iter().collect();
     while let Some(batch) = receiver.recv().await {
         keys.extend(batch);
     }

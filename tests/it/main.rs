@@ -30,6 +30,8 @@ mod source_http;
 mod source_kinds;
 mod source_members;
 mod source_polls;
+mod source_postgres;
 mod source_redis;
+mod source_sqlite;
 mod source_union;
 mod support;

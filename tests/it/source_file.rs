@@ -166,7 +166,7 @@ async fn what_can_not_be_read_is_a_failed_scan() {
 
 /// A scan under way: its first batch has arrived, and there is more than it may hold.
 struct UnderWay {
-    batches: mpsc::Receiver<Vec<bloomguard::key::Key>>,
+    batches: mpsc::Receiver<bloomguard::key::KeyBatch>,
     scan: tokio::task::JoinHandle<Result<u64, SourceError>>,
     keys: usize,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bloomguard::config::{KeyListFormat, SecretUrl, SourceConfig, SourceKind};
-use bloomguard::key::{Key, KeyForm};
+use bloomguard::key::{KeyBatch, KeyForm};
 use bloomguard::source::{BATCH_KEYS, HttpSource, KeySource, SourceError};
 use tokio::sync::mpsc;
 
@@ -24,12 +24,12 @@ async fn answering(reply: Reply) -> (HttpServer, HttpSource) {
 }
 
 async fn scan(source: &HttpSource, form: KeyForm) -> Result<Vec<String>, SourceError> {
-    let (sender, mut receiver) = mpsc::channel::<Vec<Key>>(2);
+    let (sender, mut receiver) = mpsc::channel::<KeyBatch>(2);
     let collected = tokio::spawn(async move {
         let mut keys = Vec::new();
         while let Some(batch) = receiver.recv().await {
             assert!((1..=BATCH_KEYS).contains(&batch.len()));
-            keys.extend(batch.iter().map(|key| key.as_str().unwrap().to_owned()));
+            keys.extend(batch.into_iter().map(|key| key.as_str().unwrap().to_owned()));
         }
         keys
     });
@@ -180,7 +180,7 @@ async fn an_empty_list_has_no_keys() {
 #[tokio::test]
 async fn reader_that_left_cancels_the_scan_also_of_a_silent_server() {
     let (_server, source) = answering(Reply::Hang).await;
-    let (sender, receiver) = mpsc::channel::<Vec<Key>>(1);
+    let (sender, receiver) = mpsc::channel::<KeyBatch>(1);
     drop(receiver);
     let scanned = tokio::time::timeout(Duration::from_secs(20), source.scan(KeyForm::Integer, sender)).await.unwrap();
     assert!(matches!(scanned, Err(SourceError::Cancelled)));

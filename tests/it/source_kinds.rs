@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bloomguard::config::{SecretUrl, SourceConfig, SourceKind};
-use bloomguard::key::{Key, KeyForm};
+use bloomguard::key::{KeyBatch, KeyForm};
 use bloomguard::source::{BATCH_KEYS, FileSource, KeySource, Member, RedisSource, SourceError, SqlSource, Union};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -156,7 +156,7 @@ async fn keys_are_canonical(listing: impl AsyncFn(Vec<String>) -> Fixture) {
 async fn reader_that_left_cancels_the_scan(listing: impl AsyncFn(Vec<String>) -> Fixture) {
     // More than the channel and what is read ahead of it hold.
     let fixture = listing(numbers(BATCH_KEYS * 8)).await;
-    let (sender, mut batches) = mpsc::channel::<Vec<Key>>(1);
+    let (sender, mut batches) = mpsc::channel::<KeyBatch>(1);
     let source = Arc::clone(&fixture.source);
     let scan = tokio::spawn(async move { source.scan(KeyForm::Integer, sender).await });
     batches.recv().await.expect("keys flow");

@@ -113,7 +113,7 @@ async fn a_replica_is_refused() {
 
 /// A scan of many pages whose first keys have arrived, and which can't go on before the rest of them is taken.
 struct UnderWay {
-    batches: mpsc::Receiver<Vec<bloomguard::key::Key>>,
+    batches: mpsc::Receiver<bloomguard::key::KeyBatch>,
     scan: tokio::task::JoinHandle<Result<u64, SourceError>>,
     keys: Vec<bloomguard::key::Key>,
 }
@@ -122,7 +122,7 @@ impl UnderWay {
     async fn start(source: RedisSource) -> Self {
         let (sender, mut batches) = mpsc::channel(1);
         let scan = tokio::spawn(async move { source.scan(KeyForm::Integer, sender).await });
-        let keys = batches.recv().await.expect("keys flow");
+        let keys = batches.recv().await.expect("keys flow").into_iter().collect();
         Self { batches, scan, keys }
     }
 

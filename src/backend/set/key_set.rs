@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::arena::Arena;
 use super::{SetError, grown, make_room};
-use crate::key::{Key, KeyForm};
+use crate::key::{Key, KeyBatch, KeyForm};
 
 /// The keys of one scan. Never changes.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl KeySetBuilder {
 
     /// Bytes that it will take with these keys too, so that they can be set aside before.
     #[must_use]
-    pub fn bytes_with(&self, batch: &[Key]) -> u64 {
+    pub fn bytes_with(&self, batch: &KeyBatch) -> u64 {
         match &self.0 {
             Keys::Integers { negative, natural } => {
                 let below_zero = count_negative(batch);
@@ -71,7 +71,7 @@ impl KeySetBuilder {
     ///
     /// # Errors
     /// [`SetError`]; what was added before is no key set.
-    pub fn extend(&mut self, batch: &[Key]) -> Result<(), SetError> {
+    pub fn extend(&mut self, batch: &KeyBatch) -> Result<(), SetError> {
         match &mut self.0 {
             Keys::Integers { negative, natural } => {
                 let below_zero = count_negative(batch);
@@ -81,7 +81,7 @@ impl KeySetBuilder {
             Keys::Uuids(uuids) => make_room(uuids, batch.len()),
             Keys::Bytes(arena) => arena.make_room(batch.len(), record_bytes(batch)),
         }
-        batch.iter().try_for_each(|key| self.0.push(key))
+        batch.iter().try_for_each(|key| self.0.push(key.as_bytes()))
     }
 
     /// Sorts, which takes a while: not for a thread that others wait for.
@@ -103,7 +103,7 @@ impl KeySet {
     /// Whether the scan brought this key.
     #[must_use]
     pub fn contains(&self, key: &Key) -> bool {
-        match (&self.0, self.0.pack(key)) {
+        match (&self.0, self.0.pack(key.as_bytes())) {
             (Keys::Integers { negative, .. }, Some(Packed::Negative(n))) => negative.binary_search(&n).is_ok(),
             (Keys::Integers { natural, .. }, Some(Packed::Natural(n))) => natural.binary_search(&n).is_ok(),
             (Keys::Uuids(uuids), Some(Packed::Uuid(uuid))) => uuids.binary_search(&uuid).is_ok(),
@@ -142,18 +142,18 @@ impl KeySet {
 
 impl Keys {
     /// `None`: the key has another form.
-    fn pack<'k>(&self, key: &'k Key) -> Option<Packed<'k>> {
+    fn pack<'k>(&self, key: &'k [u8]) -> Option<Packed<'k>> {
         match self {
             Self::Integers { .. } => {
-                let text = key.as_str()?;
+                let text = std::str::from_utf8(key).ok()?;
                 text.parse().map(Packed::Natural).or_else(|_| text.parse().map(Packed::Negative)).ok()
             }
-            Self::Uuids(_) => Uuid::try_parse_ascii(key.as_bytes()).ok().map(|uuid| Packed::Uuid(uuid.as_u128())),
-            Self::Bytes(_) => Some(Packed::Bytes(key.as_bytes())),
+            Self::Uuids(_) => Uuid::try_parse_ascii(key).ok().map(|uuid| Packed::Uuid(uuid.as_u128())),
+            Self::Bytes(_) => Some(Packed::Bytes(key)),
         }
     }
 
-    fn push(&mut self, key: &Key) -> Result<(), SetError> {
+    fn push(&mut self, key: &[u8]) -> Result<(), SetError> {
         let packed = self.pack(key).ok_or(SetError::Form)?;
         match (self, packed) {
             (Self::Integers { negative, .. }, Packed::Negative(n)) => negative.push(n),
@@ -173,11 +173,11 @@ fn sort<T: Ord>(keys: &mut Vec<T>) {
     keys.shrink_to_fit();
 }
 
-fn count_negative(batch: &[Key]) -> usize {
+fn count_negative(batch: &KeyBatch) -> usize {
     batch.iter().filter(|key| key.as_bytes().starts_with(b"-")).count()
 }
 
-fn record_bytes(batch: &[Key]) -> usize {
+fn record_bytes(batch: &KeyBatch) -> usize {
     batch.iter().map(|key| Arena::record_bytes(key.as_bytes().len())).sum()
 }
 
@@ -192,9 +192,10 @@ mod tests {
     fn set_of(form: KeyForm, keys: &[Key]) -> KeySet {
         let mut builder = KeySetBuilder::new(form);
         for batch in keys.chunks(4096) {
-            let reckoned = builder.bytes_with(batch);
-            builder.extend(batch).unwrap();
-            assert_eq!(builder.bytes_with(&[]), reckoned, "no more was taken than was told before");
+            let batch: KeyBatch = batch.iter().cloned().collect();
+            let reckoned = builder.bytes_with(&batch);
+            builder.extend(&batch).unwrap();
+            assert_eq!(builder.bytes_with(&KeyBatch::default()), reckoned, "no more was taken than was told before");
         }
         builder.finish()
     }
@@ -248,9 +249,9 @@ mod tests {
 
     #[test]
     fn a_key_of_another_form_is_an_error_and_not_left_out() {
-        let stray = key(KeyForm::Text, b"abc");
+        let stray = KeyBatch::from_iter([key(KeyForm::Text, b"abc")]);
         for form in [KeyForm::Integer, KeyForm::Uuid] {
-            assert_eq!(KeySetBuilder::new(form).extend(std::slice::from_ref(&stray)), Err(SetError::Form));
+            assert_eq!(KeySetBuilder::new(form).extend(&stray), Err(SetError::Form));
         }
     }
 }

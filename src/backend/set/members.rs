@@ -185,7 +185,7 @@ mod tests {
 
     fn scanned(keys: &[&str]) -> KeySet {
         let mut builder = KeySetBuilder::new(KeyForm::Text);
-        builder.extend(&keys.iter().map(|text| key(text).1).collect::<Vec<_>>()).unwrap();
+        builder.extend(&keys.iter().map(|text| key(text).1).collect()).unwrap();
         builder.finish()
     }
 

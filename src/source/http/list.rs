@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(batcher.finish().await?, keys);
         let mut read = Vec::new();
         while let Some(batch) = receiver.recv().await {
-            read.extend(batch.iter().map(|key| key.as_str().unwrap().to_owned()));
+            read.extend(batch.iter().map(|key| String::from_utf8(key.as_bytes().to_vec()).unwrap()));
         }
         Ok(read)
     }

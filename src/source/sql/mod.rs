@@ -8,7 +8,7 @@ mod sqlite;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::{Stream, TryStreamExt as _};
+use futures_util::{FutureExt as _, Stream, TryStreamExt as _};
 use sqlx::Connection;
 
 use self::mysql::MySqlKeys;
@@ -96,7 +96,10 @@ trait Keys: std::fmt::Debug + Send + Sync {
 
     fn count(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<u64, SourceError>> + Send;
 
-    fn scan(&self, connection: &mut Self::Connection, batcher: Batcher) -> impl Future<Output = Result<u64, SourceError>> + Send;
+    /// Connects by `reader`, as often as it takes.
+    fn scan(&self, reader: &Reader<Self>, batcher: Batcher) -> impl Future<Output = Result<u64, SourceError>> + Send
+    where
+        Self: Sized;
 }
 
 /// Opens a connection for each call and closes it at its end: calls are minutes apart, and a scan that is given up must not leave a
@@ -140,9 +143,7 @@ impl<K: Keys> KeySource for Reader<K> {
     }
 
     async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
-        let mut connection = self.connect().await?;
-        let sent = self.keys.scan(&mut connection, Batcher::new(form, batches)).await;
-        close(connection, sent).await
+        self.keys.scan(self, Batcher::new(form, batches)).await
     }
 }
 
@@ -156,16 +157,27 @@ async fn close<C: Connection, T>(connection: C, result: Result<T, SourceError>) 
     result
 }
 
-/// The next row of a scan, or its end: that of the rows, or that of anybody's interest in them, however slow the database is.
+/// The next row of a scan, or its end.
 async fn next_scanned<S, T>(rows: &mut S, batcher: &mut Batcher) -> Result<Option<T>, SourceError>
 where
     S: Stream<Item = Result<T, sqlx::Error>> + Unpin + Send,
 {
     batcher.begin_row();
+    next_wanted(rows, batcher).await
+}
+
+/// The next item of what a scan reads, or its end: that of the items, or that of anybody's interest in them, however slow the database is.
+async fn next_wanted<S, T>(items: &mut S, batcher: &Batcher) -> Result<Option<T>, SourceError>
+where
+    S: Stream<Item = Result<T, sqlx::Error>> + Unpin + Send,
+{
+    // What is there already takes neither a clock nor a look at the other end. A poll that nobody is woken by does no harm: the next one follows at once.
+    if let Some(next) = items.try_next().now_or_never() {
+        return next.map_err(|error| SqlError::from(error).into());
+    }
     tokio::select! {
-        // In this order, a row that is there costs no look at the other end.
         biased;
-        next = next_row(rows) => next,
+        next = next_row(items) => next,
         () = batcher.closed() => Err(SourceError::Cancelled),
     }
 }
@@ -177,8 +189,12 @@ where
 {
     match tokio::time::timeout(LONGEST_SILENCE, rows.try_next()).await {
         Ok(next) => next.map_err(|error| SqlError::from(error).into()),
-        Err(_) => Err(SourceError::Unavailable(format!("the database sent nothing for {LONGEST_SILENCE:?}"))),
+        Err(_) => Err(silent()),
     }
+}
+
+fn silent() -> SourceError {
+    SourceError::Unavailable(format!("the database sent nothing for {LONGEST_SILENCE:?}"))
 }
 
 impl From<SqlError> for SourceError {

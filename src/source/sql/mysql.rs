@@ -3,7 +3,7 @@
 use sqlx::mysql::{MySqlColumn, MySqlConnection, MySqlStatement};
 use sqlx::{AssertSqlSafe, Column, Either, Executor, Row, SqlSafeStr, Statement, TypeInfo, ValueRef};
 
-use super::{Batcher, Keys, next_row, next_scanned};
+use super::{Batcher, Keys, Reader, close, next_row, next_scanned};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::mysql::{Facts, KeyType, MySqlSession, collation, conflict, facts, write_key};
@@ -82,14 +82,22 @@ impl Keys for MySqlKeys {
     }
 
     /// One statement, so one snapshot; its rows are sent as they are read, and held by neither side.
-    async fn scan(&self, connection: &mut MySqlConnection, mut batcher: Batcher) -> Result<u64, SourceError> {
+    async fn scan(&self, reader: &Reader<Self>, mut batcher: Batcher) -> Result<u64, SourceError> {
+        let mut connection = reader.connect().await?;
+        self.select(&mut connection, &mut batcher).await?;
+        close(connection, batcher.finish().await).await
+    }
+}
+
+impl MySqlKeys {
+    async fn select(&self, connection: &mut MySqlConnection, batcher: &mut Batcher) -> Result<(), SourceError> {
         let described = self.describe(connection).await?;
         let (_, kind) = key_column(&described)?;
         // Other columns need not travel.
         let statement = self.statement(described.columns().len(), "SELECT bloomguard_key FROM bloomguard_keys");
         let mut rows = sqlx::query(statement).persistent(false).fetch(connection);
         let mut raw = Vec::new();
-        while let Some(row) = next_scanned(&mut rows, &mut batcher).await? {
+        while let Some(row) = next_scanned(&mut rows, batcher).await? {
             let value = row.try_get_raw(0).map_err(SqlError::from)?;
             if value.is_null() {
                 continue;
@@ -97,7 +105,7 @@ impl Keys for MySqlKeys {
             write_key(kind, batcher.form(), value, &mut raw).map_err(|error| batcher.unreadable(error))?;
             batcher.push(&raw).await?;
         }
-        batcher.finish().await
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::Facts;
 use crate::key::{Key, KeyForm};
-use crate::sql::spelling::{integer, numeric, shortest, uuid};
+use crate::sql::spelling::{integer, numeric, shortest, uuid, write_integer};
 
 /// Bytes of a UUID.
 const UUID_BYTES: usize = 16;
@@ -155,7 +155,7 @@ pub fn write_key(kind: KeyType, form: KeyForm, value: MySqlValueRef<'_>, out: &m
         KeyType::Integer if <u64 as Type<MySql>>::compatible(&value.type_info()) => {
             write!(out, "{}", <u64 as Decode<'_, MySql>>::decode(value)?)?;
         }
-        KeyType::Integer => write!(out, "{}", <i64 as Decode<'_, MySql>>::decode(value)?)?,
+        KeyType::Integer => write_integer(<i64 as Decode<'_, MySql>>::decode(value)?, out),
         KeyType::Decimal => write!(out, "{}", shortest(&<BigDecimal as Decode<'_, MySql>>::decode(value)?))?,
         KeyType::Text | KeyType::Binary => {
             let bytes = <&[u8] as Decode<'_, MySql>>::decode(value)?;

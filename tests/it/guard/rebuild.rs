@@ -189,6 +189,12 @@ async fn the_pace_of_a_scan_is_kept() {
     config.rebuild.max_keys_per_second = 2000;
     let ks = Keyspace::enforcing(config).await;
     let last = ks.rebuild.progress().last.unwrap();
+    assert!(
+        (0.5..=last.duration_seconds).contains(&last.scan_seconds),
+        "of {} s the scan took {}",
+        last.duration_seconds,
+        last.scan_seconds
+    );
     assert!(last.duration_seconds >= 0.5, "1000 keys at 2000 a second took {}", last.duration_seconds);
 }
 

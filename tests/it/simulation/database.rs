@@ -137,7 +137,7 @@ impl KeySource for Source {
     async fn scan(&self, _: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
         let keys = self.database.keys();
         let count = keys.len() as u64;
-        batches.send(keys).await.map_err(|_| SourceError::Cancelled)?;
+        batches.send(keys.into_iter().collect()).await.map_err(|_| SourceError::Cancelled)?;
         Ok(count)
     }
 }

@@ -10,6 +10,7 @@ pub mod mariadb;
 pub mod nginx;
 pub mod pgbouncer;
 pub mod postgres;
+pub mod postgres_proxy;
 pub mod process;
 pub mod prometheus;
 pub mod promql;

@@ -1,12 +1,12 @@
 //! A scan read to its end.
 
-use bloomguard::key::{Key, KeyForm};
+use bloomguard::key::{Key, KeyBatch, KeyForm};
 use bloomguard::source::{BATCH_KEYS, KeySource, SourceError};
 use tokio::sync::mpsc;
 
 /// All keys, or why there are none.
 pub async fn scan(source: &dyn KeySource, form: KeyForm) -> Result<Vec<Key>, SourceError> {
-    let (sender, mut receiver) = mpsc::channel::<Vec<Key>>(2);
+    let (sender, mut receiver) = mpsc::channel::<KeyBatch>(2);
     let collected = async {
         let mut keys = Vec::new();
         while let Some(batch) = receiver.recv().await {

@@ -190,7 +190,7 @@ impl KeySource for ScriptedSource {
         let count = keys.len() as u64;
         assert!(!self.panic.swap(false, Ordering::SeqCst), "as the test wants it");
         for batch in keys.chunks(1000) {
-            batches.send(batch.to_vec()).await.map_err(|_| SourceError::Cancelled)?;
+            batches.send(batch.iter().cloned().collect()).await.map_err(|_| SourceError::Cancelled)?;
         }
         let turnstile = self.after_scan.lock().clone();
         if let Some(turnstile) = turnstile {

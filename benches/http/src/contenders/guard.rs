@@ -61,6 +61,36 @@ source = {{ query = \"SELECT id FROM users\" }}\n"
     BeforeDatabase { running: Running { place, server, _others: Vec::new(), _directory: directory }, telemetry }
 }
 
+/// What its first build told of itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Built {
+    pub(crate) keys: u64,
+    /// From the count of the source to the swap, and how much of that was the scan.
+    pub(crate) seconds: f64,
+    pub(crate) scan_seconds: f64,
+    /// Processor time of the whole process until then.
+    pub(crate) processor_seconds: f64,
+}
+
+/// Starts it anew before a source, for it to build from that, and ends it.
+pub(crate) fn build_from(source: &str, backend: &str, expected: u64) -> Built {
+    let directory = tempfile::Builder::new().prefix("bloomguard-bench-").tempdir().unwrap_or_else(|error| panic!("no directory: {error}"));
+    let keyspace = format!("filter = {{ expected_keys = {expected} }}\nbackend = {backend}\nsource = {source}\n");
+    let (_, server, telemetry) = launch(Placement::Sharing, Transport::Tcp, directory.path(), &keyspace);
+    let processor_seconds = server.processor_seconds();
+    let answer = get(telemetry, "/status").unwrap_or_default();
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let status: serde_json::Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{body}: {error}"));
+    let last = &status["keyspaces"]["users"]["last_rebuild"];
+    let seconds = |name: &str| last[name].as_f64().unwrap_or_else(|| panic!("no {name} in {last}"));
+    Built {
+        keys: last["keys"].as_u64().unwrap_or(0),
+        seconds: seconds("duration_seconds"),
+        scan_seconds: seconds("scan_seconds"),
+        processor_seconds,
+    }
+}
+
 /// Starts it with one keyspace, and waits until that enforces.
 fn launch(placement: Placement, transport: Transport, directory: &Path, keyspace: &str) -> (Place, Server, SocketAddr) {
     let (data, telemetry, admin, socket) = (free_address(), free_address(), free_address(), directory.join("guard.sock"));

@@ -13,7 +13,7 @@ use crate::connection::{Place, Wire};
 use crate::process::{Placement, Server};
 
 pub(crate) use self::bare_axum::serve as serve_axum;
-pub(crate) use self::guard::{program as guard_program, start_before as start_guard_before};
+pub(crate) use self::guard::{Built, build_from, program as guard_program, start_before as start_guard_before};
 pub(crate) use self::raw::{serve as serve_raw, serve_rows};
 pub(crate) use self::site::{Site, program_bytes};
 

@@ -9,6 +9,7 @@ mod footprint;
 mod http2;
 mod mixes;
 mod paced;
+mod rebuild;
 mod rebuilding;
 mod services;
 mod start;
@@ -27,7 +28,7 @@ use crate::process::Placement;
 use crate::requests::Requests;
 
 /// In this order; `BLOOMGUARD_BENCH_PARTS` chooses others.
-const PARTS: &str = "absent,paced,mixes,batches,database,services,transports,http2,rebuilding,footprint,start";
+const PARTS: &str = "absent,paced,mixes,batches,database,rebuild,services,transports,http2,rebuilding,footprint,start";
 const CONNECTIONS: usize = 64;
 const ROUNDS: usize = 3;
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -47,6 +48,7 @@ pub(crate) fn run() -> io::Result<()> {
             "rebuilding" => rebuilding::run()?,
             "footprint" => footprint::run()?,
             "start" => start::run()?,
+            "rebuild" => rebuild::run()?,
             other => return Err(io::Error::other(format!("{other} is no part"))),
         }
     }

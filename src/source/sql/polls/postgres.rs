@@ -130,7 +130,7 @@ impl Feed for PostgresFeed {
             let value = row.try_get_raw(0).map_err(SqlError::from)?;
             let present = !value.is_null();
             if present {
-                write_key(shape.key, value, &mut raw).map_err(|error| sink.unreadable(error))?;
+                value.as_bytes().and_then(|bytes| write_key(shape.key, bytes, &mut raw)).map_err(|error| sink.unreadable(error))?;
             }
             sink.push(present.then_some(&raw), mark.as_ref()).await?;
         }

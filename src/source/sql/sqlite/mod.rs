@@ -1,9 +1,15 @@
 //! Keys of SQLite.
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteStatement};
-use sqlx::{AssertSqlSafe, Executor, Row, SqlSafeStr, Statement};
+mod step;
 
-use super::{Batcher, Keys, next_row, next_scanned};
+use rusqlite::ErrorCode;
+use rusqlite::types::ValueRef;
+use sqlx::sqlite::{LockedSqliteHandle, SqliteConnectOptions, SqliteConnection, SqliteStatement};
+use sqlx::{AssertSqlSafe, Executor, SqlSafeStr, Statement};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use super::{Batcher, Keys, Reader, close, next_row};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::sqlite::{Affinity, Stored, declared_type, first_column_collation};
@@ -88,23 +94,54 @@ impl Keys for SqliteKeys {
         Ok(u64::try_from(counted).unwrap_or(0))
     }
 
-    /// One statement, so one snapshot.
-    async fn scan(&self, connection: &mut SqliteConnection, mut batcher: Batcher) -> Result<u64, SourceError> {
-        let described = self.describe(connection).await?;
+    /// One statement, so one snapshot, and on a thread that may block.
+    async fn scan(&self, reader: &Reader<Self>, batcher: Batcher) -> Result<u64, SourceError> {
+        let mut connection = reader.connect().await?;
+        let described = self.describe(&mut connection).await?;
         // Other columns need not be copied.
         let statement = format!("{} SELECT c0 FROM keys", self.keys(described.columns().len()));
-        let mut rows = sqlx::query(AssertSqlSafe(statement)).persistent(false).fetch(connection);
+        drop(described);
+        let (runtime, abandoned) = (Handle::current(), CancellationToken::new());
+        let _on_drop = abandoned.clone().drop_guard();
+        let scan = move || {
+            let sent = runtime.block_on(connection.lock_handle()).map_err(|error| SqlError::from(error).into());
+            let sent = sent.and_then(|mut handle| read(&mut handle, &statement, batcher, abandoned));
+            (connection, sent)
+        };
+        let (connection, sent) = tokio::task::spawn_blocking(scan).await.map_err(|_| SourceError::Cancelled)?;
+        close(connection, sent).await
+    }
+}
+
+fn read(
+    handle: &mut LockedSqliteHandle<'_>,
+    statement: &str,
+    mut batcher: Batcher,
+    abandoned: CancellationToken,
+) -> Result<u64, SourceError> {
+    let recipient = batcher.recipient();
+    let unwanted = move || abandoned.is_cancelled() || recipient.is_gone();
+    let read = step::on_driver_connection(handle, unwanted, |connection| {
+        let mut prepared = connection.prepare(statement)?;
+        let mut rows = prepared.raw_query();
         let mut raw = Vec::new();
-        while let Some(row) = next_scanned(&mut rows, &mut batcher).await? {
-            let present = {
-                let value = row.try_get_raw(0).map_err(SqlError::from)?;
-                let stored = Stored::read(value).map_err(|error| batcher.unreadable(error))?;
-                stored.write_key(&mut raw).map_err(|why| batcher.unreadable(why))?
-            };
-            if present {
-                batcher.push(&raw).await?;
+        loop {
+            batcher.begin_row();
+            let Some(row) = rows.next()? else { return Ok(Ok(())) };
+            if let Err(error) = take(row.get_ref(0)?, &mut batcher, &mut raw) {
+                return Ok(Err(error));
             }
         }
-        batcher.finish().await
+    });
+    match read {
+        Ok(read) => read?,
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => return Err(SourceError::Cancelled),
+        Err(error) => return Err(SqlError::from(error).into()),
     }
+    batcher.finish_blocking()
+}
+
+fn take(value: ValueRef<'_>, batcher: &mut Batcher, raw: &mut Vec<u8>) -> Result<(), SourceError> {
+    let stored = Stored::try_from(value).map_err(|error| batcher.unreadable(error))?;
+    if stored.write_key(raw).map_err(|why| batcher.unreadable(why))? { batcher.push_blocking(raw) } else { Ok(()) }
 }

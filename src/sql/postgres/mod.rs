@@ -1,14 +1,16 @@
 //! PostgreSQL: keys as parameters and as column values, by the types that the server tells.
 
+mod numeric;
+
 use bigdecimal::BigDecimal;
 use bytes::Bytes;
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
-use sqlx::postgres::{PgArgumentBuffer, PgTypeInfo, PgTypeKind, PgValueRef};
-use sqlx::{Decode, Encode, Postgres, Type, TypeInfo};
+use sqlx::postgres::{PgArgumentBuffer, PgTypeInfo, PgTypeKind};
+use sqlx::{Encode, Postgres, Type, TypeInfo};
 use uuid::Uuid;
 
-use super::spelling::{integer, numeric, shortest, uuid};
+use super::spelling::{integer, numeric as number, uuid, write_integer};
 use crate::key::Key;
 
 /// What a type is to a key.
@@ -90,7 +92,7 @@ impl Parameter {
                 },
                 None => return Err(self.refused()),
             },
-            KeyType::Numeric => ArgumentValue::Numeric(numeric(text()?).ok_or_else(|| self.refused())?),
+            KeyType::Numeric => ArgumentValue::Numeric(number(text()?).ok_or_else(|| self.refused())?),
             KeyType::Uuid => ArgumentValue::Uuid(uuid(text()?).ok_or_else(|| self.refused())?),
             KeyType::Text | KeyType::Padded | KeyType::TextCi => ArgumentValue::Raw(Bytes::copy_from_slice(text()?.as_bytes())),
             KeyType::Bytes => ArgumentValue::Raw(Bytes::copy_from_slice(key.as_bytes())),
@@ -149,26 +151,25 @@ impl Encode<'_, Postgres> for Argument {
     }
 }
 
-/// Writes a column's value as the bytes of a key that is still to be brought into its canonical form.
+/// Writes a column's value, in the binary form in which every way of reading sends it, as the bytes of a key that is still to be brought into its
+/// canonical form.
 ///
 /// # Errors
 /// Where the value is not of the type that was told.
-pub fn write_key(kind: KeyType, value: PgValueRef<'_>, out: &mut Vec<u8>) -> Result<(), BoxDynError> {
-    use std::io::Write as _;
+pub fn write_key(kind: KeyType, value: &[u8], out: &mut Vec<u8>) -> Result<(), BoxDynError> {
     out.clear();
     match kind {
         KeyType::Integer => {
-            let bytes = value.as_bytes()?;
-            let wide = match *bytes {
+            let wide = match *value {
                 [a, b] => i64::from(i16::from_be_bytes([a, b])),
                 [a, b, c, d] => i64::from(i32::from_be_bytes([a, b, c, d])),
-                _ => i64::from_be_bytes(bytes.try_into()?),
+                _ => i64::from_be_bytes(value.try_into()?),
             };
-            write!(out, "{wide}")?;
+            write_integer(wide, out);
         }
-        KeyType::Numeric => write!(out, "{}", shortest(&<BigDecimal as Decode<'_, Postgres>>::decode(value)?))?,
-        KeyType::Uuid => write!(out, "{}", <Uuid as Decode<'_, Postgres>>::decode(value)?.hyphenated())?,
-        KeyType::Text | KeyType::Padded | KeyType::TextCi | KeyType::Bytes => out.extend_from_slice(value.as_bytes()?),
+        KeyType::Numeric => numeric::write(value, out)?,
+        KeyType::Uuid => out.extend_from_slice(Uuid::from_slice(value)?.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes()),
+        KeyType::Text | KeyType::Padded | KeyType::TextCi | KeyType::Bytes => out.extend_from_slice(value),
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! Keys from requests, announces and scans pass the same [`KeyForm`] before they are hashed, cached or bound, so `042` and `42`
 //! are one key of an integer column and can't miss each other in the filter.
 
+mod batch;
 mod canonical;
 
 use std::fmt;
@@ -10,6 +11,8 @@ use std::fmt;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_secret};
+
+pub use batch::KeyBatch;
 
 /// A key in canonical form: never empty.
 #[derive(Clone)]
@@ -293,6 +296,12 @@ mod tests {
     fn integers_have_one_spelling() {
         for (raw, canonical) in [("042", "42"), ("42", "42"), ("+42", "42"), ("-0", "0"), ("000", "0"), ("-007", "-7")] {
             assert_eq!(form(KeyForm::Integer, raw).as_deref(), Ok(canonical), "{raw}");
+        }
+        for i in (0..=19).map(|zeros| 10_i128.pow(zeros)).flat_map(|i| [i - 1, i, -i]) {
+            assert_eq!(
+                form(KeyForm::Integer, &i.to_string()),
+                if i < i64::MIN.into() { Err(KeyError::NotAnInteger) } else { Ok(i.to_string()) }
+            );
         }
         assert_eq!(form(KeyForm::Integer, "18446744073709551615").as_deref(), Ok("18446744073709551615"));
         assert_eq!(form(KeyForm::Integer, "-9223372036854775808").as_deref(), Ok("-9223372036854775808"));
