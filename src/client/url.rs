@@ -188,15 +188,14 @@ impl UrlTemplate {
     /// hold them as a segment, for many servers decode `%2F` before they look at segments.
     #[must_use]
     pub fn admits(&self, key: &[u8]) -> bool {
-        // All these are as the one that `parse` has judged; nearly every key is one of them.
+        // Such a key makes a segment that is more than dots, wherever it begins and ends; nearly every key is one.
         if !key.iter().any(|byte| matches!(byte, b'.' | b'/' | b'\\')) {
             return true;
         }
         if matches!(key, b"." | b"..") {
             return false;
         }
-        // With anything else in it a segment is none of dots, wherever it begins and ends.
-        if self.before.contains('?') || key.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b':')) {
+        if self.before.contains('?') {
             return true;
         }
         let begun = self.before.rsplit('/').next().unwrap_or_default();

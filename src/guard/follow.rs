@@ -144,7 +144,7 @@ impl Guard {
         }
     }
 
-    /// Whether everything up to `version` has taken effect here. `false` too of what is no version of this keyspace's present log.
+    /// Whether everything up to `version` has taken effect here, which says something of probes that come after this question and of no earlier ones. `false` too of what is no version of this keyspace's present log.
     #[must_use]
     pub fn has_applied(&self, version: &Version) -> bool {
         let Some(fleet) = &self.fleet else { return false };

@@ -22,6 +22,9 @@ static GENERATION: HeaderName = HeaderName::from_static("bloomguard-generation")
 static VERSION: HeaderName = HeaderName::from_static("bloomguard-version");
 static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
+/// As many as ordinary clients and proxies send.
+const MOST_KEPT_HEADERS: usize = 48;
+
 /// What an answer's headers depend on besides the outcome.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct AnswerOptions {
@@ -29,7 +32,7 @@ pub(super) struct AnswerOptions {
     pub(super) bypass: bool,
     /// Whether `Cache-Status` is sent.
     pub(super) cache_status: bool,
-    /// Whether hyper writes the length of an empty body by itself, as it does on HTTP/1.
+    /// Whether hyper writes the length of an empty body by itself: to a `GET` over HTTP/1, not to a `HEAD`, and not over HTTP/2.
     pub(super) length_is_written: bool,
 }
 
@@ -100,10 +103,12 @@ fn absent(headers: HeaderMap, options: AnswerOptions) -> DataResponse {
 pub(super) fn emptied(headers: &mut HeaderMap) -> HeaderMap {
     let mut taken = std::mem::take(headers);
     taken.clear();
-    taken
+    // A connection keeps what its largest request took.
+    if taken.capacity() > MOST_KEPT_HEADERS { HeaderMap::new() } else { taken }
 }
 
 fn with_headers(body: Full<Bytes>, headers: HeaderMap) -> DataResponse {
+    debug_assert!(headers.is_empty(), "an answer would tell what was asked");
     let mut response = Response::new(body);
     *response.headers_mut() = headers;
     response

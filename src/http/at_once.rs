@@ -1,8 +1,9 @@
-//! Answers that wait for nothing, given before the layers: what the filter calls absent, what it is asked alone, and what the hot tier holds.
+//! Answers that wait for nothing, given before the layers: what the filter calls absent, what it is asked alone, what the hot tier holds, and what a
+//! set in memory answers.
 //!
 //! Such an answer takes less time than a request takes from layer to layer, a future in a future. So this path looks at the request where hyper has put it,
 //! and answers from its head alone; whatever it does not answer goes through the layers as if it had not been looked at. What those do, it does too: it demands
-//! the token, it counts the answer, a panic ends the request and nothing else. `HEAD`, bodies and refusals are left to them.
+//! the token, it counts the answer, a panic ends the request and nothing else. `HEAD`, bodies and requests that are refused are left to them.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -39,7 +40,7 @@ impl AtOnceLayer {
     }
 
     fn may_answer<B: Body>(&self, request: &Request<B>) -> bool {
-        request.method() == http::Method::GET && request.body().is_end_stream() && self.access.refuse(request).is_none()
+        request.method() == http::Method::GET && request.body().is_end_stream() && self.access.admits(request)
     }
 
     /// `None`: the layers are to be asked, with the headers as they are.

@@ -1,4 +1,4 @@
-//! Every metric: name, labels, unit and buckets, as typed recorders whose handles are made once.
+//! Every metric: name, labels and buckets, as typed recorders whose handles are made once.
 //!
 //! All names begin with `bloomguard_`, but for those of the process, which all client libraries share; units are base units; every enum series exists at 0 from the start; labels come from enums and
 //! the keyspace names of the configuration, never from a key.
@@ -39,7 +39,7 @@ const LATENCY_BUCKETS: &[f64] = &[
 /// Seconds, from 10 ms to an hour.
 const REBUILD_BUCKETS: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0];
 
-/// The metrics of one process. No global state: each instance has a recorder of its own.
+/// The metrics of one process. No global state: each instance has a registry of its own.
 pub struct Metrics {
     registry: Registry,
     /// Requests by route, method and code.

@@ -1,6 +1,6 @@
 //! The process as every Prometheus client library shows it, under the names that they share: without our prefix.
 //!
-//! Written by hand and not through the recorder, whose counters are whole numbers: seconds of CPU are not.
+//! Written by hand and not through the registry, whose counters are whole numbers: seconds of CPU are not.
 
 use std::fmt::Write;
 use std::fs;

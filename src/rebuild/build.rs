@@ -144,7 +144,7 @@ impl Tools {
         Ok(FilterSpec { kind: self.filter.kind.into(), capacity, rate: self.filter.false_positive_rate })
     }
 
-    /// Streams the source into the candidate: the scan stays on the async threads, hashing and inserting on one of its own. Returns a few of the
+    /// Streams the source into the candidate: the scan is on the async threads, or on one of its own where the source blocks, hashing and inserting on another. Returns a few of the
     /// keys of each source of a union, and where all are to be gathered, all.
     async fn fill(
         &self,

@@ -124,6 +124,7 @@ mod tests {
         // That none of 320 is from the second half has a chance of 2 to the power of -320.
         assert!(latest >= 5_000, "{latest}");
     }
+
     #[test]
     fn every_key_of_a_scan_is_drawn_as_often_as_every_other() {
         const KEYS: usize = 64;

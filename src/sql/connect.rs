@@ -10,7 +10,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use super::SqlError;
 use super::mysql::MySqlSession;
 
-/// Rows that SQLite's thread may be ahead of a scan; a lookup reads one.
+/// Rows that SQLite's thread may be ahead of a poll; a lookup reads one, and a scan steps by itself.
 const SQLITE_SCAN_ROWS: usize = 1024;
 /// How long a scan waits for a lock on an SQLite file.
 const SQLITE_SCAN_BUSY: Duration = Duration::from_secs(30);

@@ -15,10 +15,12 @@ use crate::http::problem::Problem;
 /// Asks the filter for all keys: the indices of those that are absent, or a bit a key.
 pub(in crate::http) fn check(request: &BatchRequest<'_>, headers: &HeaderMap) -> Result<DataResponse, Problem> {
     let guard = &request.keyspace.guard;
+    // Before the filter is asked, as for one key.
+    let as_maybe = unapplied_version(headers, |version| guard.has_applied(version));
     let mut check = guard.begin_check(request.most_keys()).map_err(|e| Problem::from(&e))?;
     request.every_key(|raw| check.add(raw))?;
     let mut checked = check.finish();
-    if unapplied_version(headers, |version| guard.has_applied(version)) {
+    if as_maybe {
         checked.doubt_all();
     }
     let (state, generation) = (checked.state, checked.generation);

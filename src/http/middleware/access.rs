@@ -51,7 +51,12 @@ pub(in crate::http) enum Access {
 }
 
 impl Access {
-    pub(in crate::http) fn refuse<B>(&self, request: &Request<B>) -> Option<Problem> {
+    /// Whether the request may pass.
+    pub(in crate::http) fn admits<B>(&self, request: &Request<B>) -> bool {
+        matches!(self, Self::Open) || self.refuse(request).is_none()
+    }
+
+    fn refuse<B>(&self, request: &Request<B>) -> Option<Problem> {
         match self {
             Self::Open => None,
             Self::Token(token) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::users::{absent, config, site};
-use crate::support::app::{Answer, TestApp};
+use crate::support::app::{Answer, Http, TestApp};
 use crate::support::database::Site;
 
 /// Counters that moved, and by how much.
@@ -51,12 +51,13 @@ async fn what_is_answered_at_once_is_answered_and_counted_as_the_layers_do() {
         ("/v1/lookup/users/42", &[]),
         ("/elsewhere", &[]),
     ];
-    for (path, headers) in cases {
+    let clients = [Http::default(), Http::h2c()];
+    for (http, (path, headers)) in clients.iter().flat_map(|http| cases.iter().map(move |case| (http, case))) {
         let mut ways = Vec::new();
         // Whoever sends a body is answered by the layers.
         for body in ["", "a body"] {
             let before = counters(&app).await;
-            let answer = app.http.send("GET", &format!("http://{}{path}", app.data), headers, body).await;
+            let answer = http.send("GET", &format!("http://{}{path}", app.data), headers, body).await;
             ways.push((told(answer), counted(&app, &before).await));
         }
         assert_eq!(ways[0], ways[1], "{path} {headers:?}");
@@ -66,4 +67,34 @@ async fn what_is_answered_at_once_is_answered_and_counted_as_the_layers_do() {
     let unapplied = [("bloomguard-min-version", "not a version")];
     let answer = app.http.send("GET", &format!("http://{}{lookup}", app.data), &unapplied, "").await;
     assert_eq!(answer.told(), "404 backend");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_answered_at_once_without_the_token() {
+    let site = site(Site::sqlite()).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
+    std::fs::write(&file, "s3cret").unwrap();
+    let app = TestApp::enforcing(&format!("token_file = {file:?}\n{}", config(&site.url(), "", "cache.hot_ttl = \"1h\""))).await;
+    let ask = async |path: &str, headers: &[(&str, &str)]| app.http.send("GET", &format!("http://{}{path}", app.data), headers, "").await;
+    let token = [("authorization", "Bearer s3cret")];
+    assert_eq!(ask("/v1/keys/users/42", &token).await.told(), "200 backend");
+    let absent = absent(&app);
+    let paths = [
+        ("/v1/keys/users/42".to_owned(), 200),
+        (format!("/v1/keys/users/{absent}"), 404),
+        (format!("/v1/check/users/{absent}"), 404),
+        ("/v1/check/users/42".to_owned(), 204),
+    ];
+    for (path, status) in &paths {
+        for headers in [&[][..], &[("authorization", "Bearer wrong")]] {
+            let before = counters(&app).await;
+            let answer = ask(path, headers).await;
+            assert_eq!(answer.status, 401, "{path}");
+            assert!(!answer.headers.keys().any(|name| name.starts_with("bloomguard-")), "{path}: {:?}", answer.headers);
+            let moved = counted(&app, &before).await;
+            assert!(moved.len() == 1 && moved.keys().all(|series| series.contains("code=\"401\"")), "{path}: {moved:?}");
+        }
+        assert_eq!(ask(path, &token).await.status, *status, "{path}");
+    }
 }

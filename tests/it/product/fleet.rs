@@ -78,7 +78,13 @@ async fn a_read_that_brings_the_version_is_right_at_once_on_any_instance() {
         assert_eq!(announced.status, 204);
         let version = announced.header("bloomguard-version").to_owned();
         insert(&site, id).await;
-        let found = other.send("GET", &path, &[("bloomguard-min-version", &version)]).await;
+        let brings = [("bloomguard-min-version", version.as_str())];
+        let one_key = other.send("GET", &format!("/v1/check/users/{id}"), &brings).await;
+        assert_eq!(one_key.status, 204, "{id} with {version}: may be there");
+        let url = format!("http://{}/v1/check/users", other.data);
+        let many = other.http.send("POST", &url, &[brings[0], ("content-type", "text/plain")], &format!("{id}\n")).await;
+        assert_eq!(many.json()["absent"], serde_json::json!([]), "{id} with {version}: may be there");
+        let found = other.send("GET", &path, &brings).await;
         assert_eq!(found.status, 200, "{id} with {version}");
     }
     // A token of elsewhere means maybe, never an error.

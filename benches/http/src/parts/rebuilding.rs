@@ -67,6 +67,12 @@ fn calmest(mut round: impl FnMut() -> io::Result<Paced>) -> io::Result<Paced> {
 
 /// Builds one filter after another until `what` is done.
 fn while_rebuilding<T>(site: &Site, what: impl FnOnce() -> T) -> T {
+    struct Done<'a>(&'a AtomicBool);
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -74,9 +80,9 @@ fn while_rebuilding<T>(site: &Site, what: impl FnOnce() -> T) -> T {
                 site.rebuild();
             }
         });
-        let told = what();
-        done.store(true, Ordering::Relaxed);
-        told
+        // Also where it panics: the scope waits for the thread above.
+        let _done = Done(&done);
+        what()
     })
 }
 

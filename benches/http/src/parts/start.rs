@@ -55,6 +55,7 @@ fn start(site: &Site) -> io::Result<(Start, Server)> {
     let mut stream = until(begin, || TcpStream::connect(site.data).ok())?;
     let listening = begin.elapsed();
     stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(TOO_LONG))?;
     until(begin, || is_absent(&mut stream, site.data).ok().filter(|absent| *absent))?;
     Ok((Start { listening, absent: begin.elapsed() }, server))
 }

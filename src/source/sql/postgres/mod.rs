@@ -2,6 +2,8 @@
 
 mod copy;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures_util::{FutureExt as _, Stream, TryStreamExt as _};
 use sqlx::postgres::{PgColumn, PgConnectOptions, PgConnection, PgStatement};
@@ -13,6 +15,10 @@ use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::postgres::{KeyType, write_key};
 use crate::sql::{Connector, Dialect, SqlError, body};
+
+/// How often, and how soon, a connection is asked for again where the one before may still count.
+const RECONNECTS: usize = 20;
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A query whose first column is a key.
 #[derive(Debug)]
@@ -104,9 +110,10 @@ impl Keys for PostgresKeys {
         let mut connection = reader.connect().await?;
         if let Copying::Refused(why) = self.copy(&mut connection, &mut batcher).await? {
             tracing::debug!(%why, "scanning by SELECT, as the server refuses COPY");
-            // The driver is out of step with the server after a COPY that has not begun; and a role may be allowed one connection.
+            // The driver is out of step with the server after a COPY that has not begun. A role may be allowed one connection, and the server takes its time to
+            // notice that this one has gone.
             drop(connection);
-            connection = reader.connect().await?;
+            connection = reconnect(reader).await?;
             self.select(&mut connection, &mut batcher).await?;
         }
         close(connection, batcher.finish().await).await
@@ -139,7 +146,11 @@ impl PostgresKeys {
         };
         let mut copied = Copied::default();
         loop {
-            copied.add(next_message(&mut messages, batcher).await?);
+            match next_wanted(&mut messages, batcher).await? {
+                Some(message) => copied.add(message),
+                // Not even the head of a copy that has no rows: this server writes another format.
+                None => return Ok(Copying::Refused("a copy ended before its head".to_owned())),
+            }
             match copied.head() {
                 Ok(true) => break,
                 Ok(false) => {}
@@ -194,6 +205,16 @@ impl PostgresKeys {
     fn keys(&self) -> String {
         format!("SELECT keys.bloomguard_key FROM ({}\n) AS keys (bloomguard_key)", self.query)
     }
+}
+
+async fn reconnect(reader: &Reader<PostgresKeys>) -> Result<PgConnection, SourceError> {
+    for _ in 0..RECONNECTS {
+        if let Ok(connection) = reader.connect().await {
+            return Ok(connection);
+        }
+        tokio::time::sleep(RECONNECT_PAUSE).await;
+    }
+    reader.connect().await
 }
 
 /// The next part of a copy. That there is none is no end: without its trailer a copy is cut short, and a shorter list of keys would be a wrong one.

@@ -2,6 +2,10 @@
 
 mod step;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
 use rusqlite::ErrorCode;
 use rusqlite::types::ValueRef;
 use sqlx::sqlite::{LockedSqliteHandle, SqliteConnectOptions, SqliteConnection, SqliteStatement};
@@ -9,7 +13,7 @@ use sqlx::{AssertSqlSafe, Executor, SqlSafeStr, Statement};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Batcher, Keys, Reader, close, next_row};
+use super::{Batcher, Keys, LONGEST_SILENCE, Reader, close, next_row, silent};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::sqlite::{Affinity, Stored, declared_type, first_column_collation};
@@ -108,7 +112,10 @@ impl Keys for SqliteKeys {
             let sent = sent.and_then(|mut handle| read(&mut handle, &statement, batcher, abandoned));
             (connection, sent)
         };
-        let (connection, sent) = tokio::task::spawn_blocking(scan).await.map_err(|_| SourceError::Cancelled)?;
+        let (connection, sent) = tokio::task::spawn_blocking(scan).await.map_err(|error| match error.is_panic() {
+            true => SourceError::Unavailable("the thread that read the database panicked".to_owned()),
+            false => SourceError::Cancelled,
+        })?;
         close(connection, sent).await
     }
 }
@@ -120,7 +127,9 @@ fn read(
     abandoned: CancellationToken,
 ) -> Result<u64, SourceError> {
     let recipient = batcher.recipient();
-    let unwanted = move || abandoned.is_cancelled() || recipient.is_gone();
+    let (rows_read, fell_silent) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut watch = Watch::new(Arc::clone(&rows_read), Arc::clone(&fell_silent), LONGEST_SILENCE);
+    let unwanted = move || watch.is_silent() || abandoned.is_cancelled() || recipient.is_gone();
     let read = step::on_driver_connection(handle, unwanted, |connection| {
         let mut prepared = connection.prepare(statement)?;
         let mut rows = prepared.raw_query();
@@ -128,6 +137,7 @@ fn read(
         loop {
             batcher.begin_row();
             let Some(row) = rows.next()? else { return Ok(Ok(())) };
+            rows_read.fetch_add(1, Relaxed);
             if let Err(error) = take(row.get_ref(0)?, &mut batcher, &mut raw) {
                 return Ok(Err(error));
             }
@@ -135,13 +145,58 @@ fn read(
     });
     match read {
         Ok(read) => read?,
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => return Err(SourceError::Cancelled),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+            return Err(if fell_silent.load(Relaxed) { silent() } else { SourceError::Cancelled });
+        }
         Err(error) => return Err(SqlError::from(error).into()),
     }
     batcher.finish_blocking()
 }
 
+/// Ends a statement that finds no row for too long, however busy it is. All orderings are relaxed: one thread does all of it.
+struct Watch {
+    rows_read: Arc<AtomicU64>,
+    fell_silent: Arc<AtomicBool>,
+    longest: Duration,
+    seen: u64,
+    since: Instant,
+}
+
+impl Watch {
+    fn new(rows_read: Arc<AtomicU64>, fell_silent: Arc<AtomicBool>, longest: Duration) -> Self {
+        Self { rows_read, fell_silent, longest, seen: 0, since: Instant::now() }
+    }
+
+    /// To be asked while the statement runs: the time that a row waits for whoever takes it does not count.
+    fn is_silent(&mut self) -> bool {
+        let rows = self.rows_read.load(Relaxed);
+        if rows != self.seen {
+            (self.seen, self.since) = (rows, Instant::now());
+        } else if self.since.elapsed() > self.longest {
+            self.fell_silent.store(true, Relaxed);
+        }
+        self.fell_silent.load(Relaxed)
+    }
+}
+
 fn take(value: ValueRef<'_>, batcher: &mut Batcher, raw: &mut Vec<u8>) -> Result<(), SourceError> {
     let stored = Stored::try_from(value).map_err(|error| batcher.unreadable(error))?;
     if stored.write_key(raw).map_err(|why| batcher.unreadable(why))? { batcher.push_blocking(raw) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_statement_without_a_row_falls_silent() {
+        let (rows, silent) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let mut watch = Watch::new(Arc::clone(&rows), Arc::clone(&silent), Duration::from_millis(20));
+        assert!(!watch.is_silent());
+        std::thread::sleep(Duration::from_millis(25));
+        rows.store(1, Relaxed);
+        assert!(!watch.is_silent(), "a row came");
+        std::thread::sleep(Duration::from_millis(25));
+        assert!(watch.is_silent() && silent.load(Relaxed));
+    }
 }
