@@ -36,15 +36,8 @@ impl Guard {
         let deadline = whole - self.reserve(budget);
         let errands: Vec<Errand> = keys.into_iter().map(|key| self.errand(key, options.clone())).collect();
         let mut allowance = Allowance::new(max_bytes);
-        let at_once = |errand: &Errand| {
-            self.count_look(errand);
-            let answer = self.answer_at_once(errand);
-            if answer.is_none() {
-                self.count_hot_miss(errand);
-            }
-            answer
-        };
-        let mut answers: Vec<Option<Loaded>> = errands.iter().map(|errand| at_once(errand).map(|answer| allowance.admit(answer))).collect();
+        let mut answers: Vec<Option<Loaded>> =
+            errands.iter().map(|errand| self.look_first(errand).map(|answer| allowance.admit(answer))).collect();
         let mut open: Vec<usize> = (0..errands.len()).filter(|index| answers[*index].is_none()).collect();
         while !open.is_empty() && Instant::now() < deadline {
             for (index, answer) in self.load_all(&errands, &open, &mut allowance, deadline).await {

@@ -261,13 +261,9 @@ impl Guard {
     /// dropping the future abandons the wait, not a load that others share.
     pub async fn lookup(self: &Arc<Self>, key: Key, options: LookupOptions) -> Lookup {
         let errand = self.errand(key, options);
-        self.count_look(&errand);
-        let answer = match self.answer_at_once(&errand) {
+        let answer = match self.look_first(&errand) {
             Some(answer) => answer,
-            None => {
-                self.count_hot_miss(&errand);
-                self.load_together(&errand).await
-            }
+            None => self.load_together(&errand).await,
         };
         self.answered(&errand, answer)
     }
@@ -292,6 +288,16 @@ impl Guard {
             self.metrics.bypass();
         }
         self.count_probe(errand.hash, errand.glance.probe);
+    }
+
+    /// Steps 2 to 4, counted also where they find no answer: for who goes on to the next.
+    fn look_first(&self, errand: &Errand) -> Option<Loaded> {
+        self.count_look(errand);
+        let answer = self.answer_at_once(errand);
+        if answer.is_none() {
+            self.count_hot_miss(errand);
+        }
+        answer
     }
 
     /// What needs no waiting: the filter's absence, the answer of a set in memory, or the hot tier's.

@@ -63,11 +63,7 @@ pub(super) fn lookup(lookup: Lookup, options: AnswerOptions, headers: HeaderMap)
 pub(super) fn check(probe: Probe, as_maybe: bool, options: AnswerOptions, headers: HeaderMap) -> DataResponse {
     let mut response = match probe.effective() {
         Verdict::Absent if !as_maybe => absent(headers, options),
-        Verdict::Absent | Verdict::Maybe => {
-            let mut response = with_headers(Full::default(), headers);
-            *response.status_mut() = StatusCode::NO_CONTENT;
-            response
-        }
+        Verdict::Absent | Verdict::Maybe => empty_with(StatusCode::NO_CONTENT, headers),
     };
     describe(response.headers_mut(), probe, Source::Filter, options);
     response
@@ -75,7 +71,11 @@ pub(super) fn check(probe: Probe, as_maybe: bool, options: AnswerOptions, header
 
 /// A status without a body.
 pub(super) fn empty(status: StatusCode) -> DataResponse {
-    let mut response = Response::new(Full::default());
+    empty_with(status, HeaderMap::new())
+}
+
+fn empty_with(status: StatusCode, headers: HeaderMap) -> DataResponse {
+    let mut response = with_headers(Full::default(), headers);
     *response.status_mut() = status;
     response
 }
@@ -91,8 +91,7 @@ pub(super) fn announced(version: Option<&Version>) -> DataResponse {
 
 /// Private, so that no 404 leaves without [`describe`].
 fn absent(headers: HeaderMap, options: AnswerOptions) -> DataResponse {
-    let mut response = with_headers(Full::default(), headers);
-    *response.status_mut() = StatusCode::NOT_FOUND;
+    let mut response = empty_with(StatusCode::NOT_FOUND, headers);
     if !options.length_is_written {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
@@ -127,10 +126,14 @@ fn generation(number: u64) -> HeaderValue {
     })
 }
 
-/// The headers that an answer for many keys has.
-pub(super) fn describe_batch(headers: &mut HeaderMap, state: State, generation: u64) {
+/// The answer for many keys.
+pub(super) fn batch(media_type: &'static str, body: Vec<u8>, state: State, generation: u64) -> DataResponse {
+    let mut response = Response::new(Full::from(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(&STATE, HeaderValue::from_static(state.as_str()));
     headers.insert(&GENERATION, self::generation(generation));
+    response
 }
 
 fn describe(headers: &mut HeaderMap, probe: Probe, source: Source, options: AnswerOptions) {

@@ -14,19 +14,7 @@ pub(super) fn integer(text: &str) -> Option<i128> {
 
 /// Writes an integer; scans do so for every row, where a formatter's machinery shows.
 pub(super) fn write_integer(value: i64, out: &mut Vec<u8>) {
-    if value < 0 {
-        out.push(b'-');
-    }
-    let (mut digits, mut first, mut left) = ([0; 20], 20, value.unsigned_abs());
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[first..]);
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// `None` where it is not a plain decimal number in its shortest spelling.

@@ -1,10 +1,13 @@
 //! Servers as processes of their own, on one processor or on all.
 
 use std::fs;
+use std::io::{BufWriter, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -86,6 +89,21 @@ impl Drop for Server {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A folder of its own for what is started.
+pub(crate) fn folder() -> TempDir {
+    tempfile::Builder::new().prefix("bloomguard-bench-").tempdir().unwrap_or_else(|error| panic!("no folder: {error}"))
+}
+
+/// Writes the even numbers below twice `keys`, one a line.
+pub(crate) fn write_keys(list: &Path, keys: u64) {
+    let written = fs::File::create(list).and_then(|file| {
+        let mut file = BufWriter::with_capacity(1 << 20, file);
+        (0..keys).try_for_each(|n| writeln!(file, "{}", 2 * n))?;
+        file.into_inner()?.sync_all()
+    });
+    written.unwrap_or_else(|error| panic!("no keys in {}: {error}", list.display()));
 }
 
 /// A port that nobody listens on.

@@ -1,9 +1,6 @@
 //! `POST /v1/check/{ks}`: asks the filter only.
 
-use axum::http::Response;
-use axum::http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
-use bytes::Bytes;
-use http_body_util::Full;
+use axum::http::header::{ACCEPT, HeaderMap};
 use serde::{Serialize, Serializer};
 
 use super::BatchRequest;
@@ -27,10 +24,7 @@ pub(in crate::http) fn check(request: &BatchRequest<'_>, headers: &HeaderMap) ->
     let binary = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).is_some_and(|accept| accept.contains("application/octet-stream"));
     let (media_type, body) =
         if binary { ("application/octet-stream", checked.into_bits()) } else { ("application/json", indices(&checked)?) };
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    answer::describe_batch(response.headers_mut(), state, generation);
-    Ok(response)
+    Ok(answer::batch(media_type, body, state, generation))
 }
 
 #[derive(Serialize)]

@@ -1,10 +1,8 @@
 //! `POST /v1/lookup/{ks}`: every key is answered for itself.
 
-use axum::http::Response;
-use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use axum::http::header::HeaderMap;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
-use http_body_util::Full;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -70,10 +68,7 @@ pub(in crate::http) async fn lookup(request: BatchRequest<'_>, headers: &HeaderM
     });
     let document = Results { results: results.collect() };
     let body = serde_json::to_vec(&document).map_err(|e| Problem::internal(&e))?;
-    let mut response = Response::new(Full::new(body.into()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    answer::describe_batch(response.headers_mut(), guard.state(), guard.generation());
-    Ok(response)
+    Ok(answer::batch("application/json", body, guard.state(), guard.generation()))
 }
 
 fn outcome(lookup: &Lookup) -> Outcome<'_> {

@@ -5,6 +5,7 @@ mod polls;
 mod postgres;
 mod sqlite;
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,7 +20,7 @@ use super::batch::Batcher;
 use super::{KeyBatches, KeySource, SourceError};
 use crate::config::{SecretUrl, SourceConfig};
 use crate::key::KeyForm;
-use crate::sql::{Connector, Database, Purpose, SqlError};
+use crate::sql::{Connector, Database, Dialect, Purpose, SqlError, body};
 
 /// How long connecting may take. Nothing else is bounded but silence: a scan takes as long as it takes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,6 +79,19 @@ impl KeySource for SqlSource {
     async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
         self.reader().scan(form, batches).await
     }
+}
+
+/// Why a query can't list keys, whatever the database.
+const TAKES_PARAMETERS: &str = "it takes parameters, and there are none to give";
+
+fn unusable(why: impl Display) -> SqlError {
+    SqlError::invalid(format!("the query can't be used: {why}"))
+}
+
+/// The one statement of a configured query, which names no parameter.
+fn without_parameters(query: &str, dialect: Dialect) -> Result<String, SqlError> {
+    let (query, parameters) = body(query, dialect).map_err(unusable)?;
+    if parameters.is_empty() { Ok(query.to_owned()) } else { Err(unusable(TAKES_PARAMETERS)) }
 }
 
 /// How one kind of database lists keys.

@@ -3,11 +3,11 @@
 use sqlx::mysql::{MySqlColumn, MySqlConnection, MySqlStatement};
 use sqlx::{AssertSqlSafe, Column, Either, Executor, Row, SqlSafeStr, Statement, TypeInfo, ValueRef};
 
-use super::{Batcher, Keys, Reader, close, next_row, next_scanned};
+use super::{Batcher, Keys, Reader, TAKES_PARAMETERS, close, next_row, next_scanned, unusable, without_parameters};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::mysql::{Facts, KeyType, MySqlSession, collation, conflict, facts, write_key};
-use crate::sql::{Connector, Dialect, SqlError, body};
+use crate::sql::{Connector, Dialect, SqlError};
 
 /// A query whose first column is a key.
 #[derive(Debug)]
@@ -18,19 +18,14 @@ pub(super) struct MySqlKeys {
 
 impl MySqlKeys {
     pub(super) fn new(session: MySqlSession, query: &str) -> Result<Self, SqlError> {
-        let unusable = |why: String| SqlError::invalid(format!("the query can't be used: {why}"));
-        let (query, parameters) = body(query, Dialect::MySql).map_err(unusable)?;
-        if !parameters.is_empty() {
-            return Err(unusable("it takes parameters, and there are none to give".to_owned()));
-        }
-        Ok(Self { session, query: query.to_owned() })
+        Ok(Self { session, query: without_parameters(query, Dialect::MySql)? })
     }
 
     async fn describe(&self, connection: &mut MySqlConnection) -> Result<MySqlStatement, SqlError> {
         let described = connection.prepare(AssertSqlSafe(self.query.as_str()).into_sql_str()).await?;
         match described.parameters() {
             Some(Either::Right(0)) => Ok(described),
-            _ => Err(SqlError::invalid("the query can't be used: it takes parameters, and there are none to give")),
+            _ => Err(unusable(TAKES_PARAMETERS)),
         }
     }
 

@@ -1,13 +1,12 @@
 //! bloomguard as it is released: metrics, headers and limits on. Its keys come from a file, its values from a raw loop.
 
-use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 
 use super::{Running, Transport, raw};
 use crate::connection::Place;
-use crate::process::{Placement, Server, free_address, until};
+use crate::process::{Placement, Server, folder, free_address, until, write_keys};
 use crate::requests::MEMBERS;
 
 /// The program that is measured: `BLOOMGUARD_BIN`, or the one that lies beside this one.
@@ -21,9 +20,7 @@ pub(crate) fn program() -> PathBuf {
 pub(super) fn start(placement: Placement, transport: Transport, directory: &Path) -> (Place, Server, Vec<Server>) {
     let (backend, backend_server) = raw::start_backend(placement, directory);
     let keys = directory.join("keys.txt");
-    let mut lines = String::new();
-    (0..MEMBERS).for_each(|n| _ = writeln!(lines, "{}", 2 * n));
-    std::fs::write(&keys, lines).unwrap_or_else(|error| panic!("no keys: {error}"));
+    write_keys(&keys, MEMBERS);
     let keyspace = format!(
         "filter = {{ expected_keys = {MEMBERS} }}\n
 backend = {{ kind = \"http\", url = \"http://{backend}/users/{{key}}\" }}\n
@@ -43,15 +40,13 @@ pub(crate) struct BeforeDatabase {
 impl BeforeDatabase {
     /// Calls of its backend so far.
     pub(crate) fn backend_calls(&self) -> f64 {
-        let metrics = get(self.telemetry, "/metrics").unwrap_or_default();
-        let calls = metrics.lines().filter(|line| line.starts_with("bloomguard_backend_requests_total"));
-        calls.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        metric(self.telemetry, "bloomguard_backend_requests_total")
     }
 }
 
 /// Starts a guard of the table `users` with so many rows.
 pub(crate) fn start_before(url: &str, rows: u64) -> BeforeDatabase {
-    let directory = tempfile::Builder::new().prefix("bloomguard-bench-").tempdir().unwrap_or_else(|error| panic!("no directory: {error}"));
+    let directory = folder();
     let keyspace = format!(
         "deadline = \"5s\"\nfilter = {{ expected_keys = {rows} }}\n
 backend = {{ url = \"{url}\", query = \"SELECT name FROM users WHERE id = $1\", timeout = \"4s\" }}\n
@@ -74,7 +69,7 @@ pub(crate) struct Built {
 
 /// Starts it anew before a source, for it to build from that, and ends it.
 pub(crate) fn build_from(source: &str, backend: &str, expected: u64) -> Built {
-    let directory = tempfile::Builder::new().prefix("bloomguard-bench-").tempdir().unwrap_or_else(|error| panic!("no directory: {error}"));
+    let directory = folder();
     let keyspace = format!("filter = {{ expected_keys = {expected} }}\nbackend = {backend}\nsource = {source}\n");
     let (_, server, telemetry) = launch(Placement::Sharing, Transport::Tcp, directory.path(), &keyspace);
     let processor_seconds = server.processor_seconds();
@@ -101,8 +96,7 @@ fn launch(placement: Placement, transport: Transport, directory: &Path, keyspace
     let path = directory.join("bloomguard.toml");
     std::fs::write(&path, configuration(&listen, telemetry, admin, keyspace)).unwrap_or_else(|error| panic!("no configuration: {error}"));
     let server = Server::start(placement, &program(), &["serve", "--config", &path.display().to_string()], directory);
-    let enforces = || get(telemetry, "/status").is_some_and(|status| status.replace(": ", ":").contains("\"state\":\"enforcing\""));
-    until("bloomguard enforces", enforces);
+    until_enforcing(telemetry);
     (place, server, telemetry)
 }
 
@@ -115,7 +109,18 @@ cache = {{ hot_ttl = \"1h\", ttl = \"1h\" }}\n{keyspace}"
     )
 }
 
-pub(super) fn get(telemetry: SocketAddr, path: &str) -> Option<String> {
+pub(super) fn until_enforcing(telemetry: SocketAddr) {
+    let enforces = || get(telemetry, "/status").is_some_and(|status| status.replace(": ", ":").contains("\"state\":\"enforcing\""));
+    until("bloomguard enforces", enforces);
+}
+
+/// The sum of the series whose names and labels begin so.
+pub(super) fn metric(telemetry: SocketAddr, series: &str) -> f64 {
+    let metrics = get(telemetry, "/metrics").unwrap_or_default();
+    metrics.lines().filter(|line| line.starts_with(series)).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+fn get(telemetry: SocketAddr, path: &str) -> Option<String> {
     send(telemetry, "GET", path, "")
 }
 

@@ -10,7 +10,7 @@ mod site;
 use tempfile::TempDir;
 
 use crate::connection::{Place, Wire};
-use crate::process::{Placement, Server};
+use crate::process::{Placement, Server, folder};
 
 pub(crate) use self::bare_axum::serve as serve_axum;
 pub(crate) use self::guard::{Built, build_from, program as guard_program, start_before as start_guard_before};
@@ -66,8 +66,7 @@ impl Contender {
     }
 
     pub(crate) fn start(self, placement: Placement, transport: Transport) -> Running {
-        let directory =
-            tempfile::Builder::new().prefix("bloomguard-bench-").tempdir().unwrap_or_else(|error| panic!("no directory: {error}"));
+        let directory = folder();
         let (place, server, others) = match self {
             Self::Guard => guard::start(placement, transport, directory.path()),
             Self::Raw => raw::start(placement, transport, directory.path()),

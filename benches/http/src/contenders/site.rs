@@ -1,15 +1,17 @@
 //! A folder that instances of bloomguard start in, one after another: their configuration, their keys, and what they leave behind.
 
 use std::fmt::Write as _;
-use std::io::{BufWriter, Write as _};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::guard::{configuration, get, program, send};
+use super::guard::{configuration, metric, program, send, until_enforcing};
 use super::raw;
-use crate::process::{Placement, Server, free_address, until};
+use crate::connection::{Place, Wire};
+use crate::load::Target;
+use crate::process::{Placement, Server, folder, free_address, until, write_keys};
+use crate::requests::Requests;
 
 pub(crate) struct Site {
     pub(crate) data: SocketAddr,
@@ -23,8 +25,7 @@ pub(crate) struct Site {
 impl Site {
     /// One keyspace, of the even numbers below twice `keys`, which a file lists. Its backend is the raw loop.
     pub(crate) fn new(placement: Placement, keys: u64, redis: Option<SocketAddr>) -> Self {
-        let directory =
-            tempfile::Builder::new().prefix("bloomguard-bench-").tempdir().unwrap_or_else(|error| panic!("no directory: {error}"));
+        let directory = folder();
         let (backend, server) = raw::start_backend(placement, directory.path());
         let list = directory.path().join("keys.txt");
         write_keys(&list, keys);
@@ -49,17 +50,17 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
     }
 
     pub(crate) fn enforces(&self) {
-        until("bloomguard enforces", || self.state_is("enforcing"));
-    }
-
-    fn state_is(&self, state: &str) -> bool {
-        get(self.telemetry, "/status").is_some_and(|status| status.replace(": ", ":").contains(&format!("\"state\":\"{state}\"")))
+        until_enforcing(self.telemetry);
     }
 
     /// The sum of the series whose names and labels begin so.
     pub(crate) fn metric(&self, series: &str) -> f64 {
-        let metrics = get(self.telemetry, "/metrics").unwrap_or_default();
-        metrics.lines().filter(|line| line.starts_with(series)).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        metric(self.telemetry, series)
+    }
+
+    /// To be asked over all connections.
+    pub(crate) fn target<'a>(&self, requests: &'a Requests, connections: usize) -> Target<'a> {
+        Target { place: Place::Tcp(self.data), wire: Wire::Http, requests, connections }
     }
 
     /// Builds the filter anew, and waits until the new one is in force.
@@ -79,15 +80,6 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
             place.is_file() && self.metric("bloomguard_snapshots_total{keyspace=\"users\",outcome=\"written\"}") > 0.0
         });
     }
-}
-
-fn write_keys(list: &PathBuf, keys: u64) {
-    let written = std::fs::File::create(list).and_then(|file| {
-        let mut file = BufWriter::with_capacity(1 << 20, file);
-        (0..keys).try_for_each(|n| writeln!(file, "{}", 2 * n))?;
-        file.flush()
-    });
-    written.unwrap_or_else(|error| panic!("no keys: {error}"));
 }
 
 /// Bytes of the program, and of a copy without symbols where `strip` is there.

@@ -4,9 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use super::{CONNECTIONS, lasts, most_keys, place_self};
-use crate::connection::{Place, Wire};
+use crate::connection::Wire;
 use crate::contenders::{Site, program_bytes};
-use crate::load::{Target, at_rate, full_speed};
+use crate::load::{at_rate, full_speed};
 use crate::process::{Placement, Server};
 use crate::requests::{Mix, Requests};
 
@@ -32,7 +32,7 @@ pub(super) fn run() -> io::Result<()> {
         site.rebuild();
         let peak = server.peak_bytes() as f64 / MIB;
         let requests = Requests::new(Mix::Absent, Wire::Http);
-        full_speed(&target(&site, &requests), 16, Duration::ZERO, lasts() * 3)?;
+        full_speed(&site.target(&requests, CONNECTIONS), 16, Duration::ZERO, lasts() * 3)?;
         let flooded = server.resident_bytes() as f64 / MIB;
         let (one, two) = (resident - filter, peak - 2.0 * filter);
         println!("| {keys} | {filter:.1} | {resident:.1} | {one:.1}{} | {peak:.1} | {two:.1}{} | {flooded:.1} |", within(one), within(two));
@@ -52,7 +52,7 @@ fn processor() -> io::Result<()> {
     let requests = Requests::new(Mix::Absent, Wire::Http);
     let idle = share(&server, || std::thread::sleep(LASTS));
     let mut asked = Ok(Default::default());
-    let busy = share(&server, || asked = at_rate(&target(&site, &requests), PACE, LASTS));
+    let busy = share(&server, || asked = at_rate(&site.target(&requests, CONNECTIONS), PACE, LASTS));
     let outcome = asked?;
     let (size, stripped) = program_bytes();
     println!("\nThe rest\n\n| what | |\n|---|---|");
@@ -75,8 +75,4 @@ fn share(server: &Server, meanwhile: impl FnOnce()) -> f64 {
     let (before, begin) = (server.processor_seconds(), std::time::Instant::now());
     meanwhile();
     (server.processor_seconds() - before) / begin.elapsed().as_secs_f64()
-}
-
-fn target<'a>(site: &Site, requests: &'a Requests) -> Target<'a> {
-    Target { place: Place::Tcp(site.data), wire: Wire::Http, requests, connections: CONNECTIONS }
 }

@@ -53,13 +53,10 @@ fn ask(oha: &PathBuf, server: &Running, arguments: &[&str]) -> io::Result<f64> {
         .args(arguments)
         .arg(format!("http://{address}/v1/keys/users/1"))
         .output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let number = |name: &str| {
-        let (_, rest) = text.split_once(&format!("\"{name}\":"))?;
-        rest.split([',', '}']).next()?.trim().parse::<f64>().ok()
-    };
-    match (number("requestsPerSec"), number("404")) {
-        (Some(per_second), Some(absent)) if absent > 0.0 => Ok(per_second),
-        _ => Err(io::Error::other(format!("oha was not answered 404: {text} {}", String::from_utf8_lossy(&output.stderr)))),
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let codes: Vec<&String> = told["statusCodeDistribution"].as_object().into_iter().flat_map(|codes| codes.keys()).collect();
+    match told["summary"]["requestsPerSec"].as_f64() {
+        Some(per_second) if codes == ["404"] => Ok(per_second),
+        _ => Err(io::Error::other(format!("oha was not answered 404: {told} {}", String::from_utf8_lossy(&output.stderr)))),
     }
 }

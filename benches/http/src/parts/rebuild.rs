@@ -1,19 +1,18 @@
 //! How fast a filter is built from a source, beside readers that do nothing but count.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::pin::pin;
 use std::time::Instant;
 
 use futures_util::TryStreamExt as _;
 
-use super::{ROUNDS, place_self};
+use super::{ROUNDS, most_keys, place_self};
 use crate::contenders::{Built, build_from};
-use crate::process::Placement;
+use crate::process::{Placement, write_keys};
 use crate::support::mariadb::Mariadb;
 use crate::support::postgres::Postgres;
 
-const KEYS: u64 = 10_000_000;
 const QUERY: &str = "SELECT id FROM users";
 
 /// Reads all keys of a source and keeps none; how many there were.
@@ -21,7 +20,7 @@ type Counter<'a> = &'a dyn Fn() -> io::Result<u64>;
 
 pub(super) fn run() -> io::Result<()> {
     place_self(Placement::Sharing)?;
-    let keys = std::env::var("BLOOMGUARD_BENCH_KEYS").ok().and_then(|keys| keys.parse().ok()).unwrap_or(KEYS);
+    let keys = most_keys();
     println!("\nBuilding a filter of {keys} integer keys, both cores shared by all; the best of {ROUNDS}\n");
     println!(
         "| source | scan, M keys/s | whole build, M keys/s | processor ns a key | who only counts | M keys/s | scan / it |\n|---|---|---|---|---|---|---|"
@@ -71,11 +70,7 @@ fn from_mariadb(keys: u64) -> io::Result<()> {
 /// Listed in a file, with the rows in a database.
 fn from_file(keys: u64, rows: &Path) -> io::Result<()> {
     let path = rows.with_file_name("keys.txt");
-    let mut file = io::BufWriter::new(std::fs::File::create(&path)?);
-    for key in 0..keys {
-        writeln!(file, "{}", 2 * key)?;
-    }
-    file.into_inner()?.sync_all()?;
+    write_keys(&path, keys);
     let source = Source { source: format!("{{ kind = \"file\", path = \"{}\" }}", path.display()), ..sql(&url_of(rows)) };
     row("file", keys, &source, None)
 }

@@ -1,14 +1,15 @@
 //! At a fixed rate while filters are built, beside nginx next to a process that takes as much processor time.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::{CONNECTIONS, ROUNDS, lasts, place_self, target};
-use crate::connection::{Place, Wire};
+use crate::connection::Wire;
 use crate::contenders::{Contender, Site, Transport};
 use crate::load::{Outcome, Target, at_rate};
-use crate::process::{Placement, Server};
+use crate::process::{Placement, Server, folder};
 use crate::requests::{Mix, Requests};
 
 const PACE: f64 = 20_000.0;
@@ -25,7 +26,7 @@ pub(super) fn run() -> io::Result<()> {
         let site = Site::new(placement, KEYS, None);
         let guard = site.start();
         site.enforces();
-        let ours = Target { place: Place::Tcp(site.data), wire: Wire::Http, requests: &requests, connections: CONNECTIONS };
+        let ours = site.target(&requests, CONNECTIONS);
         let alone = calmest(|| paced(&ours, &guard))?;
         let rebuilding = while_rebuilding(&site, || calmest(|| paced(&ours, &guard)))?;
         drop(guard);
@@ -33,7 +34,8 @@ pub(super) fn run() -> io::Result<()> {
         let theirs = target(&nginx, Wire::Http, &requests);
         let theirs_alone = calmest(|| paced(&theirs, &nginx.server))?;
         let share = rebuilding.share - alone.share;
-        let burner = burner(placement, share)?;
+        let logs = folder();
+        let burner = burner(placement, share, logs.path())?;
         let theirs_beside = calmest(|| paced(&theirs, &nginx.server))?;
         drop(burner);
         print("bloomguard", "nothing", &alone);
@@ -86,8 +88,8 @@ fn while_rebuilding<T>(site: &Site, what: impl FnOnce() -> T) -> T {
     })
 }
 
-fn burner(placement: Placement, share: f64) -> io::Result<Server> {
-    Ok(Server::start(placement, &std::env::current_exe()?, &["burn", &share.to_string()], &std::env::temp_dir()))
+fn burner(placement: Placement, share: f64, logs: &Path) -> io::Result<Server> {
+    Ok(Server::start(placement, &std::env::current_exe()?, &["burn", &share.to_string()], logs))
 }
 
 fn print(server: &str, beside: &str, Paced { outcome, share }: &Paced) {

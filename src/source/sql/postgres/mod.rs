@@ -10,7 +10,7 @@ use sqlx::postgres::{PgColumn, PgConnectOptions, PgConnection, PgStatement};
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, SqlSafeStr, Statement, Transaction, TypeInfo, ValueRef};
 
 use self::copy::{Copied, Next};
-use super::{Batcher, Keys, LONGEST_SILENCE, Reader, close, next_row, next_scanned, next_wanted, silent};
+use super::{Batcher, Keys, LONGEST_SILENCE, Reader, TAKES_PARAMETERS, close, next_row, next_scanned, next_wanted, silent, unusable};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::postgres::{KeyType, write_key};
@@ -29,7 +29,7 @@ pub(super) struct PostgresKeys {
 
 impl PostgresKeys {
     pub(super) fn new(options: PgConnectOptions, query: &str) -> Result<Self, SqlError> {
-        let (query, _) = body(query, Dialect::Postgres).map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))?;
+        let (query, _) = body(query, Dialect::Postgres).map_err(unusable)?;
         Ok(Self { options, query: query.to_owned() })
     }
 
@@ -46,7 +46,7 @@ impl PostgresKeys {
         connection.clear_cached_statements().await?;
         match described.parameters() {
             Some(Either::Left([])) => Ok(described),
-            _ => Err(SqlError::invalid("the query can't be used: it takes parameters, and there are none to give")),
+            _ => Err(unusable(TAKES_PARAMETERS)),
         }
     }
 }

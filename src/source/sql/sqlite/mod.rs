@@ -13,11 +13,11 @@ use sqlx::{AssertSqlSafe, Executor, SqlSafeStr, Statement};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Batcher, Keys, LONGEST_SILENCE, Reader, close, next_row, silent};
+use super::{Batcher, Keys, LONGEST_SILENCE, Reader, close, next_row, silent, without_parameters};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::sqlite::{Affinity, Stored, declared_type, first_column_collation};
-use crate::sql::{Connector, Dialect, SqlError, body};
+use crate::sql::{Connector, Dialect, SqlError};
 
 /// A query whose first column is a key.
 #[derive(Debug)]
@@ -28,12 +28,7 @@ pub(super) struct SqliteKeys {
 
 impl SqliteKeys {
     pub(super) fn new(options: SqliteConnectOptions, query: &str) -> Result<Self, SqlError> {
-        let unusable = |why: String| SqlError::invalid(format!("the query can't be used: {why}"));
-        let (query, parameters) = body(query, Dialect::Sqlite).map_err(unusable)?;
-        if !parameters.is_empty() {
-            return Err(unusable("it takes parameters, and there are none to give".to_owned()));
-        }
-        Ok(Self { options, query: query.to_owned() })
+        Ok(Self { options, query: without_parameters(query, Dialect::Sqlite)? })
     }
 
     async fn describe(&self, connection: &mut SqliteConnection) -> Result<SqliteStatement, SqlError> {
