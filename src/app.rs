@@ -23,7 +23,7 @@ use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
 use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, WriterId};
 use crate::guard::{Guard, Journal, LogParts, Parts};
-use crate::http::{self, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
+use crate::http::{self, AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
 use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
 use crate::rebuild::{MemoryBudget, Runner, memory_limit};
@@ -152,7 +152,9 @@ impl App {
         let drained = CancellationToken::new();
         let (context, limits) = (|| Arc::clone(&self.context), self.limits);
         let counted = |listener| self.context.metrics.connections(listener);
-        let data = http::serve(self.data, http::data_service(context()), limits, counted(Listener::Data), shutdown.clone());
+        let at_once = Arc::new(AtOnce::new(context()));
+        let data =
+            http::serve_at_once(self.data, http::data_service(context()), at_once, limits, counted(Listener::Data), shutdown.clone());
         let admin = http::serve(self.admin, http::admin_router(context()), limits, counted(Listener::Admin), shutdown.clone());
         // The drain timeout is over by then: whoever reads slowly must not get another.
         let last = ConnectionLimits { drain_timeout: LAST_WORDS.min(self.drain_timeout), ..limits };

@@ -34,6 +34,8 @@ pub(super) struct Activity {
     last_read: AtomicU64,
     /// When the head that is being read began to arrive. A fresh connection owes its first head from the start.
     head_since: AtomicU64,
+    /// Answers that were given as their requests were read wait for the client to take them.
+    sends: AtomicBool,
     /// HTTP/2 frames arrive without a request (pings, window updates), so bytes don't tell that a head began.
     http2: AtomicBool,
 }
@@ -58,12 +60,17 @@ impl Activity {
             in_flight: AtomicUsize::new(0),
             last_read: AtomicU64::new(0),
             head_since: AtomicU64::new(0),
+            sends: AtomicBool::new(false),
             http2: AtomicBool::new(false),
         }
     }
 
+    fn at(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.started).as_millis()).unwrap_or(NONE - 1)
+    }
+
     fn read(&self, now: Instant) {
-        let now = u64::try_from(now.saturating_duration_since(self.started).as_millis()).unwrap_or(NONE - 1);
+        let now = self.at(now);
         self.last_read.store(now, Relaxed);
         let expects_head = self.in_flight.load(Relaxed) == 0 && !self.http2.load(Relaxed);
         if expects_head && self.head_since.load(Relaxed) == NONE {
@@ -80,6 +87,39 @@ impl Activity {
             self.http2.store(true, Relaxed);
         }
         InFlight(Arc::clone(self))
+    }
+
+    /// A request has been answered in the moment that its head was read.
+    pub(super) fn answered(&self) {
+        self.begun.fetch_add(1, Relaxed);
+        self.head_since.store(NONE, Relaxed);
+    }
+
+    /// A head has come in part, and from here on there is time for the rest.
+    pub(super) fn expects_rest(&self) {
+        if self.head_since.load(Relaxed) == NONE {
+            self.head_since.store(self.at(Instant::now()), Relaxed);
+        }
+    }
+
+    /// Whether an answer waits for the client to take it, which was given as its request was read.
+    pub(super) fn sends(&self, waits: bool) {
+        self.sends.store(waits, Relaxed);
+    }
+
+    /// See [`sends`](Self::sends).
+    pub(super) fn is_sending(&self) -> bool {
+        self.sends.load(Relaxed)
+    }
+
+    /// Whether a request is in flight.
+    pub(super) fn is_answering(&self) -> bool {
+        self.in_flight.load(Relaxed) > 0
+    }
+
+    /// Whether the listener's drain has begun.
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
     }
 
     /// Requests whose head has been read so far.
@@ -115,7 +155,7 @@ pub(super) struct InFlight(Arc<Activity>);
 impl InFlight {
     /// Whether the connection ends after this answer.
     pub(super) fn is_last(&self) -> bool {
-        self.0.draining.load(Relaxed)
+        self.0.is_draining()
     }
 }
 

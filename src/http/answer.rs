@@ -22,32 +22,27 @@ static GENERATION: HeaderName = HeaderName::from_static("bloomguard-generation")
 static VERSION: HeaderName = HeaderName::from_static("bloomguard-version");
 static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
-/// As many as ordinary clients and proxies send.
-const MOST_KEPT_HEADERS: usize = 48;
-
 /// What an answer's headers depend on besides the outcome.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct AnswerOptions {
     /// The lookup skipped filter and caches.
     pub(super) bypass: bool,
     /// Whether `Cache-Status` is sent.
     pub(super) cache_status: bool,
-    /// Whether hyper writes the length of an empty body by itself: to a `GET` over HTTP/1, not to a `HEAD`, and not over HTTP/2.
-    pub(super) length_is_written: bool,
 }
 
-/// The answer to a guarded read. It is written into `headers`, which are empty: those of the request, cleared, have their memory already.
-pub(super) fn lookup(lookup: Lookup, options: AnswerOptions, headers: HeaderMap) -> DataResponse {
+/// The answer to a guarded read.
+pub(super) fn lookup(lookup: Lookup, options: AnswerOptions) -> DataResponse {
     let source = lookup.source();
     let stale = lookup.answer.as_ref().ok().and_then(|answer| answer.stale);
     let mut response = match lookup.answer {
         Ok(Answer { value: Some(value), .. }) => {
             let content_type = value.content_type.header();
-            let mut response = with_headers(Full::new(value.body), headers);
+            let mut response = Response::new(Full::new(value.body));
             response.headers_mut().insert(CONTENT_TYPE, content_type);
             response
         }
-        Ok(Answer { value: None, .. }) => absent(headers, options),
+        Ok(Answer { value: None, .. }) => absent(),
         Err(error) => Problem::from(&error).response(),
     };
     describe(response.headers_mut(), lookup.probe, source, options);
@@ -60,10 +55,10 @@ pub(super) fn lookup(lookup: Lookup, options: AnswerOptions, headers: HeaderMap)
 }
 
 /// The answer to a question to the filter alone. `as_maybe`: the caller has seen a version that this instance may not have.
-pub(super) fn check(probe: Probe, as_maybe: bool, options: AnswerOptions, headers: HeaderMap) -> DataResponse {
+pub(super) fn check(probe: Probe, as_maybe: bool, options: AnswerOptions) -> DataResponse {
     let mut response = match probe.effective() {
-        Verdict::Absent if !as_maybe => absent(headers, options),
-        Verdict::Absent | Verdict::Maybe => empty_with(StatusCode::NO_CONTENT, headers),
+        Verdict::Absent if !as_maybe => absent(),
+        Verdict::Absent | Verdict::Maybe => empty(StatusCode::NO_CONTENT),
     };
     describe(response.headers_mut(), probe, Source::Filter, options);
     response
@@ -71,11 +66,7 @@ pub(super) fn check(probe: Probe, as_maybe: bool, options: AnswerOptions, header
 
 /// A status without a body.
 pub(super) fn empty(status: StatusCode) -> DataResponse {
-    empty_with(status, HeaderMap::new())
-}
-
-fn empty_with(status: StatusCode, headers: HeaderMap) -> DataResponse {
-    let mut response = with_headers(Full::default(), headers);
+    let mut response = Response::new(Full::default());
     *response.status_mut() = status;
     response
 }
@@ -90,26 +81,9 @@ pub(super) fn announced(version: Option<&Version>) -> DataResponse {
 }
 
 /// Private, so that no 404 leaves without [`describe`].
-fn absent(headers: HeaderMap, options: AnswerOptions) -> DataResponse {
-    let mut response = empty_with(StatusCode::NOT_FOUND, headers);
-    if !options.length_is_written {
-        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-    }
-    response
-}
-
-/// Takes a request's headers for its answer to be written into: hyper reads the next head into the memory of the answer's in turn.
-pub(super) fn emptied(headers: &mut HeaderMap) -> HeaderMap {
-    let mut taken = std::mem::take(headers);
-    taken.clear();
-    // A connection keeps what its largest request took.
-    if taken.capacity() > MOST_KEPT_HEADERS { HeaderMap::new() } else { taken }
-}
-
-fn with_headers(body: Full<Bytes>, headers: HeaderMap) -> DataResponse {
-    debug_assert!(headers.is_empty(), "an answer would tell what was asked");
-    let mut response = Response::new(body);
-    *response.headers_mut() = headers;
+fn absent() -> DataResponse {
+    let mut response = empty(StatusCode::NOT_FOUND);
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     response
 }
 
@@ -177,7 +151,7 @@ mod tests {
     use crate::backend::{ContentType, Value};
     use crate::guard::LookupError;
 
-    const OPTIONS: AnswerOptions = AnswerOptions { bypass: false, cache_status: true, length_is_written: false };
+    const OPTIONS: AnswerOptions = AnswerOptions { bypass: false, cache_status: true };
 
     fn probe(verdict: Verdict, state: State) -> Probe {
         Probe { verdict, state, enforced: state == State::Enforcing, generation: 7 }
@@ -195,7 +169,7 @@ mod tests {
     async fn an_absence_is_an_empty_404_that_names_its_source() {
         for source in [Source::Filter, Source::Hot, Source::Redis, Source::Backend] {
             let probe = probe(if source == Source::Filter { Verdict::Absent } else { Verdict::Maybe }, State::Enforcing);
-            let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(None, source)) }, OPTIONS, HeaderMap::new());
+            let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(None, source)) }, OPTIONS);
             assert_eq!(response.status(), 404);
             assert_eq!(header(&response, "bloomguard-source"), Some(source.as_str()));
             assert_eq!(header(&response, "bloomguard-verdict"), Some(probe.verdict.as_str()));
@@ -212,7 +186,7 @@ mod tests {
         let stored = Bytes::from_static(b"{\"name\":\"x\"}");
         let value = Value { body: stored.clone(), content_type: ContentType::Json };
         let probe = probe(Verdict::Absent, State::Shadow);
-        let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(Some(value), Source::Backend)) }, OPTIONS, HeaderMap::new());
+        let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(Some(value), Source::Backend)) }, OPTIONS);
         assert_eq!(response.status(), 200);
         assert_eq!(header(&response, "content-type"), Some("application/json"));
         assert_eq!(header(&response, "bloomguard-verdict"), Some("absent"), "the raw verdict, also where it decides nothing");
@@ -224,7 +198,7 @@ mod tests {
     #[test]
     fn a_failure_is_a_503_without_source() {
         let answer = Err(LookupError::Deadline(Duration::from_millis(1)));
-        let response = lookup(Lookup { probe: probe(Verdict::Maybe, State::Cold), answer }, OPTIONS, HeaderMap::new());
+        let response = lookup(Lookup { probe: probe(Verdict::Maybe, State::Cold), answer }, OPTIONS);
         assert_eq!(response.status(), 503);
         assert_eq!(header(&response, "bloomguard-source"), None);
         assert_eq!(header(&response, "bloomguard-state"), Some("cold"));
@@ -235,7 +209,7 @@ mod tests {
     fn cache_status_tells_hits_misses_and_bypasses_and_can_be_off() {
         let answer = |source, options| {
             let answer = Ok(Answer::fresh(None, source));
-            lookup(Lookup { probe: probe(Verdict::Maybe, State::Enforcing), answer }, options, HeaderMap::new())
+            lookup(Lookup { probe: probe(Verdict::Maybe, State::Enforcing), answer }, options)
         };
         let bypass = AnswerOptions { bypass: true, ..OPTIONS };
         for (source, options, expected) in [
@@ -256,7 +230,7 @@ mod tests {
         let answer = |forwarded, past| {
             let stale = Some(Staleness { past: Duration::from_millis(past), forwarded });
             let answer = Ok(Answer { value: Some(value.clone()), source: Source::Redis, stale });
-            lookup(Lookup { probe: probe(Verdict::Maybe, State::Enforcing), answer }, OPTIONS, HeaderMap::new())
+            lookup(Lookup { probe: probe(Verdict::Maybe, State::Enforcing), answer }, OPTIONS)
         };
         assert_eq!(header(&answer(true, 90_500), "cache-status"), Some("bloomguard; fwd=stale; ttl=-90; detail=redis"));
         assert_eq!(header(&answer(false, 10), "cache-status"), Some("bloomguard; hit; ttl=-1; detail=redis"));
@@ -273,7 +247,7 @@ mod tests {
             (Verdict::Absent, State::Degraded, false, 204),
             (Verdict::Maybe, State::Cold, false, 204),
         ] {
-            let response = check(probe(verdict, state), as_maybe, OPTIONS, HeaderMap::new());
+            let response = check(probe(verdict, state), as_maybe, OPTIONS);
             assert_eq!(response.status(), status, "{verdict} {state} {as_maybe}");
             assert_eq!(header(&response, "bloomguard-source"), Some("filter"));
             assert_eq!(header(&response, "bloomguard-verdict"), Some(verdict.as_str()));

@@ -2,16 +2,16 @@
 
 use axum::http::HeaderMap;
 
-use super::answer::{self, DataResponse, emptied};
+use super::answer::{self, DataResponse};
 use super::key_request::KeyRequest;
 use super::options::unapplied_version;
 
 pub(super) const ALLOW: &str = "GET, HEAD";
 
-/// 204 maybe, 404 absent. The answer is written into the request's own headers.
-pub(super) fn get(request: KeyRequest<'_>, headers: &mut HeaderMap) -> DataResponse {
+/// 204 maybe, 404 absent.
+pub(super) fn get(request: &KeyRequest<'_>, headers: &HeaderMap) -> DataResponse {
     // In this order: what a page of the log brings is in the filter before its version is applied, so only a probe after that question sees it.
     let as_maybe = unapplied_version(headers, |version| request.keyspace.guard.has_applied(version));
     let probe = request.keyspace.guard.check(&request.key);
-    answer::check(probe, as_maybe, request.answer, emptied(headers))
+    answer::check(probe, as_maybe, request.answer)
 }

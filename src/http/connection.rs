@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tower::Service;
 
 use super::activity::{Activity, Due, InFlight, Observed};
+use super::at_once::{AtOnce, Lane};
 use super::serve::Shared;
 use super::stream::Stream;
 
@@ -65,7 +66,7 @@ pub(super) enum Ended {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn drive<S, B>(stream: Stream, service: S, shared: &Shared) -> Ended
+pub(super) async fn drive<S, B>(stream: Stream, service: S, at_once: Option<Arc<AtOnce>>, shared: &Shared) -> Ended
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     S::Future: Send + 'static,
@@ -73,7 +74,8 @@ where
     B::Error: Into<BoxError>,
 {
     let activity = Arc::new(Activity::new(Arc::clone(&shared.draining)));
-    let io = TokioIo::new(Observed::new(stream, Arc::clone(&activity)));
+    let observed = Observed::new(stream, Arc::clone(&activity));
+    let io = TokioIo::new(Lane::new(observed, Arc::clone(&activity), at_once));
     let tracked = Tracked { service: RefCell::new(service), activity: Arc::clone(&activity) };
     let mut connection = pin!(shared.protocol.serve_connection(io, tracked));
     // A token of its own: polling the listener's would take one lock for all connections at every request.
@@ -117,19 +119,25 @@ where
     let deadline = shared.drain_deadline();
     let begun = activity.begun();
     let mut grace = pin!(sleep_until(deadline.min(Instant::now() + LAST_REQUEST_GRACE)));
-    // hyper closes a connection at once that has not read a head, also one whose request waits in the kernel's buffer or on the wire.
+    let mut cut = pin!(sleep_until(deadline));
+    // hyper closes a connection at once that has not read a head, also one whose request waits in the kernel's buffer or on the wire; and it knows nothing of
+    // answers that were given before it.
     let early = poll_fn(|cx| {
         if let Poll::Ready(result) = connection.as_mut().poll(cx) {
             return Poll::Ready(Some(result));
         }
-        if activity.begun() == begun && grace.as_mut().poll(cx).is_pending() { Poll::Pending } else { Poll::Ready(None) }
+        let hopes = grace.as_mut().poll(cx).is_pending() && activity.begun() == begun;
+        let sends = activity.is_sending() && cut.as_mut().poll(cx).is_pending();
+        if hopes || sends { Poll::Pending } else { Poll::Ready(None) }
     });
     if let Some(result) = early.await {
         return closed(result);
     }
+    if activity.is_sending() {
+        return Ended::Forced;
+    }
     connection.as_mut().graceful_shutdown();
     let mut timer = pin!(sleep_until(Instant::now()));
-    let mut cut = pin!(sleep_until(deadline));
     loop {
         tokio::select! {
             biased;

@@ -1,7 +1,7 @@
 //! The data listener: `/v1/keys`, `/v1/check`, `/v1/lookup` and `/v1/invalidate`.
 //!
-//! A plain tower service rather than a router of patterns: keys are bytes that no router may take apart. What needs no waiting is answered in front of
-//! it and of its layers, see [`at_once`](super::at_once).
+//! A plain tower service rather than a router of patterns: keys are bytes that no router may take apart. Over HTTP/1.1, what needs no waiting is answered
+//! before it comes here, see [`at_once`](super::at_once).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,7 +14,6 @@ use hyper::body::{Body, Incoming};
 use tower::{Layer, Service, service_fn};
 
 use super::answer::DataResponse;
-use super::at_once::AtOnceLayer;
 use super::batch::{self, BatchRequest};
 use super::context::HttpContext;
 use super::key_request::KeyRequest;
@@ -29,10 +28,9 @@ pub fn data_service(
     context: Arc<HttpContext>,
 ) -> impl Service<Request<Incoming>, Response = DataResponse, Error = Infallible, Future: Send + 'static> + Clone + Send + 'static {
     let settings = &context.settings;
-    let access = settings.token.clone().map_or(Access::Open, Access::Token);
+    let access = Access::of_data(settings);
     let (deadline, body_limit) = (DeadlineLayer::new(settings.data_deadline), BodyLimitLayer::new(settings.max_body_bytes));
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
-    let at_once = AtOnceLayer::new(Arc::clone(&context), access.clone());
     let routes = service_fn(move |request| {
         let context = Arc::clone(&context);
         // In a box: the layers around hand it on by moving it.
@@ -40,11 +38,10 @@ pub fn data_service(
     });
     // From the inside out.
     let limited = body_limit.layer(deadline.layer(routes));
-    let layered = HeadLayer.layer(CatchPanicLayer.layer(RequireLayer::new(access).layer(limited)));
-    at_once.layer(count.layer(layered))
+    count.layer(HeadLayer.layer(CatchPanicLayer.layer(RequireLayer::new(access).layer(limited))))
 }
 
-pub(super) fn classify(path: &str) -> Route {
+fn classify(path: &str) -> Route {
     match Resource::split(path) {
         Some((Resource::Keys, _)) => Route::Keys,
         Some((Resource::Check, _)) => Route::Check,
@@ -81,7 +78,7 @@ where
     let request = KeyRequest::new(context, &path)?;
     discard(body, context.settings.max_body_bytes).await?;
     match (resource, &head.method) {
-        (Resource::Check, _) => Ok(check::get(request, &mut head.headers)),
+        (Resource::Check, _) => Ok(check::get(&request, &head.headers)),
         (_, &Method::PUT) => keys::put(request).await,
         (_, &Method::DELETE) => keys::delete(request).await,
         _ => Ok(keys::get(request, &head.headers).await),

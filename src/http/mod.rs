@@ -25,12 +25,13 @@ mod stream;
 mod telemetry;
 
 pub use self::admin::admin_router;
+pub use self::at_once::AtOnce;
 pub use self::context::{HttpContext, HttpSettings, Keyspace};
 pub use self::data::data_service;
 pub use self::listener::{BindError, Bound, LocalAddr};
 pub use self::middleware::Token;
 pub use self::reload::{ConfigDesk, InForce, ReloadRequest, Reloaded};
-pub use self::serve::{ConnectionLimits, Drained, serve};
+pub use self::serve::{ConnectionLimits, Drained, serve, serve_at_once};
 pub use self::telemetry::telemetry_router;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

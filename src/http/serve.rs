@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use axum::http::{Request, Response};
 use bytes::Bytes;
+use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper_util::rt::TokioExecutor;
 use hyper_util::server::conn::auto::Builder;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
+use super::at_once::AtOnce;
 use super::connection::{self, Ended};
 use super::listener::{Bound, LocalAddr};
 use super::stream::Stream;
@@ -107,6 +109,40 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    serve_all(bound, service, None, limits, counted, shutdown).await
+}
+
+/// As [`serve`], but that the service is not asked for what `at_once` answers. Whose answers are in one piece: hyper is taken to be done with one when it has
+/// flushed it.
+pub async fn serve_at_once<S>(
+    bound: Bound,
+    service: S,
+    at_once: Arc<AtOnce>,
+    limits: ConnectionLimits,
+    counted: OpenConnections,
+    shutdown: CancellationToken,
+) -> Drained
+where
+    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    serve_all(bound, service, Some(at_once), limits, counted, shutdown).await
+}
+
+async fn serve_all<S, B>(
+    bound: Bound,
+    service: S,
+    at_once: Option<Arc<AtOnce>>,
+    limits: ConnectionLimits,
+    counted: OpenConnections,
+    shutdown: CancellationToken,
+) -> Drained
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     let shared = Arc::new(Shared {
         limits,
         protocol: connection::protocol(),
@@ -119,10 +155,10 @@ where
     let permits = Arc::new(Semaphore::new(limits.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
     let connections = TaskTracker::new();
     let spawn = |stream: Stream, permit: OwnedSemaphorePermit| {
-        let (shared, service, counted) = (Arc::clone(&shared), service.clone(), counted.clone());
+        let (shared, service, at_once, counted) = (Arc::clone(&shared), service.clone(), at_once.clone(), counted.clone());
         connections.spawn(async move {
             let _open = (Open::new(&shared.open), counted.open());
-            if connection::drive(stream, service, &shared).await == Ended::Forced {
+            if connection::drive(stream, service, at_once, &shared).await == Ended::Forced {
                 shared.forced.fetch_add(1, Relaxed);
             }
             drop(permit);

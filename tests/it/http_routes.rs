@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, Method, Request, Version};
 use bloomguard::config::ServerConfig;
-use bloomguard::http::{Bound, ConnectionLimits, HttpContext, HttpSettings, Token, admin_router, data_service, serve, telemetry_router};
+use bloomguard::http::{
+    AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, Token, admin_router, data_service, serve, serve_at_once, telemetry_router,
+};
 use bloomguard::metrics::Metrics;
 use bloomguard::words::Listener;
 use bytes::Bytes;
@@ -62,7 +64,8 @@ async fn start(token: Option<&str>) -> Listeners {
     let url = |bound: &Bound| format!("http://{}", bound.local_addr());
     let urls = (url(&data), url(&telemetry), url(&admin));
     let counted = |listener| context.metrics.connections(listener);
-    tokio::spawn(serve(data, data_service(Arc::clone(&context)), limits, counted(Listener::Data), stop.clone()));
+    let at_once = Arc::new(AtOnce::new(Arc::clone(&context)));
+    tokio::spawn(serve_at_once(data, data_service(Arc::clone(&context)), at_once, limits, counted(Listener::Data), stop.clone()));
     tokio::spawn(serve(telemetry, telemetry_router(Arc::clone(&context)), limits, counted(Listener::Telemetry), stop.clone()));
     tokio::spawn(serve(admin, admin_router(Arc::clone(&context)), limits, counted(Listener::Admin), stop.clone()));
     let client = || Client::builder(TokioExecutor::new());

@@ -1,11 +1,13 @@
 //! The accept loop, on real sockets.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::{Request, Response, Version};
-use bloomguard::http::{Bound, ConnectionLimits, Drained, serve};
+use bloomguard::config::ServerConfig;
+use bloomguard::http::{AtOnce, Bound, ConnectionLimits, Drained, HttpContext, HttpSettings, serve_at_once};
 use bloomguard::metrics::Metrics;
 use bloomguard::words::Listener;
 use bytes::Bytes;
@@ -61,7 +63,10 @@ async fn start_on(bound: Bound, limits: ConnectionLimits) -> Server {
     let addr = bound.local_addr().to_string();
     let shutdown = CancellationToken::new();
     let counted = Metrics::new().connections(Listener::Data);
-    let task = tokio::spawn(serve(bound, service, limits, counted, shutdown.clone()));
+    let context = HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), HttpSettings::new(&ServerConfig::default(), None, None));
+    // Without keyspaces it looks at every request, and leaves it to the service.
+    let at_once = Arc::new(AtOnce::new(Arc::new(context)));
+    let task = tokio::spawn(serve_at_once(bound, service, at_once, limits, counted, shutdown.clone()));
     Server { addr, shutdown, gate, begun, task }
 }
 

@@ -13,6 +13,7 @@ use subtle::ConstantTimeEq;
 use tower::{Layer, Service};
 
 use super::RefusableFuture;
+use crate::http::context::HttpSettings;
 use crate::http::problem::Problem;
 
 /// A bearer token. `Debug` does not show it.
@@ -51,16 +52,25 @@ pub(in crate::http) enum Access {
 }
 
 impl Access {
-    /// Whether the request may pass.
-    pub(in crate::http) fn admits<B>(&self, request: &Request<B>) -> bool {
-        matches!(self, Self::Open) || self.refuse(request).is_none()
+    /// What the data listener demands.
+    pub(in crate::http) fn of_data(settings: &HttpSettings) -> Self {
+        settings.token.clone().map_or(Self::Open, Self::Token)
+    }
+
+    /// Whether a request with this `Authorization`, and no other, may pass.
+    pub(in crate::http) fn admits_bearer(&self, authorization: Option<&[u8]>) -> bool {
+        match self {
+            Self::Open => true,
+            Self::Token(token) => authorization.and_then(bearer).is_some_and(|offered| token.matches(offered)),
+            Self::LoopbackHost => false,
+        }
     }
 
     fn refuse<B>(&self, request: &Request<B>) -> Option<Problem> {
         match self {
             Self::Open => None,
             Self::Token(token) => {
-                let offered = bearer(request.headers());
+                let offered = request.headers().get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
                 (!offered.is_some_and(|t| token.matches(t))).then(|| unauthorized(offered.is_some()))
             }
             Self::LoopbackHost => (!has_loopback_host(request.uri(), request.headers())).then(|| {
@@ -85,8 +95,8 @@ fn unauthorized(offered: bool) -> Problem {
         .header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let (scheme, token) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked("Bearer ".len())?;
+fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = authorization.split_at_checked("Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token.trim_ascii())
 }
 

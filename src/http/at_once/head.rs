@@ -1,0 +1,202 @@
+//! The head of a request, as far as it has to be understood to answer it, or to know where the next one begins.
+//!
+//! It is taken apart by the parser that hyper uses, and believed only where nothing about it is unusual: whatever this room does not know goes to hyper.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Header, Request, Status};
+
+/// As many as ordinary clients and proxies send.
+const MOST_HEADERS: usize = 48;
+
+/// What stands at the beginning of what a client has sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Read<'a> {
+    /// A head that has not arrived whole.
+    Partial,
+    /// A request that its head alone may answer.
+    Plain(Head<'a>),
+    /// A request of so many bytes, with its body: behind them begins the next.
+    Whole(u64),
+    /// Anything else. Where it ends only hyper knows.
+    Other,
+}
+
+/// Asks for one thing, and for nothing about how.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Head<'a> {
+    /// Without its query.
+    pub(super) path: &'a str,
+    /// The `Authorization` header.
+    pub(super) authorization: Option<&'a [u8]>,
+    /// Bytes.
+    pub(super) length: usize,
+}
+
+/// What a header means for the way that its request goes.
+enum Bearing<'a> {
+    /// Nothing here.
+    None,
+    Authorization(&'a [u8]),
+    ContentLength(&'a [u8]),
+    /// It asks for something that is not looked after here.
+    Option,
+    /// The request, or the connection, may end in an unusual place.
+    Framing,
+}
+
+pub(super) fn read(bytes: &[u8]) -> Read<'_> {
+    let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_HEADERS];
+    let mut request = Request::new(&mut []);
+    match request.parse_with_uninit_headers(bytes, &mut headers) {
+        Ok(Status::Complete(length)) => judge(&request, length),
+        Ok(Status::Partial) => Read::Partial,
+        Err(_) => Read::Other,
+    }
+}
+
+fn judge<'a>(request: &Request<'_, 'a>, length: usize) -> Read<'a> {
+    let (Some(method), Some(target), Some(1)) = (request.method, request.path, request.version) else { return Read::Other };
+    let (mut authorization, mut body, mut plain) = (None, None, method == "GET");
+    for header in &*request.headers {
+        match bearing(header) {
+            Bearing::None => {}
+            Bearing::Authorization(value) => plain &= authorization.replace(value).is_none(),
+            Bearing::ContentLength(value) => match decimal(value) {
+                Some(bytes) if body.is_none() => body = Some(bytes),
+                _ => return Read::Other,
+            },
+            Bearing::Option => plain = false,
+            Bearing::Framing => return Read::Other,
+        }
+    }
+    if method == "CONNECT" {
+        return Read::Other;
+    }
+    match path(target) {
+        Some(path) if plain && body.is_none() => Read::Plain(Head { path, authorization, length }),
+        _ => Read::Whole(length as u64 + body.unwrap_or(0)),
+    }
+}
+
+fn bearing<'a>(header: &Header<'a>) -> Bearing<'a> {
+    let Header { name, value } = *header;
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        // `te` and `trailer` tell of what only framing may hold.
+        6 if is("expect") => Bearing::Framing,
+        7 if is("upgrade") => Bearing::Framing,
+        10 if is("connection") && !value.eq_ignore_ascii_case(b"keep-alive") => Bearing::Framing,
+        17 if is("transfer-encoding") => Bearing::Framing,
+        13 if is("authorization") => Bearing::Authorization(value),
+        14 if is("content-length") => Bearing::ContentLength(value),
+        13 if is("cache-control") => Bearing::Option,
+        // Who is answered at once waits for nothing.
+        18 if is("bloomguard-timeout") => Bearing::None,
+        12.. if name.as_bytes()[..11].eq_ignore_ascii_case(b"bloomguard-") => Bearing::Option,
+        _ => Bearing::None,
+    }
+}
+
+/// Digits and nothing else, and no more of them than any number has that is believed.
+fn decimal(text: &[u8]) -> Option<u64> {
+    (text.len() <= 18 && text.iter().all(u8::is_ascii_digit)).then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
+}
+
+/// The path of a target that is one, in characters that nobody reads differently.
+fn path(target: &str) -> Option<&str> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:@!$&'()*+,;=%".contains(&byte);
+    (path.starts_with('/') && path.bytes().all(usual) && query.bytes().all(|byte| usual(byte) || byte == b'?')).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(length: usize) -> Read<'static> {
+        Read::Whole(length as u64)
+    }
+
+    #[test]
+    fn a_plain_request_is_one_for_a_path_and_nothing_else() {
+        for (target, path) in [
+            ("/v1/keys/users/42", "/v1/keys/users/42"),
+            ("/v1/check/users/a%2Fb", "/v1/check/users/a%2Fb"),
+            ("/v1/keys/users/a/../b?page=1&x?", "/v1/keys/users/a/../b"),
+            ("/", "/"),
+        ] {
+            for headers in
+                ["", "Host: x\r\n", "host: x\r\naccept: */*\r\nConnection: Keep-Alive\r\nBloomguard-Timeout: 1s\r\ntraceparent: 00\r\n"]
+            {
+                let text = format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
+                assert_eq!(read(text.as_bytes()), Read::Plain(Head { path, authorization: None, length: text.len() }), "{text}");
+                // What follows is the next one's.
+                assert_eq!(read(format!("{text}GET /").as_bytes()), read(text.as_bytes()));
+                assert!((0..text.len()).all(|length| read(&text.as_bytes()[..length]) == Read::Partial), "{text}");
+            }
+        }
+        let text = "GET / HTTP/1.1\r\nauthorization: Bearer s3cret\r\n\r\n";
+        assert_eq!(read(text.as_bytes()), Read::Plain(Head { path: "/", authorization: Some(b"Bearer s3cret"), length: text.len() }));
+    }
+
+    #[test]
+    fn requests_with_options_methods_and_bodies_are_whole_and_no_more_is_said_of_them() {
+        for head in [
+            "HEAD /v1/keys/users/42 HTTP/1.1\r\n\r\n",
+            "PUT /v1/keys/users/42 HTTP/1.1\r\n\r\n",
+            "GET http://localhost/v1/keys/users/42 HTTP/1.1\r\n\r\n",
+            "GET /v1/keys/users/\"42\" HTTP/1.1\r\n\r\n",
+            "GET /v1/keys/users/42#43 HTTP/1.1\r\n\r\n",
+            "GET /v1/keys/users/42?\\ HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nBLOOMGUARD-bypass: 1\r\n\r\n",
+            "GET / HTTP/1.1\r\nbloomguard-min-version: 1\r\n\r\n",
+            "GET / HTTP/1.1\r\nbloomguard-of-tomorrow: 1\r\n\r\n",
+            "GET / HTTP/1.1\r\ncache-control: no-cache\r\n\r\n",
+            "GET / HTTP/1.1\r\nauthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n",
+            "GET / HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
+        ] {
+            assert_eq!(read(head.as_bytes()), whole(head.len()), "{head}");
+        }
+        let head = "POST /v1/check/users HTTP/1.1\r\nContent-Length: 00012\r\n\r\n";
+        assert_eq!(read(format!("{head}1\n2").as_bytes()), whole(head.len() + 12));
+    }
+
+    #[test]
+    fn where_another_may_see_another_end_nothing_is_said() {
+        for head in [
+            "GET / HTTP/1.0\r\n\r\n",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            "CONNECT localhost:80 HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nconnection: close\r\n\r\n",
+            "GET / HTTP/1.1\r\nconnection: keep-alive, upgrade\r\n\r\n",
+            "GET / HTTP/1.1\r\nupgrade: h2c\r\n\r\n",
+            "POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n",
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: +1\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: \r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 1234567890123456789\r\n\r\n",
+            "GET / HTTP/1.1\r\ncontent-length : 1\r\n\r\n",
+            "GET / HTTP/1.1\r\n folded: 1\r\n\r\n",
+            "GET  / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\0b\r\n\r\n",
+            "rubbish\r\n\r\n",
+        ] {
+            assert_eq!(read(head.as_bytes()), Read::Other, "{head}");
+        }
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MOST_HEADERS + 1));
+        assert_eq!(read(many.as_bytes()), Read::Other);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_are_too_odd(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            if let Read::Plain(Head { length, .. }) = read(&bytes) {
+                assert!(length <= bytes.len());
+            }
+        }
+    }
+}

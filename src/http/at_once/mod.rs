@@ -1,0 +1,91 @@
+//! Answers that wait for nothing, given where their requests arrive: what the filter calls absent, what it is asked alone, what the hot tier holds, and what
+//! a set in memory answers.
+//!
+//! Such an answer takes less time than its request takes through hyper and the layers. So the [`Lane`] in front of hyper looks at the head of each request over
+//! HTTP/1.1, and answers it from there; whatever it does not answer goes on as if it had not been looked at. What the layers do, it does too: it demands the
+//! token, it counts the answer, a panic ends the request and nothing else. Requests with options or bodies, requests that are refused, and HTTP/2, are left to them.
+
+mod head;
+mod lane;
+mod text;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+
+use self::head::Head;
+pub(super) use self::lane::Lane;
+use self::text::Text;
+use super::context::HttpContext;
+use super::key_request::KeyRequest;
+use super::middleware::{Access, internal_error};
+use super::path::{KeyPath, Resource};
+use crate::guard::LookupOptions;
+use crate::metrics::{Method, Route};
+
+/// Answers requests for single keys that wait for nothing.
+#[derive(Debug)]
+pub struct AtOnce {
+    context: Arc<HttpContext>,
+    access: Access,
+}
+
+impl AtOnce {
+    /// For the data listener.
+    #[must_use]
+    pub fn new(context: Arc<HttpContext>) -> Self {
+        let access = Access::of_data(&context.settings);
+        Self { context, access }
+    }
+
+    /// Writes the answer; `false`, and nothing written or counted: hyper and the layers are to be asked.
+    fn answer(&self, head: &Head<'_>, text: &mut Text) -> bool {
+        if !self.access.admits_bearer(head.authorization) {
+            return false;
+        }
+        let Some(path) = KeyPath::parse(head.path) else { return false };
+        let Some(status) = caught(text, |text| self.find(&path, text)) else { return false };
+        let route = if path.resource == Resource::Check { Route::Check } else { Route::Keys };
+        self.context.metrics.http.request(route, Method::Get, status.as_u16());
+        true
+    }
+
+    fn find(&self, path: &KeyPath<'_>, text: &mut Text) -> Option<StatusCode> {
+        let KeyRequest { keyspace, key, answer, .. } = KeyRequest::new(&self.context, path).ok()?;
+        match path.resource {
+            Resource::Keys => Some(text.lookup(keyspace.guard.lookup_at_once(key, LookupOptions::default())?, answer)),
+            Resource::Check => Some(text.check(keyspace.guard.check(&key), answer)),
+            Resource::Lookup | Resource::Invalidate => None,
+        }
+    }
+}
+
+fn caught(text: &mut Text, answer: impl FnOnce(&mut Text) -> Option<StatusCode>) -> Option<StatusCode> {
+    let mark = text.mark();
+    // Unwind safe: what a panic may have left half done is the request's own, and what it has written is taken back.
+    catch_unwind(AssertUnwindSafe(|| answer(text))).unwrap_or_else(|panic| {
+        text.back_to(mark);
+        Some(text.whole(internal_error(Some(&*panic))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::answer;
+
+    #[test]
+    fn a_panic_is_an_answer_like_that_of_the_layers() {
+        let mut text = Text::default();
+        let half_done = |text: &mut Text| {
+            text.whole(answer::empty(StatusCode::OK));
+            panic!("as a test wants it")
+        };
+        assert_eq!(caught(&mut text, half_done), Some(StatusCode::INTERNAL_SERVER_ERROR));
+        let (bytes, _) = text.take();
+        let told = String::from_utf8(bytes.clone()).unwrap();
+        assert!(told.starts_with("HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/problem+json\r\n"), "{told}");
+        assert!(told.contains("/problems/internal") && !told.contains("as a test wants it"), "{told}");
+    }
+}

@@ -1,0 +1,191 @@
+//! Answers as the bytes that go over a connection of HTTP/1.1 (RFC 9112).
+//!
+//! What they say is decided where every answer is made, in [`answer`]; here it is written down. Of an answer without a body of its own, all but the date is
+//! the same for as long as a filter lasts, so that its text is kept.
+
+use std::io::Write as _;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use bytes::Bytes;
+use httpdate::HttpDate;
+use hyper::body::Body;
+
+use crate::guard::{Answer, Lookup, Probe};
+use crate::http::answer::{self, AnswerOptions, DataResponse};
+use crate::words::{Source, Verdict};
+
+/// Texts that are kept: for each keyspace some three or four are in demand.
+const MOST_KEPT: usize = 64;
+/// Longer values are not copied.
+const LONGEST_COPIED: usize = 4 << 10;
+
+/// What clients are to be sent, in pieces.
+#[derive(Debug, Default)]
+pub(super) struct Text {
+    bytes: Vec<u8>,
+    /// The value behind `bytes`, where it is long: nothing may be written before it is taken.
+    value: Bytes,
+    kept: Vec<Kept>,
+    date: Date,
+}
+
+/// The head of an answer but for what depends on its value, and its date.
+#[derive(Debug)]
+struct Kept {
+    said: Said,
+    head: Box<[u8]>,
+}
+
+/// All that such a head depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Said {
+    status: StatusCode,
+    probe: Probe,
+    source: Source,
+    options: AnswerOptions,
+}
+
+impl Text {
+    /// Whether this is enough to be sent first.
+    pub(super) fn is_long(&self) -> bool {
+        !self.value.is_empty() || self.bytes.len() > 16 * LONGEST_COPIED
+    }
+
+    /// Where this is, to come back to: for who was interrupted, and had written no long value before.
+    pub(super) fn mark(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Forgets what was written since.
+    pub(super) fn back_to(&mut self, mark: usize) {
+        self.bytes.truncate(mark);
+        self.value = Bytes::new();
+    }
+
+    /// Hands out what has been written.
+    pub(super) fn take(&mut self) -> (&mut Vec<u8>, Bytes) {
+        (&mut self.bytes, std::mem::take(&mut self.value))
+    }
+
+    pub(super) fn lookup(&mut self, lookup: Lookup, options: AnswerOptions) -> StatusCode {
+        let Lookup { probe, answer: Ok(Answer { value, source, stale: None }) } = lookup else {
+            return self.whole(answer::lookup(lookup, options));
+        };
+        let status = if value.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+        let said = Said { status, probe, source, options };
+        self.head(said, || answer::lookup(Lookup { probe, answer: Ok(Answer::fresh(value.clone(), source)) }, options));
+        if let Some(value) = value {
+            self.header(CONTENT_TYPE.as_str(), value.content_type.header().as_bytes());
+            self.body(value.body);
+        } else {
+            self.body(Bytes::new());
+        }
+        status
+    }
+
+    pub(super) fn check(&mut self, probe: Probe, options: AnswerOptions) -> StatusCode {
+        let absent = probe.effective() == Verdict::Absent;
+        let status = if absent { StatusCode::NOT_FOUND } else { StatusCode::NO_CONTENT };
+        self.head(Said { status, probe, source: Source::Filter, options }, || answer::check(probe, false, options));
+        if absent {
+            self.body(Bytes::new())
+        } else {
+            self.end()
+        }
+        status
+    }
+
+    /// An answer of its own.
+    pub(super) fn whole(&mut self, response: DataResponse) -> StatusCode {
+        write_head(&mut self.bytes, response.status(), response.headers());
+        let status = response.status();
+        let mut body = response.into_body();
+        let body = match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
+            _ => Bytes::new(),
+        };
+        self.body(body);
+        status
+    }
+
+    fn head(&mut self, said: Said, make: impl FnOnce() -> DataResponse) {
+        if let Some(place) = self.kept.iter().position(|kept| kept.said == said) {
+            self.bytes.extend_from_slice(&self.kept[place].head);
+            // Those in demand come first.
+            self.kept.swap(place, place / 2);
+            return;
+        }
+        let mut response = make();
+        response.headers_mut().remove(CONTENT_TYPE);
+        let mut head = Vec::new();
+        write_head(&mut head, response.status(), response.headers());
+        self.bytes.extend_from_slice(&head);
+        if self.kept.len() == MOST_KEPT {
+            self.kept.pop();
+        }
+        self.kept.push(Kept { said, head: head.into() });
+    }
+
+    fn header(&mut self, name: &str, value: &[u8]) {
+        write_header(&mut self.bytes, name, value);
+    }
+
+    fn body(&mut self, body: Bytes) {
+        self.header(CONTENT_LENGTH.as_str(), itoa::Buffer::new().format(body.len()).as_bytes());
+        self.end();
+        if body.len() > LONGEST_COPIED {
+            self.value = body;
+        } else {
+            self.bytes.extend_from_slice(&body);
+        }
+    }
+
+    fn end(&mut self) {
+        self.bytes.extend_from_slice(self.date.now());
+        self.bytes.extend_from_slice(b"\r\n\r\n");
+    }
+}
+
+/// A length is written with the body.
+fn write_head(bytes: &mut Vec<u8>, status: StatusCode, headers: &HeaderMap) {
+    bytes.extend_from_slice(b"HTTP/1.1 ");
+    bytes.extend_from_slice(status.as_str().as_bytes());
+    bytes.push(b' ');
+    bytes.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+    bytes.extend_from_slice(b"\r\n");
+    for (name, value) in headers.iter().filter(|(name, _)| *name != CONTENT_LENGTH) {
+        write_header(bytes, name.as_str(), value.as_bytes());
+    }
+}
+
+fn write_header(bytes: &mut Vec<u8>, name: &str, value: &[u8]) {
+    bytes.extend_from_slice(name.as_bytes());
+    bytes.extend_from_slice(b": ");
+    bytes.extend_from_slice(value);
+    bytes.extend_from_slice(b"\r\n");
+}
+
+/// The header `Date`, made anew each second.
+#[derive(Debug, Default)]
+struct Date {
+    second: Option<Duration>,
+    text: Vec<u8>,
+}
+
+impl Date {
+    fn now(&mut self) -> &[u8] {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let second = Duration::from_secs(since.as_secs());
+        if self.second != Some(second) {
+            self.second = Some(second);
+            self.text.clear();
+            // A vector takes all that is written.
+            let _ = write!(self.text, "date: {}", HttpDate::from(UNIX_EPOCH + second));
+        }
+        &self.text
+    }
+}
