@@ -5,6 +5,7 @@
 
 pub mod app;
 pub mod backend;
+pub mod background;
 pub mod breaker;
 pub mod cache;
 pub mod cli;

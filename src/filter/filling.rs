@@ -18,8 +18,8 @@ use super::Filter;
 
 /// Keys that are filled in under one lock: some 10 µs, and enough to keep the fetching ahead going.
 const HANDFUL: usize = 1024;
-/// Keys that wait for the end of a handful.
-const MOST_WAITING: usize = 4096;
+/// Keys that wait for the end of a handful: more than a batch brings by default.
+const MOST_WAITING: usize = 16_384;
 
 /// A filter in the hands of its builder.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use super::plan::Plans;
 use super::progress::Tracker;
 use super::samples::Samples;
 use super::turn::{Turn, Turns};
+use crate::background;
 use crate::config::{FilterConfig, FilterKind};
 use crate::filter::{AllocError, Filter, FilterSpec};
 use crate::guard::{Build, Guard};
@@ -78,7 +79,7 @@ impl Tools {
             None => None,
         };
         let room = self.memory.room();
-        let filter = tokio::task::spawn_blocking(move || Filter::within(spec, room)).await.map_err(|_| BuildError::Cancelled)??;
+        let filter = background::start("make-filter", move || Filter::within(spec, room)).await.map_err(|_| BuildError::Cancelled)??;
         let build = Arc::new(self.guard.begin(filter).map_err(|_| BuildError::Cancelled)?);
 
         let scan = Instant::now();
@@ -162,7 +163,7 @@ impl Tools {
             pace: Pace::new(self.plans.present().config.max_keys_per_second),
             abandoned: Arc::clone(&leash.0),
         };
-        let filled = tokio::task::spawn_blocking(move || filler.fill(incoming));
+        let filled = background::start("fill-filter", move || filler.fill(incoming));
         let scanned = self.scan(form, members).await;
         // Before what the scan says: a filler that gives up makes the scan end too.
         let filled = filled.await.map_err(|_| BuildError::Cancelled)??;

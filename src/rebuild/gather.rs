@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::error::BuildError;
 use super::memory::Reservation;
 use crate::backend::{KeySet, KeySetBuilder};
+use crate::background;
 use crate::key::{KeyBatch, KeyForm};
 
 /// Keys on their way into a set. Takes no memory that was not set aside before.
@@ -34,7 +35,7 @@ impl Gathered {
     /// Sorts them, on a thread of its own.
     pub(super) async fn finish(self) -> Result<KeySet, BuildError> {
         let Self { keys, reservation, filter_bytes, .. } = self;
-        let set = tokio::task::spawn_blocking(move || keys.finish()).await.map_err(|_| BuildError::Cancelled)?;
+        let set = background::start("sort-keys", move || keys.finish()).await.map_err(|_| BuildError::Cancelled)?;
         reservation.resize(filter_bytes + set.bytes())?;
         Ok(set)
     }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::batch::Batcher;
 use super::{KeyBatches, KeySource, SourceError};
+use crate::background;
 use crate::config::SourceConfig;
 use crate::key::{BYTE_ORDER_MARK, KeyForm};
 
@@ -22,7 +23,7 @@ const LOOK_EVERY: u64 = 4096;
 ///
 /// Names that end in `.gz` and `.zst` are decompressed, also where they are several members or frames in a row. A file is opened once
 /// and read to its end, so one that is replaced by renaming another over it is read as it was. One that is written to meanwhile, or
-/// whose compressed stream ends early, is a failed scan. All reading is done on a thread that may block.
+/// whose compressed stream ends early, is a failed scan. All reading is done on a thread of its own, behind lookups.
 #[derive(Debug)]
 pub struct FileSource {
     file: Target,
@@ -51,14 +52,14 @@ impl FileSource {
         Self { file: Target { path: config.path.clone(), packing, max_line: max_key_bytes } }
     }
 
-    /// Runs `read` on a thread that may block; it is told when the caller has lost interest.
+    /// Runs `read` [behind lookups](background); it is told when the caller has lost interest.
     async fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(Target, CancellationToken) -> Result<T, SourceError> + Send + 'static,
     ) -> Result<T, SourceError> {
         let (file, abandoned) = (self.file.clone(), CancellationToken::new());
         let _on_drop = abandoned.clone().drop_guard();
-        tokio::task::spawn_blocking(move || read(file, abandoned)).await.map_err(|_| SourceError::Cancelled)?
+        background::start("read-keys", move || read(file, abandoned)).await.map_err(|_| SourceError::Cancelled)?
     }
 }
 

@@ -119,9 +119,17 @@ pub(crate) fn listening(address: SocketAddr) {
 
 /// Waits for a condition.
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    until_every(Duration::from_millis(10), what, || condition().then_some(()));
+}
+
+/// Waits for a condition that is looked at no more often than that, and returns what it found.
+pub(crate) fn until_every<T>(pause: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
-    while !condition() {
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
         assert!(begin.elapsed() < START_TIMEOUT, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(pause);
     }
 }

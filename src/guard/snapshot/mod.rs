@@ -16,6 +16,7 @@ use self::age::Beginning;
 pub use self::keeper::{SnapshotStatus, Snapshots};
 pub use self::restore::{Expected, Refused, Restored, restore};
 use super::Guard;
+use crate::background;
 use crate::clock::Moment;
 use crate::config::Freshness;
 use crate::filter::Generation;
@@ -162,7 +163,9 @@ impl Guard {
         // Until this one or the old one is there for certain, what either needs is held.
         let needed_from = self.fleet.is_none().then_some(noted.journal.next);
         self.journal.hold_from(needed_from.map(|number| snapshots.needed_from().map_or(number, |held| held.min(number))));
-        let written = write_aside(snapshots.place(), header, &views(&generation.filter), abandoned);
+        let write = || write_aside(snapshots.place(), header, &views(&generation.filter), abandoned);
+        // The last one is waited for by who ends the process. What the journal holds is never locked by the other thread.
+        let written = if deadline.is_some() { write() } else { background::run("write-snapshot", write) };
         let outcome = snapshots.put(epoch, written, &generation, needed_from);
         self.journal.hold_from(snapshots.needed_from());
         self.metrics.snapshots.ended(outcome);

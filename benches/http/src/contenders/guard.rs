@@ -73,9 +73,7 @@ pub(crate) fn build_from(source: &str, backend: &str, expected: u64) -> Built {
     let keyspace = format!("filter = {{ expected_keys = {expected} }}\nbackend = {backend}\nsource = {source}\n");
     let (_, server, telemetry) = launch(Placement::Sharing, Transport::Tcp, directory.path(), &keyspace);
     let processor_seconds = server.processor_seconds();
-    let answer = get(telemetry, "/status").unwrap_or_default();
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    let status: serde_json::Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{body}: {error}"));
+    let status = document(&get(telemetry, "/status").unwrap_or_default());
     let last = &status["keyspaces"]["users"]["last_rebuild"];
     let seconds = |name: &str| last[name].as_f64().unwrap_or_else(|| panic!("no {name} in {last}"));
     Built {
@@ -122,6 +120,12 @@ pub(super) fn metric(telemetry: SocketAddr, series: &str) -> f64 {
 
 fn get(telemetry: SocketAddr, path: &str) -> Option<String> {
     send(telemetry, "GET", path, "")
+}
+
+/// The JSON document of an answer.
+pub(super) fn document(answer: &str) -> serde_json::Value {
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{body}: {error}"))
 }
 
 /// The whole answer.

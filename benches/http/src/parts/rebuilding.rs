@@ -3,12 +3,12 @@
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{CONNECTIONS, ROUNDS, lasts, place_self, target};
 use crate::connection::Wire;
 use crate::contenders::{Contender, Site, Transport};
-use crate::load::{Outcome, Target, at_rate};
+use crate::load::{Outcome, Target, at_rate, full_speed};
 use crate::process::{Placement, Server, folder};
 use crate::requests::{Mix, Requests};
 
@@ -29,6 +29,8 @@ pub(super) fn run() -> io::Result<()> {
         let ours = site.target(&requests, CONNECTIONS);
         let alone = calmest(|| paced(&ours, &guard))?;
         let rebuilding = while_rebuilding(&site, || calmest(|| paced(&ours, &guard)))?;
+        let idle = site.rebuild();
+        let flooded = while_flooded(&ours, || site.rebuild())?;
         drop(guard);
         let nginx = Contender::Nginx.start(placement, Transport::Tcp);
         let theirs = target(&nginx, Wire::Http, &requests);
@@ -44,6 +46,7 @@ pub(super) fn run() -> io::Result<()> {
         print("nginx, `return 404`", &format!("a loop that takes {:.0} %", share * 100.0), &theirs_beside);
         let ratio = rebuilding.outcome.percentile(99.0) / theirs_beside.outcome.percentile(99.0);
         println!("\nP99 during rebuilds / nginx beside that loop: {ratio:.2}, at most 1.2");
+        println!("A rebuild took {idle:.2} s with nothing beside it, {flooded:.2} s beside two threads that asked as fast as answers came");
     }
     Ok(())
 }
@@ -67,14 +70,39 @@ fn calmest(mut round: impl FnMut() -> io::Result<Paced>) -> io::Result<Paced> {
     Ok(rounds.swap_remove(0))
 }
 
+/// Tells those beside it that what they were beside is done; also where that panics, for their scope waits for them.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Has both processors taken by lookups until `what` is done.
+fn while_flooded<T>(target: &Target<'_>, what: impl FnOnce() -> T) -> io::Result<T> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flood = || {
+            while !done.load(Ordering::Relaxed) {
+                full_speed(target, 1, Duration::ZERO, Duration::from_millis(500))?;
+            }
+            io::Result::Ok(())
+        };
+        let floods = [scope.spawn(flood), scope.spawn(flood)];
+        let outcome = {
+            let _done = Done(&done);
+            what()
+        };
+        for flood in floods {
+            flood.join().map_err(|_| io::Error::other("a flood panicked"))??;
+        }
+        Ok(outcome)
+    })
+}
+
 /// Builds one filter after another until `what` is done.
 fn while_rebuilding<T>(site: &Site, what: impl FnOnce() -> T) -> T {
-    struct Done<'a>(&'a AtomicBool);
-    impl Drop for Done<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -82,7 +110,6 @@ fn while_rebuilding<T>(site: &Site, what: impl FnOnce() -> T) -> T {
                 site.rebuild();
             }
         });
-        // Also where it panics: the scope waits for the thread above.
         let _done = Done(&done);
         what()
     })
