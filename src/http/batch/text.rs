@@ -47,7 +47,7 @@ fn newlines(block: &[u8; BLOCK]) -> u64 {
     let of_eight = |eight: &[u8; 8]| {
         let word = u64::from_le_bytes(*eight) ^ (EACH * b'\n' as u64);
         // Adds up within each byte: the highest bit stays 0 where the byte is 0.
-        let zeros = !((word & ALL_BUT_HIGHEST) + ALL_BUT_HIGHEST | word) >> 7 & EACH;
+        let zeros = (!(((word & ALL_BUT_HIGHEST) + ALL_BUT_HIGHEST) | word) >> 7) & EACH;
         zeros.wrapping_mul(GATHER) >> 56
     };
     block.as_chunks().0.iter().rev().fold(0, |bits, eight| bits << 8 | of_eight(eight))
