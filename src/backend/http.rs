@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::{Backend, BackendError, ContentType, FetchContext, Value};
 use crate::client::{Answer, Client, ClientError, UrlTemplate, header_map};
 use crate::config::{AbsentHeader, BackendConfig};
-use crate::key::{Key, KeyError, KeyRef};
+use crate::key::{Key, KeyError, KeyForm, KeyRef};
 
 /// Longer bodies are no values.
 const LONGEST_BODY: u64 = 16 << 20;
@@ -105,6 +105,11 @@ impl HttpBackend {
 impl Backend for HttpBackend {
     fn admits(&self, key: KeyRef<'_>) -> Result<(), KeyError> {
         if self.url.admits(key.as_bytes()) { Ok(()) } else { Err(KeyError::DotSegment) }
+    }
+
+    fn admits_all(&self, form: KeyForm) -> bool {
+        // They are of digits, letters and hyphens, which no server takes for a folder.
+        matches!(form, KeyForm::Integer | KeyForm::Uuid)
     }
 
     async fn fetch(&self, key: &Key, context: &FetchContext) -> Result<Option<Value>, BackendError> {

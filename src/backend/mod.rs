@@ -78,6 +78,11 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
+    /// Whether there is no key of this form that [`Backend::admits`] refuses, so that it need not be asked of each.
+    fn admits_all(&self, _form: KeyForm) -> bool {
+        true
+    }
+
     /// Reads the row of `key`: `Ok(None)` only where the backend itself said that there is none.
     ///
     /// Ends within the backend's own timeout. Dropping the future abandons the call.

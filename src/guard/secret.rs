@@ -27,6 +27,7 @@ impl Current {
         self.secret.hash(key)
     }
 
+    #[inline]
     pub(super) fn hash_ref(&self, key: KeyRef<'_>) -> KeyHash {
         self.secret.hash_ref(key)
     }

@@ -14,18 +14,18 @@ impl KeyForm {
             return Err(KeyError::Empty);
         }
         scratch.clear();
+        if self.is_plain(raw) {
+            return Ok(false);
+        }
         match self {
             Self::Bytes => {}
-            Self::Text if is_plain_text(raw) => {}
             Self::Text => _ = self.text(raw)?,
             Self::TextCi => self.lower_case(raw, scratch)?,
-            Self::Integer if is_plain_integer(raw) => {}
             Self::Integer => {
                 let value = integer(raw).ok_or(KeyError::NotAnInteger)?;
                 // Memory takes what is written to it.
                 let _ = write!(scratch, "{value}");
             }
-            Self::Uuid if is_plain_uuid(raw) => {}
             Self::Uuid => {
                 let uuid = uuid::Uuid::try_parse_ascii(raw).map_err(|_| KeyError::NotAUuid)?;
                 scratch.extend_from_slice(uuid.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()).as_bytes());
@@ -34,11 +34,25 @@ impl KeyForm {
         Ok(!scratch.is_empty())
     }
 
+    /// Whether `raw` is in its canonical form for sure, as nearly all keys are: some are that are not as plain.
+    #[inline]
+    pub(super) fn is_plain(self, raw: &[u8]) -> bool {
+        match self {
+            Self::Bytes => !raw.is_empty(),
+            Self::Text => !raw.is_empty() && is_plain_text(raw),
+            Self::TextCi => {
+                !raw.is_empty() && is_plain_text(raw) && !raw.iter().fold(false, |upper, byte| upper | byte.is_ascii_uppercase())
+            }
+            Self::Integer => is_plain_integer(raw),
+            Self::Uuid => is_plain_uuid(raw),
+        }
+    }
+
     fn lower_case(self, raw: &[u8], scratch: &mut Vec<u8>) -> Result<(), KeyError> {
-        if !is_plain_text(raw) {
-            scratch.extend_from_slice(self.text(raw)?.to_lowercase().as_bytes());
-        } else if raw.iter().fold(false, |upper, byte| upper | byte.is_ascii_uppercase()) {
+        if is_plain_text(raw) {
             scratch.extend(raw.iter().map(u8::to_ascii_lowercase));
+        } else {
+            scratch.extend_from_slice(self.text(raw)?.to_lowercase().as_bytes());
         }
         Ok(())
     }
@@ -52,25 +66,42 @@ impl KeyForm {
     }
 }
 
-/// ASCII without zero bytes, eight bytes at a time.
-fn is_plain_text(raw: &[u8]) -> bool {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGHEST: u64 = ONES << 7;
-    // Taking 1 from a zero borrows into its highest bit, and no other byte below 0x80 has that bit before or after.
-    let plain = |eight: &[u8; 8]| {
-        let word = u64::from_ne_bytes(*eight);
-        (word | word.wrapping_sub(ONES)) & HIGHEST == 0
-    };
-    match raw.last_chunk() {
-        Some(last) => raw.as_chunks().0.iter().all(plain) && plain(last),
-        None => raw.iter().all(|byte| matches!(byte, 1..0x80)),
+/// One in each byte of a word.
+const EACH: u64 = u64::from_ne_bytes([1; 8]);
+
+/// Whether all bytes are as they should be, where `fit` tells that of eight of them. Some are looked at twice, so that none is looked at alone.
+#[inline]
+fn all_fit(raw: &[u8], fit: impl Fn(u64) -> bool) -> bool {
+    if let Some(last) = raw.last_chunk() {
+        let mut eights = raw.as_chunks().0.iter().chain([last]);
+        return eights.all(|eight| fit(u64::from_ne_bytes(*eight)));
     }
+    if let (Some(first), Some(last)) = (raw.first_chunk(), raw.last_chunk()) {
+        let [first, last] = [first, last].map(|four| u64::from(u32::from_ne_bytes(*four)));
+        return fit(first << 32 | last);
+    }
+    raw.iter().all(|byte| fit(EACH * u64::from(*byte)))
+}
+
+/// ASCII without zero bytes.
+#[inline]
+fn is_plain_text(raw: &[u8]) -> bool {
+    // Taking 1 from a zero borrows into its highest bit, and no other byte below 0x80 has that bit before or after.
+    all_fit(raw, |eight| (eight | eight.wrapping_sub(EACH)) & (EACH << 7) == 0)
 }
 
 /// Digits without leading zeros, so few that the number is within the bounds; not all canonical integers are as plain.
+#[inline]
 fn is_plain_integer(raw: &[u8]) -> bool {
     let digits = raw.strip_prefix(b"-").unwrap_or(raw);
-    matches!(digits, [b'1'..=b'9', ..]) && digits.len() <= SURE_DIGITS && digits.iter().all(u8::is_ascii_digit)
+    matches!(digits, [b'1'..=b'9', ..]) && digits.len() <= SURE_DIGITS && all_fit(digits, are_digits)
+}
+
+/// Digits have an upper half of 3, and still do when 6 is added to each.
+#[inline]
+const fn are_digits(eight: u64) -> bool {
+    const UPPER: u64 = EACH * 0xf0;
+    ((eight & UPPER) ^ (EACH * 0x30)) | ((eight.wrapping_add(EACH * 6) & UPPER) ^ (EACH * 0x30)) == 0
 }
 
 /// The number, whose canonical form has no leading zeros; `None` where it is none or outside −2⁶³…2⁶⁴−1.
@@ -91,6 +122,7 @@ fn integer(raw: &[u8]) -> Option<i128> {
 }
 
 /// Lower case and hyphenated.
+#[inline]
 fn is_plain_uuid(raw: &[u8]) -> bool {
     let Ok(uuid) = <&[u8; 36]>::try_from(raw) else { return false };
     // No branch between the bytes, so that many are looked at at once: hyphens where they belong, which then stand there for a digit.

@@ -167,6 +167,7 @@ impl KeySecret {
     }
 
     /// As [`hash`](Self::hash), of a key that nobody keeps.
+    #[inline]
     #[must_use]
     pub fn hash_ref(&self, key: KeyRef<'_>) -> KeyHash {
         KeyHash(xxh3_128_with_secret(key.as_bytes(), &self.0))
@@ -241,6 +242,10 @@ impl KeyForm {
     /// [`KeyError`].
     #[inline]
     pub fn spell<'a>(self, raw: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<KeyRef<'a>, KeyError> {
+        // Inlined where many keys are looked at, as the rest is not.
+        if self.is_plain(raw) {
+            return Ok(KeyRef(raw));
+        }
         Ok(KeyRef(if self.rewrite(raw, scratch)? { scratch } else { raw }))
     }
 

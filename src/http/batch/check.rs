@@ -1,7 +1,8 @@
 //! `POST /v1/check/{ks}`: asks the filter only.
 
+use std::io::Write;
+
 use axum::http::header::{ACCEPT, HeaderMap};
-use serde::{Serialize, Serializer};
 
 use super::BatchRequest;
 use crate::guard::Checked;
@@ -23,29 +24,76 @@ pub(in crate::http) fn check(request: &BatchRequest<'_>, headers: &HeaderMap) ->
     let (state, generation) = (checked.state, checked.generation);
     let binary = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).is_some_and(|accept| accept.contains("application/octet-stream"));
     let (media_type, body) =
-        if binary { ("application/octet-stream", checked.into_bits()) } else { ("application/json", indices(&checked)?) };
+        if binary { ("application/octet-stream", checked.into_bits()) } else { ("application/json", document(&checked)) };
     Ok(answer::batch(media_type, body, state, generation))
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    #[serde(serialize_with = "absent")]
-    absent: &'a Checked,
-    checked: usize,
-    generation: u64,
-    state: &'static str,
+/// `{"absent":[…],"checked":…,"generation":…,"state":"…"}`.
+fn document(checked: &Checked) -> Vec<u8> {
+    let mut body = b"{\"absent\":[".to_vec();
+    write_list(&mut body, checked.absent(), checked.absent_count(), checked.checked);
+    let Checked { checked, generation, state, .. } = checked;
+    // Memory takes what is written to it.
+    let _ = write!(body, "],\"checked\":{checked},\"generation\":{generation},\"state\":\"{state}\"}}");
+    body
 }
 
-fn absent<S: Serializer>(checked: &Checked, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(checked.absent())
+/// Writes so many ascending numbers, none above `most`, with commas between them. There may be as many as keys, and with a call for each the list would take longer than the
+/// filter: each is written as a word of one length, and the next one over what was too much of it.
+fn write_list(body: &mut Vec<u8>, numbers: impl Iterator<Item = usize>, count: usize, most: usize) {
+    const WORD: usize = size_of::<u128>();
+    // Of the longest number, and its comma.
+    let each = most.checked_ilog10().unwrap_or(0) as usize + 2;
+    let mut end = body.len();
+    body.resize(end + count * each + WORD, 0);
+    let mut tens = Digits::of(0);
+    numbers.for_each(|number| {
+        if tens.number != number / 10 {
+            tens = Digits::of(number / 10);
+        }
+        let last = u16::from_le_bytes([b'0' + (number % 10) as u8, b',']);
+        let word = tens.text | u128::from(last) << (8 * tens.count);
+        body[end..end + WORD].copy_from_slice(&word.to_le_bytes());
+        end += tens.count + 2;
+    });
+    body.truncate(end);
+    _ = body.pop_if(|last| *last == b',');
 }
 
-fn indices(checked: &Checked) -> Result<Vec<u8>, Problem> {
-    // Of the longest index, and the comma.
-    let each = checked.checked.checked_ilog10().unwrap_or(0) as usize + 2;
-    let mut body = Vec::with_capacity(100 + checked.absent().count() * each);
-    let Checked { checked: keys, generation, state, .. } = *checked;
-    serde_json::to_writer(&mut body, &Document { absent: checked, checked: keys, generation, state: state.as_str() })
-        .map_err(|e| Problem::internal(&e))?;
-    Ok(body)
+/// A number as decimal text, the first digit lowest; none for 0, which begins no number. No memory holds so many keys that their numbers do not fit.
+struct Digits {
+    number: usize,
+    text: u128,
+    count: usize,
+}
+
+impl Digits {
+    fn of(number: usize) -> Self {
+        let (mut text, mut count, mut rest) = (0, 0, number);
+        while rest > 0 {
+            text = text << 8 | u128::from(b'0' + (rest % 10) as u8);
+            (rest, count) = (rest / 10, count + 1);
+        }
+        Self { number, text, count }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_written_as_serde_json_writes_them() {
+        let around = |number: usize| number.saturating_sub(2)..number + 13;
+        let ends = (0..14).map(|zeros| 10_usize.pow(zeros));
+        let sparse: Vec<usize> = ends.clone().flat_map(around).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        let lists =
+            ends.map(|end| around(end).collect()).chain([sparse, (0..12_345).collect(), (0..99_999).step_by(7).collect(), vec![], vec![0]]);
+        for list in lists {
+            let mut body = b"[".to_vec();
+            write_list(&mut body, list.iter().copied(), list.len(), list.last().copied().unwrap_or(0));
+            body.push(b']');
+            assert_eq!(String::from_utf8(body).unwrap(), serde_json::to_string(&list).unwrap());
+        }
+    }
 }

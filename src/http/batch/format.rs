@@ -65,7 +65,7 @@ impl<F: FnMut(&[u8])> Counted<F> {
     /// Hands a key over.
     #[inline]
     pub(super) fn push(&mut self, key: &[u8]) -> Result<(), TooMany> {
-        if self.is_full() {
+        if self.count == self.limit {
             return Err(TooMany(self.limit));
         }
         self.count += 1;
@@ -76,15 +76,6 @@ impl<F: FnMut(&[u8])> Counted<F> {
     /// Keys so far.
     pub(super) const fn count(&self) -> usize {
         self.count
-    }
-
-    /// The next key would be too many.
-    pub(super) const fn is_full(&self) -> bool {
-        self.count == self.limit
-    }
-
-    pub(super) const fn too_many(&self) -> TooMany {
-        TooMany(self.limit)
     }
 }
 
@@ -160,6 +151,10 @@ mod tests {
             (Format::Json, "[null]"),
             (Format::Json, "[[1]]"),
             (Format::Json, "[1"),
+            // As many keys as there may be, and no more: what is wrong is the body.
+            (Format::Json, "[1,2,3"),
+            (Format::Json, "[1,2,\"\\u0033\","),
+            (Format::Json, "[1,2,3,null]"),
             (Format::Json, "[1] 2"),
             (Format::Ndjson, "1\n2.5"),
             (Format::Ndjson, "1\n{\"id\":2}"),
@@ -175,6 +170,7 @@ mod tests {
         for (format, body) in [
             (Format::Json, "[1,2,3,4]"),
             (Format::Json, "[1,2,3,\"x\",null]"),
+            (Format::Json, "[1,2,3,\"\\u0034\""),
             (Format::Ndjson, "1\n2\n3\n4"),
             (Format::Text, "1\n2\n3\n4"),
         ] {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
-use super::format::{Counted, bad_body};
+use super::format::{Counted, TooMany, bad_body};
 use super::plain::{self, Read};
 use crate::http::problem::Problem;
 
@@ -18,47 +18,42 @@ pub(super) fn keys<F: FnMut(&[u8])>(body: &[u8], mut keys: Counted<F>) -> Result
 /// All but the first `read` elements, which have been handed over. From the beginning all the same: so errors tell where in the body they are.
 pub(super) fn rest<F: FnMut(&[u8])>(body: &[u8], read: usize, mut keys: Counted<F>) -> Result<(), Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let array = Array { keys: &mut keys, skip: read };
-    match deserializer.deserialize_seq(array).and_then(|full| deserializer.end().map(|()| full)) {
-        Ok(false) => Ok(()),
-        // What came before the limit was fine, so the limit is what is wrong.
-        Ok(true) => Err(keys.too_many().into()),
-        Err(_) if keys.is_full() => Err(keys.too_many().into()),
-        Err(error) => Err(bad_body(error.to_string())),
+    let mut too_many = None;
+    let array = Array { keys: &mut keys, skip: read, too_many: &mut too_many };
+    let read = deserializer.deserialize_seq(array).and_then(|()| deserializer.end());
+    match too_many {
+        // What came before the limit was fine, so the limit is what is wrong, and not that the array was left there.
+        Some(too_many) => Err(too_many.into()),
+        None => read.map_err(|error| bad_body(error.to_string())),
     }
 }
 
-/// Hands over the elements of an array but for the first ones, and stops at the limit; says whether there were more.
+/// Hands over the elements of an array but for the first ones, and stops at the limit.
 struct Array<'a, F> {
     keys: &'a mut Counted<F>,
     skip: usize,
+    too_many: &'a mut Option<TooMany>,
 }
 
 impl<'de, F: FnMut(&[u8])> Visitor<'de> for Array<'_, F> {
-    type Value = bool;
+    type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("an array of strings or integers")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut array: A) -> Result<bool, A::Error> {
-        while let Some(went) = array.next_element_seed(Key(|key: &[u8]| self.take(key)))? {
-            if !went {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut array: A) -> Result<(), A::Error> {
+        while self.too_many.is_none() && array.next_element_seed(Key(|key: &[u8]| self.take(key)))?.is_some() {}
+        Ok(())
     }
 }
 
 impl<F: FnMut(&[u8])> Array<'_, F> {
-    /// `false`: that was one too many.
-    fn take(&mut self, key: &[u8]) -> bool {
-        if self.skip > 0 {
-            self.skip -= 1;
-            return true;
+    fn take(&mut self, key: &[u8]) {
+        match self.skip.checked_sub(1) {
+            Some(left) => self.skip = left,
+            None => *self.too_many = self.keys.push(key).err(),
         }
-        self.keys.push(key).is_ok()
     }
 }
 

@@ -53,12 +53,12 @@ pub(in crate::http) async fn lookup(request: BatchRequest<'_>, headers: &HeaderM
     let options = lookup_options(headers, |version| request.keyspace.guard.has_applied(version), request.settings.honor_no_cache);
     let (mut keys, mut refused) = (Vec::new(), Vec::new());
     let guard = &request.keyspace.guard;
-    request.each_key(|raw| match raw.and_then(|raw| guard.key(raw).map_err(|e| Problem::from(&e))) {
+    request.each_key(|raw| match raw.and_then(|raw| Ok(guard.key(raw)?)) {
         Ok(key) => {
             keys.push(key);
             refused.push(None);
         }
-        Err(problem) => refused.push(Some(problem)),
+        Err(why) => refused.push(Some(Problem::from(why))),
     })?;
     let lookups = guard.lookup_all(keys, options, request.settings.max_batch_bytes).await;
     let mut found = lookups.iter();

@@ -32,6 +32,27 @@ pub(super) struct BatchRequest<'a> {
     settings: &'a HttpSettings,
 }
 
+/// Why one of a batch can't be a key. Small, as it is asked of each of them: most batches need no [`Problem`].
+enum NoKey {
+    TooLong { limit: usize },
+    Parse(ParseError),
+}
+
+impl From<ParseError> for NoKey {
+    fn from(error: ParseError) -> Self {
+        Self::Parse(error)
+    }
+}
+
+impl From<NoKey> for Problem {
+    fn from(why: NoKey) -> Self {
+        match why {
+            NoKey::TooLong { limit } => Self::key_too_long(limit),
+            NoKey::Parse(error) => Self::from(&error),
+        }
+    }
+}
+
 impl<'a> BatchRequest<'a> {
     pub(super) fn new(context: &'a HttpContext, keyspace: &str, headers: &HeaderMap, body: &'a [u8]) -> Result<Self, Problem> {
         let keyspace = find_keyspace(context, keyspace)?;
@@ -47,10 +68,10 @@ impl<'a> BatchRequest<'a> {
     }
 
     /// Hands over the keys in their order, each as it was sent, or why it can't be one. Fails where the body is none of its format.
-    fn each_key(&self, mut take: impl FnMut(Result<&[u8], Problem>)) -> Result<(), Problem> {
+    fn each_key(&self, mut take: impl FnMut(Result<&[u8], NoKey>)) -> Result<(), Problem> {
         let HttpSettings { max_batch_keys, max_key_bytes, .. } = *self.settings;
         self.format.keys(self.body, max_batch_keys, self.form, |raw| {
-            take(if raw.len() > max_key_bytes { Err(Problem::key_too_long(max_key_bytes)) } else { Ok(raw) });
+            take(if raw.len() > max_key_bytes { Err(NoKey::TooLong { limit: max_key_bytes }) } else { Ok(raw) });
         })
     }
 
@@ -59,13 +80,14 @@ impl<'a> BatchRequest<'a> {
         let (mut index, mut refused) = (0u64, None);
         // A body that is none of its format is told before a key that is none.
         self.each_key(|raw| {
-            if refused.is_none() {
-                let taken = raw.and_then(|raw| take(raw).map_err(|e| Problem::from(&e)));
-                refused = taken.err().map(|problem| problem.member("index", index));
+            if refused.is_none()
+                && let Err(why) = raw.and_then(|raw| Ok(take(raw)?))
+            {
+                refused = Some((index, why));
             }
             index += 1;
         })?;
-        refused.map_or(Ok(()), Err)
+        refused.map_or(Ok(()), |(index, why)| Err(Problem::from(why).member("index", index)))
     }
 
     /// Brings every key into its form.

@@ -8,7 +8,7 @@ use super::{plain, text};
 use crate::http::problem::Problem;
 
 pub(super) fn keys<F: FnMut(&[u8])>(body: &[u8], mut keys: Counted<F>) -> Result<(), Problem> {
-    text::lines(body).try_for_each(|(number, line)| {
+    text::each_line(body, |number, line| {
         if let Some(key) = plain::line(line) {
             return Ok(keys.push(key)?);
         }
