@@ -16,20 +16,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{getpriority_process, setpriority_process};
+use rustix::process::setpriority_process;
 use tokio::task::JoinHandle;
+use tokio::task_local;
 
-/// By how much: beside a thread that wants all such a one gets a tenth of what that gets, and beside others all that they leave. At 19, the most, or under
-/// `SCHED_IDLE` lookups are answered little sooner, and a rebuild of a process that is flooded takes five or ten times as long, see docs/benchmarks.md.
-const NICER: i32 = 10;
+/// As nice as can be: beside a thread that wants all the processor such a one gets a seventieth of it, and beside others all that they leave. Under `SCHED_IDLE` it
+/// would get a three-hundredth, and under a flood no filter would be done for minutes, see docs/benchmarks.md.
 const NICEST: i32 = 19;
 /// How long a turn at the processor it asks for, the longest that can be. It gets none longer than others do. But on kernels that deal in turns, Linux since 6.12, who
 /// wakes up may take the processor at once only from a thread of longer turns than its own, and else waits for the end of this one.
 const TURN: Duration = Duration::from_millis(100);
 
+task_local! {
+    static HURRY: ();
+}
+
+/// Has what is started meanwhile come before nobody and behind nobody: as long as there is no filter to be believed, lookups have the backend to wait for, and that has the flood.
+pub async fn in_a_hurry<F: Future>(work: F) -> F::Output {
+    HURRY.scope((), work).await
+}
+
 /// Starts `work` on a thread of that name, whether or not anybody waits for its end; what may last must learn by itself that nobody wants it any more.
 pub fn start<T: Send + 'static>(name: &'static str, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    tokio::task::spawn_blocking(move || run(name, work))
+    let hurries = HURRY.try_with(|()| ()).is_ok();
+    tokio::task::spawn_blocking(move || run_on_thread(name, !hurries, work))
 }
 
 /// Waits, on a thread that may block, for `work` on a thread of that name.
@@ -37,8 +47,14 @@ pub fn start<T: Send + 'static>(name: &'static str, work: impl FnOnce() -> T + S
 /// # Panics
 /// Where `work` does, and where the system has no thread left, as the runtime's pool does then.
 pub fn run<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
+    run_on_thread(name, true, work)
+}
+
+fn run_on_thread<T: Send>(name: &str, nice: bool, work: impl FnOnce() -> T + Send) -> T {
     let nicely = || {
-        be_nicer();
+        if nice {
+            be_nice_here();
+        }
         work()
     };
     let ended = thread::scope(|scope| {
@@ -48,14 +64,10 @@ pub fn run<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-fn be_nicer() {
-    // Of this thread: for Linux a process without a number is the thread that calls.
-    let nicer = getpriority_process(None).and_then(|nice| {
-        let nice = (nice + NICER).min(NICEST);
-        // Some sandboxes know the older call only.
-        be_nice(nice).or_else(|_| setpriority_process(None, nice))
-    });
-    if let Err(error) = nicer {
+fn be_nice_here() {
+    // Some sandboxes know the older call only. For Linux a process without a number is the thread that calls.
+    let nice = be_nice(NICEST).or_else(|_| setpriority_process(None, NICEST));
+    if let Err(error) = nice {
         static TOLD: AtomicBool = AtomicBool::new(false);
         // Relaxed: nothing hangs on it but how often it is told.
         if !TOLD.swap(true, Ordering::Relaxed) {
@@ -87,7 +99,7 @@ mod tests {
     use super::*;
 
     fn nice() -> i32 {
-        getpriority_process(None).unwrap()
+        rustix::process::getpriority_process(None).unwrap()
     }
 
     #[tokio::test]
@@ -95,10 +107,17 @@ mod tests {
         let before = nice();
         let (name, nicer) = start("looks-around", || (thread::current().name().map(str::to_owned), nice())).await.unwrap();
         assert_eq!(name.as_deref(), Some("looks-around"));
-        assert_eq!(nicer, (before + NICER).min(NICEST));
+        assert_eq!(nicer, NICEST);
         assert_eq!(nice(), before);
         // Of the pool, whose threads are given the next work, and which has one here.
         assert_eq!(tokio::task::spawn_blocking(nice).await.unwrap(), before);
+    }
+
+    #[tokio::test]
+    async fn who_hurries_is_as_nice_as_others_and_only_meanwhile() {
+        let before = nice();
+        let hurried = in_a_hurry(async { start("hurries", nice).await.unwrap() }).await;
+        assert_eq!((hurried, start("takes-its-time", nice).await.unwrap()), (before, NICEST));
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ use crate::guard::{Build, Guard};
 use crate::key::{KeyBatch, KeyForm};
 use crate::metrics::KeyspaceMetrics;
 use crate::source::{KeySource, SourceError};
-use crate::words::ScanTurn;
+use crate::words::{ScanTurn, State};
 
 /// Batches on their way from the source to the filter: enough to keep both busy.
 const BATCHES_AHEAD: usize = 4;
@@ -53,6 +53,14 @@ pub(super) struct Built {
 impl Tools {
     /// Builds a filter and puts it in force. `last`: what the last scan brought.
     pub(super) async fn build(&self, last: Option<&KeyCounts>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
+        let building = self.build_whole(last, tracker);
+        match self.guard.state() {
+            State::Cold | State::Degraded => background::in_a_hurry(building).await,
+            _ => building.await,
+        }
+    }
+
+    async fn build_whole(&self, last: Option<&KeyCounts>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
         let form = self.key_form().await?;
         if !self.guard.has_secret() {
             return Err(BuildError::NoSecret);

@@ -272,16 +272,22 @@ fn threads() -> Vec<(String, i32)> {
 async fn who_reads_and_fills_for_a_rebuild_is_nicer_than_who_answers() {
     let (folder, site) = (Folder::new(), Site::sqlite());
     site.run("CREATE TABLE users (id TEXT PRIMARY KEY, name TEXT)").await;
-    folder.file("ids", lines(100_000).as_bytes());
-    let _app = TestApp::start(&format!(
+    for key in lines(100).lines() {
+        site.run(&format!("INSERT INTO users VALUES ('{key}', 'one')")).await;
+    }
+    // The first is built in a hurry.
+    folder.file("ids", lines(100).as_bytes());
+    let app = TestApp::enforcing(&format!(
         "[keyspaces.users]\nkey = \"text\"\nfreshness = \"static\"\n\
-         [keyspaces.users.filter]\nexpected_keys = 100000\n[keyspaces.users.rebuild]\nmax_keys_per_second = 1000\n\
+         [keyspaces.users.filter]\nexpected_keys = 100\n[keyspaces.users.rebuild]\nmax_keys_per_second = 1000\n\
          [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT name FROM users WHERE id = ?\"\n\
          [keyspaces.users.source]\nkind = \"file\"\npath = {:?}\n",
         site.url(),
         folder.path("ids"),
     ))
     .await;
+    folder.file("ids", lines(100_000).as_bytes());
+    app.admin("POST", "/admin/keyspaces/users/rebuild", "{}").await;
     let answers = |threads: &[(String, i32)]| threads.iter().find(|(name, _)| name == "tokio-rt-worker").unwrap().1;
     eventually("a file is read and a filter filled by nice threads", || {
         let threads = threads();
