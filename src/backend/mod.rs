@@ -80,7 +80,7 @@ pub trait Backend: Send + Sync {
 
     /// Whether there is no key of this form that [`Backend::admits`] refuses, so that it need not be asked of each.
     fn admits_all(&self, _form: KeyForm) -> bool {
-        true
+        false
     }
 
     /// Reads the row of `key`: `Ok(None)` only where the backend itself said that there is none.

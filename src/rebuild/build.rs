@@ -31,6 +31,9 @@ const BATCHES_AHEAD: usize = 4;
 /// Keys that a filter is begun with which grows while it is filled, and of which nobody knows how large it will be.
 const FIRST_LAYER_KEYS: u64 = 100_000;
 
+/// How many times as long a build may take that comes behind the lookups of a flood: 35 times were measured on one processor, see docs/benchmarks.md.
+const SLOWER_UNDER_A_FLOOD: f64 = 50.0;
+
 /// What a build works with.
 pub(super) struct Tools {
     pub(super) guard: Arc<Guard>,
@@ -53,14 +56,6 @@ pub(super) struct Built {
 impl Tools {
     /// Builds a filter and puts it in force. `last`: what the last scan brought.
     pub(super) async fn build(&self, last: Option<&KeyCounts>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
-        let building = self.build_whole(last, tracker);
-        match self.guard.state() {
-            State::Cold | State::Degraded => background::in_a_hurry(building).await,
-            _ => building.await,
-        }
-    }
-
-    async fn build_whole(&self, last: Option<&KeyCounts>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
         let form = self.key_form().await?;
         if !self.guard.has_secret() {
             return Err(BuildError::NoSecret);
@@ -72,6 +67,18 @@ impl Tools {
         self.guard.polls_cover().await;
         // Before anything is asked of the source, and while there is no candidate that would sit beside the filter. Kept to the end.
         let _turn = self.wait_for_turn(tracker).await;
+        let building = self.build_in_turn(form, last, tracker);
+        if self.hurries() { background::in_a_hurry(building).await } else { building.await }
+    }
+
+    /// Whether lookups would gain nothing by coming first: there is no filter to be believed, or none before this build ends if it gives way to a flood.
+    fn hurries(&self) -> bool {
+        let took = self.guard.last_rebuild().map_or(0.0, |last| last.duration_seconds);
+        let ages_soon = || self.guard.ages_in().is_some_and(|left| left.as_secs_f64() < took * SLOWER_UNDER_A_FLOOD);
+        matches!(self.guard.state(), State::Cold | State::Degraded) || ages_soon()
+    }
+
+    async fn build_in_turn(&self, form: KeyForm, last: Option<&KeyCounts>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
         let request = tracker.begins();
         let counted = self.source.count().await?;
         if let Some(counted) = counted {

@@ -14,7 +14,6 @@ use tokio::sync::mpsc;
 
 use crate::support::app::TestApp;
 use crate::support::database::Site;
-use crate::support::eventually;
 use crate::support::scan::{scan, sorted};
 
 const MAX_KEY_BYTES: usize = 16;
@@ -253,50 +252,4 @@ async fn a_keyspace_is_guarded_by_the_keys_of_a_file() {
     folder.file("ids.zst", &longer[..longer.len() - 1]);
     assert_eq!(app.rebuild("users").await, "source_failed");
     assert_eq!(app.get("/v1/keys/users/3").await.told(), "404 filter", "a failed scan changes nothing");
-}
-
-/// Names and niceness of this process's threads.
-fn threads() -> Vec<(String, i32)> {
-    let stats = std::fs::read_dir("/proc/self/task").unwrap();
-    // Threads that end meanwhile have none. The niceness is field 19 of proc(5), the name stands in parentheses.
-    let stats = stats.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
-    stats
-        .filter_map(|stat| {
-            let (name, fields) = stat.split_once('(')?.1.rsplit_once(')')?;
-            Some((name.to_owned(), fields.split_whitespace().nth(16)?.parse().ok()?))
-        })
-        .collect()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_reads_and_fills_for_a_rebuild_is_nicer_than_who_answers() {
-    let (folder, site) = (Folder::new(), Site::sqlite());
-    site.run("CREATE TABLE users (id TEXT PRIMARY KEY, name TEXT)").await;
-    for key in lines(100).lines() {
-        site.run(&format!("INSERT INTO users VALUES ('{key}', 'one')")).await;
-    }
-    // The first is built in a hurry.
-    folder.file("ids", lines(100).as_bytes());
-    let app = TestApp::enforcing(&format!(
-        "[keyspaces.users]\nkey = \"text\"\nfreshness = \"static\"\n\
-         [keyspaces.users.filter]\nexpected_keys = 100\n[keyspaces.users.rebuild]\nmax_keys_per_second = 1000\n\
-         [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT name FROM users WHERE id = ?\"\n\
-         [keyspaces.users.source]\nkind = \"file\"\npath = {:?}\n",
-        site.url(),
-        folder.path("ids"),
-    ))
-    .await;
-    folder.file("ids", lines(100_000).as_bytes());
-    app.admin("POST", "/admin/keyspaces/users/rebuild", "{}").await;
-    let answers = |threads: &[(String, i32)]| threads.iter().find(|(name, _)| name == "tokio-rt-worker").unwrap().1;
-    eventually("a file is read and a filter filled by nice threads", || {
-        let threads = threads();
-        // 19: these tests are as nice as can be themselves.
-        let nicer = |named: &str| threads.iter().any(|(name, nice)| name == named && (*nice > answers(&threads) || *nice == 19));
-        nicer("read-keys") && nicer("fill-filter")
-    })
-    .await;
-    let threads = threads();
-    let of_runtimes = threads.iter().filter(|(name, _)| name == "tokio-rt-worker");
-    assert!(of_runtimes.clone().all(|(_, nice)| *nice == answers(&threads)), "{threads:?}");
 }

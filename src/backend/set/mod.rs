@@ -11,7 +11,7 @@ pub use self::key_set::{KeySet, KeySetBuilder};
 pub use self::members::{Members, Membership, SetStatus};
 
 use super::{Backend, BackendError, FetchContext, Value};
-use crate::key::Key;
+use crate::key::{Key, KeyForm};
 
 /// A backend whose rows are their keys.
 #[derive(Debug)]
@@ -38,6 +38,10 @@ impl SetBackend {
 
 #[async_trait]
 impl Backend for SetBackend {
+    fn admits_all(&self, _: KeyForm) -> bool {
+        true
+    }
+
     /// The guard asks the members themselves, for it alone knows whether they are fresh enough to tell what is absent.
     async fn fetch(&self, _key: &Key, _context: &FetchContext) -> Result<Option<Value>, BackendError> {
         Err(BackendError::Invalid("a set in memory is not fetched from".into()))

@@ -90,17 +90,20 @@ impl Lane {
             let Turn::Ours { look } = self.turn else { return Poll::Ready(Ok(())) };
             ready!(self.poll_unsent(cx))?;
             if !look && !self.held.is_empty() {
+                // Its time begins here and not when its first bytes came: who has to take answers first is not late.
+                self.activity.expects_rest();
                 // hyper knows how to wait for the rest of a head during a drain.
                 if self.activity.is_draining() {
                     self.turn = Turn::Hypers;
                     continue;
                 }
-                // Its time begins here and not when its first bytes came: who has to take answers first is not late.
-                self.activity.expects_rest();
             }
             let mut desk = DESK.take().unwrap_or_default();
             let answered = self.poll_round(cx, at_once, &mut desk, look);
-            DESK.set(Some(desk));
+            // What is left on it would be sent to the next connection.
+            if desk.text.is_empty() {
+                DESK.set(Some(desk));
+            }
             ready!(answered)?;
         }
         cx.waker().wake_by_ref();
@@ -134,6 +137,11 @@ impl Lane {
     fn answer(&self, at_once: &AtOnce, bytes: &[u8], text: &mut Text) -> io::Result<(usize, Turn)> {
         let mut taken = 0;
         while taken < bytes.len() {
+            let rest = &bytes[taken..];
+            // hyper would take it for the connection's first.
+            if self.activity.begun() > 0 && rest.starts_with(b"PRI ") {
+                return if text.is_empty() { Err(io::ErrorKind::InvalidData.into()) } else { Ok((taken, Turn::Ours { look: true })) };
+            }
             // hyper bids clients farewell.
             if self.activity.is_draining() {
                 return Ok((taken, Turn::Hypers));
@@ -141,7 +149,6 @@ impl Lane {
             if text.is_long() {
                 return Ok((taken, Turn::Ours { look: true }));
             }
-            let rest = &bytes[taken..];
             let length = match head::read(rest) {
                 Read::Plain(head) if at_once.answer(&head, text) => {
                     self.activity.answered();
@@ -151,8 +158,6 @@ impl Lane {
                 Read::Plain(head) => head.length as u64,
                 Read::Whole(length) => length,
                 Read::Partial if rest.len() < BUFFER => break,
-                // hyper would take it for the connection's first.
-                Read::Other if self.activity.begun() > 0 && rest.starts_with(b"PRI ") => return Err(io::ErrorKind::InvalidData.into()),
                 Read::Partial | Read::Other => return Ok((taken, Turn::Hypers)),
             };
             let begun = self.activity.begun();
@@ -171,7 +176,7 @@ impl Lane {
         let sent = if let Poll::Ready(Ok(sent)) = written { sent } else { 0 };
         let of_bytes = sent.min(bytes.len());
         value.advance(sent - of_bytes);
-        self.unsent = Unsent { text: Bytes::copy_from_slice(&bytes[of_bytes..]), value };
+        self.unsent = Unsent { text: Bytes::copy_from_slice(&bytes[of_bytes..]), value }.or_nothing();
         bytes.clear();
         ready!(written)?;
         self.poll_unsent(cx)
@@ -186,7 +191,7 @@ impl Lane {
             let of_text = sent.min(text.len());
             text.advance(of_text);
             value.advance(sent - of_text);
-            self.unsent = Unsent { text, value };
+            self.unsent = Unsent { text, value }.or_nothing();
             if ready!(written)? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -240,6 +245,11 @@ impl Lane {
 }
 
 impl Unsent {
+    /// What is at its end holds on to all that was there.
+    fn or_nothing(self) -> Self {
+        if self.is_empty() { Self::default() } else { self }
+    }
+
     fn is_empty(&self) -> bool {
         self.text.is_empty() && self.value.is_empty()
     }
@@ -266,7 +276,9 @@ impl AsyncRead for Lane {
         {
             this.turn = Turn::Ours { look: !this.held.is_empty() };
         }
-        if let (Turn::Ours { .. }, Some(at_once)) = (this.turn, this.at_once.take()) {
+        if matches!(this.turn, Turn::Ours { .. })
+            && let Some(at_once) = this.at_once.take()
+        {
             let answered = this.poll_answer(cx, &at_once);
             this.at_once = Some(at_once);
             ready!(answered)?;

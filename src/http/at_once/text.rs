@@ -50,6 +50,10 @@ struct Said {
 }
 
 impl Text {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.value.is_empty()
+    }
+
     /// Whether this is enough to be sent first.
     pub(super) fn is_long(&self) -> bool {
         !self.value.is_empty() || self.bytes.len() > 16 * LONGEST_COPIED

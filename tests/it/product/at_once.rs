@@ -296,18 +296,27 @@ async fn who_takes_answers_late_is_not_taken_for_one_who_sends_a_head_late() {
     writing.await.unwrap().unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn http2_does_not_begin_in_the_middle_of_a_connection() {
+/// On one thread, which has one place to write answers for all connections.
+#[tokio::test]
+async fn http2_does_not_begin_in_the_middle_of_a_connection_and_costs_no_other_its_answers() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
-    let mut stream = TcpStream::connect(app.data.to_string()).await.unwrap();
     let request = format!("GET /v1/keys/users/{} HTTP/1.1\r\n\r\n", absent(&app));
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut read = BufReader::new(stream);
-    assert_eq!(read_answer(&mut read, false).await.0, 404);
-    read.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
-    let mut rest = Vec::new();
-    // A reset is an end too.
-    let _ = timeout(Duration::from_secs(60), read.read_to_end(&mut rest)).await.unwrap();
-    assert_eq!(rest, b"");
+    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    for (first, second) in [(request.clone(), preface.to_owned()), (format!("{request}{preface}"), String::new())] {
+        let mut read = BufReader::new(TcpStream::connect(app.data.to_string()).await.unwrap());
+        read.write_all(first.as_bytes()).await.unwrap();
+        assert_eq!(read_answer(&mut read, false).await.0, 404);
+        read.write_all(second.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        // A reset is an end too.
+        let _ = timeout(Duration::from_secs(60), read.read_to_end(&mut rest)).await.unwrap();
+        assert_eq!(rest, b"");
+        // Another's is answered once.
+        let mut other = TcpStream::connect(app.data.to_string()).await.unwrap();
+        other.write_all(b"GET /v1/keys/nobody/1 HTTP/1.1\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut told = String::new();
+        timeout(Duration::from_secs(60), other.read_to_string(&mut told)).await.unwrap().unwrap();
+        assert!(told.starts_with("HTTP/1.1 400 ") && told.matches("HTTP/1.1 ").count() == 1, "{told}");
+    }
 }

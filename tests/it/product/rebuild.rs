@@ -1,10 +1,16 @@
 //! Rebuilds of the running program.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tempfile::TempDir;
+
+use super::process::{enforces, write_config};
 use super::users::{USERS, absent, config, site};
-use crate::support::app::TestApp;
+use crate::support::app::{Http, TestApp};
 use crate::support::database::Site;
+use crate::support::eventually;
+use crate::support::process::Process;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rebuild_under_load_loses_no_request_and_no_announced_key() {
@@ -92,4 +98,43 @@ async fn a_start_that_waits_for_filters_is_over_once_each_keyspace_has_one() {
     assert_eq!(app.telemetry("/readyz").await.status, 200, "it serves all the same");
     assert_eq!(app.rebuild("users").await, "swapped");
     assert_eq!(app.telemetry("/startupz").await.status, 200);
+}
+
+/// Niceness of a process's threads of that name.
+fn nice(process: &Process, named: &str) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
+    // Threads that end meanwhile have none. The niceness is field 19 of proc(5), the name stands in parentheses.
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let of_name = |stat: String| {
+        let (name, fields) = stat.split_once('(')?.1.rsplit_once(')')?;
+        (name == named).then(|| fields.split_whitespace().nth(16)?.parse().ok()).flatten()
+    };
+    stats.filter_map(of_name).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_fills_a_filter_is_nicer_than_who_answers_unless_there_is_none_to_answer_by() {
+    let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
+    let keys = dir.path().join("keys");
+    std::fs::write(&keys, (1..=USERS).map(|id| format!("{id}\n")).collect::<String>()).unwrap();
+    let toml = format!(
+        "[keyspaces.users]\nfreshness = \"static\"\nfilter = {{ expected_keys = {USERS} }}\nrebuild = {{ max_keys_per_second = 500 }}\n\
+         backend = {{ url = \"{}\", query = \"SELECT name FROM users WHERE id = $1\" }}\nsource = {{ kind = \"file\", path = {keys:?} }}\n",
+        site.url()
+    );
+    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &toml)]);
+    let (_, telemetry) = process.addresses();
+    let answering = nice(&process, "tokio-rt-worker")[0];
+    eventually("a filter is filled", || !nice(&process, "fill-filter").is_empty()).await;
+    // A thread is made nice by itself, a moment after it has begun.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(nice(&process, "fill-filter").iter().all(|nice| *nice == answering));
+    let http = Http::default();
+    enforces(&http, &telemetry).await;
+    http.send("POST", &format!("http://{}/admin/keyspaces/users/rebuild", process.admin()), &[("content-type", "application/json")], "{}")
+        .await;
+    // Who runs the tests may be nice already.
+    eventually("one is filled by a nice thread", || nice(&process, "fill-filter").iter().any(|nice| *nice > answering.min(4))).await;
+    let runtimes = nice(&process, "tokio-rt-worker");
+    assert!(runtimes.iter().all(|nice| *nice == answering), "{runtimes:?}");
 }

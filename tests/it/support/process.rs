@@ -73,6 +73,10 @@ impl Process {
         (address("data"), address("telemetry"))
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The address of the admin listener, of a process that serves.
     pub fn admin(&self) -> String {
         self.serving().unwrap()["admin"].as_str().unwrap().to_owned()

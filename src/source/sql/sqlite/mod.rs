@@ -14,7 +14,6 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Batcher, Keys, LONGEST_SILENCE, Reader, close, next_row, silent, without_parameters};
-use crate::background;
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::sqlite::{Affinity, Stored, declared_type, first_column_collation};
@@ -94,7 +93,8 @@ impl Keys for SqliteKeys {
         Ok(u64::try_from(counted).unwrap_or(0))
     }
 
-    /// One statement, so one snapshot, and on a thread of its own, behind lookups.
+    /// One statement, so one snapshot, on a thread that may block. That one is as nice as others: SQLite has locks for the whole process, its cache's and its allocator's, which
+    /// lookups of any SQLite database take too.
     async fn scan(&self, reader: &Reader<Self>, batcher: Batcher) -> Result<u64, SourceError> {
         let mut connection = reader.connect().await?;
         let described = self.describe(&mut connection).await?;
@@ -108,7 +108,7 @@ impl Keys for SqliteKeys {
             let sent = sent.and_then(|mut handle| read(&mut handle, &statement, batcher, abandoned));
             (connection, sent)
         };
-        let (connection, sent) = background::start("read-keys", scan).await.map_err(|error| match error.is_panic() {
+        let (connection, sent) = tokio::task::spawn_blocking(scan).await.map_err(|error| match error.is_panic() {
             true => SourceError::Unavailable("the thread that read the database panicked".to_owned()),
             false => SourceError::Cancelled,
         })?;
