@@ -323,3 +323,6 @@ impl AsyncWrite for Lane {
         Pin::new(&mut this.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;
