@@ -117,6 +117,11 @@ impl Activity {
         self.in_flight.load(Relaxed) > 0
     }
 
+    /// Requests of an HTTP/2 connection that have not been answered.
+    pub(super) fn streams(&self) -> usize {
+        if self.http2.load(Relaxed) { self.in_flight.load(Relaxed) } else { 0 }
+    }
+
     /// Whether the listener's drain has begun.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)

@@ -17,6 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulConnection;
 use pin_project_lite::pin_project;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::Service;
 
@@ -84,7 +85,17 @@ where
     let mut listens = false;
     let mut timer = pin!(sleep(shared.limits.header_timeout));
     let mut told_to_close = false;
+    let mut streams = 0;
     loop {
+        // The streams of HTTP/2 are tasks, and each wakes this one as it answers. Where more of them are in flight, those that are ready to answer have their turn
+        // before it, so that answers leave together; one that has to wait for something holds up none.
+        let served = poll_fn(|cx| {
+            let before = std::mem::replace(&mut streams, activity.streams());
+            if 0 < streams && streams < before && pin!(yield_now()).poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            connection.as_mut().poll(cx)
+        });
         // Polling it takes a lock. It wakes this task by what it was told at its first poll; the flag is set before it does.
         let when_draining = poll_fn(|cx| {
             if std::mem::replace(&mut listens, true) && !shared.draining.load(Relaxed) {
@@ -95,7 +106,7 @@ where
         });
         tokio::select! {
             biased;
-            result = connection.as_mut() => return closed(result),
+            result = served => return closed(result),
             () = timer.as_mut() => match activity.due(Instant::now(), shared.limits.header_timeout, Some(shared.limits.idle_timeout)) {
                 Due::At(at) => timer.as_mut().reset(at),
                 Due::HeadLate => return late(),

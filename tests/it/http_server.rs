@@ -210,6 +210,24 @@ async fn http2_with_prior_knowledge_is_spoken() {
 }
 
 #[tokio::test]
+async fn a_stream_that_waits_holds_up_no_other_of_its_connection() {
+    let server = start(limits()).await;
+    let client: Client<HttpConnector, Empty<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let get = |path: &str| client.get(format!("http://{}/{path}", server.addr).parse().unwrap());
+    let slow = [get("slow"), get("slow")].map(tokio::spawn);
+    server.until_begun(2).await;
+    for _ in 0..3 {
+        for answer in timeout(LONG, futures_util::future::join_all((0..16).map(|_| get("fast")))).await.unwrap() {
+            assert_eq!(answer.unwrap().status(), 200);
+        }
+    }
+    server.gate.add_permits(2);
+    for answer in slow {
+        assert_eq!(timeout(LONG, answer).await.unwrap().unwrap().unwrap().status(), 200);
+    }
+}
+
+#[tokio::test]
 async fn drain_finishes_a_slow_request_and_closes_idle_connections() {
     let server = start(limits()).await;
     let (mut slow, mut idle) = (server.connect().await, server.connect().await);
