@@ -73,8 +73,14 @@ impl Activity {
         let now = self.at(now);
         self.last_read.store(now, Relaxed);
         let expects_head = self.in_flight.load(Relaxed) == 0 && !self.http2.load(Relaxed);
-        if expects_head && self.head_since.load(Relaxed) == NONE {
-            self.head_since.store(now, Relaxed);
+        if expects_head {
+            self.head_begins(now);
+        }
+    }
+
+    fn head_begins(&self, at: u64) {
+        if self.head_since.load(Relaxed) == NONE {
+            self.head_since.store(at, Relaxed);
         }
     }
 
@@ -97,9 +103,7 @@ impl Activity {
 
     /// A head has come in part, and from here on there is time for the rest.
     pub(super) fn expects_rest(&self) {
-        if self.head_since.load(Relaxed) == NONE {
-            self.head_since.store(self.at(Instant::now()), Relaxed);
-        }
+        self.head_begins(self.at(Instant::now()));
     }
 
     /// Whether an answer waits for the client to take it, which was given as its request was read.
@@ -180,6 +184,10 @@ pub(super) struct Observed {
 impl Observed {
     pub(super) const fn new(stream: Stream, activity: Arc<Activity>) -> Self {
         Self { stream, activity }
+    }
+
+    pub(super) fn activity(&self) -> &Activity {
+        &self.activity
     }
 }
 

@@ -1,7 +1,5 @@
 //! Outcomes of the guard as answers. On the data listener 404 means "this key is absent" and nothing else.
 
-use std::cell::RefCell;
-
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Response, StatusCode};
 use bytes::Bytes;
@@ -87,26 +85,13 @@ fn absent() -> DataResponse {
     response
 }
 
-/// Answers tell the number of one filter for hours: its text is kept for each thread.
-fn generation(number: u64) -> HeaderValue {
-    thread_local! {
-        static LAST: RefCell<(u64, HeaderValue)> = const { RefCell::new((0, HeaderValue::from_static("0"))) };
-    }
-    LAST.with_borrow_mut(|(last, text)| {
-        if *last != number {
-            (*last, *text) = (number, HeaderValue::from(number));
-        }
-        text.clone()
-    })
-}
-
 /// The answer for many keys.
 pub(super) fn batch(media_type: &'static str, body: Vec<u8>, state: State, generation: u64) -> DataResponse {
     let mut response = Response::new(Full::from(body));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(&STATE, HeaderValue::from_static(state.as_str()));
-    headers.insert(&GENERATION, self::generation(generation));
+    headers.insert(&GENERATION, HeaderValue::from(generation));
     response
 }
 
@@ -116,7 +101,7 @@ fn describe(headers: &mut HeaderMap, probe: Probe, source: Source, options: Answ
     }
     headers.insert(&VERDICT, HeaderValue::from_static(probe.verdict.as_str()));
     headers.insert(&STATE, HeaderValue::from_static(probe.state.as_str()));
-    headers.insert(&GENERATION, generation(probe.generation));
+    headers.insert(&GENERATION, HeaderValue::from(probe.generation));
     if options.cache_status {
         headers.insert(&CACHE_STATUS, HeaderValue::from_static(cache_status(source, options.bypass)));
     }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tower::Service;
 
 use super::activity::{Activity, Due, InFlight, Observed};
-use super::at_once::{AtOnce, Lane};
+use super::at_once::Lane;
 use super::serve::Shared;
 use super::stream::Stream;
 
@@ -67,7 +67,7 @@ pub(super) enum Ended {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn drive<S, B>(stream: Stream, service: S, at_once: Option<Arc<AtOnce>>, shared: &Shared) -> Ended
+pub(super) async fn drive<S, B>(stream: Stream, service: S, shared: &Shared) -> Ended
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     S::Future: Send + 'static,
@@ -76,7 +76,7 @@ where
 {
     let activity = Arc::new(Activity::new(Arc::clone(&shared.draining)));
     let observed = Observed::new(stream, Arc::clone(&activity));
-    let io = TokioIo::new(Lane::new(observed, Arc::clone(&activity), at_once));
+    let io = TokioIo::new(Lane::new(observed, shared.at_once.clone()));
     let tracked = Tracked { service: RefCell::new(service), activity: Arc::clone(&activity) };
     let mut connection = pin!(shared.protocol.serve_connection(io, tracked));
     // A token of its own: polling the listener's would take one lock for all connections at every request.

@@ -42,13 +42,7 @@ pub fn data_service(
 }
 
 fn classify(path: &str) -> Route {
-    match Resource::split(path) {
-        Some((Resource::Keys, _)) => Route::Keys,
-        Some((Resource::Check, _)) => Route::Check,
-        Some((Resource::Lookup, _)) => Route::Lookup,
-        Some((Resource::Invalidate, _)) => Route::Invalidate,
-        None => Route::Unknown,
-    }
+    Resource::split(path).map_or(Route::Unknown, |(resource, _)| resource.route())
 }
 
 async fn route<B>(context: &HttpContext, request: Request<B>) -> Result<DataResponse, Problem>

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::metrics::Route;
+
 /// The target of a request for one key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KeyPath<'a> {
@@ -38,6 +40,16 @@ pub(super) enum KeyPathError {
 impl Resource {
     const ALL: [(&'static str, Self); 4] =
         [("keys/", Self::Keys), ("check/", Self::Check), ("lookup/", Self::Lookup), ("invalidate/", Self::Invalidate)];
+
+    /// What its requests are counted as.
+    pub(super) const fn route(self) -> Route {
+        match self {
+            Self::Keys => Route::Keys,
+            Self::Check => Route::Check,
+            Self::Lookup => Route::Lookup,
+            Self::Invalidate => Route::Invalidate,
+        }
+    }
 
     /// The resource that a path begins with, and the rest of it.
     pub(super) fn split(path: &str) -> Option<(Self, &str)> {

@@ -70,6 +70,7 @@ pub struct Drained {
 pub(super) struct Shared {
     pub(super) limits: ConnectionLimits,
     pub(super) protocol: Builder<TokioExecutor>,
+    pub(super) at_once: Option<Arc<AtOnce>>,
     /// Read at each answer, so apart from the token, whose reading takes a lock.
     pub(super) draining: Arc<AtomicBool>,
     pub(super) drain: CancellationToken,
@@ -146,6 +147,7 @@ where
     let shared = Arc::new(Shared {
         limits,
         protocol: connection::protocol(),
+        at_once,
         draining: Arc::new(AtomicBool::new(false)),
         drain: CancellationToken::new(),
         deadline: OnceLock::new(),
@@ -155,10 +157,10 @@ where
     let permits = Arc::new(Semaphore::new(limits.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
     let connections = TaskTracker::new();
     let spawn = |stream: Stream, permit: OwnedSemaphorePermit| {
-        let (shared, service, at_once, counted) = (Arc::clone(&shared), service.clone(), at_once.clone(), counted.clone());
+        let (shared, service, counted) = (Arc::clone(&shared), service.clone(), counted.clone());
         connections.spawn(async move {
             let _open = (Open::new(&shared.open), counted.open());
-            if connection::drive(stream, service, at_once, &shared).await == Ended::Forced {
+            if connection::drive(stream, service, &shared).await == Ended::Forced {
                 shared.forced.fetch_add(1, Relaxed);
             }
             drop(permit);

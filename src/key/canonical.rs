@@ -9,14 +9,17 @@ const SURE_DIGITS: usize = 18;
 
 impl KeyForm {
     /// Writes the canonical form of `raw` into `scratch`, where it is another: `false` says that `raw` has it already, and nothing is written.
+    #[inline]
     pub(super) fn rewrite(self, raw: &[u8], scratch: &mut Vec<u8>) -> Result<bool, KeyError> {
+        // Inlined where many keys are looked at, as the rest is not.
+        if self.is_plain(raw) { Ok(false) } else { self.rewrite_odd(raw, scratch) }
+    }
+
+    fn rewrite_odd(self, raw: &[u8], scratch: &mut Vec<u8>) -> Result<bool, KeyError> {
         if raw.is_empty() {
             return Err(KeyError::Empty);
         }
         scratch.clear();
-        if self.is_plain(raw) {
-            return Ok(false);
-        }
         match self {
             Self::Bytes => {}
             Self::Text => _ = self.text(raw)?,
@@ -36,7 +39,7 @@ impl KeyForm {
 
     /// Whether `raw` is in its canonical form for sure, as nearly all keys are: some are that are not as plain.
     #[inline]
-    pub(super) fn is_plain(self, raw: &[u8]) -> bool {
+    fn is_plain(self, raw: &[u8]) -> bool {
         match self {
             Self::Bytes => !raw.is_empty(),
             Self::Text => !raw.is_empty() && is_plain_text(raw),

@@ -242,10 +242,6 @@ impl KeyForm {
     /// [`KeyError`].
     #[inline]
     pub fn spell<'a>(self, raw: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<KeyRef<'a>, KeyError> {
-        // Inlined where many keys are looked at, as the rest is not.
-        if self.is_plain(raw) {
-            return Ok(KeyRef(raw));
-        }
         Ok(KeyRef(if self.rewrite(raw, scratch)? { scratch } else { raw }))
     }
 

@@ -28,7 +28,6 @@ const MOST_ROUNDS: usize = 4;
 #[derive(Debug)]
 pub(in crate::http) struct Lane {
     stream: Observed,
-    activity: Arc<Activity>,
     at_once: Option<Arc<AtOnce>>,
     turn: Turn,
     /// Bytes that have arrived and that hyper has not been given.
@@ -79,9 +78,9 @@ thread_local! {
 
 impl Lane {
     /// Without `at_once` hyper reads for itself.
-    pub(in crate::http) fn new(stream: Observed, activity: Arc<Activity>, at_once: Option<Arc<AtOnce>>) -> Self {
+    pub(in crate::http) fn new(stream: Observed, at_once: Option<Arc<AtOnce>>) -> Self {
         let turn = if at_once.is_some() { Turn::Ours { look: false } } else { Turn::Hypers };
-        Self { stream, activity, at_once, turn, held: BytesMut::new(), unsent: Unsent::default() }
+        Self { stream, at_once, turn, held: BytesMut::new(), unsent: Unsent::default() }
     }
 
     /// Answers what can be; ready once hyper is to be given something, or there is nothing more to come.
@@ -91,9 +90,9 @@ impl Lane {
             ready!(self.poll_unsent(cx))?;
             if !look && !self.held.is_empty() {
                 // Its time begins here and not when its first bytes came: who has to take answers first is not late.
-                self.activity.expects_rest();
+                self.stream.activity().expects_rest();
                 // hyper knows how to wait for the rest of a head during a drain.
-                if self.activity.is_draining() {
+                if self.stream.activity().is_draining() {
                     self.turn = Turn::Hypers;
                     continue;
                 }
@@ -139,11 +138,11 @@ impl Lane {
         while taken < bytes.len() {
             let rest = &bytes[taken..];
             // hyper would take it for the connection's first.
-            if self.activity.begun() > 0 && rest.starts_with(b"PRI ") {
+            if self.stream.activity().begun() > 0 && rest.starts_with(b"PRI ") {
                 return if text.is_empty() { Err(io::ErrorKind::InvalidData.into()) } else { Ok((taken, Turn::Ours { look: true })) };
             }
             // hyper bids clients farewell.
-            if self.activity.is_draining() {
+            if self.stream.activity().is_draining() {
                 return Ok((taken, Turn::Hypers));
             }
             if text.is_long() {
@@ -151,7 +150,7 @@ impl Lane {
             }
             let length = match head::read(rest) {
                 Read::Plain(head) if at_once.answer(&head, text) => {
-                    self.activity.answered();
+                    self.stream.activity().answered();
                     taken += head.length;
                     continue;
                 }
@@ -160,7 +159,7 @@ impl Lane {
                 Read::Partial if rest.len() < BUFFER => break,
                 Read::Partial | Read::Other => return Ok((taken, Turn::Hypers)),
             };
-            let begun = self.activity.begun();
+            let begun = self.stream.activity().begun();
             return Ok((taken, Turn::Lent(Loan { left: length, begun, written: false, flushed: true })));
         }
         Ok((taken, Turn::Ours { look: false }))
@@ -168,15 +167,15 @@ impl Lane {
 
     /// Sends what has been written, and keeps what the socket does not take.
     fn poll_send(&mut self, cx: &mut Context<'_>, text: &mut Text) -> Poll<io::Result<()>> {
-        let (bytes, mut value) = text.take();
+        let (bytes, value) = text.take();
         if bytes.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        let written = self.poll_write_both(cx, bytes, &value);
+        let written = poll_write_both(&mut self.stream, cx, bytes, &value);
         let sent = if let Poll::Ready(Ok(sent)) = written { sent } else { 0 };
         let of_bytes = sent.min(bytes.len());
-        value.advance(sent - of_bytes);
-        self.unsent = Unsent { text: Bytes::copy_from_slice(&bytes[of_bytes..]), value }.or_nothing();
+        self.unsent = Unsent { text: Bytes::copy_from_slice(&bytes[of_bytes..]), value };
+        self.unsent.advance(sent - of_bytes);
         bytes.clear();
         ready!(written)?;
         self.poll_unsent(cx)
@@ -184,29 +183,14 @@ impl Lane {
 
     fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
-            self.activity.sends(true);
-            let Unsent { mut text, mut value } = std::mem::take(&mut self.unsent);
-            let written = self.poll_write_both(cx, &text, &value);
-            let sent = if let Poll::Ready(Ok(sent)) = written { sent } else { 0 };
-            let of_text = sent.min(text.len());
-            text.advance(of_text);
-            value.advance(sent - of_text);
-            self.unsent = Unsent { text, value }.or_nothing();
-            if ready!(written)? == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            self.stream.activity().sends(true);
+            match ready!(poll_write_both(&mut self.stream, cx, &self.unsent.text, &self.unsent.value))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                sent => self.unsent.advance(sent),
             }
-            self.activity.sends(!self.unsent.is_empty());
+            self.stream.activity().sends(!self.unsent.is_empty());
         }
         Poll::Ready(Ok(()))
-    }
-
-    fn poll_write_both(&mut self, cx: &mut Context<'_>, text: &[u8], value: &[u8]) -> Poll<io::Result<usize>> {
-        let stream = Pin::new(&mut self.stream);
-        if value.is_empty() {
-            stream.poll_write(cx, text)
-        } else {
-            stream.poll_write_vectored(cx, &[IoSlice::new(text), IoSlice::new(value)])
-        }
     }
 
     /// Gives hyper what is held of its request, or lets it read.
@@ -244,10 +228,21 @@ impl Lane {
     }
 }
 
+fn poll_write_both(stream: &mut Observed, cx: &mut Context<'_>, text: &[u8], value: &[u8]) -> Poll<io::Result<usize>> {
+    let stream = Pin::new(stream);
+    if value.is_empty() { stream.poll_write(cx, text) } else { stream.poll_write_vectored(cx, &[IoSlice::new(text), IoSlice::new(value)]) }
+}
+
 impl Unsent {
-    /// What is at its end holds on to all that was there.
-    fn or_nothing(self) -> Self {
-        if self.is_empty() { Self::default() } else { self }
+    /// So many bytes have been sent.
+    fn advance(&mut self, sent: usize) {
+        let of_text = sent.min(self.text.len());
+        self.text.advance(of_text);
+        self.value.advance(sent - of_text);
+        if self.is_empty() {
+            // What is at its end holds on to all that was there.
+            *self = Self::default();
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -272,7 +267,7 @@ impl AsyncRead for Lane {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let Turn::Lent(loan) = &this.turn
-            && loan.is_over(&this.activity)
+            && loan.is_over(this.stream.activity())
         {
             this.turn = Turn::Ours { look: !this.held.is_empty() };
         }

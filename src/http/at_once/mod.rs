@@ -22,7 +22,7 @@ use super::key_request::KeyRequest;
 use super::middleware::{Access, internal_error};
 use super::path::{KeyPath, Resource};
 use crate::guard::LookupOptions;
-use crate::metrics::{Method, Route};
+use crate::metrics::Method;
 
 /// Answers requests for single keys that wait for nothing.
 #[derive(Debug)]
@@ -46,8 +46,7 @@ impl AtOnce {
         }
         let Some(path) = KeyPath::parse(head.path) else { return false };
         let Some(status) = caught(text, |text| self.find(&path, text)) else { return false };
-        let route = if path.resource == Resource::Check { Route::Check } else { Route::Keys };
-        self.context.metrics.http.request(route, Method::Get, status.as_u16());
+        self.context.metrics.http.request(path.resource.route(), Method::Get, status.as_u16());
         true
     }
 

@@ -82,12 +82,10 @@ impl Text {
         let status = if value.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
         let said = Said { status, probe, source, options };
         self.head(said, || answer::lookup(Lookup { probe, answer: Ok(Answer::fresh(value.clone(), source)) }, options));
-        if let Some(value) = value {
-            self.header(CONTENT_TYPE.as_str(), value.content_type.header().as_bytes());
-            self.body(value.body);
-        } else {
-            self.body(Bytes::new());
+        if let Some(value) = &value {
+            write_header(&mut self.bytes, CONTENT_TYPE.as_str(), value.content_type.header().as_bytes());
         }
+        self.body(value.map_or_else(Bytes::new, |value| value.body));
         status
     }
 
@@ -134,12 +132,8 @@ impl Text {
         self.kept.push(Kept { said, head: head.into() });
     }
 
-    fn header(&mut self, name: &str, value: &[u8]) {
-        write_header(&mut self.bytes, name, value);
-    }
-
     fn body(&mut self, body: Bytes) {
-        self.header(CONTENT_LENGTH.as_str(), itoa::Buffer::new().format(body.len()).as_bytes());
+        write_header(&mut self.bytes, CONTENT_LENGTH.as_str(), itoa::Buffer::new().format(body.len()).as_bytes());
         self.end();
         if body.len() > LONGEST_COPIED {
             self.value = body;

@@ -21,7 +21,7 @@ async fn lane() -> (Lane, TcpStream, Arc<Activity>) {
     let observed = Observed::new(Stream::tcp(listener.accept().await.unwrap().0), Arc::clone(&activity));
     let settings = HttpSettings::new(&ServerConfig::default(), None, None);
     let at_once = AtOnce::new(Arc::new(HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), settings)));
-    (Lane::new(observed, Arc::clone(&activity), Some(Arc::new(at_once))), client, activity)
+    (Lane::new(observed, Some(Arc::new(at_once))), client, activity)
 }
 
 /// Reads as hyper does to see whether the client is still there.
