@@ -32,9 +32,7 @@ fn run() -> io::Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["serve-raw", listen] => contenders::serve_raw(listen),
         ["serve-rows", listen] => contenders::serve_rows(listen),
-        ["serve-axum", address, threads] => {
-            contenders::serve_axum(address.parse().map_err(io::Error::other)?, threads.parse().map_err(io::Error::other)?)
-        }
+        ["serve-axum", address, threads] => contenders::serve_axum(address.parse().map_err(io::Error::other)?, threads),
         ["burn", share] => burn::burn(share.parse().map_err(io::Error::other)?),
         ["check"] => parts::check(),
         [] => parts::run(),

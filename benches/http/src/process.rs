@@ -1,7 +1,7 @@
 //! Servers as processes of their own, on one processor or on all.
 
 use std::fs;
-use std::io::{BufWriter, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -52,6 +52,13 @@ impl Server {
         fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
     }
 
+    /// Seconds for which threads of it that could have run waited for a processor, so far; of those that are there and are not nice. Whoever the machine
+    /// itself is taken from runs meanwhile, as far as its own kernel knows, so this is what the scheduler does and nothing else.
+    pub(crate) fn waited_seconds(&self) -> f64 {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).into_iter().flatten().flatten();
+        threads.filter_map(|thread| waited_nanos(&thread.path())).sum::<u64>() as f64 / 1e9
+    }
+
     /// Memory that it holds, in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.status("VmRSS:") * 1024
@@ -89,6 +96,20 @@ impl Drop for Server {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A process that takes that share of one processor.
+pub(crate) fn burner(placement: Placement, share: f64, logs: &Path) -> io::Result<Server> {
+    Ok(Server::start(placement, &std::env::current_exe()?, &["burn", &share.to_string()], logs))
+}
+
+/// Unless the thread is nice, or has gone.
+fn waited_nanos(thread: &Path) -> Option<u64> {
+    // Field 19 of proc(5), counted as above; and the second one of the kernel's sched-stats.
+    let stat = fs::read_to_string(thread.join("stat")).ok()?;
+    let nice: i32 = stat.rsplit(')').next()?.split_whitespace().nth(16)?.parse().ok()?;
+    let waited = fs::read_to_string(thread.join("schedstat")).ok()?.split_whitespace().nth(1)?.parse().ok()?;
+    (nice <= 0).then_some(waited)
 }
 
 /// A folder of its own for what is started.

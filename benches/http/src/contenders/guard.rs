@@ -17,7 +17,8 @@ pub(crate) fn program() -> PathBuf {
     path
 }
 
-pub(super) fn start(placement: Placement, transport: Transport, directory: &Path) -> (Place, Server, Vec<Server>) {
+/// `settings` are lines of the table `server`.
+pub(super) fn start(placement: Placement, transport: Transport, settings: &str, directory: &Path) -> (Place, Server, Vec<Server>) {
     let (backend, backend_server) = raw::start_backend(placement, directory);
     let keys = directory.join("keys.txt");
     write_keys(&keys, MEMBERS);
@@ -27,7 +28,7 @@ backend = {{ kind = \"http\", url = \"http://{backend}/users/{{key}}\" }}\n
 source = {{ kind = \"file\", path = \"{}\" }}\n",
         keys.display()
     );
-    let (place, server, _) = launch(placement, transport, directory, &keyspace);
+    let (place, server, _) = launch(placement, transport, directory, settings, &keyspace);
     (place, server, vec![backend_server])
 }
 
@@ -52,7 +53,7 @@ pub(crate) fn start_before(url: &str, rows: u64) -> BeforeDatabase {
 backend = {{ url = \"{url}\", query = \"SELECT name FROM users WHERE id = $1\", timeout = \"4s\" }}\n
 source = {{ query = \"SELECT id FROM users\" }}\n"
     );
-    let (place, server, telemetry) = launch(Placement::Sharing, Transport::Tcp, directory.path(), &keyspace);
+    let (place, server, telemetry) = launch(Placement::Sharing, Transport::Tcp, directory.path(), "", &keyspace);
     BeforeDatabase { running: Running { place, server, _others: Vec::new(), _directory: directory }, telemetry }
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct Built {
 pub(crate) fn build_from(source: &str, backend: &str, expected: u64) -> Built {
     let directory = folder();
     let keyspace = format!("filter = {{ expected_keys = {expected} }}\nbackend = {backend}\nsource = {source}\n");
-    let (_, server, telemetry) = launch(Placement::Sharing, Transport::Tcp, directory.path(), &keyspace);
+    let (_, server, telemetry) = launch(Placement::Sharing, Transport::Tcp, directory.path(), "", &keyspace);
     let processor_seconds = server.processor_seconds();
     let status = document(&get(telemetry, "/status").unwrap_or_default());
     let last = &status["keyspaces"]["users"]["last_rebuild"];
@@ -85,23 +86,24 @@ pub(crate) fn build_from(source: &str, backend: &str, expected: u64) -> Built {
 }
 
 /// Starts it with one keyspace, and waits until that enforces.
-fn launch(placement: Placement, transport: Transport, directory: &Path, keyspace: &str) -> (Place, Server, SocketAddr) {
+fn launch(placement: Placement, transport: Transport, directory: &Path, settings: &str, keyspace: &str) -> (Place, Server, SocketAddr) {
     let (data, telemetry, admin, socket) = (free_address(), free_address(), free_address(), directory.join("guard.sock"));
     let (place, listen) = match transport {
         Transport::Tcp => (Place::Tcp(data), data.to_string()),
         Transport::Unix => (Place::Unix(socket.clone()), format!("unix:{}", socket.display())),
     };
     let path = directory.join("bloomguard.toml");
-    std::fs::write(&path, configuration(&listen, telemetry, admin, keyspace)).unwrap_or_else(|error| panic!("no configuration: {error}"));
+    std::fs::write(&path, configuration(&listen, telemetry, admin, settings, keyspace))
+        .unwrap_or_else(|error| panic!("no configuration: {error}"));
     let server = Server::start(placement, &program(), &["serve", "--config", &path.display().to_string()], directory);
     until_enforcing(telemetry);
     (place, server, telemetry)
 }
 
 /// Listeners, and one keyspace, of whose table `keyspace` is the rest.
-pub(super) fn configuration(listen: &str, telemetry: SocketAddr, admin: SocketAddr, keyspace: &str) -> String {
+pub(super) fn configuration(listen: &str, telemetry: SocketAddr, admin: SocketAddr, settings: &str, keyspace: &str) -> String {
     format!(
-        "[server]\nlisten = \"{listen}\"\ntelemetry_listen = \"{telemetry}\"\nadmin_listen = \"{admin}\"\nmax_batch_keys = 100000\n
+        "[server]\nlisten = \"{listen}\"\ntelemetry_listen = \"{telemetry}\"\nadmin_listen = \"{admin}\"\nmax_batch_keys = 100000\n{settings}
 [keyspaces.users]\nkey = \"integer\"\nfreshness = \"rebuilt\"\nmax_staleness = \"26h\"\n
 cache = {{ hot_ttl = \"1h\", ttl = \"1h\" }}\n{keyspace}"
     )

@@ -22,10 +22,14 @@ pub(crate) use self::site::{Site, program_bytes};
 pub(crate) enum Contender {
     /// The whole product.
     Guard,
+    /// With one worker thread, however many processors there are.
+    GuardByOne,
     /// An epoll loop with the filter and nothing else: what can't be beaten.
     Raw,
     /// A router that knows no route.
     BareAxum,
+    /// The same on a runtime for each core.
+    AxumByCores,
     /// `return 404`.
     Nginx,
     /// `GET` of a missing key, over its own protocol.
@@ -49,13 +53,16 @@ pub(crate) struct Running {
 }
 
 impl Contender {
+    /// Those that differ by more than a setting.
     pub(crate) const ALL: [Self; 5] = [Self::Guard, Self::Raw, Self::BareAxum, Self::Nginx, Self::Redis];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Guard => "bloomguard",
+            Self::GuardByOne => "bloomguard, `workers = 1`",
             Self::Raw => "raw epoll loop + filter",
             Self::BareAxum => "bare axum, 404",
+            Self::AxumByCores => "bare axum, a runtime a core",
             Self::Nginx => "nginx, `return 404`",
             Self::Redis => "redis-server, GET",
         }
@@ -68,9 +75,11 @@ impl Contender {
     pub(crate) fn start(self, placement: Placement, transport: Transport) -> Running {
         let directory = folder();
         let (place, server, others) = match self {
-            Self::Guard => guard::start(placement, transport, directory.path()),
+            Self::Guard => guard::start(placement, transport, "", directory.path()),
+            Self::GuardByOne => guard::start(placement, transport, "workers = 1\n", directory.path()),
             Self::Raw => raw::start(placement, transport, directory.path()),
-            Self::BareAxum => bare_axum::start(placement, directory.path()),
+            Self::BareAxum => bare_axum::start(placement, false, directory.path()),
+            Self::AxumByCores => bare_axum::start(placement, true, directory.path()),
             Self::Nginx => nginx::start(placement, transport, directory.path()),
             Self::Redis => redis::start(placement, transport, directory.path()),
         };

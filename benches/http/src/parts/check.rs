@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::floors::{FLOORS, Floor, Question, Side};
+use super::rounds::median;
 use super::{place_self, target};
 use crate::connection::Wire;
 use crate::contenders::{Contender, Running, Transport};
@@ -81,11 +82,6 @@ fn measure(side: &Side, server: &Running, requests: &Requests) -> io::Result<f64
     }
     let keys = if matches!(side.question, Question::Text | Question::Json) { BATCH } else { 1 };
     Ok(outcome.per_second * keys as f64)
-}
-
-fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Prints them all, and names those below their floor.

@@ -11,6 +11,8 @@ mod mixes;
 mod paced;
 mod rebuild;
 mod rebuilding;
+mod rounds;
+mod runtimes;
 mod services;
 mod start;
 mod transports;
@@ -28,7 +30,7 @@ use crate::process::Placement;
 use crate::requests::Requests;
 
 /// In this order; `BLOOMGUARD_BENCH_PARTS` chooses others.
-const PARTS: &str = "absent,paced,mixes,batches,database,rebuild,services,transports,http2,rebuilding,footprint,start";
+const PARTS: &str = "absent,paced,mixes,batches,database,rebuild,services,transports,http2,rebuilding,runtimes,footprint,start";
 const CONNECTIONS: usize = 64;
 const ROUNDS: usize = 3;
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -46,6 +48,7 @@ pub(crate) fn run() -> io::Result<()> {
             "transports" => transports::run()?,
             "http2" => http2::run()?,
             "rebuilding" => rebuilding::run()?,
+            "runtimes" => runtimes::run()?,
             "footprint" => footprint::run()?,
             "start" => start::run()?,
             "rebuild" => rebuild::run()?,
