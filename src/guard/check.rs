@@ -1,15 +1,13 @@
-//! Many keys at once, asked of the filter only: judged as of one moment, hashed as they come and probed by handfuls. So a check holds a bit a key, however many
-//! there are.
+//! Many keys at once, asked of the filter only: hashed as they come, and judged as of one moment when all are there. So a check holds a hash a key, however
+//! long the keys and however slowly they arrive, and no filter meanwhile.
 
 use std::sync::Arc;
 
-use super::enforcement::InForce;
 use super::missed::Found;
 use super::secret::Current;
 use super::standing::Standing;
 use super::{Guard, ParseError, Probe};
 use crate::clock::Moment;
-use crate::filter::Generation;
 use crate::key::{Key, KeyForm, KeyHash};
 use crate::words::{State, Verdict};
 
@@ -64,6 +62,13 @@ impl Checked {
         }
     }
 
+    /// Of a keyspace without a filter that could be asked.
+    fn unknown(keys: usize, state: State) -> Self {
+        let mut said = Self { maybes: vec![0; keys.div_ceil(8)], checked: keys, generation: 0, state };
+        said.doubt_all();
+        said
+    }
+
     fn is_absent(&self, index: usize) -> bool {
         self.maybes[index / 8] & (1 << (index % 8)) == 0
     }
@@ -77,13 +82,6 @@ pub struct BatchCheck<'a> {
     /// Whether there are keys of this form that the backend refuses.
     may_refuse: bool,
     secret: Arc<Current>,
-    generation: Option<Arc<Generation>>,
-    in_force: InForce,
-    /// All but its bits are known from the start.
-    said: Checked,
-    /// Raw verdicts.
-    absent: u64,
-    /// Keys that are not probed yet.
     hashes: Vec<u128>,
     scratch: Vec<u8>,
     /// Keys to be checked at the backend if they are absent, with their indices.
@@ -93,31 +91,18 @@ pub struct BatchCheck<'a> {
 }
 
 impl Guard {
-    /// Begins to ask the filter for many keys, `at_most` so many, as of this moment: for keys that are all there already. One that a client names
-    /// later may be of a row that was announced to the next filter and committed meanwhile.
+    /// Begins to ask the filter for many keys, about `at_most` so many.
     ///
     /// # Errors
     /// [`ParseError::UnknownForm`].
     pub fn begin_check(&self, at_most: usize) -> Result<BatchCheck<'_>, ParseError> {
         let form = self.form().ok_or(ParseError::UnknownForm)?;
-        // In this order: a change of the secret or a swap in between can only make the answer stricter.
-        let secret = self.secret.load_full();
-        let until = self.standing.trusted_until();
-        let generation = self.active.current();
-        let trusted = generation.is_some() && Moment::now() < until;
-        let in_force = self.standing.enforcing.in_force();
-        let state = Standing::state(in_force, generation.is_some(), trusted);
-        let number = generation.as_ref().map_or(0, |generation| generation.number);
         Ok(BatchCheck {
             guard: self,
             form,
             may_refuse: !self.backend.admits_all(form),
-            secret,
-            generation,
-            in_force,
-            said: Checked { maybes: Vec::with_capacity(at_most.div_ceil(8)), checked: 0, generation: number, state },
-            absent: 0,
-            hashes: Vec::with_capacity(at_most.min(HANDFUL)),
+            secret: self.secret.load_full(),
+            hashes: Vec::with_capacity(at_most),
             scratch: Vec::new(),
             drawn: Vec::new(),
             gap: self.canary.draw_gap(),
@@ -139,56 +124,58 @@ impl BatchCheck<'_> {
         let hash = self.secret.hash_ref(key);
         if let Some(gap) = &mut self.gap {
             if *gap == 0 {
-                self.drawn.push((self.said.checked, key.to_key(), hash));
+                self.drawn.push((self.hashes.len(), key.to_key(), hash));
                 self.gap = self.guard.canary.draw_gap();
             } else {
                 *gap -= 1;
             }
         }
-        self.said.checked += 1;
         self.hashes.push(hash.get());
-        if self.hashes.len() == HANDFUL {
-            self.probe();
-        }
         Ok(())
     }
 
-    /// The answer.
+    /// The answer for the keys taken so far, as of this moment. Not as of when each came: a client may name a key after its row was announced, however early its
+    /// request began, and takes "absent" for what is so when it is told.
     #[must_use]
-    pub fn finish(mut self) -> Checked {
-        self.probe();
-        let Self { guard, said, absent, drawn, .. } = self;
-        if said.generation > 0 {
-            guard.metrics.checked(Verdict::Absent, absent);
-            guard.metrics.checked(Verdict::Maybe, said.checked as u64 - absent);
-            guard.observed.true_negatives(absent);
+    pub fn finish(self) -> Checked {
+        let Self { guard, secret, hashes, drawn, .. } = self;
+        // In this order: a change of the secret or a swap in between can only make the answer stricter.
+        let same_secret = Arc::ptr_eq(&secret, &guard.secret.load_full());
+        let until = guard.standing.trusted_until();
+        // By hashes under another secret no filter finds a key that it has.
+        let generation = guard.active.current().filter(|_| same_secret);
+        let trusted = generation.is_some() && Moment::now() < until;
+        let in_force = guard.standing.enforcing.in_force();
+        let state = Standing::state(in_force, generation.is_some(), trusted);
+        let covers = |hash: &u128| state == State::Enforcing && in_force.covers(KeyHash::from_bits(*hash));
+        let Some(generation) = generation else { return Checked::unknown(hashes.len(), state) };
+
+        let (mut maybes, mut absent) = (Vec::with_capacity(hashes.len().div_ceil(8)), 0);
+        for handful in hashes.chunks(HANDFUL) {
+            let mut found = [true; HANDFUL];
+            let found = &mut found[..handful.len()];
+            generation.filter.contains_many(handful, found);
+            let raw = || found.iter().zip(handful).filter(|(maybe, _)| !**maybe);
+            guard.growth.true_negatives(raw().map(|(_, hash)| KeyHash::from_bits(*hash)));
+            absent += raw().count() as u64;
+            found.iter_mut().zip(handful).for_each(|(maybe, hash)| *maybe |= !covers(hash));
+            maybes.extend(found.chunks(8).map(bits));
         }
+        let said = Checked { maybes, checked: hashes.len(), generation: generation.number, state };
+        guard.metrics.checked(Verdict::Absent, absent);
+        guard.metrics.checked(Verdict::Maybe, said.checked as u64 - absent);
+        guard.observed.true_negatives(absent);
         for (_, key, hash) in drawn.into_iter().filter(|(index, ..)| said.is_absent(*index)) {
-            let probe = Probe { verdict: Verdict::Absent, state: said.state, enforced: true, generation: said.generation };
+            let probe = Probe { verdict: Verdict::Absent, state, enforced: true, generation: said.generation };
             guard.canary.offer(Found { key, hash, probe });
         }
         said
     }
+}
 
-    /// Asks the filter for the keys of a handful. A batch that is refused in the end may leave its absent keys in the estimate of distinct ones, and nowhere else.
-    fn probe(&mut self) {
-        let Self { guard, generation, in_force, said, hashes, .. } = self;
-        let mut maybes = [true; HANDFUL];
-        let maybes = &mut maybes[..hashes.len()];
-        if let Some(generation) = generation {
-            generation.filter.contains_many(hashes, maybes);
-            let raw = || maybes.iter().zip(&*hashes).filter(|(maybe, _)| !**maybe);
-            guard.growth.true_negatives(raw().map(|(_, hash)| KeyHash::from_bits(*hash)));
-            self.absent += raw().count() as u64;
-            if said.state == State::Enforcing {
-                maybes.iter_mut().zip(&*hashes).for_each(|(maybe, hash)| *maybe |= !in_force.covers(KeyHash::from_bits(*hash)));
-            } else {
-                maybes.fill(true);
-            }
-        }
-        said.maybes.extend(maybes.chunks(8).map(|eight| eight.iter().rev().fold(0, |bits, maybe| bits << 1 | u8::from(*maybe))));
-        hashes.clear();
-    }
+/// Of up to eight keys, the first one's lowest.
+fn bits(maybes: &[bool]) -> u8 {
+    maybes.iter().rev().fold(0, |bits, maybe| bits << 1 | u8::from(*maybe))
 }
 
 #[cfg(test)]
@@ -196,8 +183,7 @@ mod tests {
     use super::*;
 
     fn checked(maybes: &[bool]) -> Checked {
-        let maybes_of = |eight: &[bool]| eight.iter().rev().fold(0, |bits, maybe| bits << 1 | u8::from(*maybe));
-        Checked { maybes: maybes.chunks(8).map(maybes_of).collect(), checked: maybes.len(), generation: 1, state: State::Enforcing }
+        Checked { maybes: maybes.chunks(8).map(bits).collect(), checked: maybes.len(), generation: 1, state: State::Enforcing }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::http::request::Parts;
 use axum::http::{Method, Request, StatusCode};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use tower::{Layer, Service, service_fn};
 
@@ -70,7 +70,7 @@ where
     require_method(head, allow)?;
     let Some(path) = KeyPath::parse(head.uri.path()) else { return Err(Problem::unknown_route(StatusCode::BAD_REQUEST)) };
     let request = KeyRequest::new(context, &path)?;
-    discard(body, context.settings.max_body_bytes).await?;
+    batch::discard(body, context.settings.max_body_bytes).await?;
     match (resource, &head.method) {
         (Resource::Check, _) => Ok(check::get(&request, &head.headers)),
         (_, &Method::PUT) => keys::put(request).await,
@@ -84,12 +84,10 @@ where
     B: Body<Data = Bytes, Error = BoxError>,
 {
     require_method(head, batch::ALLOW)?;
-    let limit = context.settings.max_body_bytes;
-    let body = body.collect().await.map_err(|error| Problem::of_body(&*error, limit))?.to_bytes();
-    let request = BatchRequest::new(context, keyspace, &head.headers, &body)?;
+    let request = BatchRequest::new(context, keyspace, &head.headers, body).await?;
     match resource {
         Resource::Keys => batch::announce(request).await,
-        Resource::Check => batch::check(&request, &head.headers),
+        Resource::Check => batch::check(request, &head.headers).await,
         Resource::Lookup => batch::lookup(request, &head.headers).await,
         Resource::Invalidate => batch::invalidate(request).await,
     }
@@ -97,19 +95,4 @@ where
 
 fn require_method(head: &Parts, allow: &'static str) -> Result<(), Problem> {
     if allow.split(", ").any(|m| m == head.method.as_str()) { Ok(()) } else { Err(Problem::wrong_method(allow)) }
-}
-
-/// Reads a body to its end, as an unread one costs the client its connection. No data route has a use for one.
-async fn discard<B>(body: B, limit: u64) -> Result<(), Problem>
-where
-    B: Body<Data = Bytes, Error = BoxError>,
-{
-    if body.is_end_stream() {
-        return Ok(());
-    }
-    let mut body = std::pin::pin!(body);
-    while let Some(frame) = body.frame().await {
-        frame.map_err(|error| Problem::of_body(&*error, limit))?;
-    }
-    Ok(())
 }

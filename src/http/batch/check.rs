@@ -3,20 +3,26 @@
 use std::io::Write;
 
 use axum::http::header::{ACCEPT, HeaderMap};
+use bytes::Bytes;
+use hyper::body::Body;
 
 use super::BatchRequest;
 use crate::guard::Checked;
+use crate::http::BoxError;
 use crate::http::answer::{self, DataResponse};
 use crate::http::options::unapplied_version;
 use crate::http::problem::Problem;
 
 /// Asks the filter for all keys: the indices of those that are absent, or a bit a key.
-pub(in crate::http) fn check(request: &BatchRequest<'_>, headers: &HeaderMap) -> Result<DataResponse, Problem> {
+pub(in crate::http) async fn check<B>(request: BatchRequest<'_, B>, headers: &HeaderMap) -> Result<DataResponse, Problem>
+where
+    B: Body<Data = Bytes, Error = BoxError>,
+{
     let guard = &request.keyspace.guard;
+    let mut check = guard.begin_check(request.most_keys()).map_err(|e| Problem::from(&e))?;
+    request.every_key(|raw| check.add(raw)).await?;
     // Before the filter is asked, as for one key.
     let as_maybe = unapplied_version(headers, |version| guard.has_applied(version));
-    let mut check = guard.begin_check(request.most_keys()).map_err(|e| Problem::from(&e))?;
-    request.every_key(|raw| check.add(raw))?;
     let mut checked = check.finish();
     if as_maybe {
         checked.doubt_all();

@@ -3,7 +3,8 @@
 use axum::http::StatusCode;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 
-use super::{json, ndjson, text};
+use super::text::Lines;
+use super::{json, ndjson};
 use crate::http::problem::Problem;
 use crate::key::KeyForm;
 
@@ -32,20 +33,47 @@ impl Format {
                 )
             })
     }
+}
 
-    /// Hands each key to `take`, in their order and as bytes. Fails where there are more than `limit`, or where the body is none of this format: keys before that
-    /// have been handed over then. Of a keyspace of form `bytes` a line may begin with anything.
-    pub(super) fn keys(self, body: &[u8], limit: usize, form: KeyForm, take: impl FnMut(&[u8])) -> Result<(), Problem> {
-        let body = match self {
-            Self::Text => form.without_mark(body),
+/// Whoever says that a body will be longer is believed once it is.
+const LIKELY_BYTES: usize = 1 << 20;
+
+/// A body on its way to its keys, piece by piece. Lines are handed over as soon as they are whole; an array is one document, which is not known to be one before
+/// its end.
+pub(super) enum Reading {
+    Json(Vec<u8>),
+    Ndjson(Lines),
+    Text(Lines),
+}
+
+impl Reading {
+    /// `form`: of a keyspace of form `bytes` a line of text may begin with anything. `bytes`: how long the body is, as far as that is known.
+    pub(super) fn new(format: Format, form: KeyForm, bytes: usize) -> Self {
+        match format {
+            Format::Json => Self::Json(Vec::with_capacity(bytes.min(LIKELY_BYTES))),
             // JSON is text, whatever its keys are.
-            Self::Json | Self::Ndjson => KeyForm::Text.without_mark(body),
-        };
-        let keys = Counted::new(take, limit);
+            Format::Ndjson => Self::Ndjson(Lines::new(KeyForm::Text)),
+            Format::Text => Self::Text(Lines::new(form)),
+        }
+    }
+
+    /// Hands over the keys that are whole with this piece, in their order and as bytes. Fails where there are more than may be, or where the body is none of its
+    /// format: keys before that have been handed over then.
+    pub(super) fn piece<F: FnMut(&[u8])>(&mut self, piece: &[u8], keys: &mut Counted<F>) -> Result<(), Problem> {
         match self {
-            Self::Json => json::keys(body, keys),
-            Self::Ndjson => ndjson::keys(body, keys),
-            Self::Text => text::keys(body, keys),
+            Self::Json(document) => document.extend_from_slice(piece),
+            Self::Ndjson(lines) => lines.piece(piece, |number, line| ndjson::key(number, line, keys))?,
+            Self::Text(lines) => lines.piece(piece, |_, line| keys.push(line))?,
+        }
+        Ok(())
+    }
+
+    /// As [`piece`](Self::piece), with the body's end.
+    pub(super) fn end<F: FnMut(&[u8])>(self, keys: &mut Counted<F>) -> Result<(), Problem> {
+        match self {
+            Self::Json(document) => json::keys(KeyForm::Text.without_mark(&document), keys),
+            Self::Ndjson(mut lines) => lines.end(|number, line| ndjson::key(number, line, keys)),
+            Self::Text(mut lines) => Ok(lines.end(|_, line| keys.push(line))?),
         }
     }
 }
@@ -111,11 +139,20 @@ pub(super) fn bad_body(detail: String) -> Problem {
 mod tests {
     use super::*;
 
+    /// The same, in whatever pieces it comes.
     fn read(format: Format, body: &str) -> Result<Vec<String>, String> {
-        let mut keys = vec![];
-        let take = |key: &[u8]| keys.push(String::from_utf8(key.to_vec()).unwrap());
-        format.keys(body.as_bytes(), 3, KeyForm::Text, take).map_err(|problem| format!("{problem:?}"))?;
-        Ok(keys)
+        let whole = read_in(body.len().max(1), format, body.as_bytes(), KeyForm::Text);
+        for size in 1..body.len() {
+            assert_eq!(read_in(size, format, body.as_bytes(), KeyForm::Text), whole, "{body} by {size} bytes");
+        }
+        whole.map(|keys| keys.into_iter().map(|key| String::from_utf8(key).unwrap()).collect())
+    }
+
+    fn read_in(size: usize, format: Format, body: &[u8], form: KeyForm) -> Result<Vec<Vec<u8>>, String> {
+        let (mut found, mut reading) = (vec![], Reading::new(format, form, body.len()));
+        let mut keys = Counted::new(|key: &[u8]| found.push(key.to_vec()), 3);
+        let read = body.chunks(size).try_for_each(|piece| reading.piece(piece, &mut keys)).and_then(|()| reading.end(&mut keys));
+        read.map_err(|problem| format!("{problem:?}")).map(|()| found)
     }
 
     #[test]
@@ -137,9 +174,7 @@ mod tests {
             assert_eq!(read(format, body), Ok(vec!["a".into()]));
         }
         assert_eq!(read(Format::Text, "a\n\u{feff}b"), Ok(vec!["a".into(), "\u{feff}b".into()]));
-        let mut bytes = vec![];
-        Format::Text.keys(b"\xef\xbb\xbfa", 3, KeyForm::Bytes, |key| bytes.push(key.to_vec())).unwrap();
-        assert_eq!(bytes, [b"\xef\xbb\xbfa"]);
+        assert_eq!(read_in(9, Format::Text, b"\xef\xbb\xbfa", KeyForm::Bytes), Ok(vec![b"\xef\xbb\xbfa".to_vec()]));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use super::format::{Counted, TooMany, bad_body};
 use super::plain::{self, Read};
 use crate::http::problem::Problem;
 
-pub(super) fn keys<F: FnMut(&[u8])>(body: &[u8], mut keys: Counted<F>) -> Result<(), Problem> {
-    match plain::array(body, &mut keys) {
+pub(super) fn keys<F: FnMut(&[u8])>(body: &[u8], keys: &mut Counted<F>) -> Result<(), Problem> {
+    match plain::array(body, keys) {
         Read::All => Ok(()),
         Read::TooMany(too_many) => Err(too_many.into()),
         Read::UpTo(read) => rest(body, read, keys),
@@ -16,10 +16,10 @@ pub(super) fn keys<F: FnMut(&[u8])>(body: &[u8], mut keys: Counted<F>) -> Result
 }
 
 /// All but the first `read` elements, which have been handed over. From the beginning all the same: so errors tell where in the body they are.
-pub(super) fn rest<F: FnMut(&[u8])>(body: &[u8], read: usize, mut keys: Counted<F>) -> Result<(), Problem> {
+pub(super) fn rest<F: FnMut(&[u8])>(body: &[u8], read: usize, keys: &mut Counted<F>) -> Result<(), Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let mut too_many = None;
-    let array = Array { keys: &mut keys, skip: read, too_many: &mut too_many };
+    let array = Array { keys, skip: read, too_many: &mut too_many };
     let read = deserializer.deserialize_seq(array).and_then(|()| deserializer.end());
     match too_many {
         // What came before the limit was fine, so the limit is what is wrong, and not that the array was left there.

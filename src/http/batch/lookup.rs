@@ -3,11 +3,14 @@
 use axum::http::header::HeaderMap;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use hyper::body::Body;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::BatchRequest;
 use crate::guard::{Answer, Lookup};
+use crate::http::BoxError;
 use crate::http::answer::{self, DataResponse};
 use crate::http::options::lookup_options;
 use crate::http::problem::Problem;
@@ -49,18 +52,22 @@ impl Serialize for Base64<'_> {
 }
 
 /// Looks all keys up; a key without canonical form fails alone.
-pub(in crate::http) async fn lookup(request: BatchRequest<'_>, headers: &HeaderMap) -> Result<DataResponse, Problem> {
-    let options = lookup_options(headers, |version| request.keyspace.guard.has_applied(version), request.settings.honor_no_cache);
+pub(in crate::http) async fn lookup<B>(request: BatchRequest<'_, B>, headers: &HeaderMap) -> Result<DataResponse, Problem>
+where
+    B: Body<Data = Bytes, Error = BoxError>,
+{
     let (mut keys, mut refused) = (Vec::new(), Vec::new());
-    let guard = &request.keyspace.guard;
-    request.each_key(|raw| match raw.and_then(|raw| Ok(guard.key(raw)?)) {
+    let (guard, settings) = (&request.keyspace.guard, request.settings);
+    let each = request.each_key(|raw| match raw.and_then(|raw| Ok(guard.key(raw)?)) {
         Ok(key) => {
             keys.push(key);
             refused.push(None);
         }
         Err(why) => refused.push(Some(Problem::from(why))),
-    })?;
-    let lookups = guard.lookup_all(keys, options, request.settings.max_batch_bytes).await;
+    });
+    each.await?;
+    let options = lookup_options(headers, |version| guard.has_applied(version), settings.honor_no_cache);
+    let lookups = guard.lookup_all(keys, options, settings.max_batch_bytes).await;
     let mut found = lookups.iter();
     let results = refused.iter().filter_map(|refused| match refused {
         Some(problem) => Some(failed(problem)),

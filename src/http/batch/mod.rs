@@ -8,12 +8,18 @@ mod ndjson;
 mod plain;
 mod text;
 
+use std::pin::pin;
+
 use axum::http::StatusCode;
 use axum::http::header::HeaderMap;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Body;
 
 pub(super) use self::check::check;
-use self::format::{Format, require_plain};
+use self::format::{Counted, Format, Reading, require_plain};
 pub(super) use self::lookup::lookup;
+use super::BoxError;
 use super::answer::{self, DataResponse};
 use super::context::{HttpContext, HttpSettings, Keyspace};
 use super::key_request::find_keyspace;
@@ -23,11 +29,11 @@ use crate::key::{Key, KeyForm};
 
 pub(super) const ALLOW: &str = "POST";
 
-/// A batch whose keyspace is configured and whose format is known.
-pub(super) struct BatchRequest<'a> {
+/// A batch whose keyspace is configured and whose format is known, with its body on the way.
+pub(super) struct BatchRequest<'a, B> {
     pub(super) keyspace: &'a Keyspace,
     format: Format,
-    body: &'a [u8],
+    body: B,
     form: KeyForm,
     settings: &'a HttpSettings,
 }
@@ -53,59 +59,95 @@ impl From<NoKey> for Problem {
     }
 }
 
-impl<'a> BatchRequest<'a> {
-    pub(super) fn new(context: &'a HttpContext, keyspace: &str, headers: &HeaderMap, body: &'a [u8]) -> Result<Self, Problem> {
-        let keyspace = find_keyspace(context, keyspace)?;
-        require_plain(headers)?;
-        let format = Format::of(headers)?;
-        let form = keyspace.guard.form().ok_or_else(|| Problem::from(&ParseError::UnknownForm))?;
-        Ok(Self { keyspace, format, body, form, settings: &context.settings })
+impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
+    /// Reads the body of what is refused to its end, as an unread one costs the client its connection.
+    pub(super) async fn new(context: &'a HttpContext, keyspace: &str, headers: &HeaderMap, body: B) -> Result<Self, Problem> {
+        let known = || {
+            let keyspace = find_keyspace(context, keyspace)?;
+            require_plain(headers)?;
+            let format = Format::of(headers)?;
+            let form = keyspace.guard.form().ok_or_else(|| Problem::from(&ParseError::UnknownForm))?;
+            Ok((keyspace, format, form))
+        };
+        match known() {
+            Ok((keyspace, format, form)) => Ok(Self { keyspace, format, body, form, settings: &context.settings }),
+            Err(problem) => discard(body, context.settings.max_body_bytes).await.and(Err(problem)),
+        }
     }
 
-    /// It holds no more keys than this: in every format each takes a byte, and another from the next one.
+    /// How long the body is, as far as it says so.
+    fn bytes(&self) -> usize {
+        self.body.size_hint().exact().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
+    /// It holds no more keys than this, as far as it says how long it is: in every format each takes a byte, and another from the next one.
     fn most_keys(&self) -> usize {
-        (self.body.len() / 2 + 1).min(self.settings.max_batch_keys)
+        (self.bytes() / 2 + 1).min(self.settings.max_batch_keys)
     }
 
-    /// Hands over the keys in their order, each as it was sent, or why it can't be one. Fails where the body is none of its format.
-    fn each_key(&self, mut take: impl FnMut(Result<&[u8], NoKey>)) -> Result<(), Problem> {
-        let HttpSettings { max_batch_keys, max_key_bytes, .. } = *self.settings;
-        self.format.keys(self.body, max_batch_keys, self.form, |raw| {
-            take(if raw.len() > max_key_bytes { Err(NoKey::TooLong { limit: max_key_bytes }) } else { Ok(raw) });
-        })
+    /// Hands over the keys in their order as they arrive, each as it was sent, or why it can't be one. Fails where the body is none of its format.
+    async fn each_key(self, mut take: impl FnMut(Result<&[u8], NoKey>)) -> Result<(), Problem> {
+        let HttpSettings { max_batch_keys, max_key_bytes, max_body_bytes, .. } = *self.settings;
+        let take = |raw: &[u8]| take(if raw.len() > max_key_bytes { Err(NoKey::TooLong { limit: max_key_bytes }) } else { Ok(raw) });
+        let mut keys = Counted::new(take, max_batch_keys);
+        let mut reading = Reading::new(self.format, self.form, self.bytes());
+        let mut body = pin!(self.body);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Problem::of_body(&*error, max_body_bytes))?;
+            let Some(piece) = frame.data_ref() else { continue };
+            if let Err(problem) = reading.piece(piece, &mut keys) {
+                return discard(body, max_body_bytes).await.and(Err(problem));
+            }
+        }
+        reading.end(&mut keys)
     }
 
     /// As [`each_key`](Self::each_key); the first key that can't be one, or that `take` refuses, refuses the batch.
-    fn every_key(&self, mut take: impl FnMut(&[u8]) -> Result<(), ParseError>) -> Result<(), Problem> {
+    async fn every_key(self, mut take: impl FnMut(&[u8]) -> Result<(), ParseError>) -> Result<(), Problem> {
         let (mut index, mut refused) = (0u64, None);
         // A body that is none of its format is told before a key that is none.
-        self.each_key(|raw| {
+        let each = self.each_key(|raw| {
             if refused.is_none()
                 && let Err(why) = raw.and_then(|raw| Ok(take(raw)?))
             {
                 refused = Some((index, why));
             }
             index += 1;
-        })?;
+        });
+        each.await?;
         refused.map_or(Ok(()), |(index, why)| Err(Problem::from(why).member("index", index)))
     }
 
     /// Brings every key into its form.
-    fn all_keys(&self) -> Result<Vec<Key>, Problem> {
-        let mut keys = Vec::new();
-        self.every_key(|raw| self.keyspace.guard.key(raw).map(|key| keys.push(key)))?;
-        Ok(keys)
+    async fn all_keys(self) -> Result<(&'a Keyspace, Vec<Key>), Problem> {
+        let (keyspace, mut keys) = (self.keyspace, Vec::new());
+        self.every_key(|raw| keyspace.guard.key(raw).map(|key| keys.push(key))).await?;
+        Ok((keyspace, keys))
     }
 }
 
 /// Announces all keys, or none: 204 once none of them can be lost.
-pub(super) async fn announce(request: BatchRequest<'_>) -> Result<DataResponse, Problem> {
-    let version = request.keyspace.guard.announce(&request.all_keys()?).await.map_err(|e| Problem::from(&e))?;
+pub(super) async fn announce<B: Body<Data = Bytes, Error = BoxError>>(request: BatchRequest<'_, B>) -> Result<DataResponse, Problem> {
+    let (keyspace, keys) = request.all_keys().await?;
+    let version = keyspace.guard.announce(&keys).await.map_err(|e| Problem::from(&e))?;
     Ok(answer::announced(version.as_ref()))
 }
 
 /// Drops what is cached of changed rows: 204 once no instance that shares the cache can serve it from there.
-pub(super) async fn invalidate(request: BatchRequest<'_>) -> Result<DataResponse, Problem> {
-    request.keyspace.guard.invalidate(&request.all_keys()?).await.map_err(|e| Problem::from(&e))?;
+pub(super) async fn invalidate<B: Body<Data = Bytes, Error = BoxError>>(request: BatchRequest<'_, B>) -> Result<DataResponse, Problem> {
+    let (keyspace, keys) = request.all_keys().await?;
+    keyspace.guard.invalidate(&keys).await.map_err(|e| Problem::from(&e))?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
+}
+
+/// Reads a body to its end, as an unread one costs the client its connection.
+pub(super) async fn discard<B: Body<Data = Bytes, Error = BoxError>>(body: B, limit: u64) -> Result<(), Problem> {
+    if body.is_end_stream() {
+        return Ok(());
+    }
+    let mut body = pin!(body);
+    while let Some(frame) = body.frame().await {
+        frame.map_err(|error| Problem::of_body(&*error, limit))?;
+    }
+    Ok(())
 }

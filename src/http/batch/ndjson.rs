@@ -4,17 +4,15 @@ use serde::Deserialize;
 
 use super::format::{Counted, bad_body};
 use super::json::Raw;
-use super::{plain, text};
+use super::plain;
 use crate::http::problem::Problem;
 
-pub(super) fn keys<F: FnMut(&[u8])>(body: &[u8], mut keys: Counted<F>) -> Result<(), Problem> {
-    text::each_line(body, |number, line| {
-        if let Some(key) = plain::line(line) {
-            return Ok(keys.push(key)?);
-        }
-        let key = slowly(line).map_err(|e| bad_body(format!("line {number}: {e}")))?;
-        Ok(keys.push(&key)?)
-    })
+pub(super) fn key<F: FnMut(&[u8])>(number: usize, line: &[u8], keys: &mut Counted<F>) -> Result<(), Problem> {
+    if let Some(key) = plain::line(line) {
+        return Ok(keys.push(key)?);
+    }
+    let key = slowly(line).map_err(|e| bad_body(format!("line {number}: {e}")))?;
+    Ok(keys.push(&key)?)
 }
 
 /// The key of any line.

@@ -1,20 +1,62 @@
-//! Bodies of one key a line.
+//! Lines: those of a text, and those of a body that arrives in pieces.
 
-use super::format::Counted;
-use crate::http::problem::Problem;
+use crate::key::KeyForm;
 
-pub(super) fn keys<F: FnMut(&[u8])>(body: &[u8], mut keys: Counted<F>) -> Result<(), Problem> {
-    Ok(each_line(body, |_, line| keys.push(line))?)
+/// The lines of a body that arrives in pieces. Holds what has come of the one that is not whole yet.
+pub(super) struct Lines {
+    /// What may stand before the first line is no part of it.
+    mark: KeyForm,
+    /// Lines that have ended.
+    ended: usize,
+    unfinished: Vec<u8>,
+}
+
+impl Lines {
+    /// `mark`: whether keys of this form may have a byte order mark in front of the first of them.
+    pub(super) const fn new(mark: KeyForm) -> Self {
+        Self { mark, ended: 0, unfinished: Vec::new() }
+    }
+
+    /// Hands over the lines that end in this piece, as [`each_line`] does.
+    pub(super) fn piece<E>(&mut self, mut piece: &[u8], mut take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        if self.ended == 0 || !self.unfinished.is_empty() {
+            let end = piece.iter().position(|byte| *byte == b'\n');
+            self.unfinished.extend_from_slice(&piece[..end.unwrap_or(piece.len())]);
+            let Some(end) = end else { return Ok(()) };
+            self.end(&mut take)?;
+            piece = &piece[end + 1..];
+        }
+        let whole = piece.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let (whole, unfinished) = piece.split_at(whole);
+        let before = self.ended;
+        // What follows the last end is a line for it, and an empty one.
+        self.ended += each_line(whole, |number, line| take(before + number, line))? - 1;
+        self.unfinished.extend_from_slice(unfinished);
+        Ok(())
+    }
+
+    /// The body has ended, and with it the last line.
+    pub(super) fn end<E>(&mut self, mut take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        self.ended += 1;
+        let mut line = &self.unfinished[..];
+        if self.ended == 1 {
+            line = self.mark.without_mark(line);
+        }
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let taken = if line.is_empty() { Ok(()) } else { take(self.ended, line) };
+        self.unfinished.clear();
+        taken
+    }
 }
 
 /// Bytes that are looked at together: as many as a word has bits.
 const BLOCK: usize = 64;
 
-/// Hands over the lines with their numbers, without those that are empty, until `take` fails.
+/// Hands over the lines with their numbers, without those that are empty, until `take` fails. Returns how many there are.
 ///
 /// Keys are short: to begin a search for the end of each would take longer than to look at every byte for all of them.
 #[inline]
-pub(super) fn each_line<E>(body: &[u8], mut take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+fn each_line<E>(body: &[u8], mut take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<usize, E> {
     let (blocks, rest) = body.as_chunks();
     // The last line ends with the body, which is never the end of a block here.
     let mut last = [0; BLOCK];
@@ -34,7 +76,7 @@ pub(super) fn each_line<E>(body: &[u8], mut take: impl FnMut(usize, &[u8]) -> Re
             }
         }
     }
-    Ok(())
+    Ok(number)
 }
 
 /// A bit for each byte, which says whether it is a newline; eight bytes at a time.
@@ -61,7 +103,7 @@ mod tests {
 
     fn lines(body: &[u8]) -> Vec<(usize, Vec<u8>)> {
         let mut lines = vec![];
-        let Ok(()) = each_line(body, |number, line| {
+        let Ok(_) = each_line(body, |number, line| {
             lines.push((number, line.to_vec()));
             Ok::<_, std::convert::Infallible>(())
         });
@@ -77,6 +119,24 @@ mod tests {
             let expected = (1..).zip(expected).filter(|(_, line)| !line.is_empty());
             let expected: Vec<_> = expected.map(|(number, line)| (number, line.to_vec())).collect();
             prop_assert_eq!(lines(&body), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn in_whatever_pieces_a_body_comes_its_lines_are_the_same(
+            pieces in prop::collection::vec(prop::collection::vec(prop_oneof![4 => Just(b'\n'), 2 => Just(b'\r'), 9 => any::<u8>()], 0..90), 0..6),
+        ) {
+            let (mut found, mut reading) = (vec![], Lines::new(KeyForm::Bytes));
+            let mut take = |number: usize, line: &[u8]| {
+                found.push((number, line.to_vec()));
+                Ok::<_, std::convert::Infallible>(())
+            };
+            for piece in &pieces {
+                let Ok(()) = reading.piece(piece, &mut take);
+            }
+            let Ok(()) = reading.end(&mut take);
+            prop_assert_eq!(found, lines(&pieces.concat()));
         }
     }
 

@@ -1,6 +1,10 @@
 //! Many keys asked of the filter at once.
 
-use bloomguard::words::Verdict;
+use std::time::Duration;
+
+use bloomguard::config::KeyspaceConfig;
+use bloomguard::key::KeySecret;
+use bloomguard::words::{RebuildOutcome, State, Verdict};
 
 use crate::support::eventually;
 use crate::support::keyspace::{Keyspace, config};
@@ -59,4 +63,30 @@ async fn absences_that_a_batch_was_told_are_sampled_and_nothing_else_of_it() {
     let checks = |result: &str| ks.metric(&format!("bloomguard_filter_canary_checks_total{{keyspace=\"users\",result=\"{result}\"}}"));
     eventually("the absence is checked", || checks("absent") == 1.0).await;
     assert_eq!((checks("late"), checks("false_negative"), checks("error")), (0.0, 0.0, 0.0));
+}
+
+#[tokio::test]
+async fn a_batch_is_judged_by_the_filter_in_force_when_its_last_key_is_there() {
+    let ks = Keyspace::enforcing(config()).await;
+    let absent = ks.absent();
+    let mut check = ks.guard.begin_check(0).unwrap();
+    check.add(absent.as_bytes()).unwrap();
+    // While more of its keys arrive: a row, and a filter that knows it.
+    ks.source.keys.lock().push(absent.clone());
+    assert_eq!(ks.rebuild().await, RebuildOutcome::Swapped);
+    check.add(b"user:1").unwrap();
+    let checked = check.finish();
+    assert_eq!((checked.absent().count(), checked.checked, checked.generation), (0, 2, ks.guard.generation()));
+}
+
+#[tokio::test]
+async fn keys_hashed_before_the_secret_changed_are_asked_of_no_filter() {
+    let ks = Keyspace::enforcing(KeyspaceConfig { commit_window: Duration::from_millis(1), ..config() }).await;
+    let mut check = ks.guard.begin_check(1).unwrap();
+    check.add(b"user:1").unwrap();
+    ks.guard.agree_on_secret(KeySecret::random());
+    let before = ks.guard.generation();
+    eventually("a filter under the new secret rejects", || ks.guard.generation() > before && ks.guard.state() == State::Enforcing).await;
+    let checked = check.finish();
+    assert_eq!((checked.absent().count(), checked.checked, checked.generation), (0, 1, 0));
 }

@@ -1,11 +1,16 @@
-//! How much one batch lookup may hold, on real servers.
+//! How much batches may hold, on real servers.
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
+use super::process::write_config;
 use crate::support::app::TestApp;
 use crate::support::database::Site;
+use crate::support::process::Process;
 use crate::support::redis::RedisServer;
 
 const ROWS: usize = 40;
@@ -60,5 +65,38 @@ async fn a_batch_of_large_rows_is_answered_in_parts() {
                 open.retain(|id| !found.contains(id));
             }
         }
+    }
+}
+
+#[test]
+fn lines_are_not_held_while_the_others_arrive() {
+    const BODIES: usize = 6;
+    const LINES: usize = 15_000;
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("keys.txt"), "a\n").unwrap();
+    let toml = "[server]\nlisten = \"127.0.0.1:0\"\ntelemetry_listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nmax_batch_keys = 15000\n\n\
+                [keyspaces.users]\nkey = \"text\"\nfreshness = \"static\"\nbackend = { kind = \"set\" }\n\
+                source = { kind = \"file\", path = \"keys.txt\" }\n";
+    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), toml)]);
+    let (data, _) = process.addresses();
+    let before = process.resident_bytes();
+    let line = [&[b'x'; 1_000][..], b"\n"].concat();
+    let lines = line.repeat(LINES - 1);
+    let length = lines.len() + line.len();
+    let head = format!(
+        "POST /v1/check/users HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    let mut clients: Vec<TcpStream> = (0..BODIES).map(|_| TcpStream::connect(&data).unwrap()).collect();
+    for client in &mut clients {
+        client.write_all(head.as_bytes()).unwrap();
+        client.write_all(&lines).unwrap();
+    }
+    let grown = process.resident_bytes().saturating_sub(before);
+    assert!(grown < 30 << 20, "{grown} bytes for {BODIES} bodies of {length}");
+    for client in &mut clients {
+        client.write_all(&line).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(&format!("\"checked\":{LINES},")), "{answer:.300}");
     }
 }
