@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::goals::{Goal, Goals};
 use super::{ROUNDS, Speed, measure, place_self};
 use crate::contenders::{Contender, Running, Transport};
 use crate::process::Placement;
@@ -13,21 +14,43 @@ struct Way {
     placement: Placement,
     transport: Transport,
     depth: usize,
+    /// The least it is to be beside others.
+    goals: &'static [(Contender, f64)],
 }
 
+use Contender::{BareAxum, Nginx, Raw};
+
 const WAYS: [Way; 4] = [
-    Way { title: "one core", placement: Placement::Pinned, transport: Transport::Tcp, depth: 1 },
-    Way { title: "one core, pipelined by 16", placement: Placement::Pinned, transport: Transport::Tcp, depth: 16 },
-    Way { title: "one core, Unix socket", placement: Placement::Pinned, transport: Transport::Unix, depth: 1 },
-    Way { title: "both cores shared", placement: Placement::Sharing, transport: Transport::Tcp, depth: 1 },
+    Way {
+        title: "one core",
+        placement: Placement::Pinned,
+        transport: Transport::Tcp,
+        depth: 1,
+        goals: &[(BareAxum, 1.05), (Nginx, 1.05), (Raw, 0.75)],
+    },
+    Way {
+        title: "one core, pipelined by 16",
+        placement: Placement::Pinned,
+        transport: Transport::Tcp,
+        depth: 16,
+        goals: &[(BareAxum, 3.0)],
+    },
+    Way { title: "one core, Unix socket", placement: Placement::Pinned, transport: Transport::Unix, depth: 1, goals: &[(Raw, 0.7)] },
+    Way { title: "both cores shared", placement: Placement::Sharing, transport: Transport::Tcp, depth: 1, goals: &[] },
 ];
 
-pub(super) fn run() -> io::Result<()> {
+pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     for way in &WAYS {
         // axum::serve knows no Unix socket without a feature more.
         let takes_part = |one: &Contender| way.transport == Transport::Tcp || *one != Contender::BareAxum;
         let contenders: Vec<Contender> = Contender::ALL.into_iter().filter(takes_part).collect();
-        print(way.title, &contenders, &compare(way, &contenders)?);
+        let speeds = compare(way, &contenders)?;
+        print(way.title, &contenders, &speeds);
+        for (peer, least) in way.goals {
+            let Some(theirs) = contenders.iter().position(|one| one == peer) else { continue };
+            let ratio = speeds[0].per_second / speeds[theirs].per_second;
+            goals.reached(format!("absent keys, {}, / {}", way.title, peer.name()), ratio, Goal::AtLeast(*least));
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod check;
 mod database;
 mod floors;
 mod footprint;
+mod goals;
 mod http2;
 mod mixes;
 mod paced;
@@ -18,11 +19,13 @@ mod start;
 mod transports;
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 pub(crate) use self::check::run as check;
+use self::goals::Goals;
 use crate::connection::Wire;
 use crate::contenders::Running;
 use crate::load::{Outcome, Target, full_speed};
@@ -36,26 +39,29 @@ const ROUNDS: usize = 3;
 const WARM_UP: Duration = Duration::from_millis(500);
 
 pub(crate) fn run() -> io::Result<()> {
-    let parts = std::env::var("BLOOMGUARD_BENCH_PARTS").unwrap_or(PARTS.to_owned());
-    for part in parts.split(',') {
+    let chosen = std::env::var("BLOOMGUARD_BENCH_PARTS").ok();
+    let mut goals = Goals::default();
+    for part in chosen.as_deref().unwrap_or(PARTS).split(',') {
         match part {
-            "absent" => absent::run()?,
-            "paced" => paced::run()?,
-            "mixes" => mixes::run()?,
-            "batches" => batches::run()?,
-            "database" => database::run()?,
+            "absent" => absent::run(&mut goals)?,
+            "paced" => paced::run(&mut goals)?,
+            "mixes" => mixes::run(&mut goals)?,
+            "batches" => batches::run(&mut goals)?,
+            "database" => database::run(&mut goals)?,
             "services" => services::run()?,
             "transports" => transports::run()?,
             "http2" => http2::run()?,
-            "rebuilding" => rebuilding::run()?,
+            "rebuilding" => rebuilding::run(&mut goals)?,
             "runtimes" => runtimes::run()?,
-            "footprint" => footprint::run()?,
-            "start" => start::run()?,
-            "rebuild" => rebuild::run()?,
+            "footprint" => footprint::run(&mut goals)?,
+            "start" => start::run(&mut goals)?,
+            "rebuild" => rebuild::run(&mut goals)?,
             other => return Err(io::Error::other(format!("{other} is no part"))),
         }
     }
-    Ok(())
+    println!("\nGoals\n\n{}", goals.table());
+    let page = Path::new("docs/benchmarks.md");
+    if chosen.is_none() && page.is_file() { goals.write(page) } else { Ok(()) }
 }
 
 fn lasts() -> Duration {

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use futures_util::TryStreamExt as _;
 
+use super::goals::{Goal, Goals};
 use super::{ROUNDS, most_keys, place_self};
 use crate::contenders::{Built, build_from};
 use crate::process::{Placement, write_keys};
@@ -18,22 +19,23 @@ const QUERY: &str = "SELECT id FROM users";
 /// Reads all keys of a source and keeps none; how many there were.
 type Counter<'a> = &'a dyn Fn() -> io::Result<u64>;
 
-pub(super) fn run() -> io::Result<()> {
+pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     place_self(Placement::Sharing)?;
     let keys = most_keys();
     println!("\nBuilding a filter of {keys} integer keys, both cores shared by all; the best of {ROUNDS}\n");
     println!(
         "| source | scan, M keys/s | whole build, M keys/s | processor ns a key | who only counts | M keys/s | scan / it |\n|---|---|---|---|---|---|---|"
     );
-    from_postgres(keys)?;
+    goals.reached("keys of PostgreSQL, scan / COPY BINARY that only counts", from_postgres(keys)?, Goal::AtLeast(0.9));
     from_mariadb(keys)?;
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("users.db");
-    from_sqlite(keys, &path)?;
-    from_file(keys, &path)
+    goals.reached("keys of SQLite, scan / step loop that only counts", from_sqlite(keys, &path)?, Goal::AtLeast(0.5));
+    from_file(keys, &path)?;
+    Ok(())
 }
 
-fn from_postgres(keys: u64) -> io::Result<()> {
+fn from_postgres(keys: u64) -> io::Result<f64> {
     let server = Postgres::start();
     let database = server.create_database();
     database.psql("CREATE TABLE users (id bigint PRIMARY KEY, name text NOT NULL)");
@@ -45,7 +47,7 @@ fn from_postgres(keys: u64) -> io::Result<()> {
     row("PostgreSQL", keys, &sql(&url), Some(("tokio-postgres, COPY BINARY", &count)))
 }
 
-fn from_sqlite(keys: u64, path: &Path) -> io::Result<()> {
+fn from_sqlite(keys: u64, path: &Path) -> io::Result<f64> {
     let written = rusqlite::Connection::open(path).and_then(|connection| {
         connection.execute_batch(&format!(
             "PRAGMA synchronous = OFF; CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL); \
@@ -57,7 +59,7 @@ fn from_sqlite(keys: u64, path: &Path) -> io::Result<()> {
     row("SQLite", keys, &sql(&url_of(path)), Some(("its C interface, step by step", &count)))
 }
 
-fn from_mariadb(keys: u64) -> io::Result<()> {
+fn from_mariadb(keys: u64) -> io::Result<f64> {
     let server = Mariadb::start_with(&[]);
     let database = server.create_database();
     database.sql(&format!(
@@ -68,7 +70,7 @@ fn from_mariadb(keys: u64) -> io::Result<()> {
 }
 
 /// Listed in a file, with the rows in a database.
-fn from_file(keys: u64, rows: &Path) -> io::Result<()> {
+fn from_file(keys: u64, rows: &Path) -> io::Result<f64> {
     let path = rows.with_file_name("keys.txt");
     write_keys(&path, keys);
     let source = Source { source: format!("{{ kind = \"file\", path = \"{}\" }}", path.display()), ..sql(&url_of(rows)) };
@@ -93,8 +95,8 @@ fn sql(url: &str) -> Source {
     }
 }
 
-/// In turn, so that what the machine does besides meets both.
-fn row(name: &str, keys: u64, source: &Source, beside: Option<(&str, Counter<'_>)>) -> io::Result<()> {
+/// In turn, so that what the machine does besides meets both. Returns the scan's speed beside who only counts.
+fn row(name: &str, keys: u64, source: &Source, beside: Option<(&str, Counter<'_>)>) -> io::Result<f64> {
     let (mut best, mut counted): (Option<Built>, f64) = (None, 0.0);
     for _ in 0..ROUNDS {
         if let Some((_, count)) = beside {
@@ -106,7 +108,7 @@ fn row(name: &str, keys: u64, source: &Source, beside: Option<(&str, Counter<'_>
         expect(keys, built.keys)?;
         best = best.filter(|best| best.scan_seconds < built.scan_seconds).or(Some(built));
     }
-    let Some(best) = best else { return Ok(()) };
+    let Some(best) = best else { return Ok(f64::NAN) };
     let (scan, whole) = (keys as f64 / best.scan_seconds, keys as f64 / best.seconds);
     let (counter, speed, ratio) = match beside {
         Some((counter, _)) => (counter, format!("{:.2}", counted / 1e6), format!("{:.2}", scan / counted)),
@@ -114,7 +116,7 @@ fn row(name: &str, keys: u64, source: &Source, beside: Option<(&str, Counter<'_>
     };
     let processor = best.processor_seconds * 1e9 / keys as f64;
     println!("| {name} | {:.2} | {:.2} | {processor:.0} | {counter} | {speed} | {ratio} |", scan / 1e6, whole / 1e6);
-    Ok(())
+    Ok(scan / counted)
 }
 
 fn expect(keys: u64, read: u64) -> io::Result<()> {
