@@ -194,6 +194,21 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
+async fn an_answer_waits_for_nothing_that_its_client_sends_next() {
+    let server = start(limits()).await;
+    // Some clients send an empty line behind a body (RFC 9112, section 2.2).
+    for (more, last) in [("\r\n", ""), ("GET /second HT", ""), ("rubbish\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n")] {
+        let mut stream = server.connect().await;
+        stream.write_all(format!("POST /first HTTP/1.1\r\ncontent-length: 4\r\n\r\nbody{more}").as_bytes()).await.unwrap();
+        let first = answer(&mut stream).await;
+        assert!(first.starts_with("HTTP/1.1 200 OK\r\n") && first.ends_with("/first"), "{more:?}: {first}");
+        if !last.is_empty() {
+            assert!(answer(&mut stream).await.starts_with(last), "{more:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn http2_with_prior_knowledge_is_spoken() {
     let server = start(limits()).await;
     let client: Client<HttpConnector, Empty<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
