@@ -46,8 +46,6 @@ pub(super) fn protocol() -> Builder<TokioExecutor> {
         // `Activity` times heads out.
         .header_read_timeout(None)
         .half_close(false)
-        // Answers are small: one copy costs less than two pieces.
-        .writev(false)
         .max_buf_size(MAX_HEAD_BYTES as usize);
     builder
         .http2()
