@@ -8,16 +8,23 @@ use crate::contenders::{Contender, Transport};
 use crate::process::Placement;
 use crate::requests::{Mix, Requests};
 
-const MIXES: [(&str, Mix); 4] =
-    [("all absent", Mix::Absent), ("99 % absent", Mix::MostlyAbsent), ("present, Zipf", Mix::ZipfPresent), ("one hot key", Mix::OneHotKey)];
+/// Keys, and how many requests are under way on a connection.
+const MIXES: [(&str, Mix, usize); 6] = [
+    ("all absent", Mix::Absent, 1),
+    ("99 % absent", Mix::MostlyAbsent, 1),
+    ("99 % absent, pipelined by 16", Mix::MostlyAbsent, 16),
+    ("present, Zipf", Mix::ZipfPresent, 1),
+    ("present, Zipf, pipelined by 16", Mix::ZipfPresent, 16),
+    ("one hot key", Mix::OneHotKey, 1),
+];
 
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     place_self(Placement::Pinned)?;
     let (guard, wire) = (Contender::Guard.start(Placement::Pinned, Transport::Tcp), Contender::Guard.wire());
     println!("\nbloomguard, one core\n\n| keys | requests/s | / absent | processor µs a request |\n|---|---|---|---|");
     let mut absent = None;
-    for (name, mix) in MIXES {
-        let speed = best(&guard, wire, &Requests::new(mix, wire), 1)?;
+    for (name, mix, depth) in MIXES {
+        let speed = best(&guard, wire, &Requests::new(mix, wire), depth)?;
         let ratio = speed.per_second / *absent.get_or_insert(speed.per_second);
         println!("| {name} | {:.0} | {ratio:.2} | {:.2} |", speed.per_second, speed.processor_us);
         if matches!(mix, Mix::OneHotKey) {
