@@ -77,13 +77,16 @@ mod tests {
     #[test]
     fn a_panic_is_an_answer_like_that_of_the_layers() {
         let mut text = Text::default();
+        text.whole(answer::empty(StatusCode::ACCEPTED));
         let half_done = |text: &mut Text| {
-            text.whole(answer::empty(StatusCode::OK));
+            text.whole(answer::empty(StatusCode::OK).map(|_| vec![b'x'; 1 << 20].into()));
             panic!("as a test wants it")
         };
         assert_eq!(caught(&mut text, half_done), Some(StatusCode::INTERNAL_SERVER_ERROR));
-        let (bytes, _) = text.take();
+        let (bytes, value) = text.take();
         let told = String::from_utf8(bytes.clone()).unwrap();
+        assert!(told.starts_with("HTTP/1.1 202 Accepted\r\n") && value.is_empty(), "what was written before stays: {told}");
+        let told = told.split_once("\r\n\r\n").unwrap().1;
         assert!(told.starts_with("HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/problem+json\r\n"), "{told}");
         assert!(told.contains("/problems/internal") && !told.contains("as a test wants it"), "{told}");
     }

@@ -187,3 +187,62 @@ impl Date {
         &self.text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{ContentType, Value};
+    use crate::words::State;
+
+    /// All that was written, without dates, each head's lines in order.
+    fn told(text: &mut Text) -> Vec<String> {
+        let (bytes, value) = text.take();
+        let all = [std::mem::take(bytes), value.to_vec()].concat();
+        let mut lines: Vec<String> = String::from_utf8(all).unwrap().split("\r\n").map(str::to_owned).collect();
+        lines.retain(|line| !line.starts_with("date: "));
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn a_head_is_kept_for_those_who_are_told_the_same_and_for_nobody_else() {
+        let long = "long".repeat(LONGEST_COPIED);
+        let values = [None, Some(""), Some("short"), Some(&*long)];
+        let mut text = Text::default();
+        for n in 0..256_usize {
+            let is = |bit: usize| n >> bit & 1 == 1;
+            let verdict = if is(0) { Verdict::Absent } else { Verdict::Maybe };
+            let probe = Probe {
+                verdict,
+                state: if is(1) { State::Enforcing } else { State::Shadow },
+                enforced: is(2),
+                generation: 7 + u64::from(is(3)),
+            };
+            let options = AnswerOptions { bypass: false, cache_status: is(4) };
+            let source = if is(5) { Source::Hot } else { Source::Filter };
+            let content_type = if is(0) { ContentType::Json } else { ContentType::OctetStream };
+            let value =
+                values[n >> 6].map(|body| Value { body: Bytes::copy_from_slice(body.as_bytes()), content_type: content_type.clone() });
+            let lookup = || Lookup { probe, answer: Ok(Answer::fresh(value.clone(), source)) };
+            text.whole(answer::lookup(lookup(), options));
+            let expected = told(&mut text);
+            // The second is of a head that is kept.
+            for _ in 0..2 {
+                text.lookup(lookup(), options);
+                assert_eq!(told(&mut text), expected, "{probe:?} {source} {options:?}");
+            }
+            text.check(probe, options);
+            let status = answer::check(probe, false, options).status();
+            assert!(told(&mut text).iter().any(|line| *line == format!("HTTP/1.1 {status}")), "{probe:?}");
+            assert!(text.kept.len() <= MOST_KEPT);
+        }
+    }
+
+    #[test]
+    fn a_date_lasts_a_second() {
+        let mut date = Date { second: Some(Duration::from_secs(7)), text: b"date: of long ago".to_vec() };
+        let now = SystemTime::now() - Duration::from_secs(1);
+        let text = std::str::from_utf8(date.now()).unwrap().strip_prefix("date: ").unwrap();
+        assert!(httpdate::parse_http_date(text).unwrap() >= now, "{text}");
+    }
+}

@@ -1,11 +1,14 @@
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::config::ServerConfig;
+use crate::http::activity::Due;
 use crate::http::stream::Stream;
 use crate::http::{HttpContext, HttpSettings};
 use crate::metrics::Metrics;
@@ -15,9 +18,13 @@ const POST: &[u8] = b"POST /v1/check/nobody HTTP/1.1\r\ncontent-length: 3\r\n\r\
 
 /// Of a listener that has no keyspaces, so that every request is lent.
 async fn lane() -> (Lane, TcpStream, Arc<Activity>) {
+    lane_of(Arc::default()).await
+}
+
+async fn lane_of(draining: Arc<AtomicBool>) -> (Lane, TcpStream, Arc<Activity>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let activity = Arc::new(Activity::new(Arc::new(AtomicBool::new(false))));
+    let activity = Arc::new(Activity::new(draining));
     let observed = Observed::new(Stream::tcp(listener.accept().await.unwrap().0), Arc::clone(&activity));
     let settings = HttpSettings::new(&ServerConfig::default(), None, None);
     let at_once = AtOnce::new(Arc::new(HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), settings)));
@@ -28,6 +35,21 @@ async fn lane() -> (Lane, TcpStream, Arc<Activity>) {
 async fn nothing_to_read(lane: &mut Lane) {
     let mut byte = [0];
     assert!(futures_util::poll!(std::pin::pin!(lane.read(&mut byte))).is_pending());
+}
+
+/// Reads with room for more than has been sent.
+async fn read(lane: &mut Lane) -> Vec<u8> {
+    let mut got = vec![0; 1000];
+    let length = timeout(Duration::from_secs(60), lane.read(&mut got)).await.expect("something to read").unwrap();
+    got.truncate(length);
+    got
+}
+
+async fn until_held(lane: &mut Lane, bytes: usize) {
+    while lane.held.len() < bytes {
+        nothing_to_read(lane).await;
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -49,6 +71,118 @@ async fn a_request_is_lent_alone_and_the_lane_goes_on_once_it_is_answered() {
         lane.flush().await.unwrap();
         nothing_to_read(&mut lane).await;
         assert!(matches!(lane.turn, Turn::Ours { look: false }) && lane.at_once.is_some());
+    }
+}
+
+#[tokio::test]
+async fn requests_that_come_together_are_lent_one_by_one_where_hyper_reads_nothing_before_its_answer_is_out() {
+    let (mut lane, mut client, activity) = lane().await;
+    client.write_all(&[REQUEST, POST, REQUEST].concat()).await.unwrap();
+    for request in [REQUEST, POST, REQUEST] {
+        assert_eq!(read(&mut lane).await, request);
+        drop(activity.begin(false));
+        lane.write_all(b"whole").await.unwrap();
+        lane.flush().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_hyper_says_by_itself_is_no_answer() {
+    let (mut lane, mut client, activity) = lane().await;
+    client.write_all(REQUEST).await.unwrap();
+    lane.read_exact(&mut vec![0; REQUEST.len()]).await.unwrap();
+    lane.write_all(b"refused").await.unwrap();
+    lane.flush().await.unwrap();
+    nothing_to_read(&mut lane).await;
+    assert!(matches!(lane.turn, Turn::Lent(_)), "nobody has been asked");
+    let in_flight = activity.begin(false);
+    nothing_to_read(&mut lane).await;
+    assert!(matches!(lane.turn, Turn::Lent(_)), "who was asked has not answered");
+    drop(in_flight);
+    nothing_to_read(&mut lane).await;
+    assert!(matches!(lane.turn, Turn::Ours { look: false }));
+}
+
+#[tokio::test]
+async fn a_body_that_comes_behind_the_answer_to_it_is_no_request() {
+    let (mut lane, mut client, activity) = lane().await;
+    let head = format!("POST /v1/check/nobody HTTP/1.1\r\ncontent-length: {}\r\n\r\n", REQUEST.len());
+    client.write_all(head.as_bytes()).await.unwrap();
+    lane.read_exact(&mut vec![0; head.len()]).await.unwrap();
+    drop(activity.begin(false));
+    lane.write_all(b"too long").await.unwrap();
+    lane.flush().await.unwrap();
+    client.write_all(REQUEST).await.unwrap();
+    lane.read_exact(&mut vec![0; REQUEST.len()]).await.unwrap();
+    nothing_to_read(&mut lane).await;
+    assert!(matches!(lane.turn, Turn::Ours { look: false }), "{:?}", lane.turn);
+}
+
+#[tokio::test]
+async fn the_time_of_half_a_head_begins_once_the_answers_before_it_are_out() {
+    let (mut lane, mut client, activity) = lane().await;
+    let due = || activity.due(Instant::now() + Duration::from_secs(60), Duration::from_secs(10), None);
+    client.write_all(&REQUEST[..20]).await.unwrap();
+    until_held(&mut lane, 20).await;
+    // As if a whole one had come before it.
+    activity.answered();
+    assert_ne!(due(), Due::HeadLate);
+    nothing_to_read(&mut lane).await;
+    assert_eq!(due(), Due::HeadLate);
+}
+
+#[tokio::test]
+async fn half_a_head_at_the_end_is_hypers() {
+    let (mut lane, mut client, _) = lane().await;
+    client.write_all(&REQUEST[..20]).await.unwrap();
+    until_held(&mut lane, 20).await;
+    client.shutdown().await.unwrap();
+    let mut got = Vec::new();
+    lane.read_to_end(&mut got).await.unwrap();
+    assert_eq!(got, REQUEST[..20]);
+}
+
+/// More than the sockets take at once.
+fn long_answer() -> Unsent {
+    Unsent { text: Bytes::from(vec![b'x'; 8 << 20]), value: Bytes::from(vec![b'y'; 8 << 20]) }
+}
+
+#[tokio::test]
+async fn hyper_is_given_nothing_before_the_answers_are_out_and_ends_nothing_before_either() {
+    let (mut lane, mut client, activity) = lane().await;
+    client.write_all(REQUEST).await.unwrap();
+    (lane.turn, lane.unsent) = (Turn::Hypers, long_answer());
+    for _ in 0..10 {
+        nothing_to_read(&mut lane).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(activity.is_sending());
+    let (mut got, mut told) = (vec![0; REQUEST.len()], vec![0; 16 << 20]);
+    let (given, taken) = tokio::join!(lane.read_exact(&mut got), client.read_exact(&mut told));
+    assert_eq!((given.unwrap(), taken.unwrap()), (REQUEST.len(), 16 << 20));
+    assert!(told == [vec![b'x'; 8 << 20], vec![b'y'; 8 << 20]].concat() && !activity.is_sending());
+    lane.unsent = long_answer();
+    told.clear();
+    let (ended, taken) = tokio::join!(lane.shutdown(), client.read_to_end(&mut told));
+    ended.unwrap();
+    assert_eq!(taken.unwrap(), 16 << 20);
+}
+
+#[tokio::test]
+async fn during_a_drain_hyper_reads_for_itself_also_what_had_come_before() {
+    let draining = Arc::new(AtomicBool::new(false));
+    let half = &REQUEST[..20];
+    for before in [half, b""] {
+        draining.store(false, Relaxed);
+        let (mut lane, mut client, _) = lane_of(Arc::clone(&draining)).await;
+        client.write_all(before).await.unwrap();
+        until_held(&mut lane, before.len()).await;
+        draining.store(true, Relaxed);
+        if before.is_empty() {
+            client.write_all(REQUEST).await.unwrap();
+        }
+        assert_eq!(read(&mut lane).await, if before.is_empty() { REQUEST } else { half });
+        assert!(matches!(lane.turn, Turn::Hypers), "{:?}", lane.turn);
     }
 }
 
