@@ -14,14 +14,14 @@ use crate::support::app::{Answer, Http, TestApp};
 use crate::support::database::Site;
 
 /// Counters that moved, and by how much.
-async fn counted(app: &TestApp, before: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+pub async fn counted(app: &TestApp, before: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let moved = counters(app).await.into_iter().map(|(series, value)| (series.clone(), value - before.get(&series).unwrap_or(&0.0)));
     // How long they took, what asking for them counts itself, and what is done by the way.
     let others = ["seconds", "route=\"metrics\"", "bloomguard_snapshots_total"];
     moved.filter(|(series, by)| *by != 0.0 && !others.iter().any(|other| series.contains(other))).collect()
 }
 
-async fn counters(app: &TestApp) -> BTreeMap<String, f64> {
+pub async fn counters(app: &TestApp) -> BTreeMap<String, f64> {
     let metrics = app.http.get(&format!("http://{}/metrics", app.telemetry)).await;
     // The snapshot of the first filter is written when there is time for it.
     let lines = metrics.text().lines().filter(|line| line.contains("_total") && !line.starts_with("bloomguard_snapshots_total"));
@@ -155,7 +155,8 @@ fn exchange(rng: &mut StdRng, absent: u32, long: &str) -> Exchange {
 async fn read_answer(stream: &mut BufReader<impl AsyncReadExt + Unpin>, to_head: bool) -> (u16, String) {
     let mut line = String::new();
     stream.read_line(&mut line).await.unwrap();
-    let status = line.split(' ').nth(1).unwrap_or_else(|| panic!("no answer: {line:?}")).parse().unwrap();
+    let status = line.strip_prefix("HTTP/1.1 ").and_then(|line| line.get(..3)).unwrap_or_else(|| panic!("no answer: {line:?}"));
+    let status = status.parse().unwrap();
     let (mut length, mut dates) = (0, 0);
     while line != "\r\n" {
         line.clear();

@@ -14,6 +14,7 @@ mod failover;
 mod fleet;
 mod http_api;
 mod kills;
+mod lane;
 mod large_values;
 mod load;
 mod nginx;
