@@ -272,6 +272,18 @@ mod tests {
     }
 
     #[test]
+    fn who_was_heard_of_since_is_idle_later() {
+        let activity = Arc::new(new());
+        let (start, idle) = (activity.started, IDLE.unwrap());
+        for heard in [start, start + idle / 2] {
+            activity.read(heard);
+            drop(activity.begin(false));
+            assert!(matches!(activity.due(heard + idle - HEADER, HEADER, IDLE), Due::At(_)));
+            assert_eq!(activity.due(heard + idle, HEADER, IDLE), Due::Idle);
+        }
+    }
+
+    #[test]
     fn http2_pings_are_no_heads() {
         let activity = Arc::new(new());
         let start = activity.started;
