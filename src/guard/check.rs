@@ -1,5 +1,5 @@
 //! Many keys at once, asked of the filter only: hashed as they come, and judged as of one moment when all are there. So a check holds a hash a key, however
-//! long the keys and however slowly they arrive, and no filter meanwhile.
+//! long the keys and however slowly they arrive, and no filter meanwhile; and those keys that are drawn to be checked at the backend.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct Checked {
     maybes: Vec<u8>,
     /// How many keys were asked for.
     pub checked: usize,
-    /// The generation that was asked; 0 while there is none.
+    /// The generation that was asked; 0 while there is none, or none that knows keys by the secret under which these were hashed.
     pub generation: u64,
     /// State of the keyspace at that moment.
     pub state: State,
@@ -91,18 +91,18 @@ pub struct BatchCheck<'a> {
 }
 
 impl Guard {
-    /// Begins to ask the filter for many keys, about `at_most` so many.
+    /// Begins to ask the filter for many keys. Room is made for `expected` of them.
     ///
     /// # Errors
     /// [`ParseError::UnknownForm`].
-    pub fn begin_check(&self, at_most: usize) -> Result<BatchCheck<'_>, ParseError> {
+    pub fn begin_check(&self, expected: usize) -> Result<BatchCheck<'_>, ParseError> {
         let form = self.form().ok_or(ParseError::UnknownForm)?;
         Ok(BatchCheck {
             guard: self,
             form,
             may_refuse: !self.backend.admits_all(form),
             secret: self.secret.load_full(),
-            hashes: Vec::with_capacity(at_most),
+            hashes: Vec::with_capacity(expected),
             scratch: Vec::new(),
             drawn: Vec::new(),
             gap: self.canary.draw_gap(),
@@ -139,11 +139,9 @@ impl BatchCheck<'_> {
     #[must_use]
     pub fn finish(self) -> Checked {
         let Self { guard, secret, hashes, drawn, .. } = self;
-        // In this order: a change of the secret or a swap in between can only make the answer stricter.
-        let same_secret = Arc::ptr_eq(&secret, &guard.secret.load_full());
+        // In this order: a swap in between can only make the answer stricter, and under another secret no filter finds its keys by these hashes.
         let until = guard.standing.trusted_until();
-        // By hashes under another secret no filter finds a key that it has.
-        let generation = guard.active.current().filter(|_| same_secret);
+        let generation = guard.active.current().filter(|_| guard.secret.is_still(&secret));
         let trusted = generation.is_some() && Moment::now() < until;
         let in_force = guard.standing.enforcing.in_force();
         let state = Standing::state(in_force, generation.is_some(), trusted);

@@ -279,8 +279,8 @@ impl Guard {
 
     /// Steps 2 and 3: hashes once and asks the filter.
     fn errand(&self, key: Key, options: LookupOptions) -> Errand {
-        let hash = self.secret.hash(&key);
-        Errand { glance: self.glance(hash, Moment::now()), key, hash, options, refresh: false }
+        let (hash, glance) = self.hash_and_glance(&key);
+        Errand { glance, key, hash, options, refresh: false }
     }
 
     fn count_look(&self, errand: &Errand) {
@@ -320,8 +320,7 @@ impl Guard {
 
     /// Asks the filter only.
     pub fn check(&self, key: &Key) -> Probe {
-        let hash = self.secret.hash(key);
-        let probe = self.glance(hash, Moment::now()).probe;
+        let (hash, Glance { probe, .. }) = self.hash_and_glance(key);
         self.count_probe(hash, probe);
         if probe.effective() == Verdict::Absent {
             self.sample(key, hash, probe);
@@ -332,7 +331,19 @@ impl Guard {
     /// Asks the filter without counting the answer.
     #[must_use]
     pub fn peek(&self, key: &Key) -> Probe {
-        self.glance(self.secret.hash(key), Moment::now()).probe
+        self.hash_and_glance(key).1.probe
+    }
+
+    fn hash_and_glance(&self, key: &Key) -> (KeyHash, Glance) {
+        loop {
+            let secret = self.secret.load();
+            let hash = secret.hash(key);
+            let glance = self.glance(hash, Moment::now());
+            // A thread may have been held up meanwhile until there was another secret, and a filter under that: it finds no key by this hash.
+            if glance.probe.effective() != Verdict::Absent || self.secret.is_still(&secret) {
+                return (hash, glance);
+            }
+        }
     }
 
     fn count_probe(&self, hash: KeyHash, probe: Probe) {

@@ -10,7 +10,8 @@ use crate::key::{Key, KeyHash, KeyRef, KeySecret};
 /// others read may be made of it: no filter is built and no announce acknowledged before.
 ///
 /// A Redis that was wiped may come back with another secret, of an instance that was there first. Then the filter in force knows no key any more:
-/// whoever changes the secret ends the rejecting **first**, and whoever hashes for a probe reads the secret **before** the right to reject.
+/// whoever changes the secret ends the rejecting **first**; whoever hashes for a probe reads the secret **before** the right to reject, and looks whether it is still the
+/// same **after** the filter was asked: a whole build may have come in between.
 #[derive(Debug)]
 pub(super) struct Secret(ArcSwap<Current>);
 
@@ -52,6 +53,11 @@ impl Secret {
     /// As [`load`](Self::load), to be held for longer.
     pub(super) fn load_full(&self) -> Arc<Current> {
         self.0.load_full()
+    }
+
+    /// Whether this one, which the caller holds, has been in force all the while.
+    pub(super) fn is_still(&self, held: &Arc<Current>) -> bool {
+        Arc::ptr_eq(held, &self.0.load())
     }
 
     /// The fleet's, for a whole announce or drop.

@@ -82,12 +82,20 @@ mod tests {
     use crate::http::HttpSettings;
     use crate::metrics::Metrics;
 
-    #[tokio::test]
-    async fn a_scrape_holds_up_no_worker() {
+    #[test]
+    fn a_scrape_is_written_by_nobody_who_answers_lookups() {
         let settings = HttpSettings::new(&ServerConfig::default(), None, None);
         let context = Arc::new(HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), settings));
-        let mut scrape = pin!(metrics(State(context)));
-        assert!(poll!(&mut scrape).is_pending(), "it was written by who answers lookups");
-        assert!(scrape.await.1.contains("\nprocess_threads "));
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            // The one thread that may write it waits for this.
+            let (free, until) = std::sync::mpsc::channel::<()>();
+            let held = spawn_blocking(move || until.recv());
+            let mut scrape = pin!(metrics(State(context)));
+            assert!(poll!(&mut scrape).is_pending());
+            drop(free);
+            assert!(held.await.unwrap().is_err());
+            assert!(scrape.await.1.contains("\nprocess_threads "));
+        });
     }
 }

@@ -1,5 +1,7 @@
 //! Servers as processes of their own, on one processor or on all.
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufWriter, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -20,6 +22,17 @@ pub(crate) enum Placement {
     Pinned,
     /// Where the kernel likes, beside the load generator: a sidecar's real life.
     Sharing,
+}
+
+/// Nanoseconds of threads.
+pub(crate) struct Waits(HashMap<OsString, u64>);
+
+impl Waits {
+    /// Seconds since `before`, of those threads that were there then.
+    pub(crate) fn seconds_since(&self, before: &Self) -> f64 {
+        let waited = |(thread, nanos): (_, &u64)| Some(nanos.saturating_sub(*before.0.get(thread)?));
+        self.0.iter().filter_map(waited).sum::<u64>() as f64 / 1e9
+    }
 }
 
 /// A process that is killed when dropped, and at the latest when this one ends.
@@ -52,11 +65,10 @@ impl Server {
         fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
     }
 
-    /// Seconds for which threads of it that could have run waited for a processor, so far; of those that are there and are not nice. Whoever the machine
-    /// itself is taken from runs meanwhile, as far as its own kernel knows, so this is what the scheduler does and nothing else.
-    pub(crate) fn waited_seconds(&self) -> f64 {
+    /// For how long each of its threads, of those that are not nice, has waited for a processor so far when it could have run.
+    pub(crate) fn waits(&self) -> Waits {
         let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).into_iter().flatten().flatten();
-        threads.filter_map(|thread| waited_nanos(&thread.path())).sum::<u64>() as f64 / 1e9
+        Waits(threads.filter_map(|thread| Some((thread.file_name(), waited_nanos(&thread.path())?))).collect())
     }
 
     /// Memory that it holds, in bytes.
@@ -98,9 +110,12 @@ impl Drop for Server {
     }
 }
 
-/// A process that takes that share of one processor.
+/// A process that takes that share of one processor, from now on.
 pub(crate) fn burner(placement: Placement, share: f64, logs: &Path) -> io::Result<Server> {
-    Ok(Server::start(placement, &std::env::current_exe()?, &["burn", &share.to_string()], logs))
+    let burner = Server::start(placement, &std::env::current_exe()?, &["burn", &share.to_string()], logs);
+    // To start it is no part of what it is for.
+    until("a loop takes processor time", || burner.processor_seconds() > 0.05);
+    Ok(burner)
 }
 
 /// Unless the thread is nice, or has gone.

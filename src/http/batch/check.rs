@@ -19,7 +19,7 @@ where
     B: Body<Data = Bytes, Error = BoxError>,
 {
     let guard = &request.keyspace.guard;
-    let mut check = guard.begin_check(request.most_keys()).map_err(|e| Problem::from(&e))?;
+    let mut check = guard.begin_check(request.expected_keys()).map_err(|e| Problem::from(&e))?;
     request.every_key(|raw| check.add(raw)).await?;
     // Before the filter is asked, as for one key.
     let as_maybe = unapplied_version(headers, |version| guard.has_applied(version));

@@ -35,7 +35,7 @@ impl Format {
     }
 }
 
-/// Whoever says that a body will be longer is believed once it is.
+/// Room that is made for a body because it says that it will need it.
 const LIKELY_BYTES: usize = 1 << 20;
 
 /// A body on its way to its keys, piece by piece. Lines are handed over as soon as they are whole; an array is one document, which is not known to be one before
@@ -72,8 +72,8 @@ impl Reading {
     pub(super) fn end<F: FnMut(&[u8])>(self, keys: &mut Counted<F>) -> Result<(), Problem> {
         match self {
             Self::Json(document) => json::keys(KeyForm::Text.without_mark(&document), keys),
-            Self::Ndjson(mut lines) => lines.end(|number, line| ndjson::key(number, line, keys)),
-            Self::Text(mut lines) => Ok(lines.end(|_, line| keys.push(line))?),
+            Self::Ndjson(mut lines) => lines.end_line(|number, line| ndjson::key(number, line, keys)),
+            Self::Text(mut lines) => Ok(lines.end_line(|_, line| keys.push(line))?),
         }
     }
 }

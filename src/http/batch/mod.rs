@@ -80,8 +80,8 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
         self.body.size_hint().exact().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// It holds no more keys than this, as far as it says how long it is: in every format each takes a byte, and another from the next one.
-    fn most_keys(&self) -> usize {
+    /// It holds no more keys than this where it says how long it is: in every format each takes a byte, and another from the next one.
+    fn expected_keys(&self) -> usize {
         (self.bytes() / 2 + 1).min(self.settings.max_batch_keys)
     }
 

@@ -4,17 +4,17 @@ use crate::key::KeyForm;
 
 /// The lines of a body that arrives in pieces. Holds what has come of the one that is not whole yet.
 pub(super) struct Lines {
-    /// What may stand before the first line is no part of it.
-    mark: KeyForm,
+    /// Says whether a byte order mark before the first line is a part of it.
+    form: KeyForm,
     /// Lines that have ended.
     ended: usize,
     unfinished: Vec<u8>,
 }
 
 impl Lines {
-    /// `mark`: whether keys of this form may have a byte order mark in front of the first of them.
-    pub(super) const fn new(mark: KeyForm) -> Self {
-        Self { mark, ended: 0, unfinished: Vec::new() }
+    /// Of keys of this form.
+    pub(super) const fn new(form: KeyForm) -> Self {
+        Self { form, ended: 0, unfinished: Vec::new() }
     }
 
     /// Hands over the lines that end in this piece, as [`each_line`] does.
@@ -23,7 +23,7 @@ impl Lines {
             let end = piece.iter().position(|byte| *byte == b'\n');
             self.unfinished.extend_from_slice(&piece[..end.unwrap_or(piece.len())]);
             let Some(end) = end else { return Ok(()) };
-            self.end(&mut take)?;
+            self.end_line(&mut take)?;
             piece = &piece[end + 1..];
         }
         let whole = piece.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -35,12 +35,12 @@ impl Lines {
         Ok(())
     }
 
-    /// The body has ended, and with it the last line.
-    pub(super) fn end<E>(&mut self, mut take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+    /// What is held is a whole line now; the last one when the body has ended.
+    pub(super) fn end_line<E>(&mut self, mut take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
         self.ended += 1;
         let mut line = &self.unfinished[..];
         if self.ended == 1 {
-            line = self.mark.without_mark(line);
+            line = self.form.without_mark(line);
         }
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let taken = if line.is_empty() { Ok(()) } else { take(self.ended, line) };
@@ -135,7 +135,7 @@ mod tests {
             for piece in &pieces {
                 let Ok(()) = reading.piece(piece, &mut take);
             }
-            let Ok(()) = reading.end(&mut take);
+            let Ok(()) = reading.end_line(&mut take);
             prop_assert_eq!(found, lines(&pieces.concat()));
         }
     }

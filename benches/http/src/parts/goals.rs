@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 const BEGIN: &str = "<!-- written by make bench-http: begin -->\n";
 const END: &str = "<!-- written by make bench-http: end -->\n";
@@ -26,9 +27,11 @@ impl Goals {
     pub(super) fn table(&self) -> String {
         let mut table = "| what | reached | goal |\n|---|---|---|\n".to_owned();
         for (what, value, goal) in &self.0 {
+            // As it is told.
+            let value = (value * 100.0).round() / 100.0;
             let goal = match goal {
-                Goal::AtLeast(least) => format!("≥ {least}{}", if value >= least { "" } else { ", missed" }),
-                Goal::AtMost(most) => format!("≤ {most}{}", if value <= most { "" } else { ", missed" }),
+                Goal::AtLeast(least) => format!("≥ {least}{}", if value >= *least { "" } else { ", missed" }),
+                Goal::AtMost(most) => format!("≤ {most}{}", if value <= *most { "" } else { ", missed" }),
             };
             // Memory takes what is written to it.
             let _ = writeln!(table, "| {what} | {value:.2} | {goal} |");
@@ -36,13 +39,14 @@ impl Goals {
         table
     }
 
-    /// In place of the table of the last run, where a file has the marks.
-    pub(super) fn write(&self, into: &Path) -> io::Result<()> {
+    /// In place of the table of the last run, of which it says how long each of its runs lasted.
+    pub(super) fn write(&self, into: &Path, lasts: Duration) -> io::Result<()> {
         let text = fs::read_to_string(into)?;
-        if let Some(text) = between_marks(&text, &self.table()) {
-            fs::write(into, text)?;
-            println!("\nThe table of goals in {} is of this run now.", into.display());
-        }
+        let table = format!("{}\nEach run lasted {} s.\n", self.table(), lasts.as_secs_f64());
+        let text = between_marks(&text, &table)
+            .ok_or_else(|| io::Error::other(format!("{} has no place for the table of goals", into.display())))?;
+        fs::write(into, text)?;
+        println!("\nThe table of goals in {} is of this run now.", into.display());
         Ok(())
     }
 }

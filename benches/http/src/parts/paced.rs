@@ -4,7 +4,7 @@ use std::io;
 
 use super::goals::{Goal, Goals};
 use super::rounds::{HEADS, PACED_ROUNDS, Rounds};
-use super::{lasts, place_self, target};
+use super::{is_right, lasts, place_self, target};
 use crate::contenders::{Contender, Running, Transport};
 use crate::load::at_rate;
 use crate::process::Placement;
@@ -22,7 +22,9 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     let mut rounds: Vec<Rounds> = contenders.iter().map(|_| Rounds::new()).collect();
     for _ in 0..PACED_ROUNDS {
         for (number, contender) in contenders.iter().enumerate() {
-            rounds[number].push(at_rate(&target(&running[number], contender.wire(), &requests[number]), PACE, lasts())?);
+            let outcome = at_rate(&target(&running[number], contender.wire(), &requests[number]), PACE, lasts())?;
+            is_right(&outcome)?;
+            rounds[number].push(outcome);
         }
     }
     let nginx = contenders.iter().zip(&rounds).find_map(|(contender, rounds)| (*contender == Contender::Nginx).then_some(rounds));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::goals::{Goal, Goals};
 use super::rounds::{HEADS, PACED_ROUNDS, Rounds, median};
-use super::{CONNECTIONS, lasts, place_self, target};
+use super::{CONNECTIONS, is_right, lasts, place_self, target};
 use crate::connection::Wire;
 use crate::contenders::{Contender, Site, Transport};
 use crate::load::{Outcome, Target, at_rate, full_speed};
@@ -68,10 +68,11 @@ struct Paced {
 }
 
 fn paced(target: &Target<'_>, server: &Server) -> io::Result<Paced> {
-    let (took, waited, begin) = (server.processor_seconds(), server.waited_seconds(), Instant::now());
+    let (took, waits, begin) = (server.processor_seconds(), server.waits(), Instant::now());
     let outcome = at_rate(target, PACE, lasts())?;
+    is_right(&outcome)?;
     let lasted = begin.elapsed().as_secs_f64();
-    let [share, waited] = [server.processor_seconds() - took, server.waited_seconds() - waited].map(|seconds| seconds / lasted);
+    let [share, waited] = [server.processor_seconds() - took, server.waits().seconds_since(&waits)].map(|seconds| seconds / lasted);
     Ok(Paced { outcome, share, waited })
 }
 

@@ -1,6 +1,7 @@
 //! A runtime of several threads beside one for each core, where clients and other work are on the same cores.
 
 use std::io;
+use std::time::Instant;
 
 use super::rounds::{PACED_ROUNDS, Rounds, median};
 use super::{WARM_UP, is_right, lasts, place_self, target};
@@ -54,9 +55,11 @@ impl Row {
         self.fast.push(fast);
         let logs = folder();
         let _burner = burner(Placement::Sharing, SHARE, logs.path())?;
-        let waited = running.server.waited_seconds();
-        self.paced.push(at_rate(target, PACE, lasts())?);
-        self.waited.push((running.server.waited_seconds() - waited) / lasts().as_secs_f64());
+        let (waits, begin) = (running.server.waits(), Instant::now());
+        let paced = at_rate(target, PACE, lasts())?;
+        is_right(&paced)?;
+        self.paced.push(paced);
+        self.waited.push(running.server.waits().seconds_since(&waits) / begin.elapsed().as_secs_f64());
         Ok(())
     }
 }
