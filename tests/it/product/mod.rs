@@ -5,6 +5,7 @@ mod at_once;
 mod attacks;
 mod bad_input;
 mod batch_bytes;
+mod batch_pieces;
 mod batches;
 mod canary;
 mod chaos;
