@@ -3,7 +3,8 @@
 use std::io;
 
 use super::goals::{Goal, Goals};
-use super::{ROUNDS, Speed, measure, place_self};
+use super::rounds::{SPEED_ROUNDS, Speeds};
+use super::{measure, place_self};
 use crate::contenders::{Contender, Running, Transport};
 use crate::process::Placement;
 use crate::requests::{Mix, Requests};
@@ -48,31 +49,33 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
         print(way.title, &contenders, &speeds);
         for (peer, least) in way.goals {
             let Some(theirs) = contenders.iter().position(|one| one == peer) else { continue };
-            let ratio = speeds[0].per_second / speeds[theirs].per_second;
-            goals.reached(format!("absent keys, {}, / {}", way.title, peer.name()), ratio, Goal::AtLeast(*least));
+            goals.reached(
+                format!("absent keys, {}, / {}", way.title, peer.name()),
+                speeds[0].beside(&speeds[theirs]),
+                Goal::AtLeast(*least),
+            );
         }
     }
     Ok(())
 }
 
 /// Asks each of them for absent keys, in turn, so that what the machine does besides meets all of them.
-fn compare(way: &Way, contenders: &[Contender]) -> io::Result<Vec<Speed>> {
+fn compare(way: &Way, contenders: &[Contender]) -> io::Result<Vec<Speeds>> {
     place_self(way.placement)?;
     let running: Vec<Running> = contenders.iter().map(|one| one.start(way.placement, way.transport)).collect();
     let requests: Vec<Requests> = contenders.iter().map(|one| Requests::new(Mix::Absent, one.wire())).collect();
-    let mut best = vec![Speed::default(); contenders.len()];
-    for _ in 0..ROUNDS {
+    let mut speeds: Vec<Speeds> = contenders.iter().map(|_| Speeds::new()).collect();
+    for _ in 0..SPEED_ROUNDS {
         for (number, contender) in contenders.iter().enumerate() {
-            best[number] = best[number].max(measure(&running[number], contender.wire(), &requests[number], way.depth)?);
+            speeds[number].push(measure(&running[number], contender.wire(), &requests[number], way.depth)?);
         }
     }
-    Ok(best)
+    Ok(speeds)
 }
 
-fn print(title: &str, contenders: &[Contender], speeds: &[Speed]) {
+fn print(title: &str, contenders: &[Contender], speeds: &[Speeds]) {
     println!("\nAbsent keys, {title}\n\n| server | requests/s | bloomguard / it | processor µs a request |\n|---|---|---|---|");
-    let ours = speeds[0].per_second;
-    for (contender, speed) in contenders.iter().zip(speeds) {
-        println!("| {} | {:.0} | {:.2} | {:.2} |", contender.name(), speed.per_second, ours / speed.per_second, speed.processor_us);
+    for (contender, theirs) in contenders.iter().zip(speeds) {
+        println!("| {} | {:.0} | {:.2} | {:.2} |", contender.name(), theirs.per_second(), speeds[0].beside(theirs), theirs.processor_us());
     }
 }

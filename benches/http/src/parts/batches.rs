@@ -3,7 +3,8 @@
 use std::io;
 
 use super::goals::{Goal, Goals};
-use super::{best, place_self};
+use super::rounds::{SPEED_ROUNDS, Speeds};
+use super::{measure, place_self};
 use crate::connection::Wire;
 use crate::contenders::{Contender, Transport};
 use crate::process::Placement;
@@ -18,17 +19,24 @@ const SIZES: [usize; 2] = [1_000, 100_000];
 
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     place_self(Placement::Pinned)?;
-    let redis = Contender::Redis.start(Placement::Pinned, Transport::Tcp);
-    let gets = best(&redis, Wire::Resp, &Requests::new(Mix::Absent, Wire::Resp), 1)?.per_second;
-    drop(redis);
-    let guard = Contender::Guard.start(Placement::Pinned, Transport::Tcp);
-    println!("\nChecks of many absent keys, one core; redis-server GET in the same run: {gets:.0} a second\n");
+    let [redis, guard] = [Contender::Redis, Contender::Guard].map(|one| one.start(Placement::Pinned, Transport::Tcp));
+    let shapes: Vec<(usize, BatchForm)> = SIZES.into_iter().flat_map(|size| BatchForm::ALL.map(|form| (size, form))).collect();
+    let requests: Vec<Requests> = shapes.iter().map(|(size, form)| Requests::checks(*form, *size)).collect();
+    let get = Requests::new(Mix::Absent, Wire::Resp);
+    let (mut gets, mut speeds) = (Speeds::new(), Vec::new());
+    speeds.resize_with(shapes.len(), Speeds::new);
+    for _ in 0..SPEED_ROUNDS {
+        gets.push(measure(&redis, Wire::Resp, &get, 1)?);
+        for (speeds, requests) in speeds.iter_mut().zip(&requests) {
+            speeds.push(measure(&guard, Wire::Http, requests, 1)?);
+        }
+    }
+    println!("\nChecks of many absent keys, one core; redis-server GET in the same run: {:.0} a second\n", gets.per_second());
     println!("| keys | body | answer | M keys/s | / bloomd, scaled | / BF.MEXISTS, scaled |\n|---|---|---|---|---|---|");
     let [mut text, mut json, mut all] = [f64::INFINITY; 3];
-    for (size, form) in SIZES.into_iter().flat_map(|size| BatchForm::ALL.map(|form| (size, form))) {
-        let speed = best(&guard, Wire::Http, &Requests::checks(form, size), 1)?;
-        let keys = speed.per_second * size as f64 / 1e6;
-        let [bloomd, mexists] = PUBLISHED.map(|(_, published)| keys / (published * gets / PUBLISHED_GETS));
+    for ((size, form), speeds) in shapes.into_iter().zip(&speeds) {
+        let (keys, beside) = (speeds.per_second() * size as f64 / 1e6, speeds.beside(&gets) * size as f64 / 1e6);
+        let [bloomd, mexists] = PUBLISHED.map(|(_, published)| beside / (published / PUBLISHED_GETS));
         println!("| {size} | {} | {} | {keys:.1} | {bloomd:.1} | {mexists:.1} |", form.body(), form.answer());
         let least = if matches!(form, BatchForm::Text | BatchForm::TextBits) { &mut text } else { &mut json };
         (*least, all) = (least.min(bloomd), all.min(mexists));

@@ -3,7 +3,8 @@
 use std::io;
 
 use super::goals::{Goal, Goals};
-use super::{best, place_self};
+use super::rounds::{SPEED_ROUNDS, Speeds};
+use super::{measure, place_self};
 use crate::contenders::{Contender, Transport};
 use crate::process::Placement;
 use crate::requests::{Mix, Requests};
@@ -22,15 +23,21 @@ const MIXES: [(&str, Mix, usize); 7] = [
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     place_self(Placement::Pinned)?;
     let (guard, wire) = (Contender::Guard.start(Placement::Pinned, Transport::Tcp), Contender::Guard.wire());
-    println!("\nbloomguard, one core\n\n| keys | requests/s | / absent alike | processor µs a request |\n|---|---|---|---|");
-    let mut absent = f64::NAN;
-    for (name, mix, depth) in MIXES {
-        let speed = best(&guard, wire, &Requests::new(mix, wire), depth)?;
-        if matches!(mix, Mix::Absent) {
-            absent = speed.per_second;
+    let requests = MIXES.map(|(_, mix, _)| Requests::new(mix, wire));
+    let mut speeds = MIXES.map(|_| Speeds::new());
+    for _ in 0..SPEED_ROUNDS {
+        for (number, (_, _, depth)) in MIXES.iter().enumerate() {
+            speeds[number].push(measure(&guard, wire, &requests[number], *depth)?);
         }
-        let ratio = speed.per_second / absent;
-        println!("| {name} | {:.0} | {ratio:.2} | {:.2} |", speed.per_second, speed.processor_us);
+    }
+    println!("\nbloomguard, one core\n\n| keys | requests/s | / absent alike | processor µs a request |\n|---|---|---|---|");
+    let mut absent = &speeds[0];
+    for ((name, mix, _), speed) in MIXES.iter().zip(&speeds) {
+        if matches!(mix, Mix::Absent) {
+            absent = speed;
+        }
+        let ratio = speed.beside(absent);
+        println!("| {name} | {:.0} | {ratio:.2} | {:.2} |", speed.per_second(), speed.processor_us());
         if matches!(mix, Mix::OneHotKey) {
             goals.reached("one hot key / absent keys", ratio, Goal::AtLeast(0.9));
         }

@@ -87,16 +87,10 @@ fn place_self(placement: Placement) -> io::Result<()> {
 }
 
 /// Requests a second, and microseconds of the server's processor time each.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Speed {
     per_second: f64,
     processor_us: f64,
-}
-
-impl Speed {
-    fn max(self, other: Self) -> Self {
-        if self.per_second >= other.per_second { self } else { other }
-    }
 }
 
 fn target<'a>(running: &Running, wire: Wire, requests: &'a Requests) -> Target<'a> {
@@ -119,9 +113,4 @@ fn is_right(outcome: &Outcome) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!("{} of {answered:.0} answers were not what was asked for", outcome.wrong)))
-}
-
-/// The best of some rounds: what disturbs a machine only ever makes it slower.
-fn best(running: &Running, wire: Wire, requests: &Requests, depth: usize) -> io::Result<Speed> {
-    (0..ROUNDS).try_fold(Speed::default(), |best, _| Ok(best.max(measure(running, wire, requests, depth)?)))
 }

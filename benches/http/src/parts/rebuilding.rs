@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::goals::{Goal, Goals};
-use super::rounds::{HEADS, PACED_ROUNDS, Rounds, median};
+use super::rounds::{HEADS, Rounds, median};
 use super::{CONNECTIONS, is_right, lasts, place_self, target};
 use crate::connection::Wire;
 use crate::contenders::{Contender, Site, Transport};
@@ -15,6 +15,8 @@ use crate::requests::{Mix, Requests};
 
 const PACE: f64 = 20_000.0;
 const KEYS: u64 = 10_000_000;
+/// Ratios of two rounds differ by a factor of two and more: so many for a median that does not.
+const ROUNDS: usize = 21;
 
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     let beside_a_rebuild = format!("Absent keys at {PACE} a second while {KEYS} keys from a file are built into a filter again and again");
@@ -36,7 +38,7 @@ fn compare(placement: Placement) -> io::Result<f64> {
     let nginx = Contender::Nginx.start(placement, Transport::Tcp);
     let theirs = target(&nginx, Wire::Http, &requests);
     let [mut alone, mut rebuilding, mut theirs_alone, mut theirs_beside] = [const { Row::new() }; 4];
-    for _ in 0..PACED_ROUNDS {
+    for _ in 0..ROUNDS {
         let idle = alone.push(paced(&ours, &guard)?);
         let share = rebuilding.push(while_rebuilding(&site, || paced(&ours, &guard))?) - idle;
         theirs_alone.push(paced(&theirs, &nginx.server)?);

@@ -1,6 +1,9 @@
-//! Latencies of several rounds, in which those who are compared take turns.
+//! Several rounds, in which those who are compared take turns: one round in five is off by a fifth, so medians are what counts.
 
+use super::Speed;
 use crate::load::Outcome;
+
+pub(super) const SPEED_ROUNDS: usize = 5;
 
 /// A round has hardly two hundred answers above its P99, and a pause of the machine's makes as many late at once: so many rounds.
 pub(super) const PACED_ROUNDS: usize = 9;
@@ -39,6 +42,35 @@ impl Rounds {
         let (ours, theirs) = (self.percentiles(99.0), other.percentiles(99.0));
         let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
         [median(ratios), least(&ours) / least(&theirs)]
+    }
+}
+
+/// How fast one of those who are compared was, round by round.
+#[derive(Debug)]
+pub(super) struct Speeds(Vec<Speed>);
+
+impl Speeds {
+    pub(super) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(super) fn push(&mut self, speed: Speed) {
+        self.0.push(speed);
+    }
+
+    /// The median.
+    pub(super) fn per_second(&self) -> f64 {
+        median(self.0.iter().map(|speed| speed.per_second).collect())
+    }
+
+    /// The median.
+    pub(super) fn processor_us(&self) -> f64 {
+        median(self.0.iter().map(|speed| speed.processor_us).collect())
+    }
+
+    /// The median of the rounds' ratios.
+    pub(super) fn beside(&self, other: &Self) -> f64 {
+        median(self.0.iter().zip(&other.0).map(|(ours, theirs)| ours.per_second / theirs.per_second).collect())
     }
 }
 
