@@ -5,10 +5,11 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::call::Row;
+use super::glance::Glance;
 use super::load::{Errand, Held};
 use super::outcome::Answer;
 use super::single_flight::Loaded;
-use super::{Glance, Guard, refresh};
+use super::{Guard, refresh};
 use crate::cache::{Ending, Mark, Stored, jittered};
 use crate::clock::Moment;
 use crate::config::KeyspaceConfig;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
+use super::Guard;
 use super::call::Row;
 use super::error::LookupError;
+use super::glance::Glance;
 use super::outcome::{Answer, LookupOptions};
 use super::single_flight::{Flight, Kind, Loaded, Part};
-use super::{Glance, Guard};
 use crate::backend::FetchContext;
 use crate::cache::{CacheError, Ending, Entry, HotEntry, Lease, Seen, Stamp};
 use crate::clock::Moment;

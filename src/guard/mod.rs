@@ -15,6 +15,7 @@ mod fill;
 mod follow;
 mod freshness;
 mod gate;
+mod glance;
 mod growth;
 mod hold;
 mod journal;
@@ -71,9 +72,9 @@ use crate::cache::{HotCache, SharedCache};
 use crate::clock::Moment;
 use crate::config::KeyspaceConfig;
 use crate::filter::Active;
-use crate::key::{Key, KeyError, KeyForm, KeyHash, KeySecret};
+use crate::key::{Key, KeyError, KeyForm, KeySecret};
 use crate::metrics::KeyspaceMetrics;
-use crate::words::{Source, State, Verdict};
+use crate::words::{Source, State};
 
 /// Announces that are held while they are within their window; further ones are refused.
 const RECENT: recent::Limits = recent::Limits { count: 1 << 19, bytes: 64 << 20 };
@@ -167,15 +168,6 @@ pub enum ParseError {
         "the key form of this keyspace is not known yet: its key source could not be asked; set `key` in the configuration to know it from the start"
     )]
     UnknownForm,
-}
-
-/// The filter and the right to believe it, as they were at one moment.
-#[derive(Debug, Clone, Copy)]
-struct Glance {
-    probe: Probe,
-    /// The filter is there and as fresh as promised, whatever `enforcement` says.
-    trusted: bool,
-    at: Moment,
 }
 
 impl Guard {
@@ -316,62 +308,6 @@ impl Guard {
         let lookup = Lookup { probe: errand.glance.probe, answer };
         self.metrics.lookup(lookup.source(), lookup.result(), Moment::now().since(errand.glance.at));
         lookup
-    }
-
-    /// Asks the filter only.
-    pub fn check(&self, key: &Key) -> Probe {
-        let (hash, Glance { probe, .. }) = self.hash_and_glance(key);
-        self.count_probe(hash, probe);
-        if probe.effective() == Verdict::Absent {
-            self.sample(key, hash, probe);
-        }
-        probe
-    }
-
-    /// Asks the filter without counting the answer.
-    #[must_use]
-    pub fn peek(&self, key: &Key) -> Probe {
-        self.hash_and_glance(key).1.probe
-    }
-
-    fn hash_and_glance(&self, key: &Key) -> (KeyHash, Glance) {
-        loop {
-            let secret = self.secret.load();
-            let hash = secret.hash(key);
-            let glance = self.glance(hash, Moment::now());
-            // A thread may have been held up meanwhile until there was another secret, and a filter under that: it finds no key by this hash.
-            if glance.probe.effective() != Verdict::Absent || self.secret.is_still(&secret) {
-                return (hash, glance);
-            }
-        }
-    }
-
-    fn count_probe(&self, hash: KeyHash, probe: Probe) {
-        if probe.generation > 0 {
-            self.metrics.check(probe.verdict);
-            if probe.verdict == Verdict::Absent {
-                self.observed.true_negative();
-                self.growth.true_negative(hash);
-            }
-        }
-    }
-
-    fn glance(&self, hash: KeyHash, now: Moment) -> Glance {
-        // In this order: a swap in between can only make the answer stricter.
-        let until = self.standing.trusted_until();
-        let (verdict, generation) = match self.active.probe(hash.get()) {
-            Some((false, generation)) => (Verdict::Absent, generation),
-            Some((true, generation)) => (Verdict::Maybe, generation),
-            None => (Verdict::Maybe, 0),
-        };
-        let trusted = generation > 0 && now < until;
-        let in_force = self.standing.enforcing.in_force();
-        let state = Standing::state(in_force, generation > 0, trusted);
-        Glance {
-            probe: Probe { verdict, state, enforced: state == State::Enforcing && in_force.covers(hash), generation },
-            trusted,
-            at: now,
-        }
     }
 
     /// The present state.
