@@ -152,7 +152,7 @@ fn exchange(rng: &mut StdRng, absent: u32, long: &str) -> Exchange {
 }
 
 /// Reads an answer: its status and its body.
-async fn read_answer(stream: &mut BufReader<impl AsyncReadExt + Unpin>, to_head: bool) -> (u16, String) {
+pub(super) async fn read_answer(stream: &mut BufReader<impl AsyncReadExt + Unpin>, to_head: bool) -> (u16, String) {
     let mut line = String::new();
     stream.read_line(&mut line).await.unwrap();
     let status = line.strip_prefix("HTTP/1.1 ").and_then(|line| line.get(..3)).unwrap_or_else(|| panic!("no answer: {line:?}"));

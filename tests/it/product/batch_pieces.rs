@@ -1,8 +1,9 @@
 //! Batches whose bodies arrive in pieces, on a real server.
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
+use super::at_once::read_answer;
 use super::users::{absent, config, site};
 use crate::support::app::TestApp;
 use crate::support::database::Site;
@@ -25,21 +26,11 @@ impl Client {
     }
 
     /// Status and body.
-    async fn answer(&mut self) -> String {
-        let (mut head, mut length) = (String::new(), 0);
-        while self.0.read_line(&mut head).await.unwrap() > 2 {
-            let line = head.lines().last().unwrap().to_lowercase();
-            length = line.strip_prefix("content-length: ").map_or(length, |length| length.parse().unwrap());
-        }
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).await.unwrap();
-        format!("{} {}", head.get(9..12).unwrap_or_default(), String::from_utf8(body).unwrap())
-    }
-
     async fn post(&mut self, path: &str, content_type: &str, pieces: &[&str]) -> String {
         self.send(path, content_type, pieces).await;
         self.0.write_all(b"0\r\n\r\n").await.unwrap();
-        self.answer().await
+        let (status, body) = read_answer(&mut self.0, false).await;
+        format!("{status} {body}")
     }
 }
 

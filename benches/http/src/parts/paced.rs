@@ -1,16 +1,18 @@
 //! At a fixed rate: how long an answer takes where nobody is in a hurry.
 
 use std::io;
+use std::time::Instant;
 
 use super::goals::{Goal, Goals};
 use super::rounds::{HEADS, PACED_ROUNDS, Rounds};
 use super::{is_right, lasts, place_self, target};
 use crate::contenders::{Contender, Running, Transport};
-use crate::load::at_rate;
-use crate::process::Placement;
+use crate::load::{Outcome, Target, at_rate};
+use crate::process::{Placement, Server};
 use crate::requests::{Mix, Requests};
 
-const PACE: f64 = 20_000.0;
+/// Requests a second.
+pub(super) const PACE: f64 = 20_000.0;
 
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     place_self(Placement::Pinned)?;
@@ -22,9 +24,8 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     let mut rounds: Vec<Rounds> = contenders.iter().map(|_| Rounds::new()).collect();
     for _ in 0..PACED_ROUNDS {
         for (number, contender) in contenders.iter().enumerate() {
-            let outcome = at_rate(&target(&running[number], contender.wire(), &requests[number]), PACE, lasts())?;
-            is_right(&outcome)?;
-            rounds[number].push(outcome);
+            let target = target(&running[number], contender.wire(), &requests[number]);
+            rounds[number].push(paced(&target, &running[number].server)?.outcome);
         }
     }
     let nginx = contenders.iter().zip(&rounds).find_map(|(contender, rounds)| (*contender == Contender::Nginx).then_some(rounds));
@@ -36,4 +37,23 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// One run at that rate.
+pub(super) struct Paced {
+    pub(super) outcome: Outcome,
+    /// Processor time that the server took, of one core's.
+    pub(super) share: f64,
+    /// How long those of its threads that answer waited for a processor, of a second.
+    pub(super) waited: f64,
+}
+
+/// Asks at [`PACE`]; all answers are those that were wanted.
+pub(super) fn paced(target: &Target<'_>, server: &Server) -> io::Result<Paced> {
+    let (took, waits, begin) = (server.processor_seconds(), server.waits(), Instant::now());
+    let outcome = at_rate(target, PACE, lasts())?;
+    is_right(&outcome)?;
+    let lasted = begin.elapsed().as_secs_f64();
+    let [share, waited] = [server.processor_seconds() - took, server.waits().seconds_since(&waits)].map(|seconds| seconds / lasted);
+    Ok(Paced { outcome, share, waited })
 }

@@ -2,18 +2,18 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::goals::{Goal, Goals};
+use super::paced::{PACE, Paced, paced};
 use super::rounds::{HEADS, Rounds, median};
-use super::{CONNECTIONS, is_right, lasts, place_self, target};
+use super::{CONNECTIONS, place_self, target};
 use crate::connection::Wire;
 use crate::contenders::{Contender, Site, Transport};
-use crate::load::{Outcome, Target, at_rate, full_speed};
-use crate::process::{Placement, Server, burner, folder};
+use crate::load::{Target, full_speed};
+use crate::process::{Placement, burner, folder};
 use crate::requests::{Mix, Requests};
 
-const PACE: f64 = 20_000.0;
 const KEYS: u64 = 10_000_000;
 /// Ratios of two rounds differ by a factor of two and more: so many for a median that does not.
 const ROUNDS: usize = 21;
@@ -58,24 +58,6 @@ fn compare(placement: Placement) -> io::Result<f64> {
     let (idle, flooded) = (site.rebuild(), while_flooded(&ours, || site.rebuild())?);
     println!("A rebuild took {idle:.2} s with nothing beside it, {flooded:.2} s beside two threads that asked as fast as answers came");
     Ok(median)
-}
-
-/// One run.
-struct Paced {
-    outcome: Outcome,
-    /// Processor time that the server took, of one core's.
-    share: f64,
-    /// How long those of its threads that answer waited for a processor, of a second.
-    waited: f64,
-}
-
-fn paced(target: &Target<'_>, server: &Server) -> io::Result<Paced> {
-    let (took, waits, begin) = (server.processor_seconds(), server.waits(), Instant::now());
-    let outcome = at_rate(target, PACE, lasts())?;
-    is_right(&outcome)?;
-    let lasted = begin.elapsed().as_secs_f64();
-    let [share, waited] = [server.processor_seconds() - took, server.waits().seconds_since(&waits)].map(|seconds| seconds / lasted);
-    Ok(Paced { outcome, share, waited })
 }
 
 /// A row of the table.

@@ -1,17 +1,16 @@
 //! A runtime of several threads beside one for each core, where clients and other work are on the same cores.
 
 use std::io;
-use std::time::Instant;
 
+use super::paced::{PACE, Paced, paced};
 use super::rounds::{PACED_ROUNDS, Rounds, median};
 use super::{WARM_UP, is_right, lasts, place_self, target};
 use crate::contenders::{Contender, Running, Transport};
-use crate::load::{Target, at_rate, full_speed};
+use crate::load::{Target, full_speed};
 use crate::process::{Placement, burner, folder};
 use crate::requests::{Mix, Requests};
 
 const CONTENDERS: [Contender; 4] = [Contender::Guard, Contender::GuardByOne, Contender::BareAxum, Contender::AxumByCores];
-const PACE: f64 = 20_000.0;
 /// About what rebuilds one after another take of a core.
 const SHARE: f64 = 0.6;
 
@@ -55,11 +54,9 @@ impl Row {
         self.fast.push(fast);
         let logs = folder();
         let _burner = burner(Placement::Sharing, SHARE, logs.path())?;
-        let (waits, begin) = (running.server.waits(), Instant::now());
-        let paced = at_rate(target, PACE, lasts())?;
-        is_right(&paced)?;
-        self.paced.push(paced);
-        self.waited.push(running.server.waits().seconds_since(&waits) / begin.elapsed().as_secs_f64());
+        let Paced { outcome, waited, .. } = paced(target, &running.server)?;
+        self.paced.push(outcome);
+        self.waited.push(waited);
         Ok(())
     }
 }
