@@ -3,6 +3,7 @@
 
 mod allocations;
 mod architecture;
+mod attacks;
 mod backend_batches;
 mod backend_contract;
 mod backend_http;

@@ -1,0 +1,1 @@
+//! Announces that fill memory or the filter.

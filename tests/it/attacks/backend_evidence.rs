@@ -1,0 +1,1 @@
+//! What a backend's answers prove: floods, empty backends, sources that lack keys.

@@ -1,0 +1,1 @@
+//! Connections that hold descriptors, time or attention.

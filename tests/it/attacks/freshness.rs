@@ -1,0 +1,1 @@
+//! Absences that outlive the row: spellings, polls, the journal.

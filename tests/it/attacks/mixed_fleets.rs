@@ -1,0 +1,1 @@
+//! Instances that differ in their configuration, and a Redis that forgets.

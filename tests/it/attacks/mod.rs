@@ -1,0 +1,9 @@
+//! Attacks that once held against the release binary, each against a real process: docs/security.md lists them with their bounds.
+
+mod announces;
+mod backend_evidence;
+mod buffers;
+mod connections;
+mod freshness;
+mod mixed_fleets;
+mod secrets;

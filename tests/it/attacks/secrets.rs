@@ -1,0 +1,1 @@
+//! Secrets, tokens and browsers.
