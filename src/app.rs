@@ -234,10 +234,11 @@ async fn parts(
         }
         None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS).keeping_stale(keyspace.cache.stale_if_error)),
     };
-    let (journal, replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline)
+    let (journal, mut replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline)
         .context("the announce journal in server.data_dir")?;
     let start = Start { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
     let found = start.find(memory, patience.read_until).await;
+    replayed.damaged |= found.shows_lost_announces();
     let secret = secret(name, links.map(|links| &links.main), found.secret(), patience.redis_until).await;
     let recorders = metrics.keyspace(name);
     Ok(Parts {

@@ -77,6 +77,11 @@ fn read(place: &Path, expected: &Expected, memory: &Arc<MemoryBudget>) -> Result
 }
 
 impl Found {
+    /// The snapshot knows of announces that the journal lacks.
+    pub(super) const fn shows_lost_announces(&self) -> bool {
+        matches!(self.restored, Err(Refused::JournalLost))
+    }
+
     /// Under which the snapshot's keys are hashed.
     pub(super) fn secret(&self) -> Option<KeySecret> {
         self.restored.as_ref().ok()?.as_ref().map(|(restored, _)| restored.secret().clone())

@@ -1,7 +1,9 @@
 //! The announce journal: keys within their commit window, and those that no snapshot holds yet, survive a crash of the process.
 //!
 //! A file of records `length: u32 LE · canonical key · XXH3-64 of both: u64 LE` behind a head that says which journal it is of and the number of its
-//! first record. A thread of its own writes what has come in together and syncs it once (group commit) before it acknowledges. A record matters for
+//! first record, and two claims of how many records have been acknowledged: so a file that was cut between two records is noticed too. A claim is written
+//! once its records are on disk, and reaches the disk with the next ones: a cut that only takes what was acknowledged last before the *machine* crashed is
+//! not noticed. A thread of its own writes what has come in together and syncs it once (group commit) before it acknowledges. A record matters for
 //! one window, and until a snapshot holds it from which the next process can start, so two files are enough: when the younger is older than a window,
 //! and a snapshot holds what the elder does, the elder is overwritten. So many are held for the sake of a snapshot and no more: beyond that the
 //! elder goes all the same, and the snapshot, which says which records it needs, is worth nothing any more.
@@ -21,7 +23,7 @@ use tokio::sync::{Notify, oneshot};
 mod format;
 
 pub use self::format::Extent;
-use self::format::{Contents, encode};
+use self::format::{Claims, Contents, encode};
 use crate::clock::Moment;
 use crate::filter::snapshot::{Hex, JournalMark};
 use crate::key::Key;
@@ -62,7 +64,7 @@ struct Shared {
 pub struct Replayed {
     /// Keys whose window may still be open.
     pub keys: Vec<Key>,
-    /// A file does not end with a whole record: acknowledged ones may be lost.
+    /// A file does not end with a whole record, or before the last one that was acknowledged, or the two don't follow each other: records may be lost.
     pub damaged: bool,
     /// Which records those are; `None`: that is not known.
     pub extent: Option<Extent>,
@@ -147,7 +149,8 @@ impl Journal {
 
 fn open(dir: &Path, keyspace: &str, life: Duration) -> io::Result<(Writer, Replayed)> {
     let files = Files { young: dir.join(format!("{keyspace}.journal")), old: dir.join(format!("{keyspace}.journal.old")) };
-    let replayed = Replayed::of(Contents::read(&files.old)?, Contents::read(&files.young)?);
+    let between = files.fresh().try_exists()?;
+    let replayed = Replayed::of(Contents::read(&files.old)?, Contents::read(&files.young)?, between);
     // Numbers of a journal that can't be followed to its end say nothing of the next one.
     let extent = replayed.extent.unwrap_or_else(|| Extent { id: rand::random(), first: 0, next: replayed.keys.len() as u64 });
     let shared = Arc::new(Shared { next: extent.next.into(), needed_from: u64::MAX.into(), wanted: Notify::new() });
@@ -162,6 +165,11 @@ struct Files {
 }
 
 impl Files {
+    /// The next young file, until it has its name.
+    fn fresh(&self) -> PathBuf {
+        self.young.with_extension("journal.new")
+    }
+
     fn sync_dir(&self) -> io::Result<()> {
         self.young.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
     }
@@ -177,6 +185,7 @@ struct Writer {
     files: Files,
     file: File,
     length: u64,
+    claims: Claims,
     since: Moment,
     life: Duration,
     /// Which journal, and the numbers of the young file's records.
@@ -189,17 +198,18 @@ struct Writer {
 impl Writer {
     /// Begins a young file that holds what was replayed, so that a second crash loses nothing either.
     fn start(files: Files, replayed: &[Key], life: Duration, extent: Extent, shared: Arc<Shared>) -> io::Result<Self> {
-        let fresh = files.young.with_extension("journal.new");
+        let fresh = files.fresh();
         let mut file = create(&fresh)?;
-        let records: Vec<u8> = extent.head(extent.first).into_iter().chain(replayed.iter().flat_map(encode)).collect();
-        file.write_all(&records)?;
+        let (bytes, claims) = extent.file(extent.first, None, &replayed.iter().flat_map(encode).collect::<Vec<_>>());
+        file.write_all(&bytes)?;
         file.sync_data()?;
         fs::rename(&fresh, &files.young)?;
         match fs::remove_file(&files.old) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => files.sync_dir()?,
         }
-        Ok(Self { files, file, length: records.len() as u64, since: Moment::now(), life, young: extent, dir_synced: true, shared })
+        let (length, claims) = (bytes.len() as u64, Claims::new(claims));
+        Ok(Self { files, file, length, claims, since: Moment::now(), life, young: extent, dir_synced: true, shared })
     }
 
     fn run(mut self, queue: &Receiver<Append>) {
@@ -237,6 +247,7 @@ impl Writer {
         self.young.next += batch.iter().map(|append| append.count).sum::<u64>();
         // Release: pairs with the acquire in `mark`.
         self.shared.next.store(self.young.next, Ordering::Release);
+        self.claims.write(&self.file, &self.young)?;
         // Again now and then, for a snapshot may fail.
         let held = self.young.held();
         if held >= HELD / 2 && before / (HELD / 8) < held / (HELD / 8) {
@@ -254,10 +265,10 @@ impl Writer {
     ///
     /// The next file is made before the names change, so that a failure leaves a young file behind at every step. The names are not on disk yet.
     fn rotate(&mut self) -> io::Result<()> {
-        let fresh = self.files.young.with_extension("journal.new");
+        let fresh = self.files.fresh();
         let mut file = create(&fresh)?;
-        let head = self.young.head(self.young.next);
-        file.write_all(&head)?;
+        let (bytes, claims) = self.young.file(self.young.next, Some(self.young.first), &[]);
+        file.write_all(&bytes)?;
         // Before it has its name: an empty file under it would be one of no journal.
         file.sync_data()?;
         self.dir_synced = false;
@@ -266,7 +277,7 @@ impl Writer {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => fs::rename(&fresh, &self.files.young)?,
         }
-        (self.file, self.length, self.since) = (file, head.len() as u64, Moment::now());
+        (self.file, self.length, self.claims, self.since) = (file, bytes.len() as u64, Claims::new(claims), Moment::now());
         self.young.first = self.young.next;
         Ok(())
     }

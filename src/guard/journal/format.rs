@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -15,9 +16,19 @@ const LENGTH: usize = size_of::<u32>();
 /// Bytes of its checksum.
 const SUM: usize = size_of::<u64>();
 /// First bytes of a file: no record is as long as they would say.
-pub(super) const MAGIC: [u8; 4] = *b"BGJ1";
-/// Bytes of a head: magic, which journal, number of the first record, XXH3-64 of these.
-const HEAD: usize = 4 + 16 + 8 + SUM;
+pub(super) const MAGIC: [u8; 4] = *b"BGJ2";
+/// Of the version before, whose head ends with its sum and is followed by records at once.
+const MAGIC_1: [u8; 4] = *b"BGJ1";
+/// Bytes of a head before its sum: magic, which journal, number of the first record, length of the further fields that follow.
+const FIXED: usize = 4 + 16 + 8 + 4;
+const FIXED_1: usize = 4 + 16 + 8;
+/// A further field is `tag: u8 · length: u8 · value`; unknown ones are skipped. This one is the number of the first record of the elder file beside it, in
+/// 8 bytes; a file that was made when the process started has none beside it.
+const ELDER: u8 = 1;
+/// Bytes of a claim: number after the last record that was acknowledged, XXH3-64 of it, the journal and the claim's place.
+const CLAIM: usize = 8 + SUM;
+/// Two places for claims stand behind the head. The younger claim is in one of them and the one before in the other, so one that was torn hides no other.
+const CLAIMS: usize = 2;
 
 /// Which records a journal holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,11 +57,13 @@ pub(super) struct Contents {
     keys: Vec<Key>,
     damaged: bool,
     extent: Extent,
+    /// An elder file stood beside it.
+    elder: Option<u64>,
 }
 
 impl Replayed {
-    /// Of both files, each of which may be missing.
-    pub(super) fn of(old: Option<Contents>, young: Option<Contents>) -> Self {
+    /// Of both files, each of which may be missing. `between`: a younger file has been made that has not its name yet.
+    pub(super) fn of(old: Option<Contents>, young: Option<Contents>, between: bool) -> Self {
         let (keys, damaged, extent) = match (old, young) {
             // The process died before it had removed the elder, which the younger had been made of.
             (Some(old), Some(young)) if old.extent.id == young.extent.id && young.extent.first <= old.extent.first && !young.damaged => {
@@ -59,9 +72,11 @@ impl Replayed {
             (Some(old), Some(young)) => {
                 let follows = old.extent.id == young.extent.id && old.extent.next == young.extent.first;
                 let extent = follows.then_some(Extent { next: young.extent.next, ..old.extent });
-                ([old.keys, young.keys].concat(), old.damaged || young.damaged, extent)
+                ([old.keys, young.keys].concat(), old.damaged || young.damaged || !follows, extent)
             }
-            (Some(one), None) | (None, Some(one)) => (one.keys, one.damaged, Some(one.extent)),
+            // In a rotation the young file has its name last. Without the next one beside it, it was taken away.
+            (Some(old), None) => (old.keys, old.damaged || !between, Some(old.extent)),
+            (None, Some(young)) => (young.keys, young.damaged || young.elder.is_some(), Some(young.extent)),
             (None, None) => return Self::default(),
         };
         Self { keys, damaged, extent: extent.filter(|_| !damaged) }
@@ -73,29 +88,111 @@ impl Extent {
         self.next - self.first
     }
 
-    /// The head of a file whose first record is the one after these.
-    pub(super) fn head(&self, first: u64) -> Vec<u8> {
-        let mut head = [MAGIC.as_slice(), &self.id, &first.to_le_bytes()].concat();
+    fn head(&self, first: u64, elder: Option<u64>) -> Vec<u8> {
+        let further = elder.map_or_else(Vec::new, |elder| [&[ELDER, 8][..], &elder.to_le_bytes()].concat());
+        let mut head = [MAGIC.as_slice(), &self.id, &first.to_le_bytes(), &(further.len() as u32).to_le_bytes(), &further].concat();
         head.extend_from_slice(&xxh3_64(&head).to_le_bytes());
         head
     }
+
+    /// A file that holds `records`, of which the first has this number, with both claims on them; and where the claims begin.
+    pub(super) fn file(&self, first: u64, elder: Option<u64>, records: &[u8]) -> (Vec<u8>, u64) {
+        let mut bytes = self.head(first, elder);
+        let claims = bytes.len();
+        (0..CLAIMS).for_each(|place| bytes.extend_from_slice(&claim(&self.id, place, self.next)));
+        bytes.extend_from_slice(records);
+        (bytes, claims as u64)
+    }
+}
+
+/// Says that a file holds every record before this number.
+fn claim(id: &[u8; 16], place: usize, next: u64) -> Vec<u8> {
+    let mut claim = next.to_le_bytes().to_vec();
+    // The place keeps a claim that was copied to the other one from being believed.
+    let sum = xxh3_64(&[&id[..], &claim, &[place as u8]].concat());
+    claim.extend_from_slice(&sum.to_le_bytes());
+    claim
+}
+
+/// Writes the claims of one file, in turn.
+#[derive(Debug)]
+pub(super) struct Claims {
+    /// Where they begin.
+    at: u64,
+    place: usize,
+}
+
+impl Claims {
+    pub(super) const fn new(at: u64) -> Self {
+        Self { at, place: 0 }
+    }
+
+    /// To be called once the records are on disk. It is not synced: a crash of the process leaves it, and one of the machine an earlier claim or this one,
+    /// of which each is true.
+    pub(super) fn write(&mut self, file: &File, extent: &Extent) -> io::Result<()> {
+        file.write_all_at(&claim(&extent.id, self.place, extent.next), self.at + (self.place * CLAIM) as u64)?;
+        self.place = (self.place + 1) % CLAIMS;
+        Ok(())
+    }
+}
+
+/// What stands before the records.
+struct Head {
+    id: [u8; 16],
+    first: u64,
+    /// The number after the last record that was acknowledged, as far as the file says; `None`: both claims are damaged.
+    claimed: Option<u64>,
+    /// An elder file stood beside it: the number of its first record.
+    elder: Option<u64>,
 }
 
 /// The head of a file, without which it is of an earlier version, and what follows.
-fn split_head(bytes: &[u8]) -> (Option<([u8; 16], u64)>, &[u8]) {
-    let Some((head, records)) = bytes.split_at_checked(HEAD).filter(|(head, _)| head.starts_with(&MAGIC)) else { return (None, bytes) };
-    let (body, sum) = head.split_at(HEAD - SUM);
-    let number = |at: usize| body[at..].first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
-    match (body[MAGIC.len()..].first_chunk::<16>(), number(HEAD - SUM - 8)) {
-        (Some(id), Some(first)) if xxh3_64(body).to_le_bytes() == *sum => (Some((*id, first)), records),
-        // Read as records, it is damage.
-        _ => (None, bytes),
+fn split_head(bytes: &[u8]) -> (Option<Head>, &[u8]) {
+    // Read as records, a head that does not add up is damage.
+    read_head(bytes).map_or((None, bytes), |(head, records)| (Some(head), records))
+}
+
+fn read_head(bytes: &[u8]) -> Option<(Head, &[u8])> {
+    let number = |at: usize| bytes.get(at..)?.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
+    let (id, first) = (*bytes.get(MAGIC.len()..)?.first_chunk::<16>()?, number(FIXED_1 - 8)?);
+    let whole = |length: usize| {
+        let (body, rest) = bytes.split_at_checked(length)?;
+        let (sum, rest) = rest.split_at_checked(SUM)?;
+        (xxh3_64(body).to_le_bytes() == *sum).then_some(rest)
+    };
+    if bytes.starts_with(&MAGIC_1) {
+        // It claims nothing.
+        return Some((Head { id, first, claimed: Some(first), elder: None }, whole(FIXED_1)?));
     }
+    if !bytes.starts_with(&MAGIC) {
+        return None;
+    }
+    let further = u32::from_le_bytes(*bytes.get(FIXED - 4..)?.first_chunk()?) as usize;
+    let (claims, records) = whole(FIXED.checked_add(further)?)?.split_at_checked(CLAIMS * CLAIM)?;
+    let valid = claims.chunks(CLAIM).enumerate().filter_map(|(place, bytes)| {
+        let next = u64::from_le_bytes(*bytes.first_chunk()?);
+        (claim(&id, place, next) == bytes).then_some(next)
+    });
+    let elder = field(&bytes[FIXED..FIXED + further], ELDER).and_then(|value| value.try_into().ok()).map(u64::from_le_bytes);
+    Some((Head { id, first, claimed: valid.max(), elder }, records))
+}
+
+/// The value of the field with this tag.
+fn field(mut fields: &[u8], tag: u8) -> Option<&[u8]> {
+    while let [found, length, rest @ ..] = fields {
+        let (value, others) = rest.split_at_checked(usize::from(*length))?;
+        if *found == tag {
+            return Some(value);
+        }
+        fields = others;
+    }
+    None
 }
 
 impl Contents {
     /// Reads a file to its end, or to the first record that does not add up. What follows that can't be told from a record that was torn by the crash and
-    /// never acknowledged, so it counts as damage: one window without rejecting costs less than one false 404. `None`: there is no file.
+    /// never acknowledged, so it counts as damage: one window without rejecting costs less than one false 404. So does an end before the last record that the
+    /// file claims, and a file without anything, as none is ever left under its name. `None`: there is no file.
     pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
         let mut bytes = Vec::new();
         match File::open(path) {
@@ -104,7 +201,7 @@ impl Contents {
             Err(e) => return Err(e),
         };
         let (head, mut rest) = split_head(&bytes);
-        let (mut keys, mut damaged) = (Vec::new(), false);
+        let (mut keys, mut damaged) = (Vec::new(), bytes.is_empty());
         while !rest.is_empty() {
             let Some((key, after)) = first_record(rest) else {
                 damaged = true;
@@ -114,9 +211,11 @@ impl Contents {
             rest = after;
         }
         // Without a head it can't be told what came before: the numbers are those of a journal that nobody knows.
-        let (id, first) = head.unwrap_or_else(|| (rand::random(), 0));
-        let extent = Extent { id, first, next: first + keys.len() as u64 };
-        Ok(Some(Self { keys, damaged, extent }))
+        let unknown = || Head { id: rand::random(), first: 0, claimed: Some(0), elder: None };
+        let Head { id, first, claimed, elder } = head.unwrap_or_else(unknown);
+        let extent = Extent { id, first, next: first.saturating_add(keys.len() as u64) };
+        damaged |= claimed.is_none_or(|claimed| extent.next < claimed);
+        Ok(Some(Self { keys, damaged, extent, elder }))
     }
 }
 

@@ -1,6 +1,3 @@
-use xxhash_rust::xxh3::xxh3_64;
-
-use super::format::MAGIC;
 use super::*;
 use crate::key::KeyForm;
 
@@ -101,11 +98,11 @@ async fn a_crash_in_the_middle_of_a_start_or_a_rotation_loses_no_number() {
     assert_eq!(extent(&["b", "c"]), Some((1, 3)));
     // Rotated, and killed before the younger had its name.
     fs::rename(&young, &old).unwrap();
+    fs::write(dir.path().join("users.journal.new"), b"").unwrap();
     assert_eq!(extent(&["b", "c"]), Some((1, 3)));
     // Two files that don't follow each other.
     fs::copy(&young, &old).unwrap();
-    let foreign = [[&MAGIC[..], &[9; 16], &7u64.to_le_bytes()].concat(), vec![]].concat();
-    fs::write(&young, [foreign.as_slice(), &xxh3_64(&foreign).to_le_bytes()].concat()).unwrap();
+    fs::write(&young, Extent { id: [9; 16], first: 7, next: 7 }.file(7, None, &[]).0).unwrap();
     assert_eq!(extent(&["b", "c"]), None);
 }
 
@@ -120,7 +117,8 @@ async fn what_is_not_on_disk_is_not_acknowledged() {
     fs::create_dir(dir.path()).unwrap();
     journal.append(&[key("c")]).await.unwrap();
     drop(journal);
-    assert_eq!(open(dir.path(), Duration::ZERO).1, [key("c")]);
+    let replayed = Journal::open(dir.path(), "users", Duration::ZERO).unwrap().1;
+    assert_eq!((replayed.keys, replayed.damaged), (vec![key("c")], true), "what had been acknowledged went with the folder");
 }
 
 #[tokio::test]
@@ -193,4 +191,87 @@ async fn what_can_not_be_read_to_its_end_is_damage() {
         assert_eq!(damaged(&flipped), (true, left), "flipped at {position}");
     }
     assert_eq!(damaged(&[0xa5; 500]), (true, 0), "overwritten");
+}
+
+/// A journal of two files with three records each in them, and where each record of the younger ends.
+fn rotated(dir: &Path) -> (Vec<u8>, Vec<u8>, Vec<usize>) {
+    let (mut writer, _) = super::open(dir, "users", Duration::from_secs(60)).unwrap();
+    let append = |text: &str| Append { records: encode(&key(text)), count: 1, done: oneshot::channel().0 };
+    ["a", "b", "c"].iter().for_each(|text| writer.write(&[append(text)]).unwrap());
+    writer.rotate().unwrap();
+    let mut ends = vec![writer.length as usize];
+    for text in ["d", "e", "f"] {
+        writer.write(&[append(text)]).unwrap();
+        ends.push(writer.length as usize);
+    }
+    (fs::read(&writer.files.old).unwrap(), fs::read(&writer.files.young).unwrap(), ends)
+}
+
+#[tokio::test]
+async fn a_journal_cut_between_two_records_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, young, ends) = rotated(dir.path());
+    let record = encode(&key("a")).len();
+    let (old_place, young_place) = (dir.path().join("users.journal.old"), dir.path().join("users.journal"));
+    let replayed = |old: Option<&[u8]>, young: Option<&[u8]>| {
+        for (place, bytes) in [(&old_place, old), (&young_place, young)] {
+            let _ = fs::remove_file(place);
+            bytes.map_or(Ok(()), |bytes| fs::write(place, bytes)).unwrap();
+        }
+        let replayed = Journal::open(dir.path(), "users", Duration::from_secs(60)).unwrap().1;
+        (replayed.damaged, replayed.keys.len())
+    };
+    assert_eq!(replayed(Some(&old), Some(&young)), (false, 6));
+    for (kept, end) in ends[..3].iter().enumerate() {
+        assert_eq!(replayed(Some(&old), Some(&young[..*end])), (true, 3 + kept), "the younger, cut after {kept}");
+        assert_eq!(replayed(Some(&old[..old.len() - (3 - kept) * record]), Some(&young)), (true, kept + 3), "the elder, cut after {kept}");
+        assert_eq!(replayed(Some(&old[..old.len() - (3 - kept) * record]), None), (true, kept), "and the younger gone");
+    }
+    for (old, young, kept) in [(&old[..], &[][..], 3), (&[], &young, 3), (&[], &[], 0)] {
+        assert_eq!(replayed(Some(old), Some(young)), (true, kept), "cut to nothing");
+    }
+    assert_eq!(replayed(None, Some(&young)), (true, 3), "the elder gone");
+    assert_eq!(replayed(Some(&old), None), (true, 3), "the younger gone");
+}
+
+#[tokio::test]
+async fn a_torn_claim_hides_no_other_and_claims_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, young, ends) = rotated(dir.path());
+    let (extent, length) = (Extent { id: *young[4..].first_chunk().unwrap(), first: 3, next: 3 }, ends[0]);
+    let claims = extent.file(3, Some(0), &[]).1 as usize;
+    let half = (length - claims) / 2;
+    let damaged = |young: &[u8]| {
+        fs::write(dir.path().join("users.journal.old"), &old).unwrap();
+        fs::write(dir.path().join("users.journal"), young).unwrap();
+        Journal::open(dir.path(), "users", Duration::from_secs(60)).unwrap().1.damaged
+    };
+    // The machine crashed while a claim was written, or before: the records are all there.
+    for torn in [&[claims][..], &[claims + half]] {
+        let mut bytes = young.clone();
+        torn.iter().for_each(|at| bytes[*at] ^= 1);
+        assert!(!damaged(&bytes), "one claim is left");
+        assert!(damaged(&bytes[..ends[1]]), "and notices that two records are gone");
+    }
+    let mut bytes = young.clone();
+    (bytes[claims], bytes[claims + half]) = (!bytes[claims], !bytes[claims + half]);
+    assert!(damaged(&bytes), "nothing says how much there was");
+    // A claim in the other's place is none.
+    let mut bytes = young;
+    bytes.copy_within(claims..claims + half, claims + half);
+    assert!(!damaged(&bytes));
+}
+
+#[tokio::test]
+async fn a_journal_of_the_version_before_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = [&b"BGJ1"[..], &[7; 16], &5u64.to_le_bytes()].concat();
+    bytes.extend_from_slice(&xxhash_rust::xxh3::xxh3_64(&bytes).to_le_bytes());
+    ["a", "b"].iter().for_each(|text| bytes.extend(encode(&key(text))));
+    fs::write(dir.path().join("users.journal"), bytes).unwrap();
+    for _ in 0..2 {
+        let replayed = Journal::open(dir.path(), "users", Duration::from_secs(60)).unwrap().1;
+        assert_eq!((replayed.keys, replayed.damaged), (vec![key("a"), key("b")], false));
+        assert_eq!(replayed.extent, Some(Extent { id: [7; 16], first: 5, next: 7 }));
+    }
 }

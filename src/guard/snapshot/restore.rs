@@ -93,6 +93,9 @@ pub enum Refused {
     /// What was announced since is not known.
     #[error("the announce journal does not hold what was announced since")]
     Journal,
+    /// The journal is gone, is another one, or ends before what the snapshot knows of it.
+    #[error("the announce journal ends before records that it held when the snapshot was taken")]
+    JournalLost,
     /// The journal is damaged.
     #[error("the announce journal is damaged")]
     DamagedJournal,
@@ -116,7 +119,7 @@ pub enum Refused {
 impl Refused {
     /// Whether no later process may start from it either, were it configured as before again: what was announced to whom meanwhile nobody knows.
     pub(super) const fn is_final(&self) -> bool {
-        matches!(self, Self::Basis | Self::Form(_) | Self::Secret | Self::DamagedJournal)
+        matches!(self, Self::Basis | Self::Form(_) | Self::Secret | Self::DamagedJournal | Self::JournalLost)
     }
 }
 
@@ -186,8 +189,8 @@ fn judge(header: &Header, expected: &Expected, now: Moment) -> Result<Judged, Re
         // All that was announced since stands in the log, to whichever instance; the follower sees whether it does.
         log.ok_or(Refused::Place("the delta log is to be read"))?;
     } else {
-        let held = expected.journal.is_some_and(|journal| journal.id == id.0 && journal.first <= *next && *next <= journal.next);
-        held.then_some(()).ok_or(Refused::Journal)?;
+        let journal = expected.journal.filter(|journal| journal.id == id.0 && *next <= journal.next).ok_or(Refused::JournalLost)?;
+        (journal.first <= *next).then_some(()).ok_or(Refused::Journal)?;
     }
     Ok(Judged { form, scan_started, age, log, polls, journal_next: *next })
 }
