@@ -55,6 +55,15 @@ pub enum Mark {
     Dropped,
 }
 
+/// What of a row that was found may be overwritten with a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// Whatever is there but values; and a mark is set where nothing is.
+    AllButValues,
+    /// Absences.
+    Absences,
+}
+
 /// The entry as it was when it was read: what a later put compares against. Means something to the cache that made it only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
@@ -172,6 +181,20 @@ pub trait SharedCache: Send + Sync {
             self.put_mark(key, mark, life).await?;
         }
         Ok(())
+    }
+
+    /// Overwrites absences of rows that were found with marks that live for `life`, so that no absence read before can be stored in their place.
+    /// Here: no other process stores anything, and this one remembers the keys, so absences are enough.
+    ///
+    /// # Errors
+    /// [`CacheError`]: some of the absences may be left.
+    async fn end_absences(&self, keys: &[Key], _over: Over, life: Duration) -> Result<(), CacheError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let seen = keys.iter().zip(self.get_many(keys).await?);
+        let absent: Vec<Key> = seen.filter(|(_, seen)| matches!(seen.entry, Entry::Absence)).map(|(key, _)| key.clone()).collect();
+        if absent.is_empty() { Ok(()) } else { self.put_marks(&absent, Mark::Announced, life).await }
     }
 
     /// Asks for the right to load `key` for the whole fleet, for `life`, and then reads its entry: in this order, so that who gets the

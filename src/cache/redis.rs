@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::entry::{self, Token};
-use super::{CacheError, CacheStatus, Claim, Ending, Entry, Expiry, Lease, Mark, Seen, SharedCache, Stamp, Stored, Turn};
+use super::{CacheError, CacheStatus, Claim, Ending, Entry, Expiry, Lease, Mark, Over, Seen, SharedCache, Stamp, Stored, Turn};
 use crate::backend::Value;
 use crate::key::Key;
 use crate::redis::{Call, NamesByKey, RedisLink, Replicas};
@@ -187,6 +187,23 @@ impl SharedCache for RedisCache {
         match &self.replicas {
             Some(replicas) => Ok(replicas.acknowledge(&call).await?),
             None => Ok(()),
+        }
+    }
+
+    /// In one step each: an absence that is stored between a look and a mark would stay.
+    async fn end_absences(&self, keys: &[Key], over: Over, life: Duration) -> Result<(), CacheError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let call = self.marks.call()?;
+        let mut set = 0;
+        for part in keys.chunks(KEYS_A_COMMAND) {
+            let marks = part.iter().map(|key| (self.entries.of(key), entry::encode_mark(Mark::Announced, Token::random())));
+            set += call.mark_over(marks, over == Over::AllButValues, millis(life)).await?;
+        }
+        match &self.replicas {
+            Some(replicas) if set > 0 => Ok(replicas.acknowledge(&call).await?),
+            _ => Ok(()),
         }
     }
 

@@ -71,7 +71,7 @@ impl Guard {
         let (mut led, waiting) = (Vec::new(), FuturesUnordered::new());
         for index in open.iter().copied() {
             let errand = &errands[index];
-            let (ticket, leads) = match self.flights.join(errand.hash, &errand.key, errand.kind()) {
+            let (ticket, leads) = match self.flights.join(errand.hash, errand.shared_as(), errand.kind()) {
                 Part::Lead(flight, ticket) => {
                     led.push((flight, errand.clone()));
                     (ticket, true)
@@ -163,7 +163,7 @@ impl Guard {
             if chunk.is_empty() || batch.is_full() {
                 return;
             }
-            let keys: Vec<Key> = chunk.iter().map(|pending| pending.errand.key.clone()).collect();
+            let keys: Vec<Key> = chunk.iter().map(|pending| pending.errand.asked()).collect();
             // They came in one request, but for those that others took over meanwhile.
             let context = chunk.first().map(|pending| pending.errand.context()).unwrap_or_default();
             let rows = self.ask_backend(&keys, FetchContext { room, ..context }, deadline).await;

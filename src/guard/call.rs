@@ -26,7 +26,12 @@ pub(super) struct Row {
     pub(super) value: Option<Value>,
     /// How long the backend took.
     pub(super) took: Duration,
+    /// It was found under the spelling that was given, and not under the canonical one.
+    pub(super) as_given: bool,
 }
+
+/// What the backend says of keys, and which rows it has only under the spelling that was given.
+type Rows = (Vec<Result<Option<Value>, BackendError>>, Vec<usize>);
 
 /// The breaker before the backend.
 #[derive(Debug)]
@@ -129,11 +134,11 @@ impl Guard {
         let inflight = self.metrics.backend_inflight();
         let fetched = timeout_at(deadline, self.fetch(keys, &FetchContext { deadline: Some(deadline), ..context })).await;
         drop(inflight);
-        let outcome = fetched.as_deref().map_or(BackendOutcome::Timeout, outcome_of);
+        let outcome = fetched.as_ref().map_or(BackendOutcome::Timeout, |(rows, _)| outcome_of(rows));
         let took = started.elapsed();
         self.metrics.backend(outcome, took);
         match &fetched {
-            Ok(rows) if is_answered(rows) => {
+            Ok((rows, _)) if is_answered(rows) => {
                 self.gate.took(took);
                 trial.answered(&self.name);
             }
@@ -141,9 +146,9 @@ impl Guard {
             Err(_) if took < self.breaker.enough => self.gate.took(took * 2),
             Ok(_) | Err(_) => trial.failed(&self.name),
         }
-        let Ok(rows) = fetched else { return vec![Err(LookupError::Deadline(self.deadline)); keys.len()] };
-        let told = rows.into_iter().map(|row| {
-            row.map(|value| Row { value, took }).map_err(|error| {
+        let Ok((rows, as_given)) = fetched else { return vec![Err(LookupError::Deadline(self.deadline)); keys.len()] };
+        let told = rows.into_iter().enumerate().map(|(index, row)| {
+            row.map(|value| Row { value, took, as_given: as_given.contains(&index) }).map_err(|error| {
                 if error.outcome().is_some() {
                     self.trouble.backend_failed(&error);
                 }
@@ -153,12 +158,50 @@ impl Guard {
         told.collect()
     }
 
-    async fn fetch(&self, keys: &[Key], context: &FetchContext) -> Vec<Result<Option<Value>, BackendError>> {
+    async fn fetch(&self, keys: &[Key], context: &FetchContext) -> Rows {
+        let rows = self.fetch_spelled(keys, context).await;
+        self.ask_as_given(keys, rows, context).await
+    }
+
+    async fn fetch_spelled(&self, keys: &[Key], context: &FetchContext) -> Vec<Result<Option<Value>, BackendError>> {
         match keys {
             // The query as it is configured, not what a backend makes of it for many keys.
             [key] => vec![self.backend.fetch(key, context).await],
             _ => self.backend.fetch_many(keys, context).await,
         }
+    }
+
+    /// As a lookup asks for one key, in each of its spellings.
+    pub(super) async fn fetch_one(&self, key: &Key, context: &FetchContext) -> Result<Option<Value>, BackendError> {
+        let row = self.backend.fetch(key, context).await;
+        match (&row, key.given()) {
+            (Ok(None), Some(given)) => self.backend.fetch(&given, context).await,
+            _ => row,
+        }
+    }
+
+    /// Asks again for those keys without a row that were given in a spelling which the database may fold otherwise than we do. What fails there fails the
+    /// key: a failure is never an absence.
+    pub(super) async fn ask_as_given(
+        &self,
+        keys: &[Key],
+        mut rows: Vec<Result<Option<Value>, BackendError>>,
+        context: &FetchContext,
+    ) -> Rows {
+        let absent = keys.iter().zip(&rows).enumerate().filter(|(_, (_, row))| matches!(row, Ok(None)));
+        let (places, given): (Vec<usize>, Vec<Key>) = absent.filter_map(|(index, (key, _))| Some((index, key.given()?))).unzip();
+        let mut found = Vec::new();
+        if !given.is_empty() {
+            let held = rows.iter().filter_map(|row| row.as_ref().ok()?.as_ref()).map(|value| value.bytes() as u64).sum();
+            let room = context.room.map(|room| room.saturating_sub(held));
+            for (index, row) in places.into_iter().zip(self.fetch_spelled(&given, &FetchContext { room, ..context.clone() }).await) {
+                if matches!(row, Ok(Some(_))) {
+                    found.push(index);
+                }
+                rows[index] = row;
+            }
+        }
+        (rows, found)
     }
 
     fn shed(&self, error: LookupError, reason: ShedReason, keys: usize) -> LookupError {

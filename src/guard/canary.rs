@@ -76,9 +76,9 @@ impl Canary {
 
 impl Guard {
     /// The filter has answered that a key is absent. Costs one random number, and now and then a copy of the key.
-    pub(super) fn sample(&self, key: &Key, hash: KeyHash, probe: Probe) {
+    pub(super) fn sample(&self, hash: KeyHash, probe: Probe, key: impl FnOnce() -> Key) {
         if self.canary.draws() {
-            self.canary.offer(Found { key: key.clone(), hash, probe });
+            self.canary.offer(Found { key: key(), hash, probe });
         }
     }
 
@@ -102,7 +102,7 @@ impl Guard {
     async fn check_at_backend(&self, sample: &Found, turn: SemaphorePermit<'_>, trial: Trial<'_>) -> CanaryResult {
         let deadline = Instant::now() + self.deadline;
         let context = FetchContext { trace: None, deadline: Some(deadline), ..FetchContext::default() };
-        let fetched = timeout_at(deadline, self.backend.fetch(&sample.key, &context)).await;
+        let fetched = timeout_at(deadline, self.fetch_one(&sample.key, &context)).await;
         drop(turn);
         if fetched.as_ref().is_ok_and(|row| !row.as_ref().is_err_and(is_no_answer)) {
             trial.answered(&self.name);

@@ -124,7 +124,8 @@ impl BatchCheck<'_> {
         let hash = self.secret.hash_ref(key);
         if let Some(gap) = &mut self.gap {
             if *gap == 0 {
-                self.drawn.push((self.hashes.len(), key.to_key(), hash));
+                // Anew from what was given, which may be spelled otherwise at the backend.
+                self.drawn.push((self.hashes.len(), self.form.canonical(raw)?, hash));
                 self.gap = self.guard.canary.draw_gap();
             } else {
                 *gap -= 1;

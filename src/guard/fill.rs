@@ -29,7 +29,11 @@ impl Guard {
     async fn fill_shared(&self, errand: &Errand, row: &Row, held: &Held) -> Ending {
         let limits = self.settings.load().limits;
         let stored = match &row.value {
-            Some(value) if value.body.len() as u64 <= limits.max_value_bytes => {
+            // The canonical spelling has no row: what the cache held under it is gone, and this row is not its.
+            Some(_) if row.as_given && held.value => {
+                self.shared.put_mark(&errand.key, Mark::Dropped, self.recent.life()).await.map(|()| Stored::Yes)
+            }
+            Some(value) if !row.as_given && value.body.len() as u64 <= limits.max_value_bytes => {
                 // In a mark's place a value lives at least as long, else another instance could store an absence where the mark forbade it.
                 let shortest = if held.mark { self.recent.life() } else { Duration::ZERO };
                 let ttl = jittered(limits.ttl, limits.jitter).max(shortest);
@@ -64,8 +68,8 @@ impl Guard {
             self.hot.drop_entry(errand.hash);
         }
         match loaded {
-            Ok(Answer { value: Some(value), source: Source::Redis | Source::Backend, stale: None })
-                if value.body.len() as u64 <= limits.max_value_bytes =>
+            Ok(Answer { value: Some(value), source: source @ (Source::Redis | Source::Backend), stale: None })
+                if value.body.len() as u64 <= limits.max_value_bytes && errand.may_keep(*source) =>
             {
                 self.hot.put_value(errand.hash, errand.key.clone(), value.clone(), jittered(limits.hot_value_ttl, limits.jitter));
             }
@@ -85,8 +89,10 @@ impl Guard {
         let now = Moment::now();
         !errand.options.unapplied_version
             && !errand.options.bypass
+            && errand.given.is_none()
             && self.glance(errand.hash, now).trusted
             && !self.recent.contains(errand.hash, now)
+            && !self.was_polled(errand.hash, now)
     }
 
     /// An absence is stored only where a filter that could reject said maybe, then and now, the key is not within its commit window, and the
@@ -97,10 +103,12 @@ impl Guard {
     fn may_store_absence(&self, errand: &Errand) -> bool {
         let now = Moment::now();
         let maybe = |glance: &Glance| glance.trusted && glance.probe.verdict == Verdict::Maybe;
-        now < errand.glance.at.plus(self.deadline)
+        errand.given.is_none()
+            && now < errand.glance.at.plus(self.deadline)
             && maybe(&errand.glance)
             && maybe(&self.glance(errand.hash, now))
             && !self.recent.contains(errand.hash, now)
+            && !self.was_polled(errand.hash, now)
             && !self.storm.is_raging(now)
     }
 }

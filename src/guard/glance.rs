@@ -21,7 +21,7 @@ impl Guard {
         let (hash, Glance { probe, .. }) = self.hash_and_glance(key);
         self.count_probe(hash, probe);
         if probe.effective() == Verdict::Absent {
-            self.sample(key, hash, probe);
+            self.sample(hash, probe, || key.clone());
         }
         probe
     }

@@ -19,7 +19,11 @@ use crate::words::{CacheResult, CacheTier, Source, Verdict};
 /// What one load is about; fixed when it begins.
 #[derive(Debug, Clone)]
 pub(super) struct Errand {
+    /// Canonical: what caches are asked for.
     pub(super) key: Key,
+    /// The spelling that was given, where the backend may have the row under that only. Absences of the canonical form are no answer to it, and its own
+    /// are not cached: the cache knows one key and the database may know two.
+    pub(super) given: Option<Key>,
     pub(super) hash: KeyHash,
     pub(super) glance: Glance,
     pub(super) options: LookupOptions,
@@ -53,7 +57,7 @@ impl Guard {
         let deadline = Instant::now() + budget;
         let answered = async {
             loop {
-                match self.flights.join(errand.hash, &errand.key, errand.kind()) {
+                match self.flights.join(errand.hash, errand.shared_as(), errand.kind()) {
                     Part::Lead(flight, ticket) => {
                         // A task of its own: whoever hangs up stops nobody else. It ends by the keyspace's deadline, and so is bounded.
                         tokio::spawn(Arc::clone(self).fly(flight, errand.clone(), false));
@@ -74,7 +78,7 @@ impl Guard {
         let mut answered = std::pin::pin!(answered);
         let loaded = timeout_at(deadline - self.reserve(budget), &mut answered).await.unwrap_or_else(|_| {
             // Whoever has no time left may come back for what is loaded; who hangs up does not, and leaves without a word.
-            self.flights.keep(errand.hash, &errand.key, errand.kind());
+            self.flights.keep(errand.hash, errand.shared_as(), errand.kind());
             Err(LookupError::Deadline(budget))
         });
         match loaded {
@@ -137,7 +141,7 @@ impl Guard {
     }
 
     async fn load_from_backend(&self, errand: &Errand, held: Option<&Held>, deadline: Instant) -> (Loaded, Ending) {
-        let rows = self.ask_backend(std::slice::from_ref(&errand.key), errand.context(), deadline).await;
+        let rows = self.ask_backend(&[errand.asked()], errand.context(), deadline).await;
         match rows.into_iter().next().unwrap_or(Err(LookupError::Cancelled)) {
             Ok(row) => {
                 let (answer, ending) = self.conclude(errand, held, row, deadline).await;
@@ -256,6 +260,21 @@ fn cache_result(answer: Option<&Answer>) -> CacheResult {
 }
 
 impl Errand {
+    /// The key with the spelling that was given, for the backend.
+    pub(super) fn asked(&self) -> Key {
+        self.given.as_ref().map_or_else(|| self.key.clone(), |given| self.key.spelled(given))
+    }
+
+    /// Whether a value that was told by `source` is known to be of the canonical spelling.
+    pub(super) fn may_keep(&self, source: Source) -> bool {
+        self.given.is_none() || source == Source::Redis
+    }
+
+    /// What a load is shared under: one that tries another spelling is of no use to who did not give it, nor the other way round.
+    pub(super) fn shared_as(&self) -> &Key {
+        self.given.as_ref().unwrap_or(&self.key)
+    }
+
     /// What the backend is told of the lookup.
     pub(super) fn context(&self) -> FetchContext {
         FetchContext { trace: self.options.trace.clone(), ..FetchContext::default() }

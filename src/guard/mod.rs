@@ -32,6 +32,7 @@ mod recent;
 mod refresh;
 mod report;
 mod secret;
+mod seen_rows;
 mod set;
 mod settings;
 mod single_flight;
@@ -272,7 +273,9 @@ impl Guard {
     /// Steps 2 and 3: hashes once and asks the filter.
     fn errand(&self, key: Key, options: LookupOptions) -> Errand {
         let (hash, glance) = self.hash_and_glance(&key);
-        Errand { glance, key, hash, options, refresh: false }
+        let given = key.given();
+        let key = if given.is_some() { key.canonical() } else { key };
+        Errand { glance, key, given, hash, options, refresh: false }
     }
 
     fn count_look(&self, errand: &Errand) {
@@ -295,7 +298,7 @@ impl Guard {
     /// What needs no waiting: the filter's absence, the answer of a set in memory, or the hot tier's.
     fn answer_at_once(&self, errand: &Errand) -> Option<Loaded> {
         if errand.rejected() {
-            self.sample(&errand.key, errand.hash, errand.glance.probe);
+            self.sample(errand.hash, errand.glance.probe, || errand.asked());
             return Some(Ok(Answer::fresh(None, Source::Filter)));
         }
         match self.backend.members() {

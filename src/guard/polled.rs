@@ -1,16 +1,19 @@
 //! What polls find, and what they are worth to the keyspace's standing.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::Guard;
-use crate::cache::{CacheError, Entry, Mark};
+use super::seen_rows::{SeenRows, Sight};
+use crate::cache::{CacheError, Over};
 use crate::clock::Moment;
-use crate::key::{Key, KeyHash};
+use crate::key::KeyHash;
 use crate::source::{PolledKey, Watermark};
+
+/// Rows that are taken in while lookups wait for what is remembered of them.
+const HANDFUL: usize = 256;
 
 const WAITING: &str = "waiting for polls to begin; where the watermark is no timestamp, until source.incremental.overlap is over and every \
     transaction has ended that was open when the watermark was first read";
@@ -42,6 +45,7 @@ pub(super) struct Polls {
     places: Mutex<Vec<PollPlace>>,
     /// Where a snapshot tells to begin, and when the scan of its filter began.
     resume: Mutex<Option<(Vec<PollPlace>, Moment)>>,
+    seen: Mutex<SeenRows>,
     /// Where no source is polled nobody need wait.
     any: bool,
     wanted: Notify,
@@ -60,7 +64,14 @@ struct Progress {
 
 impl Polls {
     pub(super) fn new(any: bool) -> Self {
-        Self { places: Mutex::default(), resume: Mutex::default(), any, wanted: Notify::new(), progress: watch::Sender::default() }
+        Self {
+            places: Mutex::default(),
+            resume: Mutex::default(),
+            seen: Mutex::default(),
+            any,
+            wanted: Notify::new(),
+            progress: watch::Sender::default(),
+        }
     }
 
     /// Polls begin where a snapshot tells.
@@ -75,45 +86,50 @@ impl Polls {
 }
 
 impl Guard {
-    /// Takes in rows that a poll found. Those that are `known`, by the stamp of their watermark, have been taken in before and only reach the filters,
-    /// of which one may be younger; `remember` is told of every row. Returns how many were new.
+    /// A poll begins, at this moment.
+    pub fn begin_poll(&self, began: Moment) {
+        self.polls.seen.lock().begin(began, self.shared.epoch());
+    }
+
+    /// Takes in rows that the poll under way found. Those that the last complete one had found, by the stamp of their watermark, have been taken in before
+    /// and only reach the filters, of which one may be younger. Returns how many were new.
     ///
     /// # Errors
-    /// [`CacheError`]: a cached absence of a new key may be left in the shared cache.
-    pub async fn learn_polled(
-        &self,
-        rows: &[PolledKey],
-        known: &HashMap<KeyHash, u64>,
-        mut remember: impl FnMut(KeyHash, u64),
-    ) -> Result<u64, CacheError> {
-        let (mut hashes, mut keys) = (Vec::new(), Vec::new());
-        for row in rows {
-            let hash = self.secret.hash(&row.key);
-            remember(hash, row.stamp);
-            if known.get(&hash) == Some(&row.stamp) {
+    /// [`CacheError`]: a cached absence of a new key may be left in the shared cache, or be stored there yet.
+    pub async fn learn_polled(&self, rows: &[PolledKey]) -> Result<u64, CacheError> {
+        let (mut hashes, mut keys, mut looked_after) = (Vec::new(), Vec::new(), Vec::new());
+        for handful in rows.chunks(HANDFUL) {
+            let mut seen = self.polls.seen.lock();
+            for row in handful {
+                let hash = self.secret.hash(&row.key);
+                let sight = seen.see(hash, row);
+                match sight {
+                    Sight::New => {
+                        hashes.push(hash);
+                        keys.push(row.key.canonical());
+                        continue;
+                    }
+                    Sight::LookedAfter => looked_after.push(row.key.canonical()),
+                    Sight::Known => {}
+                }
                 self.active.insert(hash.get());
-            } else {
-                hashes.push(hash);
-                keys.push(row.key.clone());
             }
         }
         // As an announce: the row is committed, but a backend that is a replica may not have it yet.
         self.recent.remember_polled(&hashes, Moment::now());
         self.expect_rows(&hashes);
-        self.drop_shared_absences(&keys).await?;
+        if self.members().is_none() {
+            // Values stay: polls bring rows that were changed too, and every instance polls, so marks in their place would keep the shared cache from
+            // holding any. Where nothing is, an instance may be about to store what it read before the row came, and may die before its own poll.
+            self.shared.end_absences(&keys, Over::AllButValues, self.recent.life()).await?;
+            self.shared.end_absences(&looked_after, Over::Absences, self.recent.life()).await?;
+        }
         Ok(hashes.len() as u64)
     }
 
-    /// Only absences are overwritten: polls bring rows that were changed too, and every instance polls, so marks in place of values would keep the
-    /// shared cache from holding any. An absence that an instance stores later is found by its own poll, which began later still.
-    async fn drop_shared_absences(&self, keys: &[Key]) -> Result<(), CacheError> {
-        if keys.is_empty() || self.members().is_some() {
-            return Ok(());
-        }
-        let seen = self.shared.get_many(keys).await?;
-        let absent: Vec<Key> =
-            keys.iter().zip(seen).filter(|(_, seen)| matches!(seen.entry, Entry::Absence)).map(|(key, _)| key.clone()).collect();
-        if absent.is_empty() { Ok(()) } else { self.shared.put_marks(&absent, Mark::Announced, self.recent.life()).await }
+    /// Whether a poll has found a row of this key within the last window: no absence of it is to be believed.
+    pub(super) fn was_polled(&self, hash: KeyHash, now: Moment) -> bool {
+        self.polls.any && self.polls.seen.lock().contains(hash, now, self.recent.life())
     }
 
     /// Polls begin, as at the start or because the source has changed. `covers`: since when a scan must have begun for them to complete it.
@@ -137,6 +153,7 @@ impl Guard {
     /// A poll that began then has read every source to its end.
     pub fn poll_completed(&self, began: Moment, coverage: PollCoverage) {
         self.void_untrusted_absences();
+        self.polls.seen.lock().complete(Moment::now(), self.recent.life());
         self.standing.polled(began, coverage);
         let mut first = false;
         self.polls.progress.send_modify(|progress| {

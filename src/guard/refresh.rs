@@ -47,7 +47,7 @@ impl Guard {
             return;
         }
         let errand = Errand { options: LookupOptions::default(), refresh: true, ..errand.clone() };
-        let Part::Lead(flight, _) = self.flights.join(errand.hash, &errand.key, Kind::Refresh) else { return };
+        let Part::Lead(flight, _) = self.flights.join(errand.hash, errand.shared_as(), Kind::Refresh) else { return };
         // Taken before the task is there, so that there are no more tasks than that.
         match Arc::clone(&self.refreshes).try_acquire_owned() {
             Ok(permit) => drop(tokio::spawn(Arc::clone(self).refresh(flight, errand, stamp.clone(), permit))),
@@ -84,7 +84,7 @@ impl Guard {
         // The entry is as good as it was: those who find it need not wait for this one's lease.
         let Some(permit) = self.gate.enter_if_free() else { return (RefreshOutcome::Skipped, Ending::Stored) };
         let deadline = Instant::now() + self.deadline;
-        let row = self.call_backend(std::slice::from_ref(&errand.key), FetchContext::default(), deadline).await.pop();
+        let row = self.call_backend(&[errand.asked()], FetchContext::default(), deadline).await.pop();
         drop(permit);
         let row = match row {
             Some(Ok(row)) => row,

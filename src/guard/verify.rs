@@ -45,7 +45,9 @@ impl Guard {
 
     async fn verify_together(&self, keys: &[Key]) -> Result<Vec<Verified>, BackendError> {
         let asked: Vec<Key> = keys.iter().filter(|key| self.backend.admits((*key).into()).is_ok()).cloned().collect();
-        let mut rows = asked.iter().zip(self.backend.fetch_many(&asked, &FetchContext::default()).await).peekable();
+        let rows = self.backend.fetch_many(&asked, &FetchContext::default()).await;
+        let (rows, _) = self.ask_as_given(&asked, rows, &FetchContext::default()).await;
+        let mut rows = asked.iter().zip(rows).peekable();
         let mut verified = Vec::with_capacity(keys.len());
         for key in keys {
             verified.push(match rows.next_if(|(asked, _)| *asked == key) {
@@ -62,7 +64,7 @@ impl Guard {
         if self.backend.admits(key.into()).is_err() {
             return Ok(Verified::Unknown(None));
         }
-        judge(self.backend.fetch(key, &FetchContext::default()).await)
+        judge(self.fetch_one(key, &FetchContext::default()).await)
     }
 
     /// Why the backend finds a row under keys that `form` tells apart, where it can tell.

@@ -5,6 +5,7 @@
 
 mod batch;
 mod canonical;
+mod spelling;
 
 use std::fmt;
 
@@ -13,12 +14,13 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_secret};
 
 pub use batch::KeyBatch;
+use spelling::folds_differently;
 
 /// A key in canonical form: never empty.
 #[derive(Clone)]
 pub struct Key {
     bytes: Bytes,
-    /// How the key source spells it, where it does so otherwise. Says nothing of the key itself: two spellings are one key.
+    /// How its source or its request spells it, see [`Key::original`] and [`Key::given`]. Says nothing of the key itself: two spellings are one key.
     original: Option<Box<Bytes>>,
 }
 
@@ -232,8 +234,11 @@ impl KeyForm {
     /// [`KeyError`] where the bytes have no such form: such a key can't exist in this keyspace.
     pub fn canonical(self, raw: &[u8]) -> Result<Key, KeyError> {
         let mut rewritten = Vec::new();
-        let bytes = if self.rewrite(raw, &mut rewritten)? { Bytes::from(rewritten) } else { Bytes::copy_from_slice(raw) };
-        Ok(Key::from_canonical(bytes))
+        if !self.rewrite(raw, &mut rewritten)? {
+            return Ok(Key::from_canonical(Bytes::copy_from_slice(raw)));
+        }
+        let original = folds_differently(raw, &rewritten).then(|| Box::new(Bytes::copy_from_slice(raw)));
+        Ok(Key { bytes: Bytes::from(rewritten), original })
     }
 
     /// As [`KeyForm::canonical`], for a key that is looked at and not kept: it stands in `raw`, or in `scratch`, whose memory serves for many keys.

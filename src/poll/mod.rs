@@ -2,7 +2,6 @@
 
 mod window;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,15 +12,13 @@ use crate::cache::CacheError;
 use crate::clock::Moment;
 use crate::config::{IncrementalConfig, KeyspaceConfig};
 use crate::guard::{Guard, PollCoverage};
-use crate::key::{KeyForm, KeyHash};
+use crate::key::KeyForm;
 use crate::metrics::KeyspaceMetrics;
 use crate::source::{Incremental, PolledKey, SourceError};
 use crate::words::PollOutcome;
 
 /// Batches on their way from the source to the guard.
 const BATCHES_AHEAD: usize = 4;
-/// Rows of the last poll that are remembered, so that the next one takes them for known; further ones are taken for new.
-const REMEMBERED: usize = 1 << 19;
 /// Longest pause after failed polls.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How often form and secret are looked for at the start.
@@ -35,8 +32,6 @@ pub struct Poller {
     /// A poll that takes longer could not be counted.
     longest: Duration,
     metrics: Arc<KeyspaceMetrics>,
-    /// The rows of the last complete poll, by the stamp of their watermark.
-    known: HashMap<KeyHash, u64>,
 }
 
 /// One source.
@@ -94,7 +89,7 @@ impl Poller {
     ) -> Self {
         let interval = sources.iter().map(|(_, settings)| settings.interval).min().unwrap_or(config.max_staleness);
         let feeds = sources.into_iter().map(|(source, settings)| Feed { source, overlap: settings.overlap, window: None }).collect();
-        Self { guard, feeds, interval, longest: config.max_staleness, metrics, known: HashMap::new() }
+        Self { guard, feeds, interval, longest: config.max_staleness, metrics }
     }
 
     /// Polls until dropped.
@@ -110,6 +105,7 @@ impl Poller {
         loop {
             // Before it is sent: a row that becomes visible later may not be in the answer.
             let began = Moment::now();
+            self.guard.begin_poll(began);
             let polled = tokio::time::timeout(self.longest, self.poll(form)).await.unwrap_or(Err(PollError::TooSlow(self.longest)));
             let took = Moment::now().since(began);
             match polled {
@@ -141,17 +137,15 @@ impl Poller {
     /// Reads every source to its end.
     async fn poll(&mut self, form: KeyForm) -> Result<PollCoverage, PollError> {
         self.begin().await?;
-        let mut known = HashMap::new();
         let mut hidden = None;
         for feed in &mut self.feeds {
-            let polled = feed.poll(form, &self.guard, &self.metrics, &self.known, &mut known).await;
+            let polled = feed.poll(form, &self.guard, &self.metrics).await;
             if matches!(polled, Err(PollError::Source(SourceError::Invalid(_)))) {
                 // What it was asked does not fit any more, and so may what it had answered before.
                 feed.window = None;
             }
             hidden = polled?.or(hidden);
         }
-        self.known = known;
         Ok(PollCoverage { covers: self.covers(), hidden })
     }
 
@@ -191,14 +185,7 @@ impl Poller {
 
 impl Feed {
     /// Returns why transactions can't be seen, where they can't.
-    async fn poll(
-        &mut self,
-        form: KeyForm,
-        guard: &Guard,
-        metrics: &KeyspaceMetrics,
-        known: &HashMap<KeyHash, u64>,
-        next: &mut HashMap<KeyHash, u64>,
-    ) -> Result<Option<&'static str>, PollError> {
+    async fn poll(&mut self, form: KeyForm, guard: &Guard, metrics: &KeyspaceMetrics) -> Result<Option<&'static str>, PollError> {
         let Some(window) = &mut self.window else { return Err(SourceError::Cancelled.into()) };
         let began = Moment::now();
         let plan = window.plan(began);
@@ -206,12 +193,7 @@ impl Feed {
         // Owns the receiver, which is closed where this ends early: the source must not wait for a reader that is gone.
         let learn = async move {
             while let Some(rows) = batches.recv().await {
-                let count = guard.learn_polled(&rows, known, |hash, stamp| {
-                    if next.len() < REMEMBERED {
-                        next.insert(hash, stamp);
-                    }
-                });
-                metrics.polls.keys(count.await?);
+                metrics.polls.keys(guard.learn_polled(&rows).await?);
             }
             Ok::<(), CacheError>(())
         };

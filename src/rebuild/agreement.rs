@@ -42,8 +42,9 @@ async fn of_member(guard: &Guard, build: &Build, form: KeyForm, samples: &Sample
 
 /// A key that the source spells otherwise than its form is at the backend under the source's spelling only.
 async fn finds_only_originals(guard: &Guard, samples: &Samples) -> Result<bool, BuildError> {
-    let respelled: Vec<Key> = samples.respelled().cloned().collect();
-    let verified = guard.verify_at_backend(&respelled).await?;
+    let respelled: Vec<&Key> = samples.respelled().collect();
+    // In their canonical form alone, for what is wrong with it must show.
+    let verified = guard.verify_at_backend(&respelled.iter().map(|key| key.canonical()).collect::<Vec<_>>()).await?;
     let missed = respelled.iter().zip(verified).filter(|(_, verified)| *verified == Verified::NoRow);
     finds_any(guard, &missed.filter_map(|(key, _)| key.original()).collect::<Vec<_>>()).await
 }

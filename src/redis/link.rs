@@ -225,6 +225,21 @@ impl Call<'_> {
         self.report(script.invoke_async(&mut self.connection()).await)
     }
 
+    /// Sets a mark over each entry that is an absence, or that is no value, in one step; returns how many.
+    pub(crate) async fn mark_over(
+        &self,
+        marks: impl Iterator<Item = (Vec<u8>, [u8; 48])>,
+        all_but_values: bool,
+        millis: u64,
+    ) -> Result<u64, LinkError> {
+        let mut script = self.shared.opener.mark_over.prepare_invoke();
+        script.arg(millis).arg(u8::from(all_but_values));
+        for (name, mark) in marks {
+            script.key(name).arg(&mark[..]);
+        }
+        self.report(script.invoke_async(&mut self.connection()).await)
+    }
+
     /// Gives the lease `name` back if `token` still holds it; `note` takes its place for `millis`, an empty one leaves nothing.
     pub(crate) async fn release(&self, name: &[u8], token: &[u8], note: &[u8], millis: u64) -> Result<(), LinkError> {
         let mut script = self.shared.opener.release.key(name);

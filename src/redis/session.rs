@@ -83,6 +83,8 @@ pub(super) struct Opener {
     pub(super) compare_and_set: Script,
     /// Sets an entry where there is none, unless it comes too late.
     pub(super) set_in_time: Script,
+    /// Sets marks where there is no value, or only over absences. An entry's fifth byte tells what it is.
+    pub(super) mark_over: Script,
     /// Gives a lease back: deletes it, or leaves a note in its place, if it is still held.
     pub(super) release: Script,
     /// Makes a node of a cluster the owner of the keyspace.
@@ -112,6 +114,15 @@ impl Opener {
              if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[3]) then return 0 end \
              if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return 0",
         );
+        let mark_over = Script::new(
+            "local set = 0 \
+             for i, key in ipairs(KEYS) do \
+               local kind = redis.call('GETRANGE', key, 4, 4) \
+               if kind == 'A' or (ARGV[2] == '1' and kind ~= 'V') then \
+                 redis.call('SET', key, ARGV[i + 2], 'PX', ARGV[1]) set = set + 1 \
+               end \
+             end return set",
+        );
         let release = Script::new(
             "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
              if ARGV[2] == '' then return redis.call('DEL', KEYS[1]) end \
@@ -124,7 +135,7 @@ impl Opener {
         );
         let owned = names.secret(keyspace.unwrap_or_default());
         let place = Place::new(place, owned, &settings).map_err(|_| "it is none that can be connected to")?;
-        Ok(Self { place, settings, names, compare_and_set, set_in_time, release, take_over })
+        Ok(Self { place, settings, names, compare_and_set, set_in_time, mark_over, release, take_over })
     }
 
     /// Connects and learns what must be known before the first use.
@@ -156,7 +167,7 @@ impl Opener {
         let fresh = LogBirth::text_of_new(time.0, time.1);
         let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| Trouble::from(&e))?;
         // So that each use of them is one round trip from the first one on.
-        for script in [&self.compare_and_set, &self.set_in_time, &self.release] {
+        for script in [&self.compare_and_set, &self.set_in_time, &self.mark_over, &self.release] {
             script.load_async(connection).await.map_err(|e| Trouble::from(&e))?;
         }
         let birth: LogBirth = text.parse().map_err(|()| Trouble::Strange("GET of the log identity"))?;

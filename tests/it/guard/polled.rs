@@ -1,8 +1,8 @@
 //! What a polled row does to what is cached.
 
-use std::collections::HashMap;
-
 use bloomguard::cache::{Entry, Mark};
+use bloomguard::clock::Moment;
+use bloomguard::guard::PollCoverage;
 use bloomguard::source::PolledKey;
 
 use crate::support::keyspace::{Keyspace, config};
@@ -19,14 +19,8 @@ async fn a_polled_row_ends_cached_absences_for_good_and_leaves_values_alone() {
     assert_eq!((keyspace.get(&absent).await, keyspace.get(&absent).await), ("404 backend".into(), "404 hot".into()));
     assert_eq!(keyspace.get("user:1").await, "200 backend");
     let rows = [&absent, "user:1"].map(|text| PolledKey { key: key(text), stamp: 7 });
-    let mut known = HashMap::new();
-    let learned = keyspace
-        .guard
-        .learn_polled(&rows, &HashMap::new(), |hash, stamp| {
-            known.insert(hash, stamp);
-        })
-        .await;
-    assert_eq!(learned.unwrap(), 2);
+    keyspace.guard.begin_poll(Moment::now());
+    assert_eq!(keyspace.guard.learn_polled(&rows).await.unwrap(), 2);
     // Not only while the key is remembered: the entry would outlive that.
     assert_eq!(keyspace.shared.get(&key(&absent)).await.unwrap().entry, Entry::Mark(Mark::Announced));
     assert!(matches!(keyspace.shared.get(&key("user:1")).await.unwrap().entry, Entry::Value(_)));
@@ -34,5 +28,7 @@ async fn a_polled_row_ends_cached_absences_for_good_and_leaves_values_alone() {
     assert_eq!(keyspace.get(&absent).await, "404 backend");
     keyspace.backend.commit(&absent);
     assert_eq!(keyspace.get(&absent).await, "200 backend");
-    assert_eq!(keyspace.guard.learn_polled(&rows, &known, |_, _| ()).await.unwrap(), 0, "the next poll reads them again");
+    keyspace.guard.poll_completed(Moment::now(), PollCoverage { covers: None, hidden: None });
+    keyspace.guard.begin_poll(Moment::now());
+    assert_eq!(keyspace.guard.learn_polled(&rows).await.unwrap(), 0, "the next poll reads them again");
 }
