@@ -4,6 +4,7 @@ mod mysql;
 mod postgres;
 mod rows;
 mod sqlite;
+mod unseen;
 
 use std::time::Duration;
 

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgArgumentBuffer, PgConnectOptions, PgConnection, PgRow, PgTypeInfo, PgTypeKind};
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Encode, Executor, Postgres, Row, SqlSafeStr, Statement, Type, TypeInfo, ValueRef};
 
 use super::rows::Rows;
+use super::unseen::Unseen;
 use super::{Feed, Kind, Look, SourceError, next_row};
 use crate::config::IncrementalConfig;
 use crate::source::incremental::Watermark;
@@ -18,25 +20,33 @@ use crate::sql::{Connector, Dialect, SqlError, body};
 /// 2000-01-01, from which on PostgreSQL counts, in microseconds since 1970.
 const EPOCH: i64 = 946_684_800_000_000;
 
-/// Transactions that are open in this database, but for those that write no rows of a table: our own scans and the cleaning of tables.
+/// Transactions that are open in this database, but for those that write no rows of a table: our own scans and the cleaning of tables. Then those whose
+/// begin the server does not tell, see [`Unseen`], each with the latest moment at which it can't have begun yet, or by which it must have.
 const LOOK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8, \
      coalesce((SELECT (extract(epoch FROM max(clock_timestamp() - xact_start)) * 1000000)::int8 FROM pg_stat_activity \
        WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type NOT IN ('autovacuum worker', 'walsender') \
        AND NOT (usename = current_user AND application_name = 'bloomguard')), 0), \
-     pg_is_in_recovery(), pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')";
+     pg_is_in_recovery(), pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'), \
+     array(SELECT unseen.id || ' ' || (extract(epoch FROM unseen.since) * 1000000)::int8 FROM ( \
+       SELECT locks.virtualxid AS id, backend_start AS since FROM pg_locks AS locks JOIN pg_stat_activity USING (pid) \
+         WHERE locktype = 'virtualxid' AND virtualxid = virtualtransaction AND state = 'disabled' \
+         AND datname = current_database() AND pid <> pg_backend_pid() AND backend_type NOT IN ('autovacuum worker', 'walsender') \
+         AND NOT (usename = current_user AND application_name = 'bloomguard') \
+       UNION ALL SELECT 'prepared/' || transaction, prepared FROM pg_prepared_xacts WHERE database = current_database()) AS unseen)";
 
 /// A query whose columns are key and watermark.
 #[derive(Debug)]
 pub(super) struct PostgresFeed {
     options: PgConnectOptions,
     query: String,
+    unseen: Mutex<Unseen>,
 }
 
 impl PostgresFeed {
     pub(super) fn new(options: PgConnectOptions, config: &IncrementalConfig) -> Result<Self, SqlError> {
         let (query, _) = body(&config.query, Dialect::Postgres)
             .map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
-        Ok(Self { options, query: query.to_owned() })
+        Ok(Self { options, query: query.to_owned(), unseen: Mutex::default() })
     }
 }
 
@@ -95,15 +105,17 @@ impl Feed for PostgresFeed {
 
     async fn look(&self, connection: &mut PgConnection) -> Result<Look, SqlError> {
         let row = sqlx::query(LOOK).persistent(false).fetch_one(connection).await?;
-        let open: i64 = row.try_get(1)?;
+        let (now, seen): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let (unseen, prepared_before) = self.unseen.lock().look(now, seen, &row.try_get::<Vec<String>, _>(4)?);
         let hidden = if row.try_get(2)? {
             Some("the source is a replica, which does not show the transactions that are open at its primary")
         } else if row.try_get(3)? {
-            None
+            prepared_before
+                .then_some("a transaction had been prepared before polls began, and the database does not tell when it was begun")
         } else {
             Some("the database's user may not see other users' transactions: GRANT pg_read_all_stats to it")
         };
-        Ok(Look { now: row.try_get(0)?, open_for: Duration::from_micros(u64::try_from(open).unwrap_or(0)), hidden })
+        Ok(Look { now, open_for: Duration::from_micros(u64::try_from(seen.max(unseen)).unwrap_or(0)), hidden })
     }
 
     async fn highest(&self, connection: &mut PgConnection, kind: Kind, query: &str) -> Result<Option<Watermark>, SourceError> {
