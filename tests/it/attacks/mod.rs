@@ -5,5 +5,7 @@ mod backend_evidence;
 mod buffers;
 mod connections;
 mod freshness;
+mod freshness_journal;
+mod freshness_spelling;
 mod mixed_fleets;
 mod secrets;

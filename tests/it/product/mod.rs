@@ -24,7 +24,7 @@ mod outages;
 mod outcomes;
 mod pgbench;
 mod pgbouncer;
-mod polls;
+pub mod polls;
 mod process;
 mod prometheus;
 mod rebuild;

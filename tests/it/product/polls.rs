@@ -24,7 +24,7 @@ on_every_database!(
 );
 
 /// A table of users 1 to 1000 with a timestamp.
-async fn site(site: Site) -> Site {
+pub async fn site(site: Site) -> Site {
     let kind = match &site {
         Site::Sqlite(_) => "DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP",
         Site::Postgres(_) => "timestamptz NOT NULL DEFAULT now()",
@@ -40,7 +40,7 @@ async fn site(site: Site) -> Site {
 }
 
 /// Polled by `column` every 50 ms.
-fn polled(url: &str, column: &str, more: &str) -> String {
+pub fn polled(url: &str, column: &str, more: &str) -> String {
     let parameter = if url.starts_with("mysql:") { "?" } else { "$1" };
     let watermark = if column == "updated_at" { "" } else { &format!("watermark = \"SELECT max({column}) FROM users\"\n") };
     format!(
@@ -63,7 +63,7 @@ overlap = "300ms"
 }
 
 /// Waits until the row is found; how long that took.
-async fn found(app: &TestApp, id: u32) -> Duration {
+pub async fn found(app: &TestApp, id: u32) -> Duration {
     let (path, start) = (format!("/v1/keys/users/{id}"), Instant::now());
     loop {
         let told = app.get(&path).await.told();
@@ -76,12 +76,12 @@ async fn found(app: &TestApp, id: u32) -> Duration {
     }
 }
 
-async fn polls(app: &TestApp) -> f64 {
+pub async fn polls(app: &TestApp) -> f64 {
     app.metric("bloomguard_polls_total{keyspace=\"users\",outcome=\"completed\"}").await
 }
 
 /// Waits for so many further polls.
-async fn polled_again(app: &TestApp, count: f64) {
+pub async fn polled_again(app: &TestApp, count: f64) {
     let (start, before) = (Instant::now(), polls(app).await);
     while polls(app).await < before + count {
         assert!(start.elapsed() < Duration::from_secs(60), "no polls: {}", app.status("users").await);
@@ -215,7 +215,7 @@ async fn deleted_rows_do_not_disturb_the_polls(database: Site) {
 }
 
 /// Commits a row long after others that were written later, and polled.
-async fn long_transaction<C: Connection>(site: &Site, mut writer: C, column: &str)
+pub async fn long_transaction<C: Connection>(site: &Site, mut writer: C, column: &str, commit: &str)
 where
     for<'c> &'c mut C: Executor<'c>,
 {
@@ -228,6 +228,9 @@ where
     execute(&mut writer, format!("INSERT INTO users (id, name, version) VALUES ({late}, 'late', 1000)")).await;
     let start = Instant::now();
     let mut version: u32 = 1000;
+    if let Some(prepare) = commit.strip_prefix("COMMIT PREPARED") {
+        execute(&mut writer, format!("PREPARE TRANSACTION{prepare}")).await;
+    }
     // Longer than the overlap, the second that columns may be rounded to, and those that the server's ages are rounded by.
     while start.elapsed() < Duration::from_secs(6) {
         version += 1;
@@ -237,7 +240,7 @@ where
         found(&app, id).await;
         polled_again(&app, 2.0).await;
     }
-    execute(&mut writer, "COMMIT".into()).await;
+    execute(&mut writer, commit.to_owned()).await;
     let took = found(&app, late).await;
     println!("{column}: found {took:?} after the commit of a transaction that lasted {:?}", start.elapsed());
     writer.close().await.unwrap();
@@ -248,7 +251,7 @@ async fn a_row_of_a_long_transaction_of_postgresql_is_found_when_it_is_committed
     for column in ["updated_at", "version"] {
         let site = site(Site::postgres()).await;
         let writer = sqlx::PgConnection::connect(&site.url()).await.unwrap();
-        long_transaction(&site, writer, column).await;
+        long_transaction(&site, writer, column, "COMMIT").await;
     }
 }
 
@@ -257,7 +260,7 @@ async fn a_row_of_a_long_transaction_of_mariadb_is_found_when_it_is_committed() 
     for column in ["updated_at", "version"] {
         let site = site(Site::mariadb()).await;
         let writer = sqlx::MySqlConnection::connect(&site.url()).await.unwrap();
-        long_transaction(&site, writer, column).await;
+        long_transaction(&site, writer, column, "COMMIT").await;
     }
 }
 

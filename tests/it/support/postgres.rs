@@ -42,7 +42,7 @@ impl Postgres {
             let mut command = server.command("postgres");
             command.arg("-D").arg(server.data()).arg("-k").arg(server.directory()).args(["-h", "127.0.0.1", "-p"]);
             command.arg(server.port().to_string());
-            for setting in ["fsync=off", "full_page_writes=off", "max_connections=300"] {
+            for setting in ["fsync=off", "full_page_writes=off", "max_connections=300", "max_prepared_transactions=20"] {
                 command.args(["-c", setting]);
             }
             for setting in &self.settings {
@@ -123,6 +123,11 @@ impl Database<'_> {
     /// Runs SQL; returns its rows as `psql -At` prints them.
     pub fn psql(&self, sql: &str) -> String {
         self.server.psql(&self.name, sql)
+    }
+
+    /// The same in another database of the server.
+    pub fn psql_in(&self, database: &str, sql: &str) -> String {
+        self.server.psql(database, sql)
     }
 
     /// Ends every session in this database but the one that does it, as an administrator or a failover would.

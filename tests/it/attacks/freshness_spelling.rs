@@ -1,0 +1,147 @@
+//! Spellings that a database folds otherwise than Unicode does.
+
+use std::time::{Duration, Instant};
+
+use crate::support::app::TestApp;
+use crate::support::database::Site;
+
+/// Capitals whose canonical form some database does not take for them, and that form.
+const NAMES: [(&str, &str); 4] = [("ÉVA", "éva"), ("ΟΔΥΣΣΕΥΣ", "οδυσσευς"), ("İSTANBUL", "i̇stanbul"), ("ЖУК", "жук")];
+
+/// A table of names, and how the database looks for one.
+struct Table {
+    site: Site,
+    url: String,
+    /// Its own server's database, where that folds otherwise.
+    database: Option<String>,
+    query: &'static str,
+    source: &'static str,
+}
+
+impl Table {
+    async fn run(&self, sql: &str) {
+        match (&self.database, self.site.database()) {
+            (Some(name), Some(database)) => drop(database.psql_in(name, sql)),
+            _ => self.site.run(sql).await,
+        }
+    }
+}
+
+async fn tables() -> Vec<Table> {
+    let sqlite = Site::sqlite();
+    sqlite.run("CREATE TABLE users (name TEXT COLLATE NOCASE PRIMARY KEY, word TEXT)").await;
+    let url = sqlite.url();
+    let (query, source) = ("SELECT name, word FROM users WHERE name = $1", "SELECT name FROM users");
+    let mut tables = vec![Table { site: sqlite, url, database: None, query, source }];
+    // Whose database folds ASCII only, and one that folds each letter alone.
+    for locale in ["C", "C.utf8"] {
+        let site = Site::postgres();
+        let url = site.url();
+        let name = format!("{}_folds", url.rsplit('/').next().unwrap());
+        site.run(&format!("CREATE DATABASE {name} LC_COLLATE '{locale}' LC_CTYPE '{locale}' TEMPLATE template0")).await;
+        let url = format!("{}_folds", url);
+        let query = "SELECT name, word FROM users WHERE name = $1::text::citext";
+        let table = Table { site, url, database: Some(name), query, source: "SELECT name::text FROM users" };
+        table.run("CREATE EXTENSION citext; CREATE TABLE users (name citext PRIMARY KEY, word text)").await;
+        tables.push(table);
+    }
+    let mariadb = Site::mariadb();
+    mariadb.run("CREATE TABLE users (name VARCHAR(50) COLLATE utf8mb4_nopad_bin PRIMARY KEY, word TEXT)").await;
+    let url = mariadb.url();
+    tables.push(Table { site: mariadb, url, database: None, query: "SELECT name, word FROM users WHERE name = ?", source });
+    tables
+}
+
+async fn start(table: &Table) -> TestApp {
+    table.run("INSERT INTO users VALUES ('bob', 'first')").await;
+    TestApp::enforcing(&format!(
+        "[keyspaces.users]\nkey = \"text-ci\"\nfreshness = \"announced\"\ncommit_window = \"50ms\"\ndeadline = \"2s\"\nmax_staleness = \"1h\"\n\
+         cache = {{ absent_ttl = \"10m\", hot_ttl = \"10m\" }}\n\
+         [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"{}\"\ntimeout = \"1s\"\n[keyspaces.users.source]\nquery = \"{}\"\n",
+        table.url, table.query, table.source
+    ))
+    .await
+}
+
+fn path(of: &str, name: &str) -> String {
+    let encoded: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    format!("/v1/{of}/users/{encoded}")
+}
+
+/// Asks until the answer is this one; a lookup may take too long on a busy machine.
+async fn told(app: &TestApp, name: &str, answer: &str) {
+    let start = Instant::now();
+    loop {
+        let told = app.get(&path("keys", name)).await.told();
+        if told == answer {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{name}: {told}, not {answer}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Never a 404, whatever else.
+async fn never_absent(app: &TestApp, name: &str) {
+    for _ in 0..5 {
+        let answer = app.get(&path("keys", name)).await;
+        assert_ne!(answer.status, 404, "{name}: {}", answer.told());
+    }
+    let body = serde_json::json!([name, "bob"]).to_string();
+    let batch = app.http.send("POST", &app.url("/v1/lookup/users"), &[("content-type", "application/json")], &body).await.json();
+    assert_ne!(batch["results"][0]["status"], 404, "{name}: {batch}");
+    let check = app.get(&path("check", name)).await;
+    assert_eq!(check.status, 204, "{name}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_is_found_as_it_is_spelled_however_its_database_folds() {
+    for table in tables().await {
+        let app = start(&table).await;
+        for (name, canonical) in NAMES {
+            assert_eq!(app.send("PUT", &path("keys", name), &[]).await.status, 204);
+            // Nobody has committed it yet: both spellings are absent at the backend, and one absence is cached as soon as its window is over.
+            told(&app, canonical, "404 hot").await;
+            assert_ne!(app.get(&path("keys", name)).await.told(), "404 hot", "{name}: an absence of another spelling");
+            table.run(&format!("INSERT INTO users VALUES ('{name}', 'new')")).await;
+            never_absent(&app, name).await;
+            assert_eq!(app.get(&path("keys", name)).await.status, 200, "{name}");
+        }
+        drop(app);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_of_two_spellings_are_never_mixed_up_by_the_caches() {
+    // To this one É and é are two rows.
+    let table = tables().await.swap_remove(0);
+    let app = start(&table).await;
+    for name in ["ÉVA", "éva"] {
+        assert_eq!(app.send("PUT", &path("keys", name), &[]).await.status, 204);
+    }
+    table.run("INSERT INTO users VALUES ('ÉVA', 'upper')").await;
+    for _ in 0..3 {
+        assert!(app.get(&path("keys", "ÉVA")).await.text().contains("upper"));
+        assert_eq!(app.get(&path("keys", "éva")).await.status, 404, "the value of the other spelling was cached");
+    }
+    table.run("DELETE FROM users WHERE name = 'ÉVA'").await;
+    assert_eq!(app.get(&path("keys", "ÉVA")).await.told(), "404 backend");
+    // Asked together, each is answered as alone.
+    table.run("INSERT INTO users VALUES ('ÉVA', 'again')").await;
+    let body = serde_json::json!(["éva", "ÉVA", "éVA", "bob"]).to_string();
+    let batch = app.http.send("POST", &app.url("/v1/lookup/users"), &[("content-type", "application/json")], &body).await.json();
+    let statuses: Vec<u64> = batch["results"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect();
+    assert_eq!(statuses, [404, 200, 404, 200], "{batch}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_odd_spellings_is_still_rejected_by_the_filter() {
+    let table = tables().await.swap_remove(0);
+    let app = start(&table).await;
+    for number in 0..200 {
+        let answer = app.get(&path("keys", &format!("ÉTRANGER {number}"))).await;
+        assert_eq!(answer.status, 404, "{}", answer.told());
+    }
+    let asked = app.metric("bloomguard_lookups_total{keyspace=\"users\",source=\"filter\",result=\"absent\"}").await;
+    assert!(asked >= 190.0, "{asked} of 200 were rejected");
+}
