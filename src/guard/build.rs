@@ -235,6 +235,7 @@ impl Build {
         guard.standing.swapped(self.began);
         guard.rescan_under_polls();
         guard.observed.swapped();
+        guard.storm.swapped();
         guard.deleted.swapped();
         *guard.swapped_at.lock() = Some(Moment::now());
         let (state, reason) = guard.standing.explain(Moment::now());

@@ -4,6 +4,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::Guard;
 use crate::backend::{BackendError, FetchContext, Value};
+use crate::clock::Moment;
 use crate::key::{Key, KeyForm};
 
 /// Calls of a backend that takes one key at a time: a check must not crowd out lookups.
@@ -41,6 +42,12 @@ impl Guard {
             rest = more;
         }
         Ok(verified)
+    }
+
+    /// The backend has these rows: a check has asked for them.
+    pub(crate) fn saw_rows<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
+        let now = Moment::now();
+        keys.for_each(|key| self.proven.found(self.secret.hash(key), key, now));
     }
 
     async fn verify_together(&self, keys: &[Key]) -> Result<Vec<Verified>, BackendError> {

@@ -37,7 +37,9 @@ async fn of_member(guard: &Guard, build: &Build, form: KeyForm, samples: &Sample
         )));
     }
     let verified = guard.verify_at_backend(samples.plain()).await?;
-    judge_found(&verified).map(|()| None)
+    judge_found(&verified)?;
+    guard.saw_rows(samples.plain().iter().zip(&verified).filter(|(_, verified)| **verified == Verified::Row).map(|(key, _)| key));
+    Ok(None)
 }
 
 /// A key that the source spells otherwise than its form is at the backend under the source's spelling only.
