@@ -25,7 +25,9 @@ impl Guard {
             self.proven.found(errand.hash, &errand.key, now);
         }
         match (probe.generation, probe.verdict, found) {
-            (0, ..) | (_, Verdict::Absent, false) => {}
+            (0, ..) => {}
+            (_, Verdict::Absent, false) if errand.glance.trusted => self.confirm_absence(errand.hash),
+            (_, Verdict::Absent, false) => {}
             (_, Verdict::Maybe, true) => self.storm.found(errand.hash, self.observed.absent_verdicts(), now),
             (_, Verdict::Maybe, false) => {
                 if !self.is_in_filter_by_right(errand, now) {

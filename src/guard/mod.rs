@@ -27,6 +27,7 @@ mod missed;
 mod observed;
 mod outcome;
 mod polled;
+mod proof;
 mod proven;
 mod recent;
 mod refresh;
@@ -59,6 +60,7 @@ pub use self::journal::{Extent, Journal, JournalError, Replayed};
 pub use self::mismatches::{Mismatch, Mismatches};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe, Staleness};
 pub use self::polled::{PollCoverage, PollPlace};
+pub use self::proof::ProofStatus;
 pub use self::snapshot::{Expected, Refused, Restored, SnapshotParts, SnapshotStatus, Snapshots, restore};
 pub use self::status::{BackendStatus, KeyspaceStatus, LastRebuild};
 pub(crate) use self::verify::Verified;
@@ -195,6 +197,7 @@ impl Guard {
                 parts.log.as_ref().map(|log| log.max_lag),
             )
             .with_hold(config.canary.hold)
+            .with_proof(if parts.backend.members().is_none() { config.canary.proof } else { 0 })
             .with_snapshots(snapshots.clone()),
             hot: HotCache::new(config.cache.hot_capacity),
             shared: parts.shared,

@@ -95,6 +95,7 @@ impl Guard {
             self.note_state(state, &reason);
             self.recent.purge(now);
             self.watch_growth(now);
+            self.canary.tick(self.observed.absent_verdicts(), now);
         }
     }
 
