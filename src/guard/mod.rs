@@ -63,7 +63,7 @@ pub use self::polled::{PollCoverage, PollPlace};
 pub use self::proof::ProofStatus;
 pub use self::snapshot::{Expected, Refused, Restored, SnapshotParts, SnapshotStatus, Snapshots, restore};
 pub use self::status::{BackendStatus, KeyspaceStatus, LastRebuild};
-pub(crate) use self::verify::Verified;
+pub(crate) use self::verify::{SourceSample, Verified};
 
 use self::load::Errand;
 use self::settings::Settings;
@@ -146,6 +146,8 @@ pub struct Guard {
     last_rebuild: Mutex<Option<LastRebuild>>,
     /// What the last scan found that endangers the key set.
     source_warning: Mutex<Option<String>>,
+    /// What the backend said of keys that the last scan brought.
+    sampled: Mutex<Option<verify::SourceSample>>,
     swapped_at: Mutex<Option<Moment>>,
     /// What the rebuild under way waits for.
     rebuild_waits: Mutex<Option<&'static str>>,
@@ -222,6 +224,7 @@ impl Guard {
             trouble: trouble::Trouble::default(),
             last_rebuild: Mutex::default(),
             source_warning: Mutex::default(),
+            sampled: Mutex::default(),
             swapped_at: Mutex::default(),
             rebuild_waits: Mutex::default(),
             counted: Mutex::default(),
