@@ -83,6 +83,7 @@ fn progress_bar() -> ProgressBar {
 /// Waits until the demo's keyspace enforces, then prints one `curl` line for each outcome.
 pub async fn greet(guard: Arc<Guard>, address: &str) {
     while guard.state() != State::Enforcing {
+        prove(&guard).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let absent = absent_user(&guard).unwrap_or(USERS * 2);
@@ -94,6 +95,16 @@ pub async fn greet(guard: Arc<Guard>, address: &str) {
     );
     // Where standard output is closed, nobody reads it.
     let _ = std::io::stdout().lock().write_all(lines.as_bytes());
+}
+
+/// Compares absences with the database, so that the first request of a user who tries the demo is answered by the filter.
+async fn prove(guard: &Guard) {
+    let Some(needed) = guard.proof().filter(|_| guard.state() == State::Shadow).map(|proof| proof.needed) else { return };
+    let keys = (USERS * 2..USERS * 2 + needed * 2).filter_map(|id| guard.key(id.to_string().as_bytes()).ok());
+    let absent = keys.filter(|key| guard.peek(key).verdict == Verdict::Absent).take(needed as usize).collect();
+    if let Err(error) = guard.prove_by(absent).await {
+        tracing::warn!(%error, "the demo database did not answer: absences are compared again");
+    }
 }
 
 /// A user that does not exist and is no false positive of the filter in force.

@@ -31,7 +31,7 @@ ROWS = {
         ),
         panel(
             "Absence storms", 8, "none",
-            "Times that most keys which pass the filter were absent at the backend: it is empty, lags, or is another database. Look at once; absences are not cached meanwhile.",
+            "Times that rows which the backend had were lost: it is empty, lags, or is another database. Look at once; absences are not cached meanwhile.",
             ("sum by (keyspace) (increase(bloomguard_backend_absence_storms_total{@}[i]))", "{{keyspace}}"),
         ),
         panel(

@@ -93,6 +93,16 @@ ROWS = {
             ("sum by (keyspace, result) (increase(bloomguard_filter_canary_checks_total{@}[i]))", "{{keyspace}} {{result}}"),
         ),
         panel(
+            "Comparisons left to prove", 8, "none",
+            "Absences that a keyspace without history still compares with the backend before its filter answers anybody: canary.proof. Until then its state is shadow.",
+            ("max by (keyspace) (bloomguard_keyspace_proof_remaining{@})", "{{keyspace}}"),
+        ),
+        panel(
+            "Sampled source keys without a row", 8, "percentunit",
+            "Of the keys that the last scan sampled: source and backend should agree. From a quarter on, /status warns.",
+            ("max by (keyspace) (bloomguard_source_sample_absent_ratio{@})", "{{keyspace}}"),
+        ),
+        panel(
             "Distinct absent keys", 8, "short",
             "Distinct absent keys asked for in the last five minutes, at the busiest instance. Many more than usual are a flood of random keys: the filter takes it, see who sends it.",
             ("max by (keyspace) (bloomguard_filter_distinct_absent_keys{@})", "{{keyspace}}"),

@@ -65,6 +65,7 @@ fn describe(header: &Header) -> String {
             &format_args!("from {from}; the last one began {} before, transactions open for {}", Ago(poll.age), Ago(poll.open_for)),
         );
     }
+    line("proven", if header.proven { &"yes" } else { &"no" });
     line("journal", &format_args!("record {} of {}", journal.next, journal.id));
     for (number, layer) in header.layers.iter().enumerate() {
         let size = format_args!("{} bits, {} a key, {} bytes", layer.bits, layer.hashes, layer.words * 8);

@@ -17,10 +17,12 @@ pub struct CanaryConfig {
     /// How long the filter rejects nobody once a row was found that it had called absent; doubled each time that it happens again, up to an hour. Default 1 min.
     #[serde(with = "units::duration")]
     pub hold: Duration,
+    /// Absences of its filter that a keyspace without history compares with the backend before the filter answers anybody; 0 = none. Default 300.
+    pub proof: u32,
 }
 
 impl Default for CanaryConfig {
     fn default() -> Self {
-        Self { sample_rate: 0.001, max_per_second: 50, hold: Duration::from_secs(60) }
+        Self { sample_rate: 0.001, max_per_second: 50, hold: Duration::from_secs(60), proof: 300 }
     }
 }

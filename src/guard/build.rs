@@ -228,6 +228,7 @@ impl Build {
             (Some(_), None) => return Err(CantSwap::NoSet),
             (None, _) => {}
         }
+        let is_first = self.guard.active.current().is_none();
         let number = self.candidate.take().map_or(0, Candidate::swap);
         let guard = Arc::clone(&self.guard);
         guard.void_untrusted_absences();
@@ -235,6 +236,12 @@ impl Build {
         guard.standing.swapped(self.began);
         guard.rescan_under_polls();
         guard.observed.swapped();
+        guard.storm.swapped();
+        if is_first || guard.standing.whole().is_none() {
+            guard.canary.heat_up()
+        } else {
+            guard.canary.warm_up()
+        }
         guard.deleted.swapped();
         *guard.swapped_at.lock() = Some(Moment::now());
         let (state, reason) = guard.standing.explain(Moment::now());

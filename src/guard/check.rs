@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::canary::QUEUE;
 use super::missed::Found;
 use super::secret::Current;
 use super::standing::Standing;
@@ -123,12 +124,12 @@ impl BatchCheck<'_> {
         }
         let hash = self.secret.hash_ref(key);
         if let Some(gap) = &mut self.gap {
-            if *gap == 0 {
+            if *gap == 0 && self.drawn.len() < QUEUE {
                 // Anew from what was given, which may be spelled otherwise at the backend.
                 self.drawn.push((self.hashes.len(), self.form.canonical(raw)?, hash));
                 self.gap = self.guard.canary.draw_gap();
             } else {
-                *gap -= 1;
+                *gap = gap.saturating_sub(1);
             }
         }
         self.hashes.push(hash.get());
@@ -164,9 +165,13 @@ impl BatchCheck<'_> {
         guard.metrics.checked(Verdict::Absent, absent);
         guard.metrics.checked(Verdict::Maybe, said.checked as u64 - absent);
         guard.observed.true_negatives(absent);
-        for (_, key, hash) in drawn.into_iter().filter(|(index, ..)| said.is_absent(*index)) {
-            let probe = Probe { verdict: Verdict::Absent, state, enforced: true, generation: said.generation };
-            guard.canary.offer(Found { key, hash, probe });
+        let proves = trusted && guard.standing.enforcing.proof.is_open();
+        for (index, key, hash) in drawn {
+            let enforced = said.is_absent(index);
+            if enforced || proves && !generation.filter.contains(hash.get()) {
+                let probe = Probe { verdict: Verdict::Absent, state, enforced, generation: said.generation };
+                guard.canary.offer(Found { key, hash, probe });
+            }
         }
         said
     }

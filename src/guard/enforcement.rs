@@ -1,25 +1,29 @@
 //! Whose absences the filter answers at present: what the configuration says, unless this instance or the whole fleet was told otherwise.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::Guard;
+use super::proof::{Proof, ProofStatus};
 use crate::clock::Moment;
 use crate::config::{Enforcement, EnforcementSetting};
 use crate::fleet::{LogError, Switch};
 use crate::key::KeyHash;
 
-/// In the byte in force: the filter is only compared.
-const SHADOW: u8 = 0x80;
+/// In the word in force: the filter is only compared.
+const SHADOW: u16 = 0x80;
+/// In the word in force: the filter is only compared until its proof is finished.
+const PROVING: u16 = 0x100;
 
 /// The setting in force, and where it comes from.
 #[derive(Debug)]
 pub(super) struct Enforcing {
-    /// The setting in force: its percent, and [`SHADOW`]. Derived from `told`, which alone is the truth.
-    in_force: AtomicU8,
+    /// The setting in force: its percent, [`SHADOW`] and [`PROVING`]. Derived from `told` and `proof`, which alone are the truth.
+    in_force: AtomicU16,
     told: Mutex<Told>,
+    pub(super) proof: Proof,
 }
 
 /// What the configuration says, and what takes its place.
@@ -56,6 +60,9 @@ pub struct EnforcementStatus {
     pub origin: Origin,
     /// What the configuration says.
     pub configured: EnforcementSetting,
+    /// The comparisons that come before the filter answers anybody; `None`: they are done, or none are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<ProofStatus>,
 }
 
 /// The fleet could not be told.
@@ -73,11 +80,15 @@ pub enum SwitchError {
 
 /// A setting at one moment, as a lookup reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct InForce(u8);
+pub(super) struct InForce(u16);
 
 impl InForce {
     pub(super) const fn mode(self) -> Enforcement {
         if self.0 & SHADOW == 0 { Enforcement::Enforce } else { Enforcement::Shadow }
+    }
+
+    pub(super) const fn is_proving(self) -> bool {
+        self.0 & PROVING != 0
     }
 
     /// Whether a key is among those whose absence the filter answers: the same keys at every instance and for every filter, and with a higher percentage
@@ -87,21 +98,29 @@ impl InForce {
     /// neither can be told from these.
     pub(super) const fn covers(self, hash: KeyHash) -> bool {
         let place = ((hash.get() >> 64) * (EnforcementSetting::ALL as u128)) >> 64;
-        place < (self.0 & !SHADOW) as u128
+        place < (self.0 & !(SHADOW | PROVING)) as u128
     }
 }
 
 impl From<EnforcementSetting> for InForce {
     fn from(setting: EnforcementSetting) -> Self {
-        let percent = setting.percent.min(EnforcementSetting::ALL);
+        let percent = u16::from(setting.percent.min(EnforcementSetting::ALL));
         Self(if setting.mode == Enforcement::Shadow { percent | SHADOW } else { percent })
     }
 }
 
 impl Enforcing {
-    pub(super) fn new(configured: EnforcementSetting) -> Self {
+    /// `proof`: so many comparisons come before the filter answers anybody.
+    pub(super) fn new(configured: EnforcementSetting, proof: u32) -> Self {
         let told = Told { configured, instance: None, fleet: None, listened: false };
-        Self { in_force: AtomicU8::new(InForce::from(configured).0), told: Mutex::new(told) }
+        let enforcing = Self { in_force: AtomicU16::default(), told: Mutex::new(told), proof: Proof::new(proof) };
+        enforcing.proof_changed();
+        enforcing
+    }
+
+    /// To be called after each change that may begin or end the proof.
+    pub(super) fn proof_changed(&self) {
+        self.settle(&self.told.lock());
     }
 
     pub(super) fn in_force(&self) -> InForce {
@@ -112,7 +131,7 @@ impl Enforcing {
     pub(super) fn status(&self) -> EnforcementStatus {
         let told = self.told.lock();
         let (origin, in_force) = told.decides();
-        EnforcementStatus { in_force, origin, configured: told.configured }
+        EnforcementStatus { in_force, origin, configured: told.configured, proof: self.proof.status() }
     }
 
     /// The configuration has changed; what was told since the start stays.
@@ -148,7 +167,8 @@ impl Enforcing {
     }
 
     fn settle(&self, told: &Told) {
-        self.in_force.store(InForce::from(told.decides().1).0, Ordering::Relaxed);
+        let proving = if self.proof.is_open() { PROVING } else { 0 };
+        self.in_force.store(InForce::from(told.decides().1).0 | proving, Ordering::Relaxed);
     }
 }
 
@@ -170,9 +190,12 @@ impl EnforcementStatus {
             Origin::Instance => ", switched for this instance by the admin API",
             Origin::Fleet => ", switched for the fleet by the admin API",
         };
-        match self.in_force {
-            EnforcementSetting { mode: Enforcement::Shadow, .. } => format!("enforcement = \"shadow\"{by}"),
-            EnforcementSetting { percent, .. } => format!("enforce_percent = {percent}{by}"),
+        match (self.in_force, self.proof) {
+            (EnforcementSetting { mode: Enforcement::Shadow, .. }, _) => format!("enforcement = \"shadow\"{by}"),
+            (_, Some(ProofStatus { compared, needed })) => {
+                format!("proving: {compared} of {needed} absences of the filter were compared with the backend")
+            }
+            (EnforcementSetting { percent, .. }, None) => format!("enforce_percent = {percent}{by}"),
         }
     }
 }
@@ -252,8 +275,20 @@ mod tests {
     }
 
     #[test]
+    fn a_proof_keeps_the_filter_from_answering_until_it_is_finished() {
+        let enforcing = Enforcing::new(enforce(100), 300);
+        assert!(enforcing.in_force().is_proving());
+        assert_eq!(enforcing.status().reason(), "proving: 0 of 300 absences of the filter were compared with the backend");
+        enforcing.configure(enforce(50));
+        assert!(enforcing.in_force().is_proving(), "whatever is enforced");
+        enforcing.proof.require(0);
+        enforcing.proof_changed();
+        assert_eq!(enforcing.in_force(), enforce(50).into());
+    }
+
+    #[test]
     fn an_instance_goes_by_its_own_setting_then_the_fleets_then_its_configuration() {
-        let enforcing = Enforcing::new(enforce(100));
+        let enforcing = Enforcing::new(enforce(100), 0);
         let decided = || {
             let status = enforcing.status();
             assert_eq!(enforcing.in_force(), status.in_force.into());
@@ -275,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_configuration_that_changes_counts_where_nobody_was_told_otherwise() {
-        let enforcing = Enforcing::new(enforce(100));
+        let enforcing = Enforcing::new(enforce(100), 0);
         enforcing.configure(enforce(5));
         assert_eq!((enforcing.in_force(), enforcing.status().origin), (enforce(5).into(), Origin::Config));
         enforcing.tell_instance(Some(enforce(10)));
@@ -288,7 +323,7 @@ mod tests {
 
     #[test]
     fn the_first_that_the_fleet_is_ever_told_reaches_an_instance_with_a_setting_of_its_own() {
-        let enforcing = Enforcing::new(enforce(100));
+        let enforcing = Enforcing::new(enforce(100), 0);
         assert_eq!(enforcing.tell_fleet(None), None);
         enforcing.tell_instance(Some(enforce(10)));
         assert_eq!(enforcing.tell_fleet(switch(1, Some(SHADOW))), None);
@@ -297,7 +332,7 @@ mod tests {
 
     #[test]
     fn what_the_fleet_was_told_before_or_has_lost_changes_nothing_and_is_put_back() {
-        let enforcing = Enforcing::new(enforce(100));
+        let enforcing = Enforcing::new(enforce(100), 0);
         assert_eq!(enforcing.tell_fleet(None), None);
         assert_eq!(enforcing.tell_fleet(switch(7, Some(SHADOW))), None);
         assert_eq!(enforcing.tell_fleet(switch(7, Some(SHADOW))), None);

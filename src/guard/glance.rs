@@ -18,10 +18,12 @@ pub(super) struct Glance {
 impl Guard {
     /// Asks the filter only.
     pub fn check(&self, key: &Key) -> Probe {
-        let (hash, Glance { probe, .. }) = self.hash_and_glance(key);
+        let (hash, Glance { probe, trusted, .. }) = self.hash_and_glance(key);
         self.count_probe(hash, probe);
         if probe.effective() == Verdict::Absent {
             self.sample(hash, probe, || key.clone());
+        } else if probe.verdict == Verdict::Absent && trusted {
+            self.sample_for_proof(key, hash, probe);
         }
         probe
     }

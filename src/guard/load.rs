@@ -140,7 +140,7 @@ impl Guard {
         }
     }
 
-    async fn load_from_backend(&self, errand: &Errand, held: Option<&Held>, deadline: Instant) -> (Loaded, Ending) {
+    async fn load_from_backend(self: &Arc<Self>, errand: &Errand, held: Option<&Held>, deadline: Instant) -> (Loaded, Ending) {
         let rows = self.ask_backend(&[errand.asked()], errand.context(), deadline).await;
         match rows.into_iter().next().unwrap_or(Err(LookupError::Cancelled)) {
             Ok(row) => {
@@ -152,8 +152,8 @@ impl Guard {
     }
 
     /// Learns from what the backend said and keeps it.
-    pub(super) async fn conclude(&self, errand: &Errand, held: Option<&Held>, row: Row, deadline: Instant) -> (Answer, Ending) {
-        self.learn(errand, row.value.is_some());
+    pub(super) async fn conclude(self: &Arc<Self>, errand: &Errand, held: Option<&Held>, row: Row, deadline: Instant) -> (Answer, Ending) {
+        self.learn(errand, held.is_some_and(|held| held.value), row.value.is_some());
         let ending = match held {
             Some(held) => self.fill_shared_by(deadline, errand, &row, held).await,
             None => Ending::NotStored,

@@ -20,6 +20,10 @@ const QUEUE: usize = 256;
 /// Between two rounds of judging: each asks for a poll, and what is found all the time must not make polls go on all the time.
 const PACE: Duration = Duration::from_secs(1);
 
+/// Why the keyspace stops rejecting.
+const MISSED: &str = "a row was found that the filter had called absent; a rebuild mends it";
+const FAILED: &str = "the proof failed: the backend has a row that the filter called absent. Does the source list every key that the backend has? The next rebuild starts a new proof";
+
 /// A row that exists, and what the filter had said of it.
 #[derive(Debug)]
 pub(super) struct Found {
@@ -56,8 +60,13 @@ impl Guard {
     /// A lookup found a row of which the filter had said absent.
     pub(super) fn found_although_absent(&self, key: &Key, hash: KeyHash, probe: Probe) {
         // Its announce, or a scan, may have come between probe and read: then the filter knows it by now and was never wrong.
-        if !self.is_in_filter(hash) {
-            let _ = self.found_rows.rows.try_send(Found { key: key.clone(), hash, probe });
+        if self.is_in_filter(hash) {
+            return;
+        }
+        // Before it is sent: who judges it also settles it.
+        self.standing.enforcing.proof.suspect();
+        if self.found_rows.rows.try_send(Found { key: key.clone(), hash, probe }).is_err() {
+            self.row_judged();
         }
     }
 
@@ -69,6 +78,7 @@ impl Guard {
             let looked = self.look_again(Moment::now()).await;
             for row in rows.drain(..) {
                 self.judge(FoundBy::Lookup, &row, looked);
+                self.row_judged();
             }
             sleep(PACE).await;
         }
@@ -96,9 +106,11 @@ impl Guard {
         self.note_mismatch(MismatchKind::FalseNegative, found_by, row.probe, row.hash, &row.key);
         // What the polls that a promise rests on would have told of is no breach; that they fail ends the rejecting by itself.
         let excused = !looked.polled && self.standing.freshness() == Freshness::Polled;
-        if !excused && self.standing.is_broken_by(found_by) {
-            tracing::error!(keyspace = %self.name, "a row exists that the filter had called absent: the keyspace stops rejecting until a later scan, and for a while");
-            self.standing.missed_row(Moment::now());
+        // What clients of an enforcing keyspace would have been told breaks a proof, whoever finds it.
+        let proving = !excused && self.standing.enforcing.proof.fail();
+        if proving || !excused && self.standing.is_broken_by(found_by) {
+            tracing::error!(keyspace = %self.name, proving, "a row exists that the filter had called absent: the keyspace stops rejecting until a later scan, and for a while");
+            self.standing.missed_row(Moment::now(), if proving { FAILED } else { MISSED });
             self.hot.drop_all_absences();
             self.rebuild_wanted.notify_one();
         }

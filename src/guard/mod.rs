@@ -27,6 +27,7 @@ mod missed;
 mod observed;
 mod outcome;
 mod polled;
+mod proof;
 mod proven;
 mod recent;
 mod refresh;
@@ -60,9 +61,10 @@ pub use self::journal::{Extent, Journal, JournalError, Replayed};
 pub use self::mismatches::{Mismatch, Mismatches};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe, Staleness};
 pub use self::polled::{PollCoverage, PollPlace};
+pub use self::proof::ProofStatus;
 pub use self::snapshot::{Expected, Refused, Restored, SnapshotParts, SnapshotStatus, Snapshots, restore};
 pub use self::status::{BackendStatus, KeyspaceStatus, LastRebuild};
-pub(crate) use self::verify::Verified;
+pub(crate) use self::verify::{SourceSample, Verified};
 
 use self::load::Errand;
 use self::settings::Settings;
@@ -145,6 +147,8 @@ pub struct Guard {
     last_rebuild: Mutex<Option<LastRebuild>>,
     /// What the last scan found that endangers the key set.
     source_warning: Mutex<Option<String>>,
+    /// What the backend said of keys that the last scan brought.
+    sampled: Mutex<Option<verify::SourceSample>>,
     swapped_at: Mutex<Option<Moment>>,
     /// What the rebuild under way waits for.
     rebuild_waits: Mutex<Option<&'static str>>,
@@ -196,6 +200,7 @@ impl Guard {
                 parts.log.as_ref().map(|log| log.max_lag),
             )
             .with_hold(config.canary.hold)
+            .with_proof(if parts.backend.members().is_none() { config.canary.proof } else { 0 })
             .with_snapshots(snapshots.clone()),
             hot: HotCache::new(config.cache.hot_capacity),
             shared: parts.shared,
@@ -220,6 +225,7 @@ impl Guard {
             trouble: trouble::Trouble::default(),
             last_rebuild: Mutex::default(),
             source_warning: Mutex::default(),
+            sampled: Mutex::default(),
             swapped_at: Mutex::default(),
             rebuild_waits: Mutex::default(),
             counted: Mutex::default(),

@@ -33,6 +33,11 @@ impl Observed {
         self.true_negatives.store(0, Ordering::Relaxed);
     }
 
+    /// Absent verdicts since the swap.
+    pub(super) fn absent_verdicts(&self) -> u64 {
+        self.true_negatives.load(Ordering::Relaxed)
+    }
+
     /// FP / (FP + TN); `None` before the first of either.
     pub(super) fn rate(&self) -> Option<f64> {
         let positives = self.false_positives.load(Ordering::Relaxed) as f64;

@@ -48,6 +48,17 @@ impl Proven {
         self.inner.lock().keys.remove(&hash);
     }
 
+    /// Whether the row was there, and nobody has deleted it since.
+    pub(super) fn contains(&self, hash: KeyHash) -> bool {
+        self.inner.lock().keys.contains_key(&hash)
+    }
+
+    /// Up to so many of the latest keys.
+    pub(super) fn latest(&self, count: usize) -> Vec<Key> {
+        let inner = self.inner.lock();
+        inner.order.iter().rev().filter_map(|(_, hash)| inner.keys.get(hash)).take(count).map(|(_, key)| key.clone()).collect()
+    }
+
     /// Keys that were seen before `moment`.
     pub(super) fn before(&self, moment: Moment) -> Vec<Key> {
         let inner = self.inner.lock();

@@ -80,7 +80,7 @@ impl Guard {
     }
 
     /// Loads the value again and stores it in both tiers, unless its key was announced or dropped meanwhile.
-    async fn reload(&self, flight: Flight, errand: &Errand, stamp: Stamp) -> (RefreshOutcome, Ending) {
+    async fn reload(self: &Arc<Self>, flight: Flight, errand: &Errand, stamp: Stamp) -> (RefreshOutcome, Ending) {
         // The entry is as good as it was: those who find it need not wait for this one's lease.
         let Some(permit) = self.gate.enter_if_free() else { return (RefreshOutcome::Skipped, Ending::Stored) };
         let deadline = Instant::now() + self.deadline;

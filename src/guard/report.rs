@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::verify::SourceSample;
 use super::{BackendStatus, Guard, KeyspaceStatus, LastRebuild};
 use crate::clock::Moment;
 use crate::config::Freshness;
@@ -36,6 +37,7 @@ impl Guard {
             false_negatives: self.observed.false_negatives(),
             distinct_absent_keys: self.growth.distinct_absent(),
             distinct_inserted_keys: self.growth.distinct_inserted(),
+            source_sample_absent_ratio: self.sampled.lock().and_then(SourceSample::absent_ratio),
             age_seconds: self.swapped_at.lock().map(|at| now.since(at).as_secs_f64()),
             freshness_lag_seconds: self.standing.fresh_since().map(|at| now.since(at).as_secs_f64()),
             max_staleness_seconds: self.rests_on_age().then(|| self.standing.max_staleness().as_secs_f64()),
@@ -49,6 +51,7 @@ impl Guard {
                 .iter()
                 .cloned()
                 .chain(self.source_warning.lock().clone())
+                .chain(self.sampled.lock().and_then(SourceSample::warning))
                 .chain(self.set_warning())
                 .chain(self.poll_warning())
                 .chain(filter.and_then(|filter| self.growth_warning(filter)))
@@ -95,6 +98,7 @@ impl Guard {
             self.note_state(state, &reason);
             self.recent.purge(now);
             self.watch_growth(now);
+            self.canary.tick(self.observed.absent_verdicts(), now);
         }
     }
 

@@ -27,6 +27,10 @@ impl Guard {
         self.settings.store(Settings::new(config).into());
         self.canary.reconfigure(&config.canary);
         self.standing.set_first_hold(config.canary.hold);
+        if self.members().is_none() {
+            self.standing.enforcing.proof.require(config.canary.proof);
+            self.standing.enforcing.proof_changed();
+        }
         self.mismatches.reveal_keys(config.reveal_keys);
         self.standing.enforcing.configure(config.enforcement_setting());
         let (state, reason) = self.standing.explain(Moment::now());

@@ -72,7 +72,7 @@ impl Standing {
         max_staleness: Duration,
         max_lag: Option<Duration>,
     ) -> Self {
-        let enforcing = Enforcing::new(enforcement.into());
+        let enforcing = Enforcing::new(enforcement.into(), 0);
         Self { enforcing, freshness, max_staleness, max_lag, trusted_until: AtomicU64::new(0), facts: Mutex::default(), snapshots: None }
     }
 
@@ -84,6 +84,13 @@ impl Standing {
     /// With a hold of this length after the first row that the filter had called absent.
     pub(super) fn with_hold(self, first: Duration) -> Self {
         self.facts.lock().hold = Hold::new(first);
+        self
+    }
+
+    /// With so many comparisons before the filter answers anybody.
+    pub(super) fn with_proof(self, needed: u32) -> Self {
+        self.enforcing.proof.require(needed);
+        self.enforcing.proof_changed();
         self
     }
 
@@ -102,6 +109,7 @@ impl Standing {
         match (has_filter, in_force.mode(), trusted) {
             (false, ..) => State::Cold,
             (true, Enforcement::Shadow, _) => State::Shadow,
+            (true, Enforcement::Enforce, true) if in_force.is_proving() => State::Shadow,
             (true, Enforcement::Enforce, true) => State::Enforcing,
             (true, Enforcement::Enforce, false) => State::Degraded,
         }
@@ -145,13 +153,13 @@ impl Standing {
     }
 
     /// A row was found that the filter had called absent.
-    pub(super) fn missed_row(&self, now: Moment) {
+    pub(super) fn missed_row(&self, now: Moment, why: &str) {
         self.change(|facts| {
             // What is found while the keyspace rejects nobody anyway is of the same fault, and no recurrence.
             if facts.broken.is_none() && facts.hold.length().is_none() {
                 facts.hold.begin(now);
             }
-            facts.break_promise(now, "a row was found that the filter had called absent; a rebuild mends it".into());
+            facts.break_promise(now, why.into());
         });
         self.void_snapshot();
     }

@@ -44,6 +44,8 @@ pub struct KeyspaceStatus {
     pub distinct_absent_keys: u64,
     /// Distinct keys that announces and polls have brought in the last five minutes, estimated.
     pub distinct_inserted_keys: u64,
+    /// Share of the keys sampled from the source by the last scan that the backend had no row for; `None` where none were sampled.
+    pub source_sample_absent_ratio: Option<f64>,
     /// Seconds since the swap.
     pub age_seconds: Option<f64>,
     /// Seconds since the start of the last complete poll (`polled`), else of the scan behind the filter in force.

@@ -4,6 +4,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::Guard;
 use crate::backend::{BackendError, FetchContext, Value};
+use crate::clock::Moment;
 use crate::key::{Key, KeyForm};
 
 /// Calls of a backend that takes one key at a time: a check must not crowd out lookups.
@@ -20,7 +21,41 @@ pub(crate) enum Verified {
     Unknown(Option<String>),
 }
 
+/// What the backend says of keys that were sampled from the source.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SourceSample {
+    /// Rows that it has.
+    pub(crate) rows: usize,
+    /// Keys without rows.
+    pub(crate) absent: usize,
+}
+
+impl SourceSample {
+    /// From this share on an operator is told.
+    const MANY: f64 = 0.25;
+
+    pub(super) fn absent_ratio(self) -> Option<f64> {
+        let asked = self.rows + self.absent;
+        (asked > 0).then(|| self.absent as f64 / asked as f64)
+    }
+
+    pub(super) fn warning(self) -> Option<String> {
+        let Self { rows, absent } = self;
+        self.absent_ratio().filter(|ratio| *ratio >= Self::MANY && absent > 1).map(|_| {
+            format!(
+                "the backend has no row for {absent} of {} keys that were sampled from the source: the source lists keys without rows, or rows are missing at the backend",
+                rows + absent
+            )
+        })
+    }
+}
+
 impl Guard {
+    /// The keys of a scan were sampled.
+    pub(crate) fn sampled(&self, sample: SourceSample) {
+        *self.sampled.lock() = Some(sample);
+    }
+
     /// Asks the backend for each of `keys`, many at once where it can.
     ///
     /// # Errors
@@ -41,6 +76,12 @@ impl Guard {
             rest = more;
         }
         Ok(verified)
+    }
+
+    /// The backend has these rows: a check has asked for them.
+    pub(crate) fn saw_rows<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
+        let now = Moment::now();
+        keys.for_each(|key| self.proven.found(self.secret.hash(key), key, now));
     }
 
     async fn verify_together(&self, keys: &[Key]) -> Result<Vec<Verified>, BackendError> {

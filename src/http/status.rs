@@ -66,6 +66,8 @@ fn gauges(status: &KeyspaceStatus) -> Gauges {
         freshness_lag_seconds: status.freshness_lag_seconds.unwrap_or(f64::NAN),
         max_staleness_seconds: status.max_staleness_seconds.unwrap_or(f64::NAN),
         delta_lag_seconds: status.delta_lag_seconds.unwrap_or_default(),
+        proof_remaining: status.enforcement.proof.map_or(0, |proof| proof.needed - proof.compared),
+        source_sample_absent_ratio: status.source_sample_absent_ratio.unwrap_or(f64::NAN),
         set_keys: status.set.map_or(0, |set| set.keys),
         set_bytes: status.set.map_or(0, |set| set.bytes),
     }

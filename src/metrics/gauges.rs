@@ -37,6 +37,10 @@ pub struct Gauges {
     pub max_staleness_seconds: f64,
     /// Seconds since the delta log was read to its end; 0 where there is none.
     pub delta_lag_seconds: f64,
+    /// Comparisons with the backend that the keyspace still needs before it enforces; 0 = none.
+    pub proof_remaining: u32,
+    /// Share of the sampled source keys that the backend has no row for; NaN where none were sampled.
+    pub source_sample_absent_ratio: f64,
     /// Keys held exactly; 0 where none are.
     pub set_keys: u64,
     /// Bytes that they take.

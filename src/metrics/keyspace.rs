@@ -44,6 +44,8 @@ pub struct KeyspaceMetrics {
     state_changes: Vec<Counter>,
     filter: FilterGauges,
     max_staleness: Gauge,
+    proof_remaining: Gauge,
+    source_sample_absent: Gauge,
     set_keys: Gauge,
     set_bytes: Gauge,
     /// Polls for new keys.
@@ -149,11 +151,7 @@ impl KeyspaceMetrics {
             bypasses: counter("bypasses_total", "Lookups that asked to skip filter and caches", &[]),
             shed: ShedReason::ALL.iter().map(|r| counter("shed_total", "Lookups shed, by reason", &[("reason", r.as_str())])).collect(),
             stale_answers: counter("stale_answers_total", "Lookups answered with an expired value because the backend gave no answer", &[]),
-            absence_storms: counter(
-                "backend_absence_storms_total",
-                "Times that most keys which pass the filter became absent at the backend",
-                &[],
-            ),
+            absence_storms: counter("backend_absence_storms_total", "Times that rows which the backend had were lost", &[]),
             announces: AnnounceOutcome::ALL
                 .iter()
                 .map(|o| counter("announces_total", "Announces by outcome", &[("outcome", o.as_str())]))
@@ -181,6 +179,14 @@ impl KeyspaceMetrics {
                 .map(|s| counter("keyspace_state_changes_total", "Times the keyspace entered a state", &[("state", s.as_str())]))
                 .collect(),
             max_staleness: gauge("keyspace_max_staleness_seconds", "Freshness lag at which the keyspace stops rejecting: max_staleness"),
+            proof_remaining: gauge(
+                "keyspace_proof_remaining",
+                "Absences of the filter that still have to be compared with the backend before the keyspace enforces; 0 = none",
+            ),
+            source_sample_absent: gauge(
+                "source_sample_absent_ratio",
+                "Share of the keys sampled from the source by the last scan that the backend had no row for",
+            ),
             set_keys: gauge("set_keys", "Keys of the last scan that are held exactly; 0 where the backend is no set"),
             set_bytes: gauge("set_bytes", "Size of the keys that are held exactly"),
             polls: PollMetrics::new(registry, keyspace),
@@ -273,7 +279,7 @@ impl KeyspaceMetrics {
         self.breakers.set(Dependency::Backend, &self.name, state);
     }
 
-    /// Most keys that pass the filter became absent at the backend.
+    /// The backend has lost rows that it had.
     pub fn absence_storm(&self) {
         self.absence_storms.increment(1);
     }
@@ -310,6 +316,8 @@ impl KeyspaceMetrics {
         }
         self.delta_lag.set(g.delta_lag_seconds);
         self.max_staleness.set(g.max_staleness_seconds);
+        self.proof_remaining.set(f64::from(g.proof_remaining));
+        self.source_sample_absent.set(g.source_sample_absent_ratio);
         self.set_keys.set(g.set_keys as f64);
         self.set_bytes.set(g.set_bytes as f64);
         self.filter.set(g);

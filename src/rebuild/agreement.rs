@@ -3,26 +3,33 @@
 use super::error::BuildError;
 use super::samples::Samples;
 use crate::backend::BackendError;
-use crate::guard::{Build, Guard, Verified};
+use crate::guard::{Build, Guard, SourceSample, Verified};
 use crate::key::{Key, KeyForm};
 
 /// Source and backend mean the same keys: of each source of a union, for each has a column of its own. Returns why the key form can't be
 /// trusted, where they spell keys differently.
 pub(super) async fn agreement(guard: &Guard, build: &Build, form: KeyForm, members: &[Samples]) -> Result<Option<String>, BuildError> {
-    let mut conflict = None;
+    let (mut conflict, mut sample) = (None, SourceSample::default());
     for (index, samples) in members.iter().enumerate() {
         let name = if members.len() == 1 { String::new() } else { format!("source[{index}]: ") };
         // Another source may be worse: where the two mean different columns there must be no swap at all.
-        let found = match of_member(guard, build, form, samples).await {
+        let found = match of_member(guard, build, form, samples, &mut sample).await {
             Err(BuildError::Mismatch(why)) => return Err(BuildError::Mismatch(format!("{name}{why}"))),
             found => found?,
         };
         conflict = conflict.or(found.map(|why| format!("{name}{why}")));
     }
+    guard.sampled(sample);
     Ok(conflict)
 }
 
-async fn of_member(guard: &Guard, build: &Build, form: KeyForm, samples: &Samples) -> Result<Option<String>, BuildError> {
+async fn of_member(
+    guard: &Guard,
+    build: &Build,
+    form: KeyForm,
+    samples: &Samples,
+    sample: &mut SourceSample,
+) -> Result<Option<String>, BuildError> {
     if finds_only_originals(guard, samples).await? {
         return Ok(Some(format!(
             "the backend finds the row of one key only as the source spells it, and not in the form that key = \"{form}\" gives it: \
@@ -37,7 +44,11 @@ async fn of_member(guard: &Guard, build: &Build, form: KeyForm, samples: &Sample
         )));
     }
     let verified = guard.verify_at_backend(samples.plain()).await?;
-    judge_found(&verified).map(|()| None)
+    judge_found(&verified)?;
+    sample.absent += verified.iter().filter(|verified| **verified == Verified::NoRow).count();
+    sample.rows += verified.iter().filter(|verified| **verified == Verified::Row).count();
+    guard.saw_rows(samples.plain().iter().zip(&verified).filter(|(_, verified)| **verified == Verified::Row).map(|(key, _)| key));
+    Ok(None)
 }
 
 /// A key that the source spells otherwise than its form is at the backend under the source's spelling only.

@@ -398,6 +398,7 @@ fn numbers_out_of_range_are_refused_by_name() {
         ("enforce_percent", &["101", "-1", "0.5"]),
         ("canary.sample_rate", &["-0.1", "1.1", "nan"]),
         ("canary.max_per_second", &["0", "-1", "100001"]),
+        ("canary.proof", &["-1", "100001"]),
         ("rebuild.max_deleted_ratio", &["0", "1.1", "nan"]),
         ("rebuild.schedule", &["\"\"", "\"daily\"", "\"61 * * * *\"", "\"0 0 31 2 *\"", "5"]),
         ("backend.max_concurrency", &["0"]),

@@ -26,6 +26,7 @@ fn header(secret: &KeySecret, spec: FilterSpec) -> Header {
         log: None,
         polls: None,
         journal: JournalMark { id: Hex([3; 16]), next: 9 },
+        proven: true,
         layers: Vec::new(),
     }
 }

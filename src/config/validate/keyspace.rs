@@ -111,6 +111,7 @@ fn canary(canary: &CanaryConfig, section: &mut Section<'_>) {
     let pace = canary.max_per_second;
     section.must((1..=100_000).contains(&pace), "max_per_second", "be from 1 to 100000; sample_rate = 0 checks nothing", pace);
     section.duration_or_zero("hold", canary.hold);
+    section.must(canary.proof <= 100_000, "proof", "be at most 100000; 0 enforces without proof", canary.proof);
 }
 
 fn rebuild(rebuild: &RebuildConfig, section: &mut Section<'_>) {

@@ -42,6 +42,9 @@ pub struct Header {
     pub polls: Option<Vec<PollMark>>,
     /// Which announces of the journal are in it for certain.
     pub journal: JournalMark,
+    /// The keyspace's filters were compared with its backend before one answered anybody. Not written where it is false, as by programs that make no such proof.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proven: bool,
     /// Its parts, in the order of their words in the file.
     pub layers: Vec<LayerEntry>,
 }

@@ -25,6 +25,7 @@ fn header() -> Header {
         log: Some(LogMark { identity: Hex([2; 16]), millis: 4, sequence: 5, made: 6 }),
         polls: Some(vec![PollMark { watermark: WatermarkText::Text("ä\"".into()), age: 1, open_for: 2 }]),
         journal: JournalMark { id: Hex([3; 16]), next: 9 },
+        proven: true,
         layers: Vec::new(),
     }
 }

@@ -105,7 +105,7 @@ impl Snapshots {
         self.started(format!("the snapshot was not used: {why}"), None);
     }
 
-    pub(super) fn want(&self) {
+    pub(in crate::guard) fn want(&self) {
         self.wanted.notify_one();
     }
 

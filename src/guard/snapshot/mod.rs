@@ -59,7 +59,11 @@ impl Guard {
     /// Starts from a filter that this or another process had written. Nobody knows of this guard yet, and the journal's announces are in it before anybody
     /// may trust it, see [`Guard::trust_snapshot`].
     pub(super) fn start_from(&self, restored: Restored) {
-        let Restored { filter, generation, counted, judged, .. } = restored;
+        let Restored { filter, generation, counted, proven, judged, .. } = restored;
+        if proven {
+            self.standing.enforcing.proof.inherit();
+            self.standing.enforcing.proof_changed();
+        }
         self.active.install(filter, generation);
         if let Some(fleet) = &self.fleet {
             fleet.resume(judged.log);
@@ -208,6 +212,7 @@ impl Guard {
             log,
             polls,
             journal: noted.journal.clone(),
+            proven: self.standing.enforcing.proof.is_proven(),
             layers: Vec::new(),
         };
         Some((noted, generation, header))

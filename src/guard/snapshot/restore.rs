@@ -46,6 +46,8 @@ pub struct Restored {
     pub(super) generation: u64,
     pub(super) secret: KeySecret,
     pub(super) counted: Vec<u64>,
+    /// Its keyspace had proven a filter.
+    pub(super) proven: bool,
     pub(super) judged: Judged,
 }
 
@@ -137,10 +139,10 @@ pub fn restore(path: &Path, expected: &Expected, room: impl FnOnce(&[u64]) -> Re
     let judged = judge(&opened.header, expected, Moment::now())?;
     let room = room(&opened.sizes()).map_err(Refused::Memory)?;
     let snapshot = opened.load()?;
-    let Header { secret, generation, counted, .. } = &snapshot.header;
-    let (secret, generation, counted) = (KeySecret::new(secret.0), *generation, counted.clone());
+    let Header { secret, generation, counted, proven, .. } = &snapshot.header;
+    let (secret, generation, counted, proven) = (KeySecret::new(secret.0), *generation, counted.clone(), *proven);
     let filter = snapshot.into_filter(room)?;
-    Ok(Some(Restored { filter, generation, secret, counted, judged }))
+    Ok(Some(Restored { filter, generation, secret, counted, proven, judged }))
 }
 
 /// What the header says, in this process's terms.

@@ -52,15 +52,15 @@ fn a_missed_row_ends_the_rejecting_until_a_later_scan_and_for_its_hold() {
         over
     };
     standing.swapped(second(1));
-    standing.missed_row(second(10));
-    standing.missed_row(second(20));
+    standing.missed_row(second(10), "a row was missed");
+    standing.missed_row(second(20), "a row was missed");
     standing.swapped(second(15));
     assert!(!trusted(&standing, second(21)), "the second row may be younger than the scan");
     standing.swapped(second(25));
     assert!(!trusted(&standing, second(69)) && !lifted(second(69)), "mended, and held");
     assert_eq!(standing.explain(second(69)).0, State::Degraded);
     assert!(lifted(second(70)) && trusted(&standing, second(70)), "one fault, however many rows");
-    standing.missed_row(second(100));
+    standing.missed_row(second(100), "a row was missed");
     assert!(lifted(second(220)) && !trusted(&standing, second(220)), "no longer held, and not mended");
     standing.swapped(second(230));
     assert!(trusted(&standing, second(230)));

@@ -132,7 +132,7 @@ async fn a_storm_takes_no_value_away_by_refreshes() {
         }
     };
     storm().await;
-    assert_eq!(ks.metric("bloomguard_backend_absence_storms_total{keyspace=\"users\"}"), 1.0);
+    eventually("the storm is seen", || ks.metric("bloomguard_backend_absence_storms_total{keyspace=\"users\"}") == 1.0).await;
     let start = Instant::now();
     while refreshes(&ks, "absent") < 3.0 {
         assert!(start.elapsed() < Duration::from_secs(60), "no read refreshes");

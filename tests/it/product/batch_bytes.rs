@@ -21,7 +21,7 @@ async fn start(site: &Site, redis: &str, raw: bool) -> TestApp {
     let query = site.query(&format!("SELECT {columns} FROM users WHERE id = $1"));
     TestApp::enforcing(&format!(
         "max_batch_bytes = \"200KiB\"\n{redis}\n\
-         [keyspaces.users]\nfreshness = \"static\"\ndeadline = \"20s\"\n\
+         [keyspaces.users]\nfreshness = \"static\"\ndeadline = \"20s\"\ncanary.proof = 0\n\
          [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"{query}\"\ntimeout = \"20s\"\n\
          [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
         site.url()

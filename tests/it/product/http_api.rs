@@ -38,6 +38,7 @@ freshness = "static"
 deadline = "30s"
 [keyspaces.users.canary]
 sample_rate = 0
+proof = 0
 [keyspaces.users.filter]
 expected_keys = 1000
 [keyspaces.users.backend]

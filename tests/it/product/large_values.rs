@@ -31,7 +31,7 @@ async fn connections_that_were_sent_a_large_value_hold_no_copy_of_it() {
     site.run(&format!("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, printf('%.{BYTES}c', 'n'))"))
         .await;
     let toml = format!(
-        "[keyspaces.users]\nfreshness = \"static\"\ndeadline = \"100s\"\ncache = {{ hot_ttl = \"1h\", ttl = \"1h\", max_value_bytes = \"2MiB\" }}\n\
+        "[keyspaces.users]\nfreshness = \"static\"\ndeadline = \"100s\"\ncache = {{ hot_ttl = \"1h\", ttl = \"1h\", max_value_bytes = \"2MiB\" }}\ncanary.proof = 0\n\
          [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT name AS value FROM users WHERE id = $1\"\ntimeout = \"90s\"\n\
          [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
         site.url()

@@ -20,6 +20,7 @@ async fn a_million_accounts_of_pgbench_are_guarded_as_psql_sees_them() {
 [keyspaces.accounts]
 freshness = "static"
 canary.sample_rate = 0
+canary.proof = 0
 deadline = "30s"
 [keyspaces.accounts.filter]
 expected_keys = 500_000

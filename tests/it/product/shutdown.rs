@@ -44,6 +44,7 @@ backend = {{ kind = "http", url = "{}", timeout = "90s" }}
 source = {{ kind = "file", path = {keys:?} }}
 rebuild.min_keys_ratio = 0
 canary.sample_rate = 0
+canary.proof = 0
 "#,
         api.url("/rows/{key}")
     )

@@ -35,6 +35,7 @@ backend = {{ url = "{url}", query = "SELECT id, 'name' AS name FROM (SELECT $1::
 source.query = "SELECT i FROM generate_series(1, {keys}) AS i"
 rebuild = {{ schedule = "{schedule}", jitter = "0s", min_keys_ratio = 0 }}
 canary.sample_rate = 0
+canary.proof = 0
 "#
     )
 }

@@ -43,6 +43,7 @@ timeout = "5s"
 query = "SELECT id FROM users"
 [keyspaces.users.canary]
 sample_rate = 0
+proof = 0
 "#
     )
 }

@@ -45,6 +45,7 @@ fn config(hot_capacity: u64) -> KeyspaceConfig {
     config.cache.jitter = 0.0;
     config.cache.hot_capacity = hot_capacity;
     config.canary.sample_rate = 0.0;
+    config.canary.proof = 0;
     // What is found too late is for the judge to see, and not for a hold to cover.
     config.canary.hold = Duration::ZERO;
     config

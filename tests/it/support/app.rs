@@ -121,7 +121,10 @@ impl TestApp {
         );
         let file = dir.path().join("bloomguard.toml");
         std::fs::write(&file, server + toml).unwrap();
-        let config = config::load(&[file], std::iter::empty()).unwrap_or_else(|e| panic!("{e}"));
+        let mut config = config::load(&[file], std::iter::empty()).unwrap_or_else(|e| panic!("{e}"));
+        if !toml.contains("proof") {
+            config.keyspaces.values_mut().for_each(|keyspace| keyspace.canary.proof = 0);
+        }
         let app = App::build(&config).await.unwrap_or_else(|e| panic!("{e:#}"));
         let [data, telemetry, admin] = app.addresses().map(|a| a.to_string().parse().unwrap());
         let guards = config.keyspaces.keys().map(|name| (name.clone(), app.guard(name).unwrap())).collect();

@@ -34,6 +34,8 @@ pub fn config() -> KeyspaceConfig {
     config.rebuild.schedule = "0 0 1 1 *".into();
     config.rebuild.on_start = false;
     config.filter.false_positive_rate = 0.0001;
+    // Tests of the proof ask for it.
+    config.canary.proof = 0;
     config
 }
 

@@ -28,6 +28,8 @@ impl Scrape {
         AnnounceOutcome::ALL.iter().for_each(|outcome| users.announces(*outcome, 1));
         RebuildOutcome::ALL.iter().for_each(|outcome| users.rebuilds.ended(*outcome, took, 1, 1.0));
         users.set_gauges(&Gauges {
+            proof_remaining: 0,
+            source_sample_absent_ratio: 0.0,
             state: State::Enforcing,
             items: 1,
             capacity: 1,

@@ -105,7 +105,7 @@ pub(super) fn configuration(listen: &str, telemetry: SocketAddr, admin: SocketAd
     format!(
         "[server]\nlisten = \"{listen}\"\ntelemetry_listen = \"{telemetry}\"\nadmin_listen = \"{admin}\"\nmax_batch_keys = 100000\n{settings}
 [keyspaces.users]\nkey = \"integer\"\nfreshness = \"rebuilt\"\nmax_staleness = \"26h\"\n
-cache = {{ hot_ttl = \"1h\", ttl = \"1h\" }}\n{keyspace}"
+cache = {{ hot_ttl = \"1h\", ttl = \"1h\" }}\ncanary.proof = 0\n{keyspace}"
     )
 }
 
