@@ -83,8 +83,14 @@ ROWS = {
     "Process": [
         panel(
             "Open connections", 8, "none",
-            "Of all instances, by listener. At server.max_connections of one instance further ones wait in its accept queue: do clients keep theirs open, and how many of them are there?",
+            "Of all instances, by listener, and how many there may be. An instance that is full closes idle ones: do clients keep theirs open, and how many of them are there?",
             ("sum by (listener) (bloomguard_http_open_connections{%})", "{{listener}}"),
+            ("sum by (listener) (bloomguard_http_max_connections{%})", "{{listener}} at most"),
+        ),
+        panel(
+            "Connections closed on clients", 8, "ops",
+            "evicted: idle, and a new connection needed the place: raise server.max_connections, or the limit of open files. flood: HTTP/2 control frames without end.",
+            (per_second("bloomguard_http_closed_connections_total", "listener, reason", scope="%"), "{{listener}} {{reason}}"),
         ),
         panel(
             "CPU of the process", 8, "none",

@@ -162,6 +162,11 @@ impl Activity {
         Some(Idle { asked_before: self.begun() > 0, since })
     }
 
+    /// Since the connection began.
+    pub(super) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// The listener has no place for the next connection; `false`: it asked before.
     pub(super) fn ask_to_leave(&self) -> bool {
         let asked = self.leaves_at.compare_exchange(0, self.begun() + 1, Relaxed, Relaxed).is_ok();

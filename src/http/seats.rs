@@ -15,6 +15,8 @@ use super::activity::Activity;
 
 /// While all connections are busy, how often the accept loop looks whether one has become idle.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// A client that connects to ask has this long to begin: clients that only connect, again and again, would else push it out before.
+const TO_BEGIN: Duration = Duration::from_millis(10);
 /// Kept-alive connections found by one look at all of them.
 const FOUND_AT_ONCE: usize = 64;
 /// Entries of closed connections that are kept at the least.
@@ -97,13 +99,13 @@ impl Seats {
             if let Some(seat) = self.try_take() {
                 return seat;
             }
-            self.evict();
+            let wait = self.evict().err().unwrap_or(LOOK_AGAIN);
             let free = Arc::clone(&self.free);
             tokio::select! {
                 biased;
                 Ok(permit) = free.acquire_owned() => return self.seat(permit),
                 () = self.declined.notified() => {}
-                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                () = tokio::time::sleep(wait) => {}
             }
         }
     }
@@ -146,20 +148,28 @@ impl Seats {
         self.sweep_at = FEW.max(2 * (self.fresh.len() + self.kept.len()));
     }
 
-    /// Asks the longest-idle connection to leave; `false`: none is idle.
-    pub(super) fn evict(&mut self) -> bool {
+    /// Asks the longest-idle connection to leave; an error: none may be asked, for so long.
+    pub(super) fn evict(&mut self) -> Result<(), Duration> {
         while let Some(entry) = self.fresh.pop_front() {
             let Some(activity) = entry.upgrade() else { continue };
+            if activity.begun() == 0 {
+                let young = TO_BEGIN.saturating_sub(activity.age());
+                if !young.is_zero() {
+                    self.fresh.push_front(entry);
+                    return Err(young);
+                }
+            }
             let leaves = activity.begun() == 0 && activity.ask_to_leave();
             self.kept.push(entry);
             if leaves {
-                return true;
+                return Ok(());
             }
         }
-        self.evict_listed() || {
+        let asked = self.evict_listed() || {
             self.list_longest_idle();
             self.evict_listed()
-        }
+        };
+        if asked { Ok(()) } else { Err(LOOK_AGAIN) }
     }
 
     fn evict_listed(&mut self) -> bool {
@@ -211,10 +221,11 @@ mod tests {
     async fn silent_connections_leave_first_and_then_the_longest_idle() {
         let mut seats = Seats::new(200);
         let mut all: Vec<_> = connections(&mut seats, 200, 150).await.into_iter().map(Some).collect();
+        tokio::time::advance(TO_BEGIN).await;
         // The first of those that asked asks once more, and is idle last.
         drop(all[0].as_ref().unwrap().begin(false));
         let mut order = Vec::new();
-        while seats.evict() {
+        while seats.evict().is_ok() {
             let leaves = |activity: &Option<Arc<Activity>>| activity.as_ref().is_some_and(|activity| activity.takes_leave());
             let left = all.iter().position(leaves).unwrap();
             all[left] = None;
@@ -229,19 +240,29 @@ mod tests {
         let all = connections(&mut seats, 3, 3).await;
         let (one, two) = (all[0].begin(false), all[1].begin(true));
         all[2].sends(true);
-        assert!(!seats.evict());
+        assert_eq!(seats.evict(), Err(LOOK_AGAIN));
         drop(one);
         all[2].sends(false);
-        assert!(seats.evict() && leaving(&all) == [2]);
-        assert!(seats.evict() && leaving(&all) == [0]);
+        assert_eq!((seats.evict(), leaving(&all)), (Ok(()), vec![2]));
+        assert_eq!((seats.evict(), leaving(&all)), (Ok(()), vec![0]));
         drop(two);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_has_just_connected_is_given_time_to_ask() {
+        let mut seats = Seats::new(2);
+        let all = connections(&mut seats, 2, 1).await;
+        assert_eq!(seats.evict(), Err(TO_BEGIN - Duration::from_millis(1)), "the one that asked is worth more");
+        tokio::time::advance(TO_BEGIN).await;
+        assert_eq!((seats.evict(), leaving(&all)), (Ok(()), vec![1]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_comes_first_lets_another_connection_leave() {
         let mut seats = Seats::new(2);
         let mut all = connections(&mut seats, 2, 0).await;
-        assert!(seats.evict());
+        tokio::time::advance(TO_BEGIN).await;
+        assert_eq!(seats.evict(), Ok(()));
         // Before it was looked at.
         drop(all[0].begin(false));
         assert_eq!(leaving(&all), [0; 0], "it was answered just now");

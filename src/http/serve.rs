@@ -239,7 +239,7 @@ async fn accept_until(
             Err(error) => {
                 let Some(pause) = trouble.pause(bound.local_addr(), &error) else { continue };
                 // Others of this process may have taken the descriptors that were meant for this listener.
-                seats.evict();
+                let _ = seats.evict();
                 tokio::select! {
                     () = shutdown.cancelled() => return None,
                     () = tokio::time::sleep(pause) => {}

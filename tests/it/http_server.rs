@@ -184,11 +184,12 @@ async fn kept_alive_connection_outlives_the_header_timeout_and_ends_at_the_idle_
 #[tokio::test]
 async fn connection_cap_holds_and_the_next_client_is_served_when_one_leaves() {
     let server = start(ConnectionLimits { max_connections: 2, ..limits() }).await;
-    let (mut first, mut second, mut third) = (server.connect().await, server.connect().await, server.connect().await);
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
     for stream in [&mut first, &mut second] {
         ask(stream, "/slow").await;
     }
     server.until_begun(2).await;
+    let mut third = server.connect().await;
     ask(&mut third, "/third").await;
     let early = timeout(Duration::from_millis(200), third.read_u8()).await;
     assert!(early.is_err(), "the third connection was served beyond the cap");
@@ -347,9 +348,10 @@ async fn drain_deadline_cuts_what_does_not_end() {
 #[tokio::test]
 async fn request_that_waits_in_the_accept_queue_when_the_drain_begins_is_answered() {
     let server = start(ConnectionLimits { max_connections: 1, ..limits() }).await;
-    let (mut slow, mut queued, mut queued_too) = (server.connect().await, server.connect().await, server.connect().await);
+    let mut slow = server.connect().await;
     ask(&mut slow, "/slow").await;
     server.until_begun(1).await;
+    let (mut queued, mut queued_too) = (server.connect().await, server.connect().await);
     ask(&mut queued, "/queued").await;
     ask(&mut queued_too, "/queued-too").await;
     server.shutdown.cancel();
