@@ -158,8 +158,14 @@ impl App {
         let limits = |max_connections| ConnectionLimits { max_connections, ..self.limits };
         let counted = |listener| self.context.metrics.connections(listener);
         let at_once = Arc::new(AtOnce::new(context()));
-        let data =
-            http::serve_at_once(self.data, http::data_service(context()), at_once, limits(connections.data), counted(Listener::Data), shutdown.clone());
+        let data = http::serve_at_once(
+            self.data,
+            http::data_service(context()),
+            at_once,
+            limits(connections.data),
+            counted(Listener::Data),
+            shutdown.clone(),
+        );
         let admin =
             http::serve(self.admin, http::admin_router(context()), limits(connections.admin), counted(Listener::Admin), shutdown.clone());
         // The drain timeout is over by then: whoever reads slowly must not get another.

@@ -48,7 +48,14 @@ impl Connections {
         }
         if all.data < configured {
             let clamped = all.data;
-            tracing::warn!(configured, clamped, limit, reserved, needed, "server.max_connections clamped: raise the open file limit (LimitNOFILE)");
+            tracing::warn!(
+                configured,
+                clamped,
+                limit,
+                reserved,
+                needed,
+                "server.max_connections clamped: raise the open file limit (LimitNOFILE)"
+            );
         }
         all
     }
@@ -73,7 +80,8 @@ impl Connections {
 fn reserved(config: &Config) -> usize {
     let redis = config.redis.as_ref().map_or(0, |redis| {
         let each = config.keyspaces.len();
-        let (main, announces) = (if RedisPlace::is_cluster(&redis.url) { each } else { 1 }, if redis.min_replicas_acked > 0 { each } else { 0 });
+        let (main, announces) =
+            (if RedisPlace::is_cluster(&redis.url) { each } else { 1 }, if redis.min_replicas_acked > 0 { each } else { 0 });
         OF_REDIS + (main + announces) * OF_LINK
     });
     config.keyspaces.values().map(of_keyspace).fold(OF_PROCESS + redis, usize::saturating_add)

@@ -153,9 +153,9 @@ impl Activity {
         self.blocked.load(Relaxed)
     }
 
-    /// `None`: a request is in flight, or an answer is not sent. Half a head is no request.
+    /// `None`: a request is in flight, or an answer is not sent, or the connection is closing and has no place to give. Half a head is no request.
     pub(super) fn idle(&self) -> Option<Idle> {
-        if self.is_answering() || self.is_sending() || self.is_blocked() {
+        if self.is_answering() || self.is_sending() || self.is_blocked() || self.is_lingering() {
             return None;
         }
         let since = self.started + Duration::from_millis(self.last_request.load(Relaxed));

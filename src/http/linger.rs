@@ -18,6 +18,8 @@ const QUIET: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(5);
 /// Bytes: four times the default `server.max_body_bytes`, so that clients that send all before they read see the 413.
 const MOST_DISCARDED: usize = 64 << 20;
+/// Bytes of a client that floods: it may be sending for ever.
+const FEW_DISCARDED: usize = 1 << 20;
 const PIECE: usize = 16 << 10;
 
 /// A connection of which only the client's end is waited for.
@@ -35,6 +37,11 @@ impl Default for Linger {
 }
 
 impl Linger {
+    /// For a client that is not believed to end.
+    pub(super) fn short() -> Self {
+        Self { left: FEW_DISCARDED, ..Self::default() }
+    }
+
     /// Ready once the connection may be closed.
     pub(super) fn poll_end(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
         let mut piece = [const { MaybeUninit::uninit() }; PIECE];
@@ -113,7 +120,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_sends_without_end_is_cut_by_bytes() {
         let (mut stream, mut client) = pair();
-        let mut linger = Linger { left: 1 << 20, ..Linger::default() };
+        let mut linger = Linger::short();
         let mut sent = 0;
         let sends = async {
             loop {
@@ -124,6 +131,6 @@ mod tests {
             () = poll_fn(|cx| linger.poll_end(&mut stream, cx)) => {}
             () = sends => {}
         }
-        assert!(sent > 1 << 20, "{sent}");
+        assert!(sent > FEW_DISCARDED, "{sent}");
     }
 }

@@ -101,7 +101,8 @@ impl AsyncWrite for Observed {
         let this = &mut *self;
         if matches!(this.closing, Closing::Open) {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
-            this.closing = Closing::ShutDown(this.activity.may_linger().then(Linger::default));
+            let linger = if this.activity.was_flooded() { Linger::short } else { Linger::default };
+            this.closing = Closing::ShutDown(this.activity.may_linger().then(linger));
         }
         if let Closing::ShutDown(Some(linger)) = &mut this.closing {
             ready!(linger.poll_end(&mut this.stream, cx));

@@ -121,11 +121,7 @@ impl Seats {
     }
 
     fn seat(&self, permit: OwnedSemaphorePermit) -> Seat {
-        Seat {
-            permit: Mutex::new(Some(permit)),
-            closing: Some(Arc::clone(&self.closing)),
-            declined: Arc::clone(&self.declined),
-        }
+        Seat { permit: Mutex::new(Some(permit)), closing: Some(Arc::clone(&self.closing)), declined: Arc::clone(&self.declined) }
     }
 
     /// Remembers a connection that has taken its place.
@@ -159,7 +155,7 @@ impl Seats {
                     return Err(young);
                 }
             }
-            let leaves = activity.begun() == 0 && activity.ask_to_leave();
+            let leaves = activity.begun() == 0 && activity.idle().is_some() && activity.ask_to_leave();
             self.kept.push(entry);
             if leaves {
                 return Ok(());
@@ -290,6 +286,8 @@ mod tests {
         let all = connections(&mut seats, 16, 16).await;
         let left: Vec<bool> = all.iter().map(|activity| activity.may_linger()).collect();
         assert_eq!(left.iter().filter(|left| **left).count(), closing_beside(16));
+        assert_eq!(seats.evict(), Ok(()));
+        assert_eq!(leaving(&all), [closing_beside(16)], "those that are closing have no place to give");
         assert!((0..closing_beside(16)).all(|_| seats.try_take().is_some()));
     }
 }

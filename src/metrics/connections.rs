@@ -42,7 +42,11 @@ impl OpenConnections {
             let listener = ("listener", listener.as_str());
             let closed = |reason: CloseReason| {
                 let labels = [listener, ("reason", reason.as_str())];
-                registry.counter("http_closed_connections_total", "Connections that a listener closed although their clients kept them", &labels)
+                registry.counter(
+                    "http_closed_connections_total",
+                    "Connections that a listener closed although their clients kept them",
+                    &labels,
+                )
             };
             Self {
                 open: registry.gauge("http_open_connections", "Open connections of a listener", &[listener]),

@@ -53,7 +53,9 @@ async fn answers(app: &TestApp) {
 async fn idle_connections_make_room_for_a_new_client() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&full(&site.url())).await;
-    for text in ["", "GET /v1/keys/users/42 HTTP/1.1\r\nhost: half", "PRI * HTTP/2.0\r\n", "GET /v1/keys/users/42 HTTP/1.1\r\nhost: x\r\n\r\n"] {
+    for text in
+        ["", "GET /v1/keys/users/42 HTTP/1.1\r\nhost: half", "PRI * HTTP/2.0\r\n", "GET /v1/keys/users/42 HTTP/1.1\r\nhost: x\r\n\r\n"]
+    {
         let mut idle = Vec::new();
         for _ in 0..FEW {
             idle.push(connection(app.data, text).await);

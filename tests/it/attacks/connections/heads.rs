@@ -72,7 +72,8 @@ async fn heads_that_are_too_large_are_answered_although_the_client_sends_on() {
     let (_process, listeners) = process(&dir).await;
     let huge = [&b"GET / HTTP/1.1\r\nhost: localhost\r\nx: "[..], &vec![b'a'; 4 << 20]].concat();
     let many = ["GET / HTTP/1.1\r\nhost: localhost\r\n", &"a: b\r\n".repeat(101), "\r\n"].concat();
-    let body = [&b"POST /v1/check/users HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20000000\r\n\r\n"[..], &vec![b'1'; 20_000_000]].concat();
+    let body =
+        [&b"POST /v1/check/users HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20000000\r\n\r\n"[..], &vec![b'1'; 20_000_000]].concat();
     for address in &listeners {
         for (bytes, status) in [(huge.as_slice(), "431"), (many.as_bytes(), "431"), (&body, "413")] {
             let (told, ended) = sent_until_closed(address, &[bytes]);
