@@ -1,5 +1,6 @@
 //! The composition root: the only place that builds and connects parts.
 
+mod descriptors;
 mod links;
 mod reloads;
 mod secret;
@@ -15,6 +16,7 @@ use anyhow::{Context, bail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::descriptors::Connections;
 use self::links::{RedisLinks, connect_redis};
 use self::secret::{agree_on_secret, secret};
 use self::start::Start;
@@ -52,6 +54,7 @@ pub struct App {
     telemetry: Bound,
     admin: Bound,
     limits: ConnectionLimits,
+    connections: Connections,
     drain_timeout: Duration,
     /// Who goes by settings that can change, until somebody reads the configuration again.
     reload: Option<reload::Parts>,
@@ -123,6 +126,7 @@ impl App {
             telemetry: Bound::bind(&config.server.telemetry_listen, mode).await.context("server.telemetry_listen")?,
             admin: Bound::bind(&config.server.admin_listen, mode).await.context("server.admin_listen")?,
             limits: ConnectionLimits::from(&config.server),
+            connections: Connections::within_limit(config),
             drain_timeout: config.server.drain_timeout,
             reload: Some(reload),
             tasks,
@@ -150,14 +154,22 @@ impl App {
         let [data, telemetry, admin] = self.addresses();
         tracing::info!(version = env!("CARGO_PKG_VERSION"), %data, %telemetry, %admin, keyspaces = self.context.keyspaces.len(), "serving");
         let drained = CancellationToken::new();
-        let (context, limits) = (|| Arc::clone(&self.context), self.limits);
+        let (context, connections) = (|| Arc::clone(&self.context), self.connections);
+        let limits = |max_connections| ConnectionLimits { max_connections, ..self.limits };
         let counted = |listener| self.context.metrics.connections(listener);
         let at_once = Arc::new(AtOnce::new(context()));
-        let data =
-            http::serve_at_once(self.data, http::data_service(context()), at_once, limits, counted(Listener::Data), shutdown.clone());
-        let admin = http::serve(self.admin, http::admin_router(context()), limits, counted(Listener::Admin), shutdown.clone());
+        let data = http::serve_at_once(
+            self.data,
+            http::data_service(context()),
+            at_once,
+            limits(connections.data),
+            counted(Listener::Data),
+            shutdown.clone(),
+        );
+        let admin =
+            http::serve(self.admin, http::admin_router(context()), limits(connections.admin), counted(Listener::Admin), shutdown.clone());
         // The drain timeout is over by then: whoever reads slowly must not get another.
-        let last = ConnectionLimits { drain_timeout: LAST_WORDS.min(self.drain_timeout), ..limits };
+        let last = ConnectionLimits { drain_timeout: LAST_WORDS.min(self.drain_timeout), ..limits(connections.telemetry) };
         let telemetry = http::serve(self.telemetry, http::telemetry_router(context()), last, counted(Listener::Telemetry), drained.clone());
         let work = async {
             let ((data, admin), told) = tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));

@@ -82,9 +82,15 @@ ROWS = {
     ],
     "Process": [
         panel(
-            "Open connections", 8, "none",
-            "Of all instances, by listener. At server.max_connections of one instance further ones wait in its accept queue: do clients keep theirs open, and how many of them are there?",
+            "Open connections", 12, "none",
+            "Of all instances, by listener, and how many there may be. An instance that is full closes idle ones: do clients keep theirs open, and how many of them are there?",
             ("sum by (listener) (bloomguard_http_open_connections{%})", "{{listener}}"),
+            ("sum by (listener) (bloomguard_http_max_connections{%})", "{{listener}} at most"),
+        ),
+        panel(
+            "Connections closed on clients", 12, "ops",
+            "evicted: idle, and a new connection needed the place: raise server.max_connections, or the limit of open files. flood: HTTP/2 control frames without end.",
+            (per_second("bloomguard_http_closed_connections_total", "listener, reason", scope="%"), "{{listener}} {{reason}}"),
         ),
         panel(
             "CPU of the process", 8, "none",
@@ -103,12 +109,12 @@ ROWS = {
             ("min by (instance) (process_max_fds{%})", "{{instance}} limit"),
         ),
         panel(
-            "Threads", 8, "none",
+            "Threads", 12, "none",
             "server.workers, and those that scan and read files, which come and go. Ever more of them: a file system or a database hangs.",
             ("max by (instance) (process_threads{%})", "{{instance}}"),
         ),
         panel(
-            "Uptime", 8, "s",
+            "Uptime", 12, "s",
             "Since each instance's start. One that falls to zero again and again is killed or ends: look for its last log lines, and for OOMKilled.",
             ("time() - max by (instance) (process_start_time_seconds{%})", "{{instance}}"),
         ),

@@ -21,7 +21,7 @@ pub struct ServerConfig {
     pub admin_listen: String,
     /// Worker threads; 0 = what the cgroup allows, at most 4. Default 0.
     pub workers: usize,
-    /// Open connections a listener holds; further ones wait in the accept queue. Default 10,000.
+    /// Open connections that the data listener holds, as far as the limit of open files allows; for a further one the longest-idle one is closed. Default 10,000.
     pub max_connections: usize,
     /// Longest key in bytes, after percent-decoding. Default 1024.
     pub max_key_bytes: usize,

@@ -3,17 +3,15 @@
 //! hyper's own header timeout would not do: it runs while a kept-alive connection is idle, so clients' pools would lose their
 //! connections every few seconds; it does not run while the protocol's first bytes are read; and it sets a timer for each request.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
+use std::task::Context;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
-use super::stream::Stream;
+use super::seats::{Idle, Seat};
 
 /// No request head is being read.
 const NONE: u64 = u64::MAX;
@@ -36,8 +34,22 @@ pub(super) struct Activity {
     head_since: AtomicU64,
     /// Answers that were given as their requests were read wait for the client to take them.
     sends: AtomicBool,
+    /// The socket has not taken all that was written.
+    blocked: AtomicBool,
     /// HTTP/2 frames arrive without a request (pings, window updates), so bytes don't tell that a head began.
     http2: AtomicBool,
+    /// When the last request began or ended.
+    last_request: AtomicU64,
+    /// Of its listener; given to another connection once this one only waits for its client to close.
+    seat: Seat,
+    /// Requests that had begun when the listener asked the connection to leave, and one more; 0: it has not.
+    leaves_at: AtomicU64,
+    /// The connection's task, to be woken when it is asked to leave.
+    task: AtomicWaker,
+    /// All was answered; what the client still sends is discarded.
+    lingers: AtomicBool,
+    /// The client sent control frames without end.
+    flooded: AtomicBool,
 }
 
 /// What the connection's timer finds.
@@ -61,15 +73,28 @@ impl Activity {
             last_read: AtomicU64::new(0),
             head_since: AtomicU64::new(0),
             sends: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
             http2: AtomicBool::new(false),
+            last_request: AtomicU64::new(0),
+            seat: Seat::default(),
+            leaves_at: AtomicU64::new(0),
+            task: AtomicWaker::new(),
+            lingers: AtomicBool::new(false),
+            flooded: AtomicBool::new(false),
         }
+    }
+
+    /// On a place of its listener.
+    pub(super) fn seated(self, seat: Seat) -> Self {
+        Self { seat, ..self }
     }
 
     fn at(&self, now: Instant) -> u64 {
         u64::try_from(now.saturating_duration_since(self.started).as_millis()).unwrap_or(NONE - 1)
     }
 
-    fn read(&self, now: Instant) {
+    /// Bytes have been read.
+    pub(super) fn read(&self, now: Instant) {
         let now = self.at(now);
         self.last_read.store(now, Relaxed);
         let expects_head = self.in_flight.load(Relaxed) == 0 && !self.http2.load(Relaxed);
@@ -89,6 +114,7 @@ impl Activity {
         self.begun.fetch_add(1, Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         self.head_since.store(NONE, Relaxed);
+        self.last_request.store(self.last_read.load(Relaxed), Relaxed);
         if http2 {
             self.http2.store(true, Relaxed);
         }
@@ -99,6 +125,7 @@ impl Activity {
     pub(super) fn answered(&self) {
         self.begun.fetch_add(1, Relaxed);
         self.head_since.store(NONE, Relaxed);
+        self.last_request.store(self.last_read.load(Relaxed), Relaxed);
     }
 
     /// A head has come in part, and from here on there is time for the rest.
@@ -114,6 +141,77 @@ impl Activity {
     /// See [`sends`](Self::sends).
     pub(super) fn is_sending(&self) -> bool {
         self.sends.load(Relaxed)
+    }
+
+    /// Whether the socket has not taken all that was written.
+    pub(super) fn blocks(&self, blocked: bool) {
+        self.blocked.store(blocked, Relaxed);
+    }
+
+    /// See [`blocks`](Self::blocks).
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.load(Relaxed)
+    }
+
+    /// `None`: a request is in flight, or an answer is not sent, or the connection is closing and has no place to give. Half a head is no request.
+    pub(super) fn idle(&self) -> Option<Idle> {
+        if self.is_answering() || self.is_sending() || self.is_blocked() || self.is_lingering() {
+            return None;
+        }
+        let since = self.started + Duration::from_millis(self.last_request.load(Relaxed));
+        Some(Idle { asked_before: self.begun() > 0, since })
+    }
+
+    /// Since the connection began.
+    pub(super) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The listener has no place for the next connection; `false`: it asked before.
+    pub(super) fn ask_to_leave(&self) -> bool {
+        let asked = self.leaves_at.compare_exchange(0, self.begun() + 1, Relaxed, Relaxed).is_ok();
+        self.task.wake();
+        asked
+    }
+
+    /// Wakes this task when the connection is asked to leave.
+    pub(super) fn listen(&self, cx: &Context<'_>) {
+        self.task.register(cx.waker());
+    }
+
+    /// Whether the connection was asked to leave and does so. It stays if anything was asked meanwhile, and another one is asked to leave.
+    pub(super) fn takes_leave(&self) -> bool {
+        if self.leaves_at.load(Relaxed) == 0 {
+            return false;
+        }
+        let asked = self.leaves_at.swap(0, Relaxed);
+        let leaves = self.idle().is_some() && self.begun() + 1 == asked;
+        if !leaves {
+            self.seat.decline();
+        }
+        leaves
+    }
+
+    /// All was answered. Whether the connection may wait for its client to close, on a place beside those that are for requests.
+    pub(super) fn may_linger(&self) -> bool {
+        let may = self.seat.leave_for_closing();
+        self.lingers.store(may, Relaxed);
+        may
+    }
+
+    /// Whether all was answered, and only the client's end is waited for.
+    pub(super) fn is_lingering(&self) -> bool {
+        self.lingers.load(Relaxed)
+    }
+
+    /// The client sent control frames without end.
+    pub(super) fn flooded(&self) {
+        self.flooded.store(true, Relaxed);
+    }
+
+    /// See [`flooded`](Self::flooded).
+    pub(super) fn was_flooded(&self) -> bool {
+        self.flooded.load(Relaxed)
     }
 
     /// Whether a request is in flight.
@@ -170,58 +268,8 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
+        self.0.last_request.store(self.0.at(Instant::now()), Relaxed);
         self.0.in_flight.fetch_sub(1, Relaxed);
-    }
-}
-
-/// A stream that notes what is read from it.
-#[derive(Debug)]
-pub(super) struct Observed {
-    stream: Stream,
-    activity: Arc<Activity>,
-}
-
-impl Observed {
-    pub(super) const fn new(stream: Stream, activity: Arc<Activity>) -> Self {
-        Self { stream, activity }
-    }
-
-    pub(super) fn activity(&self) -> &Activity {
-        &self.activity
-    }
-}
-
-impl AsyncRead for Observed {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-        if buf.filled().len() > before {
-            this.activity.read(Instant::now());
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Observed {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::context::{HttpContext, Keyspace};
-use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, RequireLayer};
+use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer, RequireLayer};
 use super::problem::Problem;
 use super::reload;
 use crate::config::{Enforcement, EnforcementSetting};
@@ -46,6 +46,7 @@ pub fn admin_router(context: Arc<HttpContext>) -> Router {
         .layer(DeadlineLayer::new(deadline))
         .layer(BodyLimitLayer::new(body_limit))
         .layer(RequireLayer::new(access))
+        .layer(HostLayer)
         .layer(CatchPanicLayer)
         .layer(HeadLayer)
         .layer(count)

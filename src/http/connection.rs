@@ -12,7 +12,8 @@ use std::time::Duration;
 use axum::http::header::{CONNECTION, HeaderValue};
 use axum::http::{Request, Response, Version};
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
+use futures_util::poll;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulConnection;
@@ -21,8 +22,9 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::Service;
 
-use super::activity::{Activity, Due, InFlight, Observed};
+use super::activity::{Activity, Due, InFlight};
 use super::at_once::Lane;
+use super::observed::Observed;
 use super::serve::Shared;
 use super::stream::Stream;
 
@@ -33,6 +35,11 @@ const MAX_HEAD_BYTES: u32 = 128 << 10;
 /// HTTP/2 peers that vanished without a word are noticed by pings; HTTP/1 ones by the idle timeout.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Streams that an HTTP/2 client may have open; further ones are refused.
+const MAX_STREAMS: u32 = 200;
+/// Streams that an HTTP/2 client may reset before anyone looked at them (rapid reset), and in all those that it may make this side reset.
+const MAX_EARLY_RESETS: usize = 20;
+const MAX_RESETS: usize = 1024;
 /// How long a connection without a request in flight is waited for once the drain has begun: a client that is about to send its next one on
 /// it is answered, and told to close, instead of finding the connection gone.
 const LAST_REQUEST_GRACE: Duration = Duration::from_millis(500);
@@ -52,6 +59,9 @@ pub(super) fn protocol() -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_pending_accept_reset_streams(MAX_EARLY_RESETS)
+        .max_local_error_reset_streams(MAX_RESETS)
         .max_header_list_size(MAX_HEAD_BYTES);
     builder
 }
@@ -61,19 +71,22 @@ pub(super) fn protocol() -> Builder<TokioExecutor> {
 pub(super) enum Ended {
     /// By itself, or wound down.
     Closed,
+    /// It was idle, and another needed its place.
+    Evicted,
+    /// Its client sent control frames without end.
+    Flooded,
     /// The drain deadline cut it.
     Forced,
 }
 
 /// Serves one connection to its end.
-pub(super) async fn drive<S, B>(stream: Stream, service: S, shared: &Shared) -> Ended
+pub(super) async fn drive<S, B>(stream: Stream, service: S, activity: Arc<Activity>, shared: &Shared) -> Ended
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let activity = Arc::new(Activity::new(Arc::clone(&shared.draining)));
     let observed = Observed::new(stream, Arc::clone(&activity));
     let io = TokioIo::new(Lane::new(observed, shared.at_once.clone()));
     let tracked = Tracked { service: RefCell::new(service), activity: Arc::clone(&activity) };
@@ -95,17 +108,23 @@ where
             }
             connection.as_mut().poll(cx)
         });
-        // Polling it takes a lock. It wakes this task by what it was told at its first poll; the flag is set before it does.
-        let when_draining = poll_fn(|cx| {
-            if std::mem::replace(&mut listens, true) && !shared.draining.load(Relaxed) {
-                Poll::Pending
+        // Polling the drain takes a lock. Both wake this task by what they were told at its first poll; their flags are set before they do.
+        let when_told = poll_fn(|cx| {
+            let first = !std::mem::replace(&mut listens, true);
+            if first {
+                activity.listen(cx);
+            }
+            if activity.takes_leave() {
+                Poll::Ready(Told::ToLeave)
+            } else if first || shared.draining.load(Relaxed) {
+                drain_begun.as_mut().poll(cx).map(|()| Told::ToDrain)
             } else {
-                drain_begun.as_mut().poll(cx)
+                Poll::Pending
             }
         });
         tokio::select! {
             biased;
-            result = served => return closed(result),
+            result = served => return closed(result, &activity),
             () = timer.as_mut() => match activity.due(Instant::now(), shared.limits.header_timeout, Some(shared.limits.idle_timeout)) {
                 Due::At(at) => timer.as_mut().reset(at),
                 Due::HeadLate => return late(),
@@ -116,9 +135,23 @@ where
                     timer.as_mut().reset(Instant::now() + shared.limits.header_timeout);
                 }
             },
-            () = when_draining => return wind_down(connection, &activity, shared).await,
+            told = when_told => match told {
+                Told::ToDrain => return wind_down(connection, &activity, shared).await,
+                Told::ToLeave => {
+                    // HTTP/2 clients are told by a frame, which this poll sends.
+                    connection.as_mut().graceful_shutdown();
+                    let _ = poll!(connection.as_mut());
+                    return Ended::Evicted;
+                }
+            },
         }
     }
+}
+
+/// What the listener tells a connection.
+enum Told {
+    ToLeave,
+    ToDrain,
 }
 
 /// Lets requests in flight and those whose bytes have arrived be answered; ends at the drain deadline at the latest.
@@ -141,7 +174,7 @@ where
         if hopes || sends { Poll::Pending } else { Poll::Ready(None) }
     });
     if let Some(result) = early.await {
-        return closed(result);
+        return closed(result, activity);
     }
     if activity.is_sending() {
         return Ended::Forced;
@@ -151,8 +184,8 @@ where
     loop {
         tokio::select! {
             biased;
-            result = connection.as_mut() => return closed(result),
-            () = cut.as_mut() => return Ended::Forced,
+            result = connection.as_mut() => return closed(result, activity),
+            () = cut.as_mut() => return if activity.is_lingering() { Ended::Closed } else { Ended::Forced },
             () = timer.as_mut() => match activity.due(Instant::now(), shared.limits.header_timeout, None) {
                 Due::At(at) => timer.as_mut().reset(at),
                 Due::HeadLate | Due::Idle => return late(),
@@ -162,12 +195,12 @@ where
 }
 
 /// Peers break connections at will: that is their business and not worth more than a debug line.
-fn closed<E: Into<BoxError>>(result: Result<(), E>) -> Ended {
+fn closed<E: Into<BoxError>>(result: Result<(), E>, activity: &Activity) -> Ended {
     if let Err(error) = result {
         let error: BoxError = error.into();
         tracing::debug!(error = %error, "a connection broke");
     }
-    Ended::Closed
+    if activity.was_flooded() { Ended::Flooded } else { Ended::Closed }
 }
 
 fn late() -> Ended {
@@ -187,15 +220,16 @@ struct Tracked<S> {
 impl<S, B> hyper::service::Service<Request<Incoming>> for Tracked<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    B: Body,
 {
-    type Response = Response<B>;
+    type Response = Response<TrackedBody<B>>;
     type Error = Infallible;
     type Future = TrackedFuture<S::Future>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let http2 = request.version() == Version::HTTP_2;
         let in_flight = self.activity.begin(http2);
-        TrackedFuture { inner: self.service.borrow_mut().call(request), in_flight, http2 }
+        TrackedFuture { inner: self.service.borrow_mut().call(request), in_flight: Some(in_flight), http2 }
     }
 }
 
@@ -203,7 +237,7 @@ pin_project! {
     struct TrackedFuture<F> {
         #[pin]
         inner: F,
-        in_flight: InFlight,
+        in_flight: Option<InFlight>,
         http2: bool,
     }
 }
@@ -212,15 +246,42 @@ impl<F, B> Future for TrackedFuture<F>
 where
     F: Future<Output = Result<Response<B>, Infallible>>,
 {
-    type Output = F::Output;
+    type Output = Result<Response<TrackedBody<B>>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let Ok(mut response) = ready!(this.inner.poll(cx));
+        let in_flight = this.in_flight.take();
         // HTTP/2 says goodbye by a frame, and forbids the header.
-        if this.in_flight.is_last() && !*this.http2 {
+        if in_flight.as_ref().is_some_and(InFlight::is_last) && !*this.http2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        Poll::Ready(Ok(response))
+        Poll::Ready(Ok(response.map(|body| TrackedBody { body, in_flight })))
+    }
+}
+
+pin_project! {
+    /// The request is in flight until hyper has taken the whole body.
+    struct TrackedBody<B> {
+        #[pin]
+        body: B,
+        in_flight: Option<InFlight>,
+    }
+}
+
+impl<B: Body> Body for TrackedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        self.project().body.poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -17,7 +17,7 @@ use super::answer::DataResponse;
 use super::batch::{self, BatchRequest};
 use super::context::HttpContext;
 use super::key_request::KeyRequest;
-use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, RequireLayer};
+use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer, RequireLayer};
 use super::path::{KeyPath, Resource};
 use super::problem::Problem;
 use super::{BoxError, check, keys};
@@ -38,7 +38,7 @@ pub fn data_service(
     });
     // From the inside out.
     let limited = body_limit.layer(deadline.layer(routes));
-    count.layer(HeadLayer.layer(CatchPanicLayer.layer(RequireLayer::new(access).layer(limited))))
+    count.layer(HeadLayer.layer(CatchPanicLayer.layer(HostLayer.layer(RequireLayer::new(access).layer(limited)))))
 }
 
 fn classify(path: &str) -> Route {

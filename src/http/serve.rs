@@ -15,18 +15,19 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper_util::rt::TokioExecutor;
 use hyper_util::server::conn::auto::Builder;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
+use super::activity::Activity;
 use super::at_once::AtOnce;
 use super::connection::{self, Ended};
 use super::listener::{Bound, LocalAddr};
+use super::seats::{MOST_CLOSING, Seat, Seats, closing_beside};
 use super::stream::Stream;
 use crate::config::ServerConfig;
-use crate::metrics::OpenConnections;
+use crate::metrics::{CloseReason, OpenConnections};
 
 /// Outlasts the idle timeout of common client pools (90 s at most), so that the client closes first and no request meets a closing socket.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -38,7 +39,7 @@ const FORCED_GRACE: Duration = Duration::from_secs(1);
 /// What a listener grants its connections.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// Connections open at once; further ones wait in the accept queue.
+    /// Connections open at once. For a further one the longest-idle one is closed; where none is idle, it waits.
     pub max_connections: usize,
     /// How long a request's head may take to arrive, from its first byte, or from the connect for a connection's first.
     pub header_timeout: Duration,
@@ -56,6 +57,17 @@ impl From<&ServerConfig> for ConnectionLimits {
             idle_timeout: IDLE_TIMEOUT,
             drain_timeout: config.drain_timeout,
         }
+    }
+}
+
+impl ConnectionLimits {
+    /// Most of what [`descriptors`](Self::descriptors) adds.
+    pub const MOST_BESIDE: usize = MOST_CLOSING + 1;
+
+    /// File descriptors that a listener of `max_connections` takes beside its own: also for connections that are closing, and for the one that waits for a place.
+    #[must_use]
+    pub fn descriptors(max_connections: usize) -> usize {
+        max_connections + closing_beside(max_connections) + 1
     }
 }
 
@@ -154,22 +166,28 @@ where
         open: AtomicUsize::new(0),
         forced: AtomicUsize::new(0),
     });
-    let permits = Arc::new(Semaphore::new(limits.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+    counted.set_max(limits.max_connections);
+    let mut seats = Seats::new(limits.max_connections);
     let connections = TaskTracker::new();
-    let spawn = |stream: Stream, permit: OwnedSemaphorePermit| {
+    let spawn = |stream: Stream, seat: Seat| {
         let (shared, service, counted) = (Arc::clone(&shared), service.clone(), counted.clone());
+        let activity = Arc::new(Activity::new(Arc::clone(&shared.draining)).seated(seat));
+        let entered = Arc::clone(&activity);
         connections.spawn(async move {
             let _open = (Open::new(&shared.open), counted.open());
-            if connection::drive(stream, service, &shared).await == Ended::Forced {
-                shared.forced.fetch_add(1, Relaxed);
+            match connection::drive(stream, service, activity, &shared).await {
+                Ended::Closed => {}
+                Ended::Evicted => counted.closed(CloseReason::Evicted),
+                Ended::Flooded => counted.closed(CloseReason::Flood),
+                Ended::Forced => _ = shared.forced.fetch_add(1, Relaxed),
             }
-            drop(permit);
         });
+        entered
     };
 
-    accept_until(&bound, &permits, &shutdown, &spawn).await;
+    let waiting = accept_until(&bound, &mut seats, &shutdown, &spawn).await;
     let deadline = shared.begin_drain();
-    accept_backlog(&bound, &permits, deadline, &spawn).await;
+    accept_backlog(&bound, waiting, &seats, deadline, &spawn).await;
     drop(bound);
     connections.close();
     // Connections end themselves at the deadline.
@@ -194,33 +212,36 @@ impl Drop for Open<'_> {
     }
 }
 
-/// The permit comes first: a connection beyond the cap stays in the kernel's queue, and at its end with the client.
+/// A connection is accepted before it has a place, so that it is known that one is needed. Returns the one that had none as the shutdown began.
 async fn accept_until(
     bound: &Bound,
-    permits: &Arc<Semaphore>,
+    seats: &mut Seats,
     shutdown: &CancellationToken,
-    spawn: &impl Fn(Stream, OwnedSemaphorePermit),
-) {
+    spawn: &impl Fn(Stream, Seat) -> Arc<Activity>,
+) -> Option<Stream> {
     let mut trouble = AcceptTrouble::default();
-    let next = || async {
-        let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
-        bound.accept().await.map(|stream| (stream, permit))
-    };
     loop {
         let accepted = tokio::select! {
             biased;
-            () = shutdown.cancelled() => return,
-            accepted = next() => accepted,
+            () = shutdown.cancelled() => return None,
+            accepted = bound.accept() => accepted,
         };
         match accepted {
-            Ok((stream, permit)) => {
+            Ok(stream) => {
                 trouble.over();
-                spawn(stream, permit);
+                let seat = tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => return Some(stream),
+                    seat = seats.take() => seat,
+                };
+                seats.enter(&spawn(stream, seat));
             }
             Err(error) => {
                 let Some(pause) = trouble.pause(bound.local_addr(), &error) else { continue };
+                // Others of this process may have taken the descriptors that were meant for this listener.
+                let _ = seats.evict();
                 tokio::select! {
-                    () = shutdown.cancelled() => return,
+                    () = shutdown.cancelled() => return None,
                     () = tokio::time::sleep(pause) => {}
                 }
             }
@@ -229,11 +250,17 @@ async fn accept_until(
 }
 
 /// A client that connected before the signal gets its answer, although nobody had accepted it yet.
-async fn accept_backlog(bound: &Bound, permits: &Arc<Semaphore>, deadline: Instant, spawn: &impl Fn(Stream, OwnedSemaphorePermit)) {
+async fn accept_backlog(
+    bound: &Bound,
+    mut waiting: Option<Stream>,
+    seats: &Seats,
+    deadline: Instant,
+    spawn: &impl Fn(Stream, Seat) -> Arc<Activity>,
+) {
     for _ in 0..BACKLOG_AT_DRAIN {
-        let Ok(Ok(permit)) = timeout_at(deadline, Arc::clone(permits).acquire_owned()).await else { return };
-        match bound.accept_waiting() {
-            Ok(stream) => spawn(stream, permit),
+        let Ok(Some(seat)) = timeout_at(deadline, seats.wait()).await else { return };
+        match waiting.take().map_or_else(|| bound.accept_waiting(), Ok) {
+            Ok(stream) => _ = spawn(stream, seat),
             Err(error) if is_of_one_connection(&error) => {}
             Err(_) => return,
         }

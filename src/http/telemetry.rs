@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 
 use super::context::HttpContext;
-use super::middleware::{BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer};
+use super::middleware::{BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer};
 use super::problem::Problem;
 use super::{health, status};
 use crate::metrics::Route;
@@ -28,6 +28,7 @@ pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
         // Each further one is outside of those before.
         .layer(DeadlineLayer::new(deadline))
         .layer(BodyLimitLayer::new(body_limit))
+        .layer(HostLayer)
         .layer(CatchPanicLayer)
         .layer(HeadLayer)
         .layer(count)

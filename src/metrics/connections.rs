@@ -1,30 +1,77 @@
-//! Open connections of the listeners.
+//! Connections of the listeners.
 
 use super::Registry;
-use super::series::Gauge;
+use super::series::{Counter, Gauge};
 use crate::words::Listener;
 
-/// Counts the open connections of one listener.
-#[derive(Debug, Clone)]
-pub struct OpenConnections(Gauge);
+/// Why a listener closed a connection that its client kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseReason {
+    /// It was idle, and a new connection needed its place.
+    Evicted,
+    /// The client sent HTTP/2 control frames without end.
+    Flood,
+}
 
-/// One of them, counted until dropped.
+impl CloseReason {
+    const ALL: [Self; 2] = [Self::Evicted, Self::Flood];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Evicted => "evicted",
+            Self::Flood => "flood",
+        }
+    }
+}
+
+/// Counts the connections of one listener.
+#[derive(Debug, Clone)]
+pub struct OpenConnections {
+    open: Gauge,
+    max: Gauge,
+    closed: [Counter; CloseReason::ALL.len()],
+}
+
+/// An open one, counted until dropped.
 #[derive(Debug)]
 pub struct OpenConnection<'a>(&'a Gauge);
 
 impl OpenConnections {
     pub(super) fn all(registry: &Registry) -> Vec<Self> {
-        let gauge = |listener: &Listener| {
-            Self(registry.gauge("http_open_connections", "Open connections of a listener", &[("listener", listener.as_str())]))
+        let of = |listener: &Listener| {
+            let listener = ("listener", listener.as_str());
+            let closed = |reason: CloseReason| {
+                let labels = [listener, ("reason", reason.as_str())];
+                registry.counter(
+                    "http_closed_connections_total",
+                    "Connections that a listener closed although their clients kept them",
+                    &labels,
+                )
+            };
+            Self {
+                open: registry.gauge("http_open_connections", "Open connections of a listener", &[listener]),
+                max: registry.gauge("http_max_connections", "Connections that a listener holds at once", &[listener]),
+                closed: CloseReason::ALL.map(closed),
+            }
         };
-        Listener::ALL.iter().map(gauge).collect()
+        Listener::ALL.iter().map(of).collect()
+    }
+
+    /// How many there may be.
+    pub fn set_max(&self, connections: usize) {
+        self.max.set(connections as f64);
+    }
+
+    /// The listener closed one.
+    pub fn closed(&self, reason: CloseReason) {
+        self.closed[reason as usize].increment(1);
     }
 
     /// One more.
     #[must_use]
     pub fn open(&self) -> OpenConnection<'_> {
-        self.0.add(1.0);
-        OpenConnection(&self.0)
+        self.open.add(1.0);
+        OpenConnection(&self.open)
     }
 }
 

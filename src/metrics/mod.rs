@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::breakers::BreakerMetrics;
-pub use self::connections::{OpenConnection, OpenConnections};
+pub use self::connections::{CloseReason, OpenConnection, OpenConnections};
 pub use self::gauges::Gauges;
 pub use self::http::{HttpMetrics, Method, Route};
 pub use self::keyspace::{Inflight, KeyspaceMetrics};

@@ -114,6 +114,20 @@ async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> String {
     String::from_utf8(text).unwrap()
 }
 
+/// Reads to the end of this text; how many bytes there were.
+async fn length_up_to(stream: &mut (impl AsyncRead + Unpin), end: &str) -> usize {
+    let (mut told, mut length) = (Vec::new(), 0);
+    while !told.ends_with(end.as_bytes()) {
+        let mut piece = vec![0; 1 << 20];
+        let read = timeout(LONG, stream.read(&mut piece)).await.unwrap().unwrap();
+        assert!(read > 0, "closed after {length} bytes");
+        told.drain(..told.len().saturating_sub(end.len()));
+        told.extend_from_slice(&piece[..read]);
+        length += read;
+    }
+    length
+}
+
 /// Waits until the peer closes; returns what it sent before.
 async fn until_closed(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut rest = Vec::new();
@@ -170,16 +184,35 @@ async fn kept_alive_connection_outlives_the_header_timeout_and_ends_at_the_idle_
 #[tokio::test]
 async fn connection_cap_holds_and_the_next_client_is_served_when_one_leaves() {
     let server = start(ConnectionLimits { max_connections: 2, ..limits() }).await;
-    let (mut first, mut second, mut third) = (server.connect().await, server.connect().await, server.connect().await);
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
     for stream in [&mut first, &mut second] {
-        ask(stream, "/").await;
-        answer(stream).await;
+        ask(stream, "/slow").await;
     }
+    server.until_begun(2).await;
+    let mut third = server.connect().await;
     ask(&mut third, "/third").await;
     let early = timeout(Duration::from_millis(200), third.read_u8()).await;
     assert!(early.is_err(), "the third connection was served beyond the cap");
     drop(first);
     assert!(answer(&mut third).await.contains("/third"));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_taken_slowly_keeps_its_connection_where_the_listener_is_full() {
+    let server = start(ConnectionLimits { max_connections: 2, ..limits() }).await;
+    let (mut large, mut idle) = (server.connect().await, server.connect().await);
+    ask(&mut large, "/large").await;
+    ask(&mut idle, "/idle").await;
+    server.until_begun(2).await;
+    answer(&mut idle).await;
+    for _ in 0..3 {
+        let mut next = server.connect().await;
+        ask(&mut next, "/next").await;
+        assert!(answer(&mut next).await.contains("/next"));
+    }
+    ask(&mut large, "/last").await;
+    let told = length_up_to(&mut large, "/last").await;
+    assert!(told > LARGE, "{told}");
 }
 
 #[tokio::test]
@@ -315,9 +348,10 @@ async fn drain_deadline_cuts_what_does_not_end() {
 #[tokio::test]
 async fn request_that_waits_in_the_accept_queue_when_the_drain_begins_is_answered() {
     let server = start(ConnectionLimits { max_connections: 1, ..limits() }).await;
-    let (mut slow, mut queued, mut queued_too) = (server.connect().await, server.connect().await, server.connect().await);
+    let mut slow = server.connect().await;
     ask(&mut slow, "/slow").await;
     server.until_begun(1).await;
+    let (mut queued, mut queued_too) = (server.connect().await, server.connect().await);
     ask(&mut queued, "/queued").await;
     ask(&mut queued_too, "/queued-too").await;
     server.shutdown.cancel();

@@ -4,10 +4,12 @@
 
 use std::mem::MaybeUninit;
 
-use httparse::{Header, Request, Status};
+use httparse::{Error, Header, Request, Status};
 
 /// As many as ordinary clients and proxies send.
 const MOST_HEADERS: usize = 48;
+/// Connections of HTTP/2 begin with it.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What stands at the beginning of what a client has sent.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub(super) enum Read<'a> {
     Plain(Head<'a>),
     /// A request of so many bytes, with its body: behind them begins the next.
     Whole(u64),
+    /// No head, whatever follows.
+    Malformed,
     /// Anything else. Where it ends only hyper knows.
     Other,
 }
@@ -39,6 +43,7 @@ enum Bearing<'a> {
     None,
     Authorization(&'a [u8]),
     ContentLength(&'a [u8]),
+    Host,
     /// It asks for something that is not looked after here.
     Option,
     /// The request, or the connection, may end in an unusual place.
@@ -51,13 +56,16 @@ pub(super) fn read(bytes: &[u8]) -> Read<'_> {
     match request.parse_with_uninit_headers(bytes, &mut headers) {
         Ok(Status::Complete(length)) => judge(&request, length),
         Ok(Status::Partial) => Read::Partial,
-        Err(_) => Read::Other,
+        // hyper takes more of them.
+        Err(Error::TooManyHeaders) => Read::Other,
+        Err(_) if HTTP2.starts_with(&bytes[..bytes.len().min(HTTP2.len())]) => Read::Other,
+        Err(_) => Read::Malformed,
     }
 }
 
 fn judge<'a>(request: &Request<'_, 'a>, length: usize) -> Read<'a> {
     let (Some(method), Some(target), Some(1)) = (request.method, request.path, request.version) else { return Read::Other };
-    let (mut authorization, mut body, mut plain) = (None, None, method == "GET");
+    let (mut authorization, mut body, mut plain, mut hosts) = (None, None, method == "GET", 0);
     for header in &*request.headers {
         match bearing(header) {
             Bearing::None => {}
@@ -66,6 +74,7 @@ fn judge<'a>(request: &Request<'_, 'a>, length: usize) -> Read<'a> {
                 Some(bytes) if body.is_none() => body = Some(bytes),
                 _ => return Read::Other,
             },
+            Bearing::Host => hosts += 1,
             Bearing::Option => plain = false,
             Bearing::Framing => return Read::Other,
         }
@@ -74,7 +83,7 @@ fn judge<'a>(request: &Request<'_, 'a>, length: usize) -> Read<'a> {
         return Read::Other;
     }
     match path(target) {
-        Some(path) if plain && body.is_none() => Read::Plain(Head { path, authorization, length }),
+        Some(path) if plain && body.is_none() && hosts == 1 => Read::Plain(Head { path, authorization, length }),
         _ => Read::Whole(length as u64 + body.unwrap_or(0)),
     }
 }
@@ -83,6 +92,7 @@ fn bearing<'a>(header: &Header<'a>) -> Bearing<'a> {
     let Header { name, value } = *header;
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     match name.len() {
+        4 if is("host") => Bearing::Host,
         // `te` and `trailer` tell of what only framing may hold.
         6 if is("expect") => Bearing::Framing,
         7 if is("upgrade") => Bearing::Framing,
@@ -127,7 +137,7 @@ mod tests {
             ("/", "/"),
         ] {
             for headers in
-                ["", "Host: x\r\n", "host: x\r\naccept: */*\r\nConnection: Keep-Alive\r\nBloomguard-Timeout: 1s\r\ntraceparent: 00\r\n"]
+                ["Host: x\r\n", "host: x\r\naccept: */*\r\nConnection: Keep-Alive\r\nBloomguard-Timeout: 1s\r\ntraceparent: 00\r\n"]
             {
                 let text = format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
                 assert_eq!(read(text.as_bytes()), Read::Plain(Head { path, authorization: None, length: text.len() }), "{text}");
@@ -136,7 +146,7 @@ mod tests {
                 assert!((0..text.len()).all(|length| read(&text.as_bytes()[..length]) == Read::Partial), "{text}");
             }
         }
-        let text = "GET / HTTP/1.1\r\nauthorization: Bearer s3cret\r\n\r\n";
+        let text = "GET / HTTP/1.1\r\nhost: x\r\nauthorization: Bearer s3cret\r\n\r\n";
         assert_eq!(read(text.as_bytes()), Read::Plain(Head { path: "/", authorization: Some(b"Bearer s3cret"), length: text.len() }));
     }
 
@@ -146,16 +156,18 @@ mod tests {
             "HEAD /v1/keys/users/42 HTTP/1.1\r\n\r\n",
             "PUT /v1/keys/users/42 HTTP/1.1\r\n\r\n",
             "get /v1/keys/users/42 HTTP/1.1\r\n\r\n",
-            "GET http://localhost/v1/keys/users/42 HTTP/1.1\r\n\r\n",
-            "GET /v1/keys/users/\"42\" HTTP/1.1\r\n\r\n",
-            "GET /v1/keys/users/42#43 HTTP/1.1\r\n\r\n",
-            "GET /v1/keys/users/42?\\ HTTP/1.1\r\n\r\n",
-            "GET / HTTP/1.1\r\nBLOOMGUARD-bypass: 1\r\n\r\n",
-            "GET / HTTP/1.1\r\nbloomguard-min-version: 1\r\n\r\n",
-            "GET / HTTP/1.1\r\nbloomguard-x: 1\r\n\r\n",
-            "GET / HTTP/1.1\r\ncache-control: no-cache\r\n\r\n",
-            "GET / HTTP/1.1\r\nauthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n",
-            "GET / HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
+            "GET http://localhost/v1/keys/users/42 HTTP/1.1\r\nhost: x\r\n\r\n",
+            "GET /v1/keys/users/\"42\" HTTP/1.1\r\nhost: x\r\n\r\n",
+            "GET /v1/keys/users/42#43 HTTP/1.1\r\nhost: x\r\n\r\n",
+            "GET /v1/keys/users/42?\\ HTTP/1.1\r\nhost: x\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: x\r\nBLOOMGUARD-bypass: 1\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: x\r\nbloomguard-min-version: 1\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: x\r\nbloomguard-x: 1\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: x\r\ncache-control: no-cache\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: x\r\nauthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: x\r\nHost: x\r\n\r\n",
         ] {
             assert_eq!(read(head.as_bytes()), whole(head.len()), "{head}");
         }
@@ -180,16 +192,33 @@ mod tests {
             "POST / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\n",
             "POST / HTTP/1.1\r\ncontent-length: \r\n\r\n",
             "POST / HTTP/1.1\r\ncontent-length: 1234567890123456789\r\n\r\n",
-            "GET / HTTP/1.1\r\ncontent-length : 1\r\n\r\n",
-            "GET / HTTP/1.1\r\n folded: 1\r\n\r\n",
-            "GET  / HTTP/1.1\r\n\r\n",
-            "GET / HTTP/1.1\r\nhost: a\0b\r\n\r\n",
-            "rubbish\r\n\r\n",
         ] {
             assert_eq!(read(head.as_bytes()), Read::Other, "{head}");
         }
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MOST_HEADERS + 1));
         assert_eq!(read(many.as_bytes()), Read::Other);
+    }
+
+    #[test]
+    fn a_malformed_head_is_known_by_its_first_bad_byte() {
+        for head in [
+            "GET / HTTP/1.1\r\ncontent-length : 1\r\n\r\n",
+            "GET / HTTP/1.1\r\n folded: 1\r\n\r\n",
+            "GET  / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\0b\r\n\r\n",
+            "rubbish\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: x\r\na b: c",
+            "GET /\r\n",
+            "GET / HTTP/1.2",
+            "{",
+            "PRI * HTTP/2.0\r\n\r\nXX",
+            "\u{16}\u{3}\u{1}",
+        ] {
+            let known = (1..=head.len()).find(|length| read(&head.as_bytes()[..*length]) == Read::Malformed);
+            let known = known.unwrap_or_else(|| panic!("{head:?}"));
+            assert!((known..head.len()).all(|length| read(&head.as_bytes()[..length]) == Read::Malformed), "{head:?}");
+            assert!((1..known).all(|length| matches!(read(&head.as_bytes()[..length]), Read::Partial | Read::Other)), "{head:?}");
+        }
     }
 
     proptest::proptest! {

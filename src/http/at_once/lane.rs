@@ -17,10 +17,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::AtOnce;
 use super::head::{self, Read};
 use super::text::Text;
-use crate::http::activity::{Activity, Observed};
+use crate::http::activity::Activity;
+use crate::http::observed::Observed;
 
 /// A head must fit in.
 const BUFFER: usize = 16 << 10;
+/// hyper looks at a head again once it is whole: it is told that a malformed one is.
+const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 /// Readings in a row of one connection, before others have their turn.
 const MOST_ROUNDS: usize = 4;
 
@@ -45,6 +48,10 @@ enum Turn {
     Lent(Loan),
     /// Hyper reads for itself.
     Hypers,
+    /// Hyper is given what is held, a malformed head and its end, and then nothing more: it answers 400 and closes.
+    Refused,
+    /// Nothing more is read.
+    Ended,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -77,14 +84,13 @@ thread_local! {
 }
 
 impl Lane {
-    /// Without `at_once` hyper reads for itself.
+    /// Without `at_once` every request is lent.
     pub(in crate::http) fn new(stream: Observed, at_once: Option<Arc<AtOnce>>) -> Self {
-        let turn = if at_once.is_some() { Turn::Ours { look: false } } else { Turn::Hypers };
-        Self { stream, at_once, turn, held: BytesMut::new(), unsent: Unsent::default() }
+        Self { stream, at_once, turn: Turn::Ours { look: false }, held: BytesMut::new(), unsent: Unsent::default() }
     }
 
     /// Answers what can be; ready once hyper is to be given something, or there is nothing more to come.
-    fn poll_answer(&mut self, cx: &mut Context<'_>, at_once: &AtOnce) -> Poll<io::Result<()>> {
+    fn poll_answer(&mut self, cx: &mut Context<'_>, at_once: Option<&AtOnce>) -> Poll<io::Result<()>> {
         for _ in 0..MOST_ROUNDS {
             let Turn::Ours { look } = self.turn else { return Poll::Ready(Ok(())) };
             ready!(self.poll_unsent(cx))?;
@@ -110,7 +116,7 @@ impl Lane {
     }
 
     /// Reads once, unless there is something to `look` at, and answers what has come.
-    fn poll_round(&mut self, cx: &mut Context<'_>, at_once: &AtOnce, desk: &mut Desk, look: bool) -> Poll<io::Result<()>> {
+    fn poll_round(&mut self, cx: &mut Context<'_>, at_once: Option<&AtOnce>, desk: &mut Desk, look: bool) -> Poll<io::Result<()>> {
         let Desk { input, text } = desk;
         let held = self.held.len();
         input[..held].copy_from_slice(&self.held);
@@ -122,34 +128,36 @@ impl Lane {
         let bytes = buf.filled();
         let (taken, turn) = match &bytes[held..] {
             [] if !look => (0, Turn::Hypers),
-            // Every head ends with a line.
-            more if held > 0 && !look && !more.contains(&b'\n') && bytes.len() < BUFFER => (0, self.turn),
-            _ => self.answer(at_once, bytes, text)?,
+            // Heads that arrive in pieces are read again from their beginning: that a malformed one is known at once costs less than the pieces do.
+            _ => self.answer(at_once, bytes, text),
         };
         // A connection that waits holds no memory.
         self.held = BytesMut::from(&bytes[taken..]);
+        if matches!(turn, Turn::Refused) {
+            self.held.extend_from_slice(END_OF_HEAD);
+        }
         self.turn = turn;
         self.poll_send(cx, text)
     }
 
-    /// Answers one request after another; how many bytes that were, and whose turn it is then. An error: bytes that nobody may read.
-    fn answer(&self, at_once: &AtOnce, bytes: &[u8], text: &mut Text) -> io::Result<(usize, Turn)> {
+    /// Answers one request after another; how many bytes that were, and whose turn it is then.
+    fn answer(&self, at_once: Option<&AtOnce>, bytes: &[u8], text: &mut Text) -> (usize, Turn) {
         let mut taken = 0;
         while taken < bytes.len() {
             let rest = &bytes[taken..];
             // hyper would take it for the connection's first.
             if self.stream.activity().begun() > 0 && rest.starts_with(b"PRI ") {
-                return if text.is_empty() { Err(io::ErrorKind::InvalidData.into()) } else { Ok((taken, Turn::Ours { look: true })) };
+                return (bytes.len(), Turn::Ended);
             }
             // hyper bids clients farewell.
             if self.stream.activity().is_draining() {
-                return Ok((taken, Turn::Hypers));
+                return (taken, Turn::Hypers);
             }
             if text.is_long() {
-                return Ok((taken, Turn::Ours { look: true }));
+                return (taken, Turn::Ours { look: true });
             }
             let length = match head::read(rest) {
-                Read::Plain(head) if at_once.answer(&head, text) => {
+                Read::Plain(head) if at_once.is_some_and(|at_once| at_once.answer(&head, text)) => {
                     self.stream.activity().answered();
                     taken += head.length;
                     continue;
@@ -157,12 +165,13 @@ impl Lane {
                 Read::Plain(head) => head.length as u64,
                 Read::Whole(length) => length,
                 Read::Partial if rest.len() < BUFFER => break,
-                Read::Partial | Read::Other => return Ok((taken, Turn::Hypers)),
+                Read::Partial | Read::Other => return (taken, Turn::Hypers),
+                Read::Malformed => return (taken, Turn::Refused),
             };
             let begun = self.stream.activity().begun();
-            return Ok((taken, Turn::Lent(Loan { left: length, begun, written: false, flushed: true })));
+            return (taken, Turn::Lent(Loan { left: length, begun, written: false, flushed: true }));
         }
-        Ok((taken, Turn::Ours { look: false }))
+        (taken, Turn::Ours { look: false })
     }
 
     /// Sends what has been written, and keeps what the socket does not take.
@@ -203,7 +212,8 @@ impl Lane {
                 usize::MAX
             }
             Turn::Lent(Loan { left, .. }) => usize::try_from(left).unwrap_or(usize::MAX),
-            Turn::Ours { .. } | Turn::Hypers => usize::MAX,
+            Turn::Refused | Turn::Ended if self.held.is_empty() => return Poll::Ready(Ok(())),
+            Turn::Ours { .. } | Turn::Hypers | Turn::Refused | Turn::Ended => usize::MAX,
         };
         if self.held.is_empty() {
             ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
@@ -271,11 +281,10 @@ impl AsyncRead for Lane {
         {
             this.turn = Turn::Ours { look: !this.held.is_empty() };
         }
-        if matches!(this.turn, Turn::Ours { .. })
-            && let Some(at_once) = this.at_once.take()
-        {
-            let answered = this.poll_answer(cx, &at_once);
-            this.at_once = Some(at_once);
+        if matches!(this.turn, Turn::Ours { .. }) {
+            let at_once = this.at_once.take();
+            let answered = this.poll_answer(cx, at_once.as_deref());
+            this.at_once = at_once;
             ready!(answered)?;
         }
         // No answer of hyper's may overtake one of ours.
@@ -292,11 +301,11 @@ impl AsyncWrite for Lane {
     fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         debug_assert!(this.unsent.is_empty(), "hyper would write between our answers");
-        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, bufs))?;
         if let Turn::Lent(loan) = &mut this.turn {
+            // Also where the socket takes nothing now: hyper holds what it did not take.
             (loan.written, loan.flushed) = (true, false);
         }
-        Poll::Ready(Ok(written))
+        Pin::new(&mut this.stream).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {

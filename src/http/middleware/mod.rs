@@ -8,6 +8,7 @@ mod catch_panic;
 mod count;
 mod deadline;
 mod head;
+mod host;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ pub(super) use self::catch_panic::{CatchPanicLayer, internal_error};
 pub(super) use self::count::CountLayer;
 pub(super) use self::deadline::DeadlineLayer;
 pub(super) use self::head::HeadLayer;
+pub(super) use self::host::HostLayer;
 
 use std::convert::Infallible;
 use std::pin::Pin;

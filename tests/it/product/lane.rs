@@ -37,7 +37,8 @@ const TARGETS: &[&str] = &[
 ];
 const METHODS: &[&str] = &["HEAD", "POST", "OPTIONS", "get"];
 const HEADERS: &[&str] = &[
-    "host: x",
+    "accept: */*",
+    "x-host: x",
     "connection: Keep-Alive",
     "Bloomguard-Timeout: 9s",
     "bloomguard-bypass: 0",
@@ -49,21 +50,21 @@ const HEADERS: &[&str] = &[
 ];
 /// Of these the whole body is read, so that the connection goes on behind it.
 const WITH_BODIES: &[&str] = &[
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
-    "GET /v1/keys/users/42 HTTP/1.1\r\ncontent-length: 34\r\n\r\nGET /v1/keys/nobody/1 HTTP/1.1\r\n\r\n",
-    "GET /v1/check/users/ABSENT HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: y\r\n\r\n",
-    "POST /v1/check/users HTTP/1.1\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\n1\n2\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",
+    "GET /v1/keys/users/42 HTTP/1.1\r\nhost: x\r\ncontent-length: 43\r\n\r\nGET /v1/keys/nobody/1 HTTP/1.1\r\nhost: x\r\n\r\n",
+    "GET /v1/check/users/ABSENT HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: y\r\n\r\n",
+    "POST /v1/check/users HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\n1\n2\r\n",
 ];
 /// After each of these the server closes.
 const ENDS: &[&str] = &[
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nconnection: close\r\n\r\n",
-    "GET /v1/keys/users/1 HTTP/1.1\r\nconnection: keep-alive\r\nconnection: x, close\r\n\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+    "GET /v1/keys/users/1 HTTP/1.1\r\nhost: x\r\nconnection: keep-alive\r\nconnection: x, close\r\n\r\n",
     "GET /v1/keys/users/ABSENT HTTP/1.0\r\n\r\n",
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nx: a\0b\r\n\r\n",
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\n folded: x\r\n\r\n",
-    "GET  /v1/keys/users/ABSENT HTTP/1.1\r\n\r\n",
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\nx: a\0b\r\n\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\n folded: x\r\n\r\n",
+    "GET  /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\n\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n",
     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "\u{16}\u{3}\u{1}\0rubbish\r\n\r\n",
 ];
@@ -79,6 +80,10 @@ fn stream(rng: &mut StdRng, absent: &str) -> (String, String) {
         }
         let method = if rng.random_bool(0.8) { "GET" } else { pick(rng, METHODS) };
         requests += &format!("{method} {} HTTP/1.1\r\n", pick(rng, TARGETS));
+        // Without one, or with two, no request is good.
+        if rng.random_bool(0.95) {
+            requests += "Host: localhost\r\n";
+        }
         for _ in 0..rng.random_range(0..3) {
             requests += &format!("{}\r\n", pick(rng, HEADERS));
         }
@@ -129,7 +134,7 @@ async fn any_stream_of_requests_is_answered_in_front_of_hyper_as_behind_it() {
         let mut streams = Vec::new();
         for _ in 0..STREAMS {
             let (requests, end) = stream(&mut rng, &absent);
-            let first = format!("GET /v1/keys/users/{absent} HTTP/1.1\r\n{way}\r\n\r\n");
+            let first = format!("GET /v1/keys/users/{absent} HTTP/1.1\r\nhost: x\r\n{way}\r\n\r\n");
             let pieces = StdRng::seed_from_u64(rng.random());
             let answers = answers(&app, &format!("{first}{requests}"), &end, pieces).await;
             streams.push((requests + &end, answers));

@@ -32,7 +32,17 @@ impl Process {
 
     /// Starts with variables of the environment besides.
     pub fn start_with(dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bloomguard"));
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_bloomguard")), dir, arguments, variables)
+    }
+
+    /// Starts where no process may have more files open than this.
+    pub fn start_limited(dir: &Path, arguments: &[&str], files: u32) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_bloomguard")]);
+        Self::start_by(shell, dir, arguments, &[])
+    }
+
+    fn start_by(mut command: Command, dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         command.args(arguments).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.envs(variables.iter().copied());
         for listener in ["LISTEN", "TELEMETRY_LISTEN", "ADMIN_LISTEN"] {

@@ -13,7 +13,7 @@ use crate::http::stream::Stream;
 use crate::http::{HttpContext, HttpSettings};
 use crate::metrics::Metrics;
 
-const REQUEST: &[u8] = b"GET /v1/keys/nobody/1 HTTP/1.1\r\n\r\n";
+const REQUEST: &[u8] = b"GET /v1/keys/nobody/1 HTTP/1.1\r\nhost: x\r\n\r\n";
 const POST: &[u8] = b"POST /v1/check/nobody HTTP/1.1\r\ncontent-length: 3\r\n\r\n1\n2";
 
 /// Of a listener that has no keyspaces, so that every request is lent.
@@ -200,5 +200,35 @@ async fn bytes_before_an_answer_is_out_are_hypers_and_so_are_all_after_them() {
         }
         lane.read_exact(&mut got).await.unwrap();
         assert_eq!((got.as_slice(), matches!(lane.turn, Turn::Hypers)), (REQUEST, true));
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_head_is_given_whole_and_nothing_after_it() {
+    for pieces in [&[&b"GET / HTTP/1.1\r\nhost: a\0b"[..]][..], &[b"GE", b"T /\0", b"more"], &[REQUEST, b"\x16\x03\x01"]] {
+        let (mut lane, mut client, activity) = lane().await;
+        let mut got = Vec::new();
+        for piece in pieces {
+            client.write_all(piece).await.unwrap();
+            if *piece == REQUEST {
+                lane.read_exact(&mut vec![0; REQUEST.len()]).await.unwrap();
+                drop(activity.begin(false));
+                lane.write_all(b"answer").await.unwrap();
+                lane.flush().await.unwrap();
+            } else {
+                nothing_or_more(&mut lane, &mut got).await;
+            }
+        }
+        timeout(Duration::from_secs(60), lane.read_to_end(&mut got)).await.expect("it ends").unwrap();
+        assert!(got.ends_with(END_OF_HEAD) && matches!(lane.turn, Turn::Refused), "{got:?}");
+        assert_eq!(head::read(&got), Read::Malformed);
+    }
+}
+
+/// Reads what is there, if anything is.
+async fn nothing_or_more(lane: &mut Lane, got: &mut Vec<u8>) {
+    let mut bytes = [0; 100];
+    if let Poll::Ready(length) = futures_util::poll!(std::pin::pin!(lane.read(&mut bytes))) {
+        got.extend_from_slice(&bytes[..length.unwrap()]);
     }
 }

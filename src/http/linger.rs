@@ -1,0 +1,136 @@
+//! Waits for the client to close after all was answered.
+//!
+//! The kernel resets a connection that is closed with unread input, and a reset destroys answers that the client has received but not read. So what the client
+//! still sends is read and discarded, within bounds.
+
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::stream::Stream;
+
+/// A client that sends nothing for so long has taken what it was sent, or never will.
+const QUIET: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(5);
+/// Bytes: four times the default `server.max_body_bytes`, so that clients that send all before they read see the 413.
+const MOST_DISCARDED: usize = 64 << 20;
+/// Bytes of a client that floods: it may be sending for ever.
+const FEW_DISCARDED: usize = 1 << 20;
+const PIECE: usize = 16 << 10;
+
+/// A connection of which only the client's end is waited for.
+#[derive(Debug)]
+pub(super) struct Linger {
+    quiet: Pin<Box<Sleep>>,
+    until: Instant,
+    left: usize,
+}
+
+impl Default for Linger {
+    fn default() -> Self {
+        Self { quiet: Box::pin(sleep(QUIET)), until: Instant::now() + LONGEST, left: MOST_DISCARDED }
+    }
+}
+
+impl Linger {
+    /// For a client that is not believed to end.
+    pub(super) fn short() -> Self {
+        Self { left: FEW_DISCARDED, ..Self::default() }
+    }
+
+    /// Ready once the connection may be closed.
+    pub(super) fn poll_end(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
+        let mut piece = [const { MaybeUninit::uninit() }; PIECE];
+        loop {
+            let mut discarded = ReadBuf::uninit(&mut piece);
+            match Pin::new(&mut *stream).poll_read(cx, &mut discarded) {
+                Poll::Ready(Ok(())) if !discarded.filled().is_empty() => {}
+                // Closed by the client, or broken.
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => {
+                    ready!(self.quiet.as_mut().poll(cx));
+                    return Poll::Ready(());
+                }
+            }
+            let Some(left) = self.left.checked_sub(discarded.filled().len()) else { return Poll::Ready(()) };
+            self.left = left;
+            let now = Instant::now();
+            if now >= self.until {
+                return Poll::Ready(());
+            }
+            self.quiet.as_mut().reset(self.until.min(now + QUIET));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    fn pair() -> (Stream, UnixStream) {
+        let (ours, client) = UnixStream::pair().unwrap();
+        (Stream::Unix(ours), client)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_closes_is_waited_for_no_longer() {
+        let (mut stream, client) = pair();
+        let began = Instant::now();
+        drop(client);
+        let mut linger = Linger::default();
+        poll_fn(|cx| linger.poll_end(&mut stream, cx)).await;
+        assert!(began.elapsed() < QUIET);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_is_waited_for_a_second() {
+        let (mut stream, _client) = pair();
+        let began = Instant::now();
+        let mut linger = Linger::default();
+        poll_fn(|cx| linger.poll_end(&mut stream, cx)).await;
+        assert_eq!(began.elapsed().as_secs(), QUIET.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_for_ever_is_cut_by_time() {
+        let (mut stream, mut client) = pair();
+        let began = Instant::now();
+        let mut linger = Linger::default();
+        let sends = async {
+            while client.write_all(b"more").await.is_ok() {
+                tokio::time::sleep(QUIET / 2).await;
+            }
+        };
+        tokio::select! {
+            () = poll_fn(|cx| linger.poll_end(&mut stream, cx)) => {}
+            () = sends => unreachable!("nobody closes"),
+        }
+        assert!((LONGEST..LONGEST + QUIET).contains(&began.elapsed()));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_without_end_is_cut_by_bytes() {
+        let (mut stream, mut client) = pair();
+        let mut linger = Linger::short();
+        let mut sent = 0;
+        let sends = async {
+            loop {
+                sent += client.write(&[0; PIECE]).await.unwrap();
+            }
+        };
+        tokio::select! {
+            () = poll_fn(|cx| linger.poll_end(&mut stream, cx)) => {}
+            () = sends => {}
+        }
+        assert!(sent > FEW_DISCARDED, "{sent}");
+    }
+}

@@ -1,0 +1,113 @@
+//! A connection's stream as hyper and the lane see it: what is read is noted and metered, and closing does not destroy answers.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use super::activity::Activity;
+use super::http2_frames::Frames;
+use super::linger::Linger;
+use super::stream::Stream;
+
+/// A stream that notes what passes.
+#[derive(Debug)]
+pub(super) struct Observed {
+    stream: Stream,
+    activity: Arc<Activity>,
+    frames: Frames,
+    closing: Closing,
+}
+
+#[derive(Debug)]
+enum Closing {
+    Open,
+    /// Nothing more is written; `None`: nobody waits for the client to close.
+    ShutDown(Option<Linger>),
+}
+
+impl Observed {
+    pub(super) fn new(stream: Stream, activity: Arc<Activity>) -> Self {
+        Self { stream, activity, frames: Frames::default(), closing: Closing::Open }
+    }
+
+    pub(super) fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    fn wrote(&mut self, offered: usize, written: &Poll<io::Result<usize>>) {
+        let taken = if let Poll::Ready(Ok(taken)) = written { *taken } else { 0 };
+        self.activity.blocks(taken < offered);
+        self.frames.written(taken);
+    }
+
+    /// Says why to the client, if nothing else is being written.
+    fn cut_flood(&mut self, cx: &mut Context<'_>) {
+        self.activity.flooded();
+        tracing::debug!("closing a connection whose client floods it with HTTP/2 control frames");
+        if !self.activity.is_blocked() {
+            // Best effort: a socket that takes only part of it closes next anyway.
+            let _ = Pin::new(&mut self.stream).poll_write(cx, &self.frames.farewell());
+        }
+    }
+}
+
+impl AsyncRead for Observed {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.activity.was_flooded() {
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            let now = Instant::now();
+            this.activity.read(now);
+            if this.frames.read(&buf.filled()[before..], now).is_err() {
+                this.cut_flood(cx);
+                // As if the client had closed: hyper ends what it has, and closes.
+                buf.set_filled(before);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Observed {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.wrote(buf.len(), &written);
+        written
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.wrote(bufs.iter().map(|buf| buf.len()).sum(), &written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if matches!(this.closing, Closing::Open) {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+            let linger = if this.activity.was_flooded() { Linger::short } else { Linger::default };
+            this.closing = Closing::ShutDown(this.activity.may_linger().then(linger));
+        }
+        if let Closing::ShutDown(Some(linger)) = &mut this.closing {
+            ready!(linger.poll_end(&mut this.stream, cx));
+            this.closing = Closing::ShutDown(None);
+        }
+        Poll::Ready(Ok(()))
+    }
+}

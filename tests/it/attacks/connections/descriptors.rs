@@ -1,0 +1,68 @@
+//! File descriptors run out for nobody: what the process needs itself is set aside, and each listener has a cap of its own.
+
+use std::net::TcpStream;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::product::process::{enforces, write_config};
+use crate::product::users::{config, site};
+use crate::support::app::Http;
+use crate::support::database::Site;
+use crate::support::process::Process;
+use crate::support::redis::RedisServer;
+
+const DESCRIPTORS: u32 = 256;
+const CONNECTIONS: usize = 600;
+
+fn limited(dir: &Path, toml: &str) -> Process {
+    Process::start_limited(dir, &["--config", &write_config(dir, toml)], DESCRIPTORS)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_connections_take_no_listener_and_no_dependency_down() {
+    let (dir, site, redis) = (TempDir::new().unwrap(), site(Site::postgres()).await, RedisServer::start());
+    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\n[server]\nheader_timeout = \"10m\"", redis.url());
+    // Nothing is answered from this process alone.
+    let mut process = limited(dir.path(), &config(&site.url(), &section, "cache.hot_capacity = 0"));
+    let (data, telemetry) = process.addresses();
+    let admin = process.admin();
+    process.logged("server.max_connections clamped");
+    enforces(&Http::default(), &telemetry).await;
+    for (round, address) in [&data, &telemetry, &admin].into_iter().enumerate() {
+        let crowd: Vec<TcpStream> = (0..CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let http = Http::default();
+        // A load through Redis, calls to the database at once, an announce, and what stands on the other listeners.
+        let ids = (1..=16).map(|n| round * 100 + n);
+        let calls = ids.map(|id| {
+            let (http, url) = (http.clone(), format!("http://{data}/v1/keys/users/{id}"));
+            async move { http.get(&url).await.told() }
+        });
+        assert_eq!(futures_util::future::join_all(calls).await, ["200 backend"; 16]);
+        assert_eq!(http.get(&format!("http://{data}/v1/keys/users/{}", round * 100 + 1)).await.told(), "200 redis");
+        assert_eq!(http.send("PUT", &format!("http://{data}/v1/keys/users/{}", 5_000_000 + round), &[], "").await.status, 204);
+        for probe in ["livez", "readyz", "status", "metrics"] {
+            assert_eq!(http.get(&format!("http://{telemetry}/{probe}")).await.status, 200, "{probe}");
+        }
+        assert_eq!(http.get(&format!("http://{admin}/admin/config")).await.status, 200);
+        let open = std::fs::read_dir(format!("/proc/{}/fd", process.id())).unwrap().count();
+        assert!(open < DESCRIPTORS as usize, "{open} descriptors");
+        drop(crowd);
+    }
+    let log = process.log();
+    assert!(!log.contains("can't be accepted") && !log.contains("Too many open files"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_can_not_be_enough_is_said_at_the_start() {
+    let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
+    let toml = config(&site.url(), "", "").replace("[keyspaces.users.source]", "max_concurrency = 300\n[keyspaces.users.source]");
+    let mut process = limited(dir.path(), &toml);
+    process.logged("open file limit too low for this configuration");
+    let line = process.log().lines().find(|line| line.contains("open file limit too low")).unwrap().to_owned();
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((line["limit"].as_u64(), line["level"].as_str()), (Some(u64::from(DESCRIPTORS)), Some("ERROR")), "{line}");
+    assert!(line["needed"].as_u64() > Some(10_300), "{line}");
+    let (_, telemetry) = process.addresses();
+    enforces(&Http::default(), &telemetry).await;
+}
