@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::stream::Stream;
+use super::unsent::Unsent;
 
 /// No request head is being read.
 const NONE: u64 = u64::MAX;
@@ -36,6 +37,10 @@ pub(super) struct Activity {
     head_since: AtomicU64,
     /// Answers that were given as their requests were read wait for the client to take them.
     sends: AtomicBool,
+    /// Since when the socket has not taken all that was written.
+    blocked_since: AtomicU64,
+    /// Responses over HTTP/2 that the client has not taken.
+    unsent: Unsent,
     /// HTTP/2 frames arrive without a request (pings, window updates), so bytes don't tell that a head began.
     http2: AtomicBool,
 }
@@ -49,6 +54,19 @@ pub(super) enum Due {
     HeadLate,
     /// Nothing was asked for long.
     Idle,
+    /// A response was not taken in time.
+    Unsent,
+}
+
+impl Due {
+    /// What is due first: of two that are due already, the response that was not taken.
+    pub(super) fn or_unsent(self, unsent: Self) -> Self {
+        match (self, unsent) {
+            (_, Self::Unsent) => Self::Unsent,
+            (Self::At(one), Self::At(other)) => Self::At(one.min(other)),
+            (due, _) => due,
+        }
+    }
 }
 
 impl Activity {
@@ -61,6 +79,8 @@ impl Activity {
             last_read: AtomicU64::new(0),
             head_since: AtomicU64::new(0),
             sends: AtomicBool::new(false),
+            blocked_since: AtomicU64::new(NONE),
+            unsent: Unsent::default(),
             http2: AtomicBool::new(false),
         }
     }
@@ -109,6 +129,42 @@ impl Activity {
     /// Whether an answer waits for the client to take it, which was given as its request was read.
     pub(super) fn sends(&self, waits: bool) {
         self.sends.store(waits, Relaxed);
+        if waits {
+            self.blocked();
+        } else {
+            self.flushed();
+        }
+    }
+
+    /// The socket does not take more at present.
+    fn blocked(&self) {
+        if self.blocked_since.load(Relaxed) == NONE {
+            self.blocked_since.store(self.at(Instant::now()), Relaxed);
+        }
+    }
+
+    /// The socket has taken all.
+    fn flushed(&self) {
+        if self.blocked_since.load(Relaxed) != NONE {
+            self.blocked_since.store(NONE, Relaxed);
+        }
+    }
+
+    /// Responses over HTTP/2 that the client has not taken.
+    pub(super) const fn unsent(&self) -> &Unsent {
+        &self.unsent
+    }
+
+    /// When the client must have taken what waits for it: whether that is the socket, or a response whose window is closed.
+    pub(super) fn unsent_due(&self, now: Instant, send_timeout: Duration) -> Due {
+        let blocked = self.blocked_since.load(Relaxed);
+        let blocked = (blocked != NONE).then(|| self.started + Duration::from_millis(blocked));
+        match blocked.into_iter().chain(self.unsent.oldest()).min() {
+            Some(since) if since + send_timeout <= now => Due::Unsent,
+            Some(since) => Due::At(since + send_timeout),
+            // What begins to wait right after this look is due no earlier.
+            None => Due::At(now + send_timeout),
+        }
     }
 
     /// See [`sends`](Self::sends).
@@ -119,6 +175,11 @@ impl Activity {
     /// Whether a request is in flight.
     pub(super) fn is_answering(&self) -> bool {
         self.in_flight.load(Relaxed) > 0
+    }
+
+    /// Whether requests have come over HTTP/2.
+    pub(super) fn is_http2(&self) -> bool {
+        self.http2.load(Relaxed)
     }
 
     /// Requests of an HTTP/2 connection that have not been answered.
@@ -189,6 +250,13 @@ impl Observed {
     pub(super) fn activity(&self) -> &Activity {
         &self.activity
     }
+
+    fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if written.is_pending() {
+            self.activity.blocked();
+        }
+        written
+    }
 }
 
 impl AsyncRead for Observed {
@@ -205,19 +273,24 @@ impl AsyncRead for Observed {
 
 impl AsyncWrite for Observed {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.noted(written)
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.noted(written)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
 
+    /// Called once all that there was has been written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.activity.flushed();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
