@@ -21,6 +21,7 @@ use self::links::{RedisLinks, connect_redis};
 use self::secret::{agree_on_secret, secret};
 use self::start::Start;
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
+use crate::buffers::Buffers;
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
 use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, WriterId};
@@ -28,7 +29,7 @@ use crate::guard::{Guard, Journal, LogParts, Parts};
 use crate::http::{self, AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
 use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
-use crate::rebuild::{MemoryBudget, Runner, memory_limit};
+use crate::rebuild::{MemoryBudget, Runner, machine_memory, memory_limit};
 use crate::redis::RedisLink;
 use crate::reload::{self, ConfigSource, Triggers};
 use crate::source::{FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union};
@@ -83,7 +84,11 @@ impl App {
         let redis_until = Instant::now() + links::REDIS_AT_START;
         let redis = connect_redis(config, &metrics).await?;
         let caches: u64 = config.keyspaces.values().map(|keyspace| cache_bytes(keyspace, redis.is_some())).sum();
-        let memory = Arc::new(MemoryBudget::new(memory_limit(), caches));
+        // Without a limit, a quarter of the machine is as much as a process may take for this beside others.
+        let limit = memory_limit();
+        let (least, most) = config.server.buffered_bytes(limit.or_else(machine_memory));
+        let buffers = Buffers::new(most, metrics.buffers.clone());
+        let memory = Arc::new(MemoryBudget::new(limit, caches).with_buffers(&buffers, least, most));
         let mut tasks = JoinSet::new();
         let mut keyspaces = BTreeMap::new();
         let patience = Patience { read_until: Instant::now() + start::LONGEST_READS, redis_until };
@@ -119,7 +124,7 @@ impl App {
         let longest = config.keyspaces.values().map(|k| k.deadline).max().unwrap_or_default();
         settings.data_deadline = settings.data_deadline.max(longest * 2);
         let (reload, desk) = reloads::parts(config, &keyspaces, &metrics);
-        let context = Arc::new(HttpContext::new(keyspaces, metrics, settings).with_config(desk));
+        let context = Arc::new(HttpContext::new(keyspaces, metrics, settings).with_buffers(buffers).with_config(desk));
         Ok(Self {
             context,
             data: Bound::bind(&config.server.listen, mode).await.context("server.listen")?,

@@ -7,6 +7,7 @@ pub mod app;
 pub mod backend;
 pub mod background;
 pub mod breaker;
+pub mod buffers;
 pub mod cache;
 pub mod cli;
 pub mod client;

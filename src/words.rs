@@ -39,6 +39,22 @@ words! {
 }
 
 words! {
+    /// Why a request or a response was refused or cut because of the bytes that it holds.
+    BufferRefusal {
+        /// No room for the request: its head, its body, or what a batch is worked with.
+        Request = "request",
+        /// No room for the values of a batch; the keys that are left fail.
+        Values = "values",
+        /// No room for the response.
+        Response = "response",
+        /// The client sent its body too slowly.
+        SlowBody = "slow_body",
+        /// The client did not take a response within `server.send_timeout`.
+        SlowClient = "slow_client",
+    }
+}
+
+words! {
     /// Who answered a lookup.
     Source {
         /// The filter said absent.

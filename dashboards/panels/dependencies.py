@@ -93,6 +93,17 @@ ROWS = {
             (per_second("bloomguard_http_closed_connections_total", "listener, reason", scope="%"), "{{listener}} {{reason}}"),
         ),
         panel(
+            "Bytes of requests and responses", 8, "bytes",
+            "What request bodies, batches and responses that clients have not taken hold, of each instance. At the limit requests are answered 503 overloaded, batches at three quarters of it.",
+            ("max by (instance) (bloomguard_buffered_bytes{%})", "{{instance}}"),
+            ("max by (instance) (bloomguard_buffered_bytes_limit{%})", "{{instance}} limit"),
+        ),
+        panel(
+            "Refused or cut for their bytes", 8, "reqps",
+            "request, values and response: no room under server.max_buffered_bytes. slow_body: a body that came too slowly. slow_client: a response that was not taken within server.send_timeout.",
+            (per_second("bloomguard_buffer_refusals_total", "reason"), "{{reason}}"),
+        ),
+        panel(
             "CPU of the process", 8, "none",
             "Processors that each instance keeps busy. A scan takes one or two for its time; lookups alone that do are many, see Requests.",
             ("sum by (instance) (rate(process_cpu_seconds_total{%}[i]))", "{{instance}}"),

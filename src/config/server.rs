@@ -33,12 +33,18 @@ pub struct ServerConfig {
     /// Longest request body in bytes. Default 16 MiB.
     #[serde(with = "units::size")]
     pub max_body_bytes: u64,
+    /// Most bytes that request bodies, batches and unsent responses hold together; 0 = a quarter of the memory limit, at least 64 MiB. Default 0.
+    #[serde(with = "units::size")]
+    pub max_buffered_bytes: u64,
     /// How long requests in flight may go on after SIGTERM. Default 25 s.
     #[serde(with = "units::duration")]
     pub drain_timeout: Duration,
     /// How long a client may take to send a request's headers. Default 10 s.
     #[serde(with = "units::duration")]
     pub header_timeout: Duration,
+    /// How long a client may take to receive a response. Default 30 s.
+    #[serde(with = "units::duration")]
+    pub send_timeout: Duration,
     /// Where journals are kept. Default `data`.
     pub data_dir: PathBuf,
     /// Whether `Cache-Control: no-cache` bypasses filter and caches. Default off.
@@ -59,7 +65,28 @@ pub struct ServerConfig {
     pub admin_token: Option<SecretText>,
 }
 
+/// The least budget of buffered bytes that is chosen where none is configured.
+const LEAST_BUFFERED: u64 = 64 << 20;
+/// A batch holds its body and its keys, and gets three quarters of the budget: in less than this many bodies the longest one would never fit.
+const BODIES_BUFFERED: u64 = 4;
+
 impl ServerConfig {
+    /// The least and the most bytes that requests and responses may hold, of a process with so much memory: the same where the configuration says how many.
+    #[must_use]
+    pub fn buffered_bytes(&self, memory: Option<u64>) -> (u64, u64) {
+        if self.max_buffered_bytes > 0 {
+            return (self.max_buffered_bytes, self.max_buffered_bytes);
+        }
+        let least = LEAST_BUFFERED.max(self.max_body_bytes.saturating_mul(BODIES_BUFFERED));
+        (least, least.max(memory.unwrap_or(0) / 4))
+    }
+
+    /// Whether the longest body fits into the budget.
+    #[must_use]
+    pub const fn buffers_a_body(&self) -> bool {
+        self.max_buffered_bytes == 0 || self.max_buffered_bytes / BODIES_BUFFERED >= self.max_body_bytes
+    }
+
     /// The bits of `unix_mode`; `None` where it is not 3 or 4 octal digits, which a loaded configuration never has.
     #[must_use]
     pub fn socket_mode(&self) -> Option<u32> {
@@ -82,8 +109,10 @@ impl Default for ServerConfig {
             max_batch_keys: 10_000,
             max_batch_bytes: 64 << 20,
             max_body_bytes: 16 << 20,
+            max_buffered_bytes: 0,
             drain_timeout: Duration::from_secs(25),
             header_timeout: Duration::from_secs(10),
+            send_timeout: Duration::from_secs(30),
             data_dir: "data".into(),
             honor_no_cache: false,
             cache_status: true,

@@ -13,11 +13,21 @@ use super::load::{Errand, Held, Shared};
 use super::single_flight::{Flight, Loaded, Part};
 use super::{Guard, Lookup, LookupError, LookupOptions};
 use crate::backend::{BackendError, FetchContext};
-use crate::cache::CacheError;
+use crate::buffers::{Buffers, Reservation};
+use crate::cache::{CacheError, Seen};
 use crate::key::Key;
 
 /// Bytes that one read of the shared cache may bring at the least, so that small batches cost one round trip.
 const SHARED_ROOM: u64 = 16 << 20;
+
+/// Keys whose loads are under way together: each of them has a flight and a waiter, which a list of 10,000 keys would have for all at once. Far more than the
+/// backend is asked for at a time, so that it is hardly ever left waiting for the next ones.
+const KEYS_UNDER_WAY: usize = 2048;
+
+/// Bytes of a row that was found.
+fn bytes_of(row: &Result<Row, LookupError>) -> u64 {
+    row.as_ref().ok().and_then(|row| row.value.as_ref()).map_or(0, |value| value.bytes() as u64)
+}
 
 /// A led load that the shared cache has not answered.
 struct Pending {
@@ -28,20 +38,29 @@ struct Pending {
 
 impl Guard {
     /// Looks many keys up, coalesced with single lookups. Lasts no longer than the keyspace's deadline; what is not known by then has failed,
-    /// each key for itself. So have those whose values do not fit into `max_bytes` beside the others.
-    pub async fn lookup_all(self: &Arc<Self>, keys: Vec<Key>, options: LookupOptions, max_bytes: u64) -> Vec<Lookup> {
+    /// each key for itself. So have those whose values do not fit into `max_bytes` beside the others, or can't be added to `held`: the values and what they
+    /// will be written into.
+    pub async fn lookup_all(
+        self: &Arc<Self>,
+        keys: Vec<Key>,
+        options: LookupOptions,
+        max_bytes: u64,
+        held: &mut Reservation,
+    ) -> Vec<Lookup> {
         let started = StdInstant::now();
         let budget = options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
         let whole = Instant::now() + budget;
         let deadline = whole - self.reserve(budget);
         let errands: Vec<Errand> = keys.into_iter().map(|key| self.errand(key, options.clone())).collect();
-        let mut allowance = Allowance::new(max_bytes);
+        let mut allowance = Allowance::new(max_bytes, held);
         let mut answers: Vec<Option<Loaded>> =
             errands.iter().map(|errand| self.look_first(errand).map(|answer| allowance.admit(answer))).collect();
         let mut open: Vec<usize> = (0..errands.len()).filter(|index| answers[*index].is_none()).collect();
         while !open.is_empty() && Instant::now() < deadline {
-            for (index, answer) in self.load_all(&errands, &open, &mut allowance, deadline).await {
-                answers[index] = Some(answer);
+            for part in open.chunks(KEYS_UNDER_WAY) {
+                for (index, answer) in self.load_all(&errands, part, &mut allowance, deadline).await {
+                    answers[index] = Some(answer);
+                }
             }
             // Who was told to look again finds hot what others have loaded meanwhile.
             open.retain(|index| answers[*index].is_none());
@@ -65,7 +84,7 @@ impl Guard {
         self: &Arc<Self>,
         errands: &[Errand],
         open: &[usize],
-        allowance: &mut Allowance,
+        allowance: &mut Allowance<'_>,
         deadline: Instant,
     ) -> Vec<(usize, Loaded)> {
         let (mut led, waiting) = (Vec::new(), FuturesUnordered::new());
@@ -106,12 +125,13 @@ impl Guard {
     async fn fly_together(self: Arc<Self>, led: Vec<(Flight, Errand)>, batch: Loads) {
         let began = Instant::now();
         let deadline = began + self.deadline;
-        let mut pending = self.ask_shared_together(led, &batch, began).await;
-        let mut chunks = Vec::new();
-        while !pending.is_empty() {
-            let rest = pending.split_off(pending.len().min(self.backend.batch_limit().max(1)));
-            chunks.push(std::mem::replace(&mut pending, rest));
-        }
+        let mut pending = self.ask_shared_together(led, &batch, began).await.into_iter();
+        // Each when its turn has come, and in memory of its own size: what `split_off` leaves behind keeps the room for all that was there. So it is also no
+        // longer than the backend by then takes.
+        let chunks = std::iter::from_fn(|| {
+            let chunk: Vec<Pending> = pending.by_ref().take(self.backend.batch_limit().max(1)).collect();
+            (!chunk.is_empty()).then_some(chunk)
+        });
         // A batch leaves three quarters of the backend to the others.
         stream::iter(chunks).for_each_concurrent(self.batch_share, |chunk| self.load_chunk(chunk, &batch, deadline)).await;
     }
@@ -136,7 +156,7 @@ impl Guard {
             part.iter().for_each(|(flight, _)| flight.begin_read());
             let keys: Vec<Key> = part.iter().map(|(_, errand)| errand.key.clone()).collect();
             let seen = match &failure {
-                None => self.within_patience(began, self.shared.get_many(&keys)).await,
+                None => self.within_patience(began, self.read_shared(&keys, batch.buffers())).await,
                 // Who did not answer once is not waited for again.
                 Some(error) => Err(CacheError::clone(error)),
             };
@@ -154,9 +174,17 @@ impl Guard {
         pending
     }
 
-    /// One call of the backend, within its cap; further ones where the rows do not fit into one.
+    /// One read of the shared cache, once the reads of all batches together leave it room.
+    pub(super) async fn read_shared(&self, keys: &[Key], buffers: &Buffers) -> Result<Vec<Seen>, CacheError> {
+        let largest = self.settings.load().limits.max_value_bytes.saturating_mul(keys.len() as u64);
+        let _turn = buffers.read(largest).await;
+        self.shared.get_many(keys).await
+    }
+
+    /// One call of the backend, within its cap; further ones where the rows do not fit into one. Where the process has no room for rows, the flights end without
+    /// an answer: single lookups that wait for them look again.
     async fn load_chunk(self: &Arc<Self>, mut chunk: Vec<Pending>, batch: &Loads, deadline: Instant) {
-        let room = Some(batch.limit() / self.batch_share as u64);
+        let most = batch.limit() / self.batch_share as u64;
         loop {
             // Whoever sent the batch may have hung up.
             chunk.retain(|pending| !pending.flight.is_abandoned());
@@ -166,7 +194,16 @@ impl Guard {
             let keys: Vec<Key> = chunk.iter().map(|pending| pending.errand.asked()).collect();
             // They came in one request, but for those that others took over meanwhile.
             let context = chunk.first().map(|pending| pending.errand.context()).unwrap_or_default();
-            let rows = self.ask_backend(&keys, FetchContext { room, ..context }, deadline).await;
+            let (rows, _room) = match self.enter_backend(keys.len(), deadline).await {
+                Ok(_turn) => {
+                    // Not before the turn: those that wait for one hold nothing.
+                    let Some(mut room) = batch.reserve_rows(most) else { return };
+                    let rows = self.call_backend(&keys, FetchContext { room: Some(room.bytes()), ..context }, deadline).await;
+                    room.shrink(rows.iter().map(bytes_of).sum());
+                    (rows, Some(room))
+                }
+                Err(error) => (vec![Err(error); keys.len()], None),
+            };
             let (mut settled, mut left_out) = (Vec::new(), Vec::new());
             for (pending, row) in chunk.into_iter().zip(rows) {
                 match row {

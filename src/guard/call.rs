@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
 
+use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 use super::Guard;
@@ -108,14 +109,20 @@ fn now() -> StdInstant {
 impl Guard {
     /// One call of the backend for all of `keys`, in their order, once it is their turn. A failure is never an absence.
     pub(super) async fn ask_backend(&self, keys: &[Key], context: FetchContext, deadline: Instant) -> Vec<Result<Row, LookupError>> {
+        match self.enter_backend(keys.len(), deadline).await {
+            Ok(_turn) => self.call_backend(keys, context, deadline).await,
+            Err(error) => vec![Err(error); keys.len()],
+        }
+    }
+
+    /// Waits for the turn of a call for so many keys.
+    ///
+    /// # Errors
+    /// Why there is none, counted for each of the keys.
+    pub(super) async fn enter_backend(&self, keys: usize, deadline: Instant) -> Result<SemaphorePermit<'_>, LookupError> {
         // Nobody is to wait for a turn that leads nowhere.
-        if let Err(error) = self.backend_takes_calls(keys.len()) {
-            return vec![Err(error); keys.len()];
-        }
-        match self.gate.enter(deadline).await {
-            Ok(_permit) => self.call_backend(keys, context, deadline).await,
-            Err(reason) => vec![Err(self.shed(LookupError::Shed(reason), reason, keys.len())); keys.len()],
-        }
+        self.backend_takes_calls(keys)?;
+        self.gate.enter(deadline).await.map_err(|reason| self.shed(LookupError::Shed(reason), reason, keys))
     }
 
     /// # Errors

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::BackendError;
+use crate::buffers::Overloaded;
 use crate::cache::CacheError;
 use crate::fleet::LogError;
 use crate::redis::Unreplicated;
@@ -30,6 +31,9 @@ pub enum LookupError {
     /// The values of a batch take all of this many bytes, `server.max_batch_bytes`, or this one alone takes more.
     #[error("the values of the batch take all of server.max_batch_bytes = {0}: ask for this key again, alone or with fewer others")]
     BatchFull(u64),
+    /// The process has no room for the value.
+    #[error(transparent)]
+    Overloaded(#[from] Overloaded),
     /// The task that loaded the key ended without an answer, as at shutdown.
     #[error("the load of the key was cancelled")]
     Cancelled,
@@ -40,7 +44,7 @@ impl LookupError {
     pub(super) const fn is_outage(&self) -> bool {
         match self {
             Self::Deadline(_) | Self::Shed(_) | Self::BreakerOpen(_) | Self::Backend(_) | Self::Cancelled => true,
-            Self::SetTooOld | Self::BatchFull(_) => false,
+            Self::SetTooOld | Self::BatchFull(_) | Self::Overloaded(_) => false,
         }
     }
 

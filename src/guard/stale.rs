@@ -43,7 +43,7 @@ impl Guard {
         &self,
         errands: &[Errand],
         answers: &mut [Option<Loaded>],
-        allowance: &mut Allowance,
+        allowance: &mut Allowance<'_>,
         late: &LookupError,
         deadline: Instant,
     ) {
@@ -55,7 +55,7 @@ impl Guard {
         let failed: Vec<usize> = (0..errands.len()).filter(failed).collect();
         for part in failed.chunks(self.entries_at_a_time(allowance.limit())) {
             let keys: Vec<Key> = part.iter().map(|index| errands[*index].key.clone()).collect();
-            let Ok(Ok(seen)) = timeout_at(deadline, self.shared.get_many(&keys)).await else { return };
+            let Ok(Ok(seen)) = timeout_at(deadline, self.read_shared(&keys, allowance.buffers())).await else { return };
             for (index, seen) in part.iter().zip(seen) {
                 let error = answers[*index].as_ref().and_then(|loaded| loaded.as_ref().err()).unwrap_or(late);
                 if let Some(answer) = self.stale(seen, error) {

@@ -12,6 +12,7 @@ use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
 use super::seats::{Idle, Seat};
+use super::unsent::Unsent;
 
 /// No request head is being read.
 const NONE: u64 = u64::MAX;
@@ -34,8 +35,12 @@ pub(super) struct Activity {
     head_since: AtomicU64,
     /// Answers that were given as their requests were read wait for the client to take them.
     sends: AtomicBool,
-    /// The socket has not taken all that was written.
+    /// The last write was cut short.
     blocked: AtomicBool,
+    /// Since when the socket has not taken all that was written.
+    blocked_since: AtomicU64,
+    /// Responses over HTTP/2 that the client has not taken.
+    unsent: Unsent,
     /// HTTP/2 frames arrive without a request (pings, window updates), so bytes don't tell that a head began.
     http2: AtomicBool,
     /// When the last request began or ended.
@@ -61,6 +66,19 @@ pub(super) enum Due {
     HeadLate,
     /// Nothing was asked for long.
     Idle,
+    /// A response was not taken in time.
+    Unsent,
+}
+
+impl Due {
+    /// What is due first: of two that are due already, the response that was not taken.
+    pub(super) fn or_unsent(self, unsent: Self) -> Self {
+        match (self, unsent) {
+            (_, Self::Unsent) => Self::Unsent,
+            (Self::At(one), Self::At(other)) => Self::At(one.min(other)),
+            (due, _) => due,
+        }
+    }
 }
 
 impl Activity {
@@ -74,6 +92,8 @@ impl Activity {
             head_since: AtomicU64::new(0),
             sends: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
+            blocked_since: AtomicU64::new(NONE),
+            unsent: Unsent::default(),
             http2: AtomicBool::new(false),
             last_request: AtomicU64::new(0),
             seat: Seat::default(),
@@ -136,6 +156,42 @@ impl Activity {
     /// Whether an answer waits for the client to take it, which was given as its request was read.
     pub(super) fn sends(&self, waits: bool) {
         self.sends.store(waits, Relaxed);
+        if waits {
+            self.blocked();
+        } else {
+            self.flushed();
+        }
+    }
+
+    /// The socket does not take more at present.
+    pub(super) fn blocked(&self) {
+        if self.blocked_since.load(Relaxed) == NONE {
+            self.blocked_since.store(self.at(Instant::now()), Relaxed);
+        }
+    }
+
+    /// The socket has taken all.
+    pub(super) fn flushed(&self) {
+        if self.blocked_since.load(Relaxed) != NONE {
+            self.blocked_since.store(NONE, Relaxed);
+        }
+    }
+
+    /// Responses over HTTP/2 that the client has not taken.
+    pub(super) const fn unsent(&self) -> &Unsent {
+        &self.unsent
+    }
+
+    /// When the client must have taken what waits for it: whether that is the socket, or a response whose window is closed.
+    pub(super) fn unsent_due(&self, now: Instant, send_timeout: Duration) -> Due {
+        let blocked = self.blocked_since.load(Relaxed);
+        let blocked = (blocked != NONE).then(|| self.started + Duration::from_millis(blocked));
+        match blocked.into_iter().chain(self.unsent.oldest()).min() {
+            Some(since) if since + send_timeout <= now => Due::Unsent,
+            Some(since) => Due::At(since + send_timeout),
+            // What begins to wait right after this look is due no earlier.
+            None => Due::At(now + send_timeout),
+        }
     }
 
     /// See [`sends`](Self::sends).
@@ -217,6 +273,11 @@ impl Activity {
     /// Whether a request is in flight.
     pub(super) fn is_answering(&self) -> bool {
         self.in_flight.load(Relaxed) > 0
+    }
+
+    /// Whether requests have come over HTTP/2.
+    pub(super) fn is_http2(&self) -> bool {
+        self.http2.load(Relaxed)
     }
 
     /// Requests of an HTTP/2 connection that have not been answered.

@@ -13,26 +13,33 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::context::{HttpContext, Keyspace};
-use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer, RequireLayer};
+use super::middleware::{
+    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer, RequireLayer,
+};
 use super::problem::Problem;
 use super::reload;
+use crate::buffers::Share;
 use crate::config::{Enforcement, EnforcementSetting};
 use crate::guard::{EnforcementStatus, Mismatches};
 use crate::metrics::Route;
 use crate::rebuild::{AlreadyRunning, Progress, RebuildRequest};
+
+/// Longest body of a request; all that may stand in one is a few words.
+const LONGEST_BODY: u64 = 64 << 10;
 
 /// `/admin/keyspaces/{ks}/rebuild`, `…/enforcement`, `…/mismatches`, `/admin/reload`, `/admin/config`.
 pub fn admin_router(context: Arc<HttpContext>) -> Router {
     let settings = &context.settings;
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
     let access = settings.admin_token.clone().map_or(Access::LoopbackHost, Access::Token);
-    let (deadline, body_limit) = (settings.admin_deadline, settings.max_body_bytes);
+    let (deadline, body_limit) = (settings.admin_deadline, BodyLimitLayer::new(settings.max_body_bytes, &context.buffers));
+    let buffered = BufferedLayer::new(&context.buffers, Share::Single);
     Router::new()
         .route("/admin/keyspaces/{keyspace}/rebuild", get(rebuild_progress).post(start_rebuild))
         .route("/admin/keyspaces/{keyspace}/enforcement", get(enforcement).post(switch_enforcement))
@@ -44,11 +51,12 @@ pub fn admin_router(context: Arc<HttpContext>) -> Router {
         .with_state(context)
         // Each further one is outside of those before.
         .layer(DeadlineLayer::new(deadline))
-        .layer(BodyLimitLayer::new(body_limit))
+        .layer(body_limit)
         .layer(RequireLayer::new(access))
         .layer(HostLayer)
         .layer(CatchPanicLayer)
         .layer(HeadLayer)
+        .layer(buffered)
         .layer(count)
 }
 
@@ -118,8 +126,7 @@ async fn start_rebuild(
     let (head, body) = request.into_parts();
     require_json(&head.headers)?;
     let keyspace = keyspace(&context, &name)?;
-    let limit = context.settings.max_body_bytes;
-    let body = body.collect().await.map_err(|error| Problem::of_body(&error, limit))?.to_bytes();
+    let body = read(body, &context).await?;
     let job = keyspace.rebuild.request(rebuild_request(&body)?).map_err(|AlreadyRunning(job)| {
         let detail = AlreadyRunning(job).to_string();
         Problem::new(StatusCode::CONFLICT, "rebuild-running", "A rebuild is running", detail).member("job", job)
@@ -143,8 +150,7 @@ async fn switch_enforcement(
     let (head, body) = request.into_parts();
     require_json(&head.headers)?;
     let guard = &keyspace(&context, &name)?.guard;
-    let limit = context.settings.max_body_bytes;
-    let body = body.collect().await.map_err(|error| Problem::of_body(&error, limit))?.to_bytes();
+    let body = read(body, &context).await?;
     let request: EnforcementRequest = read_object(&body)?;
     let setting = request.setting()?;
     match request.scope {
@@ -155,6 +161,13 @@ async fn switch_enforcement(
 
 async fn mismatches(State(context): State<Arc<HttpContext>>, Path(name): Path<String>) -> Result<Json<Mismatches>, Problem> {
     Ok(Json(keyspace(&context, &name)?.guard.mismatches()))
+}
+
+/// A body of a few words.
+async fn read(body: Body, context: &HttpContext) -> Result<Bytes, Problem> {
+    let limit = context.settings.max_body_bytes.min(LONGEST_BODY);
+    let read = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await;
+    Ok(read.map_err(|error| Problem::of_body(&*error, limit))?.to_bytes())
 }
 
 fn keyspace<'a>(context: &'a HttpContext, name: &str) -> Result<&'a Keyspace, Problem> {

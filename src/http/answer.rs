@@ -5,6 +5,7 @@ use axum::http::{Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::Full;
 
+use super::middleware::Reserved;
 use super::problem::Problem;
 use crate::fleet::Version;
 use crate::guard::{Answer, Lookup, Probe, Staleness};
@@ -85,9 +86,10 @@ fn absent() -> DataResponse {
     response
 }
 
-/// The answer for many keys.
-pub(super) fn batch(media_type: &'static str, body: Vec<u8>, state: State, generation: u64) -> DataResponse {
-    let mut response = Response::new(Full::from(body));
+/// The answer for many keys, with a body that is reserved already.
+pub(super) fn batch(media_type: &'static str, body: Bytes, state: State, generation: u64) -> DataResponse {
+    let mut response = Response::new(Full::new(body));
+    response.extensions_mut().insert(Reserved);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(&STATE, HeaderValue::from_static(state.as_str()));

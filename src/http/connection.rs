@@ -32,6 +32,11 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Longest head of a request. The URI itself ends at 64 KiB.
 const MAX_HEAD_BYTES: u32 = 128 << 10;
+/// Of a stream of HTTP/2. A response comes in one piece, which hyper hands over whole, so it is no bound on what waits: [`Unsent`](super::unsent::Unsent)
+/// and the budget of buffered bytes are.
+const MAX_SEND_BUFFER: usize = 64 << 10;
+/// How long the other requests of an HTTP/2 connection are given to end, once a response on it was not taken in time.
+const LAST_STREAMS_GRACE: Duration = Duration::from_secs(5);
 /// HTTP/2 peers that vanished without a word are noticed by pings; HTTP/1 ones by the idle timeout.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -62,6 +67,7 @@ pub(super) fn protocol() -> Builder<TokioExecutor> {
         .max_concurrent_streams(MAX_STREAMS)
         .max_pending_accept_reset_streams(MAX_EARLY_RESETS)
         .max_local_error_reset_streams(MAX_RESETS)
+        .max_send_buf_size(MAX_SEND_BUFFER)
         .max_header_list_size(MAX_HEAD_BYTES);
     builder
 }
@@ -97,6 +103,7 @@ where
     let mut listens = false;
     let mut timer = pin!(sleep(shared.limits.header_timeout));
     let mut told_to_close = false;
+    let mut cut_at = None;
     let mut streams = 0;
     loop {
         // The streams of HTTP/2 are tasks, and each wakes this one as it answers. Where more of them are in flight, those that are ready to answer have their turn
@@ -125,9 +132,17 @@ where
         tokio::select! {
             biased;
             result = served => return closed(result, &activity),
-            () = timer.as_mut() => match activity.due(Instant::now(), shared.limits.header_timeout, Some(shared.limits.idle_timeout)) {
+            () = timer.as_mut() => match due(&activity, shared, Some(shared.limits.idle_timeout)) {
                 Due::At(at) => timer.as_mut().reset(at),
                 Due::HeadLate => return late(),
+                // Clients that multiplex learn by a frame that they need another connection.
+                Due::Unsent if activity.is_http2() && cut_at.is_none() => {
+                    connection.as_mut().graceful_shutdown();
+                    let grace = Instant::now() + LAST_STREAMS_GRACE.min(shared.limits.send_timeout);
+                    cut_at = Some(grace);
+                    timer.as_mut().reset(grace);
+                }
+                Due::Unsent => return untaken(shared),
                 Due::Idle if told_to_close => return Ended::Closed,
                 Due::Idle => {
                     connection.as_mut().graceful_shutdown();
@@ -186,12 +201,18 @@ where
             biased;
             result = connection.as_mut() => return closed(result, activity),
             () = cut.as_mut() => return if activity.is_lingering() { Ended::Closed } else { Ended::Forced },
-            () = timer.as_mut() => match activity.due(Instant::now(), shared.limits.header_timeout, None) {
+            () = timer.as_mut() => match due(activity, shared, None) {
                 Due::At(at) => timer.as_mut().reset(at),
                 Due::HeadLate | Due::Idle => return late(),
+                Due::Unsent => return untaken(shared),
             },
         }
     }
+}
+
+fn due(activity: &Activity, shared: &Shared, idle_timeout: Option<Duration>) -> Due {
+    let (now, limits) = (Instant::now(), shared.limits);
+    activity.due(now, limits.header_timeout, idle_timeout).or_unsent(activity.unsent_due(now, limits.send_timeout))
 }
 
 /// Peers break connections at will: that is their business and not worth more than a debug line.
@@ -201,6 +222,12 @@ fn closed<E: Into<BoxError>>(result: Result<(), E>, activity: &Activity) -> Ende
         tracing::debug!(error = %error, "a connection broke");
     }
     if activity.was_flooded() { Ended::Flooded } else { Ended::Closed }
+}
+
+fn untaken(shared: &Shared) -> Ended {
+    tracing::debug!("closing a connection whose client did not take a response in time");
+    shared.counted.slow_client();
+    Ended::Closed
 }
 
 fn late() -> Ended {
@@ -226,8 +253,11 @@ where
     type Error = Infallible;
     type Future = TrackedFuture<S::Future>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let http2 = request.version() == Version::HTTP_2;
+        if http2 {
+            request.extensions_mut().insert(self.activity.unsent().clone());
+        }
         let in_flight = self.activity.begin(http2);
         TrackedFuture { inner: self.service.borrow_mut().call(request), in_flight: Some(in_flight), http2 }
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::middleware::Token;
 use super::reload::ConfigDesk;
+use crate::buffers::Buffers;
 use crate::config::ServerConfig;
 use crate::guard::Guard;
 use crate::metrics::{KeyspaceMetrics, Metrics};
@@ -26,6 +27,8 @@ pub struct HttpContext {
     pub metrics: Arc<Metrics>,
     /// Limits and switches.
     pub settings: HttpSettings,
+    /// What requests and responses may hold.
+    pub buffers: Arc<Buffers>,
     /// The configuration; `None`: there is none to be shown or read again.
     pub config: Option<ConfigDesk>,
     draining: AtomicBool,
@@ -54,6 +57,8 @@ pub struct HttpSettings {
     pub max_batch_keys: usize,
     /// Bytes of values in the answer to one batch.
     pub max_batch_bytes: u64,
+    /// Most bytes that requests and responses hold together.
+    pub max_buffered_bytes: u64,
     /// Whether `Cache-Control: no-cache` bypasses filter and caches.
     pub honor_no_cache: bool,
     /// Whether answers carry `Cache-Status`.
@@ -79,6 +84,7 @@ impl HttpSettings {
             max_body_bytes: config.max_body_bytes,
             max_batch_keys: config.max_batch_keys,
             max_batch_bytes: config.max_batch_bytes,
+            max_buffered_bytes: config.buffered_bytes(None).0,
             honor_no_cache: config.honor_no_cache,
             cache_status: config.cache_status,
             data_deadline: DATA_DEADLINE,
@@ -94,13 +100,20 @@ impl HttpContext {
     /// Begins the uptime.
     #[must_use]
     pub fn new(keyspaces: BTreeMap<String, Keyspace>, metrics: Arc<Metrics>, settings: HttpSettings) -> Self {
-        Self { keyspaces, metrics, settings, config: None, draining: AtomicBool::new(false), started: Instant::now() }
+        let buffers = Buffers::new(settings.max_buffered_bytes, metrics.buffers.clone());
+        Self { keyspaces, metrics, settings, buffers, config: None, draining: AtomicBool::new(false), started: Instant::now() }
     }
 
     /// With a configuration that can be shown.
     #[must_use]
     pub fn with_config(self, config: ConfigDesk) -> Self {
         Self { config: Some(config), ..self }
+    }
+
+    /// With a budget that others share.
+    #[must_use]
+    pub fn with_buffers(self, buffers: Arc<Buffers>) -> Self {
+        Self { buffers, ..self }
     }
 
     /// From now `/readyz` answers 503.

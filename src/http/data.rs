@@ -17,10 +17,13 @@ use super::answer::DataResponse;
 use super::batch::{self, BatchRequest};
 use super::context::HttpContext;
 use super::key_request::KeyRequest;
-use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer, RequireLayer};
+use super::middleware::{
+    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer, RequireLayer,
+};
 use super::path::{KeyPath, Resource};
 use super::problem::Problem;
 use super::{BoxError, check, keys};
+use crate::buffers::Share;
 use crate::metrics::Route;
 
 /// The service of the data listener, with its middleware.
@@ -29,7 +32,9 @@ pub fn data_service(
 ) -> impl Service<Request<Incoming>, Response = DataResponse, Error = Infallible, Future: Send + 'static> + Clone + Send + 'static {
     let settings = &context.settings;
     let access = Access::of_data(settings);
-    let (deadline, body_limit) = (DeadlineLayer::new(settings.data_deadline), BodyLimitLayer::new(settings.max_body_bytes));
+    let buffers = &context.buffers;
+    let (deadline, body_limit) = (DeadlineLayer::new(settings.data_deadline), BodyLimitLayer::new(settings.max_body_bytes, buffers));
+    let buffered = BufferedLayer::new(buffers, Share::Single);
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
     let routes = service_fn(move |request| {
         let context = Arc::clone(&context);
@@ -38,7 +43,7 @@ pub fn data_service(
     });
     // From the inside out.
     let limited = body_limit.layer(deadline.layer(routes));
-    count.layer(HeadLayer.layer(CatchPanicLayer.layer(HostLayer.layer(RequireLayer::new(access).layer(limited)))))
+    count.layer(buffered.layer(HeadLayer.layer(CatchPanicLayer.layer(HostLayer.layer(RequireLayer::new(access).layer(limited))))))
 }
 
 fn classify(path: &str) -> Route {
@@ -84,7 +89,7 @@ where
     B: Body<Data = Bytes, Error = BoxError>,
 {
     require_method(head, batch::ALLOW)?;
-    let request = BatchRequest::new(context, keyspace, &head.headers, body).await?;
+    let request = BatchRequest::new(context, resource, keyspace, &head.headers, body).await?;
     match resource {
         Resource::Keys => batch::announce(request).await,
         Resource::Check => batch::check(request, &head.headers).await,

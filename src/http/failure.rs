@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use super::path::KeyPathError;
 use super::problem::Problem;
 use crate::backend::BackendError;
+use crate::buffers::Overloaded;
 use crate::guard::{AnnounceError, DropError, LookupError, ParseError, SwitchError};
 use crate::key::KeyError;
 use crate::redis::Unreplicated;
@@ -30,9 +31,16 @@ impl From<&LookupError> for Problem {
             LookupError::BatchFull(limit) => {
                 Self::unavailable("batch-full", "The batch's values are too large together", detail).member("limit", *limit)
             }
+            LookupError::Overloaded(error) => Self::from(error),
             LookupError::SetTooOld => Self::unavailable("set-too-old", "The set of keys can't tell", detail),
             LookupError::Cancelled => Self::unavailable("cancelled", "Cancelled", detail),
         }
+    }
+}
+
+impl From<&Overloaded> for Problem {
+    fn from(error: &Overloaded) -> Self {
+        Self::unavailable("overloaded", "Too many bytes in flight", error.to_string()).member("limit", error.limit)
     }
 }
 
@@ -149,6 +157,7 @@ mod tests {
             Arc::new(BackendError::Invalid("SQLSTATE 42P01".into())).into(),
             Arc::new(BackendError::NoRoom).into(),
             LookupError::BatchFull(7),
+            Overloaded { limit: 7 }.into(),
             LookupError::SetTooOld,
             LookupError::Cancelled,
         ];

@@ -27,6 +27,7 @@ mod serve;
 mod status;
 mod stream;
 mod telemetry;
+mod unsent;
 
 pub use self::admin::admin_router;
 pub use self::at_once::AtOnce;

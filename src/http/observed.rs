@@ -41,6 +41,9 @@ impl Observed {
     fn wrote(&mut self, offered: usize, written: &Poll<io::Result<usize>>) {
         let taken = if let Poll::Ready(Ok(taken)) = written { *taken } else { 0 };
         self.activity.blocks(taken < offered);
+        if written.is_pending() {
+            self.activity.blocked();
+        }
         self.frames.written(taken);
     }
 
@@ -93,8 +96,11 @@ impl AsyncWrite for Observed {
         self.stream.is_write_vectored()
     }
 
+    /// Called once all that there was has been written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.activity.flushed();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -11,6 +11,9 @@ use bytes::Bytes;
 use http_body_util::LengthLimitError;
 use serde_json::{Map, Value};
 
+use super::middleware::SlowBody;
+use crate::buffers::Overloaded;
+
 /// An error answer. Its `type` is `/problems/<name>`, relative to this server, and never changes; `detail` is for people and may.
 #[derive(Debug)]
 pub(super) struct Problem {
@@ -70,6 +73,12 @@ impl Problem {
         while let Some(error) = cause {
             if error.is::<LengthLimitError>() {
                 return Self::body_too_large(limit);
+            }
+            if let Some(slow) = error.downcast_ref::<SlowBody>() {
+                return Self::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", "Request body too slow", slow.to_string());
+            }
+            if let Some(overloaded) = error.downcast_ref::<Overloaded>() {
+                return Self::from(overloaded);
             }
             cause = error.source();
         }

@@ -43,6 +43,8 @@ pub struct ConnectionLimits {
     pub max_connections: usize,
     /// How long a request's head may take to arrive, from its first byte, or from the connect for a connection's first.
     pub header_timeout: Duration,
+    /// How long a client may take to receive a response.
+    pub send_timeout: Duration,
     /// How long a connection may be kept alive without a request.
     pub idle_timeout: Duration,
     /// How long requests in flight may go on after the shutdown signal.
@@ -54,6 +56,7 @@ impl From<&ServerConfig> for ConnectionLimits {
         Self {
             max_connections: config.max_connections,
             header_timeout: config.header_timeout,
+            send_timeout: config.send_timeout,
             idle_timeout: IDLE_TIMEOUT,
             drain_timeout: config.drain_timeout,
         }
@@ -83,6 +86,7 @@ pub(super) struct Shared {
     pub(super) limits: ConnectionLimits,
     pub(super) protocol: Builder<TokioExecutor>,
     pub(super) at_once: Option<Arc<AtOnce>>,
+    pub(super) counted: OpenConnections,
     /// Read at each answer, so apart from the token, whose reading takes a lock.
     pub(super) draining: Arc<AtomicBool>,
     pub(super) drain: CancellationToken,
@@ -160,6 +164,7 @@ where
         limits,
         protocol: connection::protocol(),
         at_once,
+        counted: counted.clone(),
         draining: Arc::new(AtomicBool::new(false)),
         drain: CancellationToken::new(),
         deadline: OnceLock::new(),

@@ -40,6 +40,7 @@ pub(super) async fn metrics(State(context): State<Arc<HttpContext>>) -> ([(Heade
         for keyspace in context.keyspaces.values() {
             keyspace.metrics.set_gauges(&gauges(&keyspace.guard.status()));
         }
+        context.buffers.show();
         context.metrics.render()
     });
     // Nobody cancels it but a runtime that ends, which polls nobody any more.

@@ -7,15 +7,18 @@ use axum::http::StatusCode;
 use axum::routing::get;
 
 use super::context::HttpContext;
-use super::middleware::{BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer};
+use super::middleware::{BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer};
 use super::problem::Problem;
 use super::{health, status};
+use crate::buffers::Share;
 use crate::metrics::Route;
 
 /// `/livez` `/readyz` `/startupz` `/status` `/metrics`.
 pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
-    let (deadline, body_limit) = (context.settings.telemetry_deadline, context.settings.max_body_bytes);
+    let (deadline, body_limit) =
+        (context.settings.telemetry_deadline, BodyLimitLayer::new(context.settings.max_body_bytes, &context.buffers));
+    let buffered = BufferedLayer::new(&context.buffers, Share::Telemetry);
     Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
@@ -27,10 +30,11 @@ pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
         .with_state(context)
         // Each further one is outside of those before.
         .layer(DeadlineLayer::new(deadline))
-        .layer(BodyLimitLayer::new(body_limit))
+        .layer(body_limit)
         .layer(HostLayer)
         .layer(CatchPanicLayer)
         .layer(HeadLayer)
+        .layer(buffered)
         .layer(count)
 }
 

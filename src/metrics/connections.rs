@@ -1,8 +1,8 @@
 //! Connections of the listeners.
 
-use super::Registry;
 use super::series::{Counter, Gauge};
-use crate::words::Listener;
+use super::{BufferMetrics, Registry};
+use crate::words::{BufferRefusal, Listener};
 
 /// Why a listener closed a connection that its client kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,7 @@ pub struct OpenConnections {
     open: Gauge,
     max: Gauge,
     closed: [Counter; CloseReason::ALL.len()],
+    buffers: BufferMetrics,
 }
 
 /// An open one, counted until dropped.
@@ -37,7 +38,7 @@ pub struct OpenConnections {
 pub struct OpenConnection<'a>(&'a Gauge);
 
 impl OpenConnections {
-    pub(super) fn all(registry: &Registry) -> Vec<Self> {
+    pub(super) fn all(registry: &Registry, buffers: &BufferMetrics) -> Vec<Self> {
         let of = |listener: &Listener| {
             let listener = ("listener", listener.as_str());
             let closed = |reason: CloseReason| {
@@ -52,6 +53,7 @@ impl OpenConnections {
                 open: registry.gauge("http_open_connections", "Open connections of a listener", &[listener]),
                 max: registry.gauge("http_max_connections", "Connections that a listener holds at once", &[listener]),
                 closed: CloseReason::ALL.map(closed),
+                buffers: buffers.clone(),
             }
         };
         Listener::ALL.iter().map(of).collect()
@@ -65,6 +67,11 @@ impl OpenConnections {
     /// The listener closed one.
     pub fn closed(&self, reason: CloseReason) {
         self.closed[reason as usize].increment(1);
+    }
+
+    /// One was closed because its client did not take a response in time.
+    pub fn slow_client(&self) {
+        self.buffers.refused(BufferRefusal::SlowClient);
     }
 
     /// One more.

@@ -52,24 +52,25 @@ pub enum Method {
 const ROUTES: &[&str] = &["keys", "check", "lookup", "invalidate", "livez", "readyz", "startupz", "status", "metrics", "admin", "unknown"];
 const METHODS: &[&str] = &["GET", "HEAD", "PUT", "POST", "DELETE", "other"];
 /// Codes that we answer with; the last stands for any other.
-const CODES: &[&str] = &["200", "202", "204", "400", "401", "403", "404", "405", "409", "413", "414", "415", "422", "500", "503", "other"];
+const CODES: &[&str] =
+    &["200", "202", "204", "400", "401", "403", "404", "405", "408", "409", "413", "414", "415", "422", "500", "503", "other"];
 
 /// The series there are: what each route answers to the methods that it serves; the code `other` is added to each.
 ///
 /// A route's method `other` comes first: it stands for every method, until the later lines give some their own.
 const SERIES: &[(Route, &[Method], &[u16])] = &[
     (Route::Keys, &[Method::Other], &[401, 405]),
-    (Route::Keys, &[Method::Get, Method::Head], &[200, 400, 401, 404, 413, 414, 500, 503]),
-    (Route::Keys, &[Method::Put], &[204, 400, 401, 413, 414, 500, 503]),
-    (Route::Keys, &[Method::Delete], &[202, 400, 401, 413, 414, 500, 503]),
+    (Route::Keys, &[Method::Get, Method::Head], &[200, 400, 401, 404, 408, 413, 414, 500, 503]),
+    (Route::Keys, &[Method::Put], &[204, 400, 401, 408, 413, 414, 500, 503]),
+    (Route::Keys, &[Method::Delete], &[202, 400, 401, 408, 413, 414, 500, 503]),
     (Route::Check, &[Method::Other], &[401, 405]),
-    (Route::Check, &[Method::Get, Method::Head], &[204, 400, 401, 404, 413, 414, 500, 503]),
-    (Route::Keys, &[Method::Post], &[204, 400, 401, 405, 413, 414, 415, 500, 503]),
-    (Route::Check, &[Method::Post], &[200, 400, 401, 405, 413, 414, 415, 500, 503]),
+    (Route::Check, &[Method::Get, Method::Head], &[204, 400, 401, 404, 408, 413, 414, 500, 503]),
+    (Route::Keys, &[Method::Post], &[204, 400, 401, 405, 408, 413, 414, 415, 500, 503]),
+    (Route::Check, &[Method::Post], &[200, 400, 401, 405, 408, 413, 414, 415, 500, 503]),
     (Route::Lookup, &[Method::Other], &[400, 401, 405]),
-    (Route::Lookup, &[Method::Post], &[200, 400, 401, 413, 415, 500, 503]),
+    (Route::Lookup, &[Method::Post], &[200, 400, 401, 408, 413, 415, 500, 503]),
     (Route::Invalidate, &[Method::Other], &[400, 401, 405]),
-    (Route::Invalidate, &[Method::Post], &[204, 400, 401, 413, 414, 415, 500, 503]),
+    (Route::Invalidate, &[Method::Post], &[204, 400, 401, 408, 413, 414, 415, 500, 503]),
     (Route::Livez, &[Method::Other], &[405]),
     (Route::Livez, &[Method::Get, Method::Head], &[200]),
     (Route::Readyz, &[Method::Other], &[405]),
@@ -82,7 +83,7 @@ const SERIES: &[(Route, &[Method], &[u16])] = &[
     (Route::Metrics, &[Method::Get, Method::Head], &[200, 500, 503]),
     (Route::Admin, &[Method::Other], &[401, 403, 405]),
     (Route::Admin, &[Method::Get, Method::Head], &[200, 401, 403, 404, 500, 503]),
-    (Route::Admin, &[Method::Post], &[200, 202, 400, 401, 403, 404, 409, 413, 415, 422, 500, 503]),
+    (Route::Admin, &[Method::Post], &[200, 202, 400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503]),
     (Route::Unknown, &[Method::Other], &[400, 401, 403, 404]),
 ];
 

@@ -4,6 +4,7 @@
 //! the keyspace names of the configuration, never from a key.
 
 mod breakers;
+mod buffers;
 mod connections;
 mod filter_gauges;
 mod gauges;
@@ -21,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::breakers::BreakerMetrics;
+pub use self::buffers::BufferMetrics;
 pub use self::connections::{CloseReason, OpenConnection, OpenConnections};
 pub use self::gauges::Gauges;
 pub use self::http::{HttpMetrics, Method, Route};
@@ -48,6 +50,8 @@ pub struct Metrics {
     pub breakers: Arc<BreakerMetrics>,
     /// Reloads of the configuration.
     pub reloads: ReloadMetrics,
+    /// Bytes that requests and responses hold.
+    pub buffers: BufferMetrics,
     connections: Vec<OpenConnections>,
 }
 
@@ -72,8 +76,9 @@ impl Metrics {
         let http = HttpMetrics::new(&registry);
         let breakers = Arc::new(BreakerMetrics::new(&registry));
         let reloads = ReloadMetrics::new(&registry);
-        let connections = OpenConnections::all(&registry);
-        Self { registry, http, breakers, reloads, connections }
+        let buffers = BufferMetrics::new(&registry);
+        let connections = OpenConnections::all(&registry, &buffers);
+        Self { registry, http, breakers, reloads, buffers, connections }
     }
 
     /// Registers the metrics of one keyspace; call once a keyspace.

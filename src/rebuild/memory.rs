@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::buffers::Buffers;
 use crate::filter::Room;
 
 /// What the process needs beside filters, sets of keys and caches.
@@ -17,7 +18,16 @@ const BASE_BYTES: u64 = 32 << 20;
 pub struct MemoryBudget {
     limit: Option<u64>,
     caches: u64,
+    buffers: Option<BufferShare>,
     taken: Mutex<Taken>,
+}
+
+/// What requests and responses may hold: all that filters leave, between these bounds.
+#[derive(Debug)]
+struct BufferShare {
+    buffers: Arc<Buffers>,
+    least: u64,
+    most: u64,
 }
 
 #[derive(Debug, Default)]
@@ -44,21 +54,22 @@ struct Built {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the candidate ({candidate} bytes), what this keyspace has in force ({in_force} bytes), other keyspaces' filters, sets and candidates and what filters have grown by \
-     ({others} bytes), caches ({caches} bytes) and the process itself ({BASE_BYTES} bytes) come to {} bytes, over the memory limit of {limit} bytes: \
-     raise the limit, or lower filter.expected_keys, filter.headroom or cache.hot_capacity", self.sum()
+     ({others} bytes), caches ({caches} bytes), requests and responses ({buffers} bytes) and the process itself ({BASE_BYTES} bytes) come to {} bytes, over the \
+     memory limit of {limit} bytes: raise the limit, or lower filter.expected_keys, filter.headroom, cache.hot_capacity or server.max_buffered_bytes", self.sum()
 )]
 pub struct NoMemory {
     candidate: u64,
     in_force: u64,
     others: u64,
     caches: u64,
+    buffers: u64,
     limit: u64,
 }
 
 impl NoMemory {
     const fn sum(&self) -> u64 {
         let parts = self.candidate.saturating_add(self.in_force).saturating_add(self.others);
-        parts.saturating_add(self.caches).saturating_add(BASE_BYTES)
+        parts.saturating_add(self.caches).saturating_add(self.buffers).saturating_add(BASE_BYTES)
     }
 }
 
@@ -74,7 +85,28 @@ impl MemoryBudget {
     /// A budget of `limit` bytes (`None`: no limit), of which caches may take `caches`.
     #[must_use]
     pub fn new(limit: Option<u64>, caches: u64) -> Self {
-        Self { limit, caches, taken: Mutex::default() }
+        Self { limit, caches, buffers: None, taken: Mutex::default() }
+    }
+
+    /// Beside requests and responses, which may hold what is left: at least `least` bytes, which builds do not get, and at most `most`.
+    #[must_use]
+    pub fn with_buffers(self, buffers: &Arc<Buffers>, least: u64, most: u64) -> Self {
+        let budget = Self { buffers: Some(BufferShare { buffers: Arc::clone(buffers), least, most }), ..self };
+        budget.share(&budget.taken.lock());
+        budget
+    }
+
+    fn least_buffers(&self) -> u64 {
+        self.buffers.as_ref().map_or(0, |share| share.least)
+    }
+
+    /// Leaves requests and responses what builds have not taken.
+    fn share(&self, taken: &Taken) {
+        if let Some(BufferShare { buffers, least, most }) = &self.buffers {
+            let needed = taken.sum().saturating_add(self.caches).saturating_add(BASE_BYTES);
+            let left = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(needed));
+            buffers.set_limit(left.clamp(*least, *most));
+        }
     }
 
     /// Where filters ask for the memory of further layers. They do so while keys are inserted, so all that is waited for is this lock.
@@ -83,11 +115,13 @@ impl MemoryBudget {
         let budget = Arc::clone(self);
         Box::new(move |bytes| {
             let mut taken = budget.taken.lock();
-            let sum = taken.sum().saturating_add(bytes).saturating_add(budget.caches).saturating_add(BASE_BYTES);
+            let beside = budget.caches.saturating_add(budget.least_buffers()).saturating_add(BASE_BYTES);
+            let sum = taken.sum().saturating_add(bytes).saturating_add(beside);
             if budget.limit.is_some_and(|limit| sum > limit) {
                 return None;
             }
             taken.grown += bytes;
+            budget.share(&taken);
             Some(Box::new(Growth { budget: Arc::clone(&budget), bytes }))
         })
     }
@@ -111,7 +145,9 @@ struct Growth {
 
 impl Drop for Growth {
     fn drop(&mut self) {
-        self.budget.taken.lock().grown -= self.bytes;
+        let mut taken = self.budget.taken.lock();
+        taken.grown -= self.bytes;
+        self.budget.share(&taken);
     }
 }
 
@@ -121,16 +157,18 @@ impl Reservation {
     /// # Errors
     /// [`NoMemory`].
     pub fn resize(&self, candidate: u64) -> Result<(), NoMemory> {
-        let MemoryBudget { limit, caches, ref taken } = *self.budget;
+        let MemoryBudget { limit, caches, ref taken, .. } = *self.budget;
         let mut taken = taken.lock();
         let own = taken.built.get(&self.name).copied().unwrap_or_default();
         if let Some(limit) = limit {
-            let refusal = NoMemory { candidate, in_force: own.in_force, others: taken.sum() - own.candidate - own.in_force, caches, limit };
+            let (others, buffers) = (taken.sum() - own.candidate - own.in_force, self.budget.least_buffers());
+            let refusal = NoMemory { candidate, in_force: own.in_force, others, caches, buffers, limit };
             if refusal.sum() > limit {
                 return Err(refusal);
             }
         }
         taken.built.insert(self.name.clone(), Built { candidate, ..own });
+        self.budget.share(&taken);
         Ok(())
     }
 
@@ -146,7 +184,16 @@ impl Drop for Reservation {
         let own = taken.built.entry(self.name.clone()).or_default();
         let in_force = if self.kept { own.candidate } else { own.in_force };
         *own = Built { in_force, candidate: 0 };
+        self.budget.share(&taken);
     }
+}
+
+/// The memory of this machine, where the kernel tells it.
+#[must_use]
+pub fn machine_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kibibytes = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().strip_suffix(" kB")?;
+    kibibytes.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The memory limit of this process's control group: version 2 or 1, the tightest on the way up.
@@ -181,6 +228,7 @@ fn read_limit(file: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Metrics;
 
     #[test]
     fn a_build_that_does_not_fit_is_refused_with_the_sum() {
@@ -198,6 +246,23 @@ mod tests {
         budget.reserve("orders", 300).unwrap().keep();
         assert!(budget.reserve("users", 1).is_err());
         assert!(Arc::new(MemoryBudget::new(None, 0)).reserve("users", 1 << 60).is_ok());
+    }
+
+    #[test]
+    fn requests_may_hold_what_filters_leave_but_never_less_than_their_least() {
+        let buffers = Buffers::new(0, Metrics::new().buffers);
+        let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 400).with_buffers(&buffers, 100, 500));
+        assert_eq!(buffers.limit(), 500);
+        budget.reserve("users", 300).unwrap().keep();
+        assert_eq!(buffers.limit(), 300);
+        let layer = budget.room()(200).unwrap();
+        assert_eq!(buffers.limit(), 100);
+        assert!(budget.room()(1).is_none());
+        let error = budget.reserve("users", 1).unwrap_err().to_string();
+        assert!(error.contains("requests and responses (100 bytes)") && error.contains("server.max_buffered_bytes"), "{error}");
+        drop(layer);
+        assert_eq!(buffers.limit(), 300);
+        assert!(machine_memory().unwrap() > 1 << 26);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by level: each imports lower levels only.
 const LEVELS: &[&[&str]] = &[
-    &["words", "key", "metrics", "filter", "breaker", "background", "clock", "client"],
+    &["words", "key", "metrics", "filter", "breaker", "buffers", "background", "clock", "client"],
     &["config", "sql"],
     &["cache", "backend", "source", "redis"],
     &["guard", "fleet"],
@@ -19,6 +19,8 @@ const LEVELS: &[&[&str]] = &[
 const SIBLINGS: &[(&str, &str)] = &[
     ("metrics", "words"), // label values
     ("breaker", "words"), // its states
+    ("buffers", "words"), // why something was refused
+    ("buffers", "metrics"),
     ("cache", "backend"), // `Value`, what a cache holds
     ("cache", "redis"),   // the connection that one of the caches is behind
     ("guard", "fleet"),   // `DeltaLog`, and what is read of it

@@ -39,7 +39,7 @@ struct Server {
 }
 
 fn limits() -> ConnectionLimits {
-    ConnectionLimits { max_connections: 100, header_timeout: LONG, idle_timeout: LONG, drain_timeout: LONG }
+    ConnectionLimits { max_connections: 100, header_timeout: LONG, send_timeout: LONG, idle_timeout: LONG, drain_timeout: LONG }
 }
 
 async fn start_on(bound: Bound, limits: ConnectionLimits) -> Server {

@@ -43,6 +43,15 @@ class Memory(unittest.TestCase):
                 self.assertGreater(given, needed, (asked, keys))
                 self.assertLess(given, needed * 1.6 + 100, (asked, keys))
 
+    def test_memory_holds_what_requests_and_responses_may(self):
+        def computed(*settings):
+            return mebibytes(guard_of(rendered(CHART, *settings))["resources"]["limits"]["memory"])
+
+        default = computed()
+        self.assertEqual(computed("--set-json", 'config.server={"max_buffered_bytes":"64MiB"}'), default)
+        for settings in ({"max_buffered_bytes": "164MiB"}, {"max_buffered_bytes": 164 * 2**20}, {"max_body_bytes": "41MiB"}):
+            self.assertAlmostEqual(computed("--set-json", f"config.server={json.dumps(settings)}"), default + 110, delta=1)
+
     def test_the_sizes_of_the_page_are_those_of_the_chart(self):
         rows = re.findall(r"^\| ([0-9,]+) \| ([0-9.]+) % \| .* \| (\d+Mi) \|$", (ROOT / "docs/kubernetes.md").read_text(), re.M)
         self.assertEqual(len(rows), 5)

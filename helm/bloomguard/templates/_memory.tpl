@@ -46,9 +46,19 @@ Bits a key of a split-block filter at a false-positive rate, rounded up to the n
 {{- end -}}
 {{- end -}}
 
-{{/* Memory of the container: 96 MiB for the process and answers under way, all keyspaces, and a tenth for what the allocator can't use. */}}
+{{/*
+Bytes that requests and responses may hold: server.max_buffered_bytes. Where that is 0, the least that bloomguard chooses; what filters leave it takes besides.
+*/}}
+{{- define "bloomguard.bufferedBytes" -}}
+{{- $server := default dict .Values.config.server -}}
+{{- $set := include "bloomguard.bytes" (default 0 $server.max_buffered_bytes) | int64 -}}
+{{- $body := include "bloomguard.bytes" (default "16MiB" $server.max_body_bytes) | int64 -}}
+{{- ternary $set (max 67108864 (mul 4 $body)) (gt $set 0) -}}
+{{- end -}}
+
+{{/* Memory of the container: 32 MiB for the process, requests and responses, all keyspaces, and a tenth for what the allocator can't use. */}}
 {{- define "bloomguard.memory" -}}
-{{- $bytes := 100663296 -}}
+{{- $bytes := add 33554432 (include "bloomguard.bufferedBytes" . | int64) -}}
 {{- $redis := not (empty .Values.config.redis) -}}
 {{- range $name, $keyspace := include "bloomguard.keyspaces" . | fromYaml -}}
 {{- $bytes = add $bytes (include "bloomguard.keyspaceBytes" (dict "keyspace" $keyspace "redis" $redis) | int64) -}}

@@ -13,6 +13,13 @@ pub(super) fn check(server: &ServerConfig, mistakes: &mut Mistakes) {
     section.must((1..=1_000_000).contains(&server.max_batch_keys), "max_batch_keys", "be from 1 to 1000000", server.max_batch_keys);
     section.must(server.max_batch_bytes >= 1, "max_batch_bytes", "be at least 1", server.max_batch_bytes);
     section.must(server.max_body_bytes >= 1, "max_body_bytes", "be at least 1", server.max_body_bytes);
+    section.must(
+        server.buffers_a_body(),
+        "max_buffered_bytes",
+        &format!("be 0, or at least four times max_body_bytes = {}", server.max_body_bytes),
+        server.max_buffered_bytes,
+    );
+    section.duration("send_timeout", server.send_timeout);
     section.duration_or_zero("drain_timeout", server.drain_timeout);
     section.duration("header_timeout", server.header_timeout);
     section.must(!server.data_dir.as_os_str().is_empty(), "data_dir", "be a path", "\"\"");

@@ -18,6 +18,7 @@ use super::AtOnce;
 use super::head::{self, Read};
 use super::text::Text;
 use crate::http::activity::Activity;
+use crate::http::middleware::SMALL;
 use crate::http::observed::Observed;
 
 /// A head must fit in.
@@ -137,7 +138,7 @@ impl Lane {
             self.held.extend_from_slice(END_OF_HEAD);
         }
         self.turn = turn;
-        self.poll_send(cx, text)
+        self.poll_send(cx, at_once, text)
     }
 
     /// Answers one request after another; how many bytes that were, and whose turn it is then.
@@ -174,8 +175,8 @@ impl Lane {
         (taken, Turn::Ours { look: false })
     }
 
-    /// Sends what has been written, and keeps what the socket does not take.
-    fn poll_send(&mut self, cx: &mut Context<'_>, text: &mut Text) -> Poll<io::Result<()>> {
+    /// Sends what has been written, and keeps what the socket does not take. An error: there is no room for that.
+    fn poll_send(&mut self, cx: &mut Context<'_>, at_once: Option<&AtOnce>, text: &mut Text) -> Poll<io::Result<()>> {
         let (bytes, value) = text.take();
         if bytes.is_empty() {
             return Poll::Ready(Ok(()));
@@ -183,7 +184,12 @@ impl Lane {
         let written = poll_write_both(&mut self.stream, cx, bytes, &value);
         let sent = if let Poll::Ready(Ok(sent)) = written { sent } else { 0 };
         let of_bytes = sent.min(bytes.len());
-        self.unsent = Unsent { text: Bytes::copy_from_slice(&bytes[of_bytes..]), value };
+        let rest = Bytes::copy_from_slice(&bytes[of_bytes..]);
+        let rest = match at_once {
+            Some(at_once) if rest.len() > SMALL => at_once.hold(rest),
+            _ => Ok(rest),
+        };
+        self.unsent = Unsent { text: rest.map_err(io::Error::other)?, value };
         self.unsent.advance(sent - of_bytes);
         bytes.clear();
         ready!(written)?;

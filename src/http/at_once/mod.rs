@@ -13,16 +13,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use bytes::Bytes;
 
 use self::head::Head;
 pub(super) use self::lane::Lane;
 use self::text::Text;
 use super::context::HttpContext;
 use super::key_request::KeyRequest;
-use super::middleware::{Access, internal_error};
+use super::middleware::{Access, SMALL, internal_error};
 use super::path::{KeyPath, Resource};
-use crate::guard::LookupOptions;
+use super::problem::Problem;
+use crate::buffers::{Overloaded, Share};
+use crate::guard::{Answer, Lookup, LookupOptions};
 use crate::metrics::Method;
+use crate::words::BufferRefusal;
 
 /// Answers requests for single keys that wait for nothing.
 #[derive(Debug)]
@@ -50,10 +54,33 @@ impl AtOnce {
         true
     }
 
+    /// Reserves a value that is long, until the client has taken it.
+    fn reserve(&self, lookup: &mut Lookup) -> Result<(), Overloaded> {
+        if let Ok(Answer { value: Some(value), .. }) = &mut lookup.answer
+            && value.body.len() > SMALL
+        {
+            value.body = self.hold(std::mem::take(&mut value.body))?;
+        }
+        Ok(())
+    }
+
+    /// The same bytes, reserved.
+    fn hold(&self, bytes: Bytes) -> Result<Bytes, Overloaded> {
+        let buffers = &self.context.buffers;
+        let reserved = buffers.reserve(Share::Single, bytes.len() as u64);
+        Ok(reserved.inspect_err(|_| buffers.refused(BufferRefusal::Response))?.hold(bytes))
+    }
+
     fn find(&self, path: &KeyPath<'_>, text: &mut Text) -> Option<StatusCode> {
         let KeyRequest { keyspace, key, answer, .. } = KeyRequest::new(&self.context, path).ok()?;
         match path.resource {
-            Resource::Keys => Some(text.lookup(keyspace.guard.lookup_at_once(key, LookupOptions::default())?, answer)),
+            Resource::Keys => {
+                let mut lookup = keyspace.guard.lookup_at_once(key, LookupOptions::default())?;
+                Some(match self.reserve(&mut lookup) {
+                    Ok(()) => text.lookup(lookup, answer),
+                    Err(error) => text.whole(Problem::from(&error).response()),
+                })
+            }
             Resource::Check => Some(text.check(keyspace.guard.check(&key), answer)),
             Resource::Lookup | Resource::Invalidate => None,
         }

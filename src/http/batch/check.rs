@@ -20,7 +20,7 @@ where
 {
     let guard = &request.keyspace.guard;
     let mut check = guard.begin_check(request.expected_keys()).map_err(|e| Problem::from(&e))?;
-    request.every_key(|raw| check.add(raw)).await?;
+    let mut held = request.every_key(|raw| check.add(raw)).await?;
     // Before the filter is asked, as for one key.
     let as_maybe = unapplied_version(headers, |version| guard.has_applied(version));
     let mut checked = check.finish();
@@ -31,7 +31,8 @@ where
     let binary = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).is_some_and(|accept| accept.contains("application/octet-stream"));
     let (media_type, body) =
         if binary { ("application/octet-stream", checked.into_bits()) } else { ("application/json", document(&checked)) };
-    Ok(answer::batch(media_type, body, state, generation))
+    held.resize(body.len() as u64).map_err(|error| Problem::from(&error))?;
+    Ok(answer::batch(media_type, held.hold(body.into()), state, generation))
 }
 
 /// `{"absent":[…],"checked":…,"generation":…,"state":"…"}`.

@@ -14,12 +14,10 @@ use crate::http::BoxError;
 use crate::http::answer::{self, DataResponse};
 use crate::http::options::lookup_options;
 use crate::http::problem::Problem;
+use crate::words::BufferRefusal;
 
-/// The body of the answer.
-#[derive(Serialize)]
-struct Results<'a> {
-    results: Vec<Outcome<'a>>,
-}
+/// What an outcome takes beside its value.
+const OUTCOME_BYTES: usize = 48;
 
 /// One key's answer: `status` is what a request for this key alone would have been answered.
 #[derive(Serialize)]
@@ -65,17 +63,36 @@ where
         }
         Err(why) => refused.push(Some(Problem::from(why))),
     });
-    each.await?;
+    let mut held = each.await?;
     let options = lookup_options(headers, |version| guard.has_applied(version), settings.honor_no_cache);
-    let lookups = guard.lookup_all(keys, options, settings.max_batch_bytes).await;
-    let mut found = lookups.iter();
-    let results = refused.iter().filter_map(|refused| match refused {
-        Some(problem) => Some(failed(problem)),
-        None => found.next().map(outcome),
-    });
-    let document = Results { results: results.collect() };
-    let body = serde_json::to_vec(&document).map_err(|e| Problem::internal(&e))?;
-    Ok(answer::batch("application/json", body, guard.state(), guard.generation()))
+    let lookups = guard.lookup_all(keys, options, settings.max_batch_bytes, &mut held).await;
+    let body = document(refused, lookups).map_err(|e| Problem::internal(&e))?;
+    // Of all that the batch took, the response is left.
+    let left = held.resize(body.len() as u64).inspect_err(|_| held.buffers().refused(BufferRefusal::Response));
+    left.map_err(|error| Problem::from(&error))?;
+    Ok(answer::batch("application/json", held.hold(body.into()), guard.state(), guard.generation()))
+}
+
+/// `{"results":[…]}`. Each value is dropped as soon as it is written.
+fn document(refused: Vec<Option<Problem>>, lookups: Vec<Lookup>) -> serde_json::Result<Vec<u8>> {
+    let values: usize = lookups.iter().filter_map(|lookup| Some(lookup.answer.as_ref().ok()?.value.as_ref()?.body.len())).sum();
+    let mut body = Vec::with_capacity(values + refused.len() * OUTCOME_BYTES);
+    body.extend_from_slice(b"{\"results\":[");
+    let mut found = lookups.into_iter();
+    let mut between = b"".as_slice();
+    for refused in refused {
+        body.extend_from_slice(between);
+        between = b",";
+        match refused {
+            Some(problem) => serde_json::to_writer(&mut body, &failed(&problem))?,
+            None => {
+                let Some(lookup) = found.next() else { continue };
+                serde_json::to_writer(&mut body, &outcome(&lookup))?;
+            }
+        }
+    }
+    body.extend_from_slice(b"]}");
+    Ok(body)
 }
 
 fn outcome(lookup: &Lookup) -> Outcome<'_> {

@@ -6,6 +6,7 @@ mod json;
 mod lookup;
 mod ndjson;
 mod plain;
+mod room;
 mod text;
 
 use std::pin::pin;
@@ -19,11 +20,14 @@ use hyper::body::Body;
 pub(super) use self::check::check;
 use self::format::{Counted, Format, Reading, require_plain};
 pub(super) use self::lookup::lookup;
+use self::room::Room;
 use super::BoxError;
 use super::answer::{self, DataResponse};
 use super::context::{HttpContext, HttpSettings, Keyspace};
 use super::key_request::find_keyspace;
+use super::path::Resource;
 use super::problem::Problem;
+use crate::buffers::Reservation;
 use crate::guard::ParseError;
 use crate::key::{Key, KeyForm};
 
@@ -36,6 +40,7 @@ pub(super) struct BatchRequest<'a, B> {
     body: B,
     form: KeyForm,
     settings: &'a HttpSettings,
+    room: Room,
 }
 
 /// Why one of a batch can't be a key. Small, as it is asked of each of them: most batches need no [`Problem`].
@@ -60,8 +65,14 @@ impl From<NoKey> for Problem {
 }
 
 impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
-    /// Reads the body of what is refused to its end, as an unread one costs the client its connection.
-    pub(super) async fn new(context: &'a HttpContext, keyspace: &str, headers: &HeaderMap, body: B) -> Result<Self, Problem> {
+    /// Reads the body of what is refused to its end, as an unread one costs the client its connection; but not where there is no room for it.
+    pub(super) async fn new(
+        context: &'a HttpContext,
+        resource: Resource,
+        keyspace: &str,
+        headers: &HeaderMap,
+        body: B,
+    ) -> Result<Self, Problem> {
         let known = || {
             let keyspace = find_keyspace(context, keyspace)?;
             require_plain(headers)?;
@@ -70,7 +81,12 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
             Ok((keyspace, format, form))
         };
         match known() {
-            Ok((keyspace, format, form)) => Ok(Self { keyspace, format, body, form, settings: &context.settings }),
+            Ok((keyspace, format, form)) => {
+                let settings = &context.settings;
+                let mut room = Room::new(&context.buffers, resource, format, settings.max_batch_keys);
+                room.expect(body.size_hint().lower())?;
+                Ok(Self { keyspace, format, body, form, settings, room })
+            }
             Err(problem) => discard(body, context.settings.max_body_bytes).await.and(Err(problem)),
         }
     }
@@ -86,24 +102,30 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
     }
 
     /// Hands over the keys in their order as they arrive, each as it was sent, or why it can't be one. Fails where the body is none of its format.
-    async fn each_key(self, mut take: impl FnMut(Result<&[u8], NoKey>)) -> Result<(), Problem> {
+    /// Returns what is reserved for the keys.
+    async fn each_key(mut self, mut take: impl FnMut(Result<&[u8], NoKey>)) -> Result<Reservation, Problem> {
         let HttpSettings { max_batch_keys, max_key_bytes, max_body_bytes, .. } = *self.settings;
         let take = |raw: &[u8]| take(if raw.len() > max_key_bytes { Err(NoKey::TooLong { limit: max_key_bytes }) } else { Ok(raw) });
         let mut keys = Counted::new(take, max_batch_keys);
         let mut reading = Reading::new(self.format, self.form, self.bytes());
         let mut body = pin!(self.body);
+        let mut came = 0;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Problem::of_body(&*error, max_body_bytes))?;
             let Some(piece) = frame.data_ref() else { continue };
+            came += piece.len() as u64;
+            // One that did not say how long it is.
+            self.room.expect(came)?;
             if let Err(problem) = reading.piece(piece, &mut keys) {
                 return discard(body, max_body_bytes).await.and(Err(problem));
             }
         }
-        reading.end(&mut keys)
+        reading.end(&mut keys)?;
+        Ok(self.room.of_keys(came, keys.count() as u64))
     }
 
     /// As [`each_key`](Self::each_key); the first key that can't be one, or that `take` refuses, refuses the batch.
-    async fn every_key(self, mut take: impl FnMut(&[u8]) -> Result<(), ParseError>) -> Result<(), Problem> {
+    async fn every_key(self, mut take: impl FnMut(&[u8]) -> Result<(), ParseError>) -> Result<Reservation, Problem> {
         let (mut index, mut refused) = (0u64, None);
         // A body that is none of its format is told before a key that is none.
         let each = self.each_key(|raw| {
@@ -114,28 +136,28 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
             }
             index += 1;
         });
-        each.await?;
-        refused.map_or(Ok(()), |(index, why)| Err(Problem::from(why).member("index", index)))
+        let held = each.await?;
+        refused.map_or(Ok(held), |(index, why)| Err(Problem::from(why).member("index", index)))
     }
 
     /// Brings every key into its form.
-    async fn all_keys(self) -> Result<(&'a Keyspace, Vec<Key>), Problem> {
+    async fn all_keys(self) -> Result<(&'a Keyspace, Vec<Key>, Reservation), Problem> {
         let (keyspace, mut keys) = (self.keyspace, Vec::new());
-        self.every_key(|raw| keyspace.guard.key(raw).map(|key| keys.push(key))).await?;
-        Ok((keyspace, keys))
+        let held = self.every_key(|raw| keyspace.guard.key(raw).map(|key| keys.push(key))).await?;
+        Ok((keyspace, keys, held))
     }
 }
 
 /// Announces all keys, or none: 204 once none of them can be lost.
 pub(super) async fn announce<B: Body<Data = Bytes, Error = BoxError>>(request: BatchRequest<'_, B>) -> Result<DataResponse, Problem> {
-    let (keyspace, keys) = request.all_keys().await?;
+    let (keyspace, keys, _held) = request.all_keys().await?;
     let version = keyspace.guard.announce(&keys).await.map_err(|e| Problem::from(&e))?;
     Ok(answer::announced(version.as_ref()))
 }
 
 /// Drops what is cached of changed rows: 204 once no instance that shares the cache can serve it from there.
 pub(super) async fn invalidate<B: Body<Data = Bytes, Error = BoxError>>(request: BatchRequest<'_, B>) -> Result<DataResponse, Problem> {
-    let (keyspace, keys) = request.all_keys().await?;
+    let (keyspace, keys, _held) = request.all_keys().await?;
     keyspace.guard.invalidate(&keys).await.map_err(|e| Problem::from(&e))?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }

@@ -1,6 +1,7 @@
 //! No request body is longer than `server.max_body_bytes`.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::http::header::CONTENT_LENGTH;
@@ -10,16 +11,23 @@ use http_body_util::Limited;
 use tower::{Layer, Service};
 
 use super::RefusableFuture;
+use super::body_rate::PacedBody;
+use crate::buffers::Buffers;
 use crate::http::problem::Problem;
 
+/// Nor does it come too slowly, see [`PacedBody`].
+///
 /// Refuses by 413 what says that it is too long; whoever reads a body that did not say gets an error at the limit, which
 /// [`Problem::of_body`] knows.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::http) struct BodyLimitLayer(u64);
+#[derive(Debug, Clone)]
+pub(in crate::http) struct BodyLimitLayer {
+    bytes: u64,
+    buffers: Arc<Buffers>,
+}
 
 impl BodyLimitLayer {
-    pub(in crate::http) const fn new(bytes: u64) -> Self {
-        Self(bytes)
+    pub(in crate::http) fn new(bytes: u64, buffers: &Arc<Buffers>) -> Self {
+        Self { bytes, buffers: Arc::clone(buffers) }
     }
 }
 
@@ -27,20 +35,20 @@ impl<S> Layer<S> for BodyLimitLayer {
     type Service = BodyLimit<S>;
 
     fn layer(&self, inner: S) -> BodyLimit<S> {
-        BodyLimit { inner, bytes: self.0 }
+        BodyLimit { inner, layer: self.clone() }
     }
 }
 
 /// The service of [`BodyLimitLayer`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(in crate::http) struct BodyLimit<S> {
     inner: S,
-    bytes: u64,
+    layer: BodyLimitLayer,
 }
 
 impl<S, B, R> Service<Request<B>> for BodyLimit<S>
 where
-    S: Service<Request<Limited<B>>, Response = Response<R>, Error = Infallible>,
+    S: Service<Request<PacedBody<Limited<B>>>, Response = Response<R>, Error = Infallible>,
     R: From<Bytes>,
 {
     type Response = Response<R>;
@@ -52,11 +60,13 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        let BodyLimitLayer { bytes, buffers } = &self.layer;
         let length = request.headers().get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
-        if length.is_some_and(|length| length > self.bytes) {
-            return RefusableFuture::Refused { problem: Some(Problem::body_too_large(self.bytes)) };
+        if length.is_some_and(|length| length > *bytes) {
+            return RefusableFuture::Refused { problem: Some(Problem::body_too_large(*bytes)) };
         }
-        let limit = usize::try_from(self.bytes).unwrap_or(usize::MAX);
-        RefusableFuture::Passed { inner: self.inner.call(request.map(|body| Limited::new(body, limit))) }
+        let limit = usize::try_from(*bytes).unwrap_or(usize::MAX);
+        let limited = |body| PacedBody::new(Limited::new(body, limit), Arc::clone(buffers));
+        RefusableFuture::Passed { inner: self.inner.call(request.map(limited)) }
     }
 }

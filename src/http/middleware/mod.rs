@@ -4,6 +4,8 @@
 
 mod access;
 mod body_limit;
+mod body_rate;
+mod buffered;
 mod catch_panic;
 mod count;
 mod deadline;
@@ -15,6 +17,8 @@ mod tests;
 pub use self::access::Token;
 pub(super) use self::access::{Access, RequireLayer};
 pub(super) use self::body_limit::BodyLimitLayer;
+pub(super) use self::body_rate::SlowBody;
+pub(super) use self::buffered::{BufferedLayer, Reserved, SMALL};
 pub(super) use self::catch_panic::{CatchPanicLayer, internal_error};
 pub(super) use self::count::CountLayer;
 pub(super) use self::deadline::DeadlineLayer;

@@ -9,6 +9,7 @@ use hyper::body::Frame;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::*;
+use crate::buffers::Buffers;
 use crate::http::BoxError;
 use crate::metrics::{Metrics, Route};
 
@@ -22,6 +23,10 @@ where
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     (head.status.as_u16(), head.headers, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn buffers() -> Arc<Buffers> {
+    Buffers::new(1 << 20, Metrics::new().buffers)
 }
 
 fn hello() -> Result<Answer, Infallible> {
@@ -70,7 +75,7 @@ where
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_a_413_whether_it_says_its_length_or_not() {
-    let limited = || BodyLimitLayer::new(5).layer(service_fn(echo));
+    let limited = || BodyLimitLayer::new(5, &buffers()).layer(service_fn(echo));
     let chunks = |chunks: &[&'static str]| {
         let frames: Vec<Result<_, Infallible>> = chunks.iter().map(|c| Ok(Frame::data(Bytes::from_static(c.as_bytes())))).collect();
         Request::new(StreamBody::new(futures_util::stream::iter(frames)))
@@ -90,7 +95,7 @@ async fn a_body_over_the_limit_is_a_413_whether_it_says_its_length_or_not() {
 async fn a_body_that_breaks_off_is_a_400() {
     let frames = [Ok(Frame::data(Bytes::from_static(b"abc"))), Err(std::io::Error::other("reset"))];
     let request = Request::new(StreamBody::new(futures_util::stream::iter(frames)));
-    let (status, _, body) = answer(BodyLimitLayer::new(5).layer(service_fn(echo)), request).await;
+    let (status, _, body) = answer(BodyLimitLayer::new(5, &buffers()).layer(service_fn(echo)), request).await;
     assert_eq!(status, 400, "{body}");
 }
 

@@ -2,6 +2,7 @@
 
 mod announces;
 mod backend_evidence;
+mod batch_memory;
 mod buffers;
 mod connections;
 mod freshness;

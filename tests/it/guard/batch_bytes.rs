@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bloomguard::guard::{Lookup, LookupError, LookupOptions};
 
 use crate::support::eventually;
-use crate::support::keyspace::{Keyspace, config, told};
+use crate::support::keyspace::{Keyspace, config, told, unlimited};
 use crate::support::scripted::key;
 
 /// A thousand rows of 1000 bytes each.
@@ -17,7 +17,7 @@ async fn heavy() -> Arc<Keyspace> {
 
 async fn all(ks: &Keyspace, ids: &[usize], max_bytes: u64) -> Vec<Lookup> {
     let keys = ids.iter().map(|i| key(format!("user:{i}"))).collect();
-    ks.guard.lookup_all(keys, LookupOptions::default(), max_bytes).await
+    ks.guard.lookup_all(keys, LookupOptions::default(), max_bytes, &mut unlimited()).await
 }
 
 fn refused(lookup: &Lookup) -> bool {

@@ -7,7 +7,7 @@ use bloomguard::backend::BackendError;
 use bloomguard::guard::{LookupError, LookupOptions};
 
 use crate::support::eventually;
-use crate::support::keyspace::{Keyspace, config, told};
+use crate::support::keyspace::{Keyspace, config, told, unlimited};
 use crate::support::scripted::key;
 
 const REJECTED: &str = "bloomguard_shed_total{keyspace=\"users\",reason=\"breaker_open\"}";
@@ -176,7 +176,12 @@ async fn a_batch_that_nobody_waits_for_ends_with_its_calls_under_way() {
     let (turnstile, before) = (ks.backend.hold_after_read(), ks.backend.calls());
     let batch = tokio::spawn({
         let ks = Arc::clone(&ks);
-        async move { ks.guard.lookup_all((0..100).map(|i| key(format!("user:{i}"))).collect(), LookupOptions::default(), u64::MAX).await.len() }
+        async move {
+            ks.guard
+                .lookup_all((0..100).map(|i| key(format!("user:{i}"))).collect(), LookupOptions::default(), u64::MAX, &mut unlimited())
+                .await
+                .len()
+        }
     });
     turnstile.reached().await;
     batch.abort();

@@ -6,7 +6,7 @@ use bloomguard::guard::LookupOptions;
 use bloomguard::words::RebuildOutcome;
 
 use super::marks::redis_cache;
-use crate::support::keyspace::{Keyspace, config};
+use crate::support::keyspace::{Keyspace, config, unlimited};
 use crate::support::redis::RedisServer;
 use crate::support::scripted::key;
 
@@ -48,7 +48,7 @@ async fn entries_of_one_moment_expire_all_over_their_range() {
     let (gone, there): (Vec<_>, Vec<_>) = names.iter().enumerate().partition(|(i, _)| i % 3 == 2);
     gone.iter().for_each(|(_, name)| ks.backend.remove(name));
     let start = Instant::now();
-    let lookups = ks.guard.lookup_all(names.iter().map(key).collect(), LookupOptions::default(), u64::MAX).await;
+    let lookups = ks.guard.lookup_all(names.iter().map(key).collect(), LookupOptions::default(), u64::MAX, &mut unlimited()).await;
     assert!(lookups.iter().all(|lookup| lookup.answer.is_ok()));
     let left = |names: &[(usize, &String)]| -> Vec<Duration> {
         let mut asks = redis::pipe();

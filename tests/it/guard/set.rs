@@ -10,7 +10,7 @@ use bloomguard::source::SourceError;
 use bloomguard::words::{RebuildOutcome, Verdict};
 
 use crate::support::eventually;
-use crate::support::keyspace::{Keyspace, config, told};
+use crate::support::keyspace::{Keyspace, config, told, unlimited};
 use crate::support::scripted::key;
 
 async fn enforcing() -> Keyspace {
@@ -41,7 +41,7 @@ async fn members_are_found_and_strangers_absent_without_any_cache_or_backend() {
 async fn a_batch_is_answered_from_the_set_each_key_for_itself() {
     let ks = enforcing().await;
     let keys = ["user:1", &ks.absent(), &ks.false_positive(), "user:999"].map(key).to_vec();
-    let lookups = ks.guard.lookup_all(keys, LookupOptions::default(), u64::MAX).await;
+    let lookups = ks.guard.lookup_all(keys, LookupOptions::default(), u64::MAX, &mut unlimited()).await;
     assert_eq!(lookups.iter().map(told).collect::<Vec<_>>(), ["200 backend", "404 filter", "404 backend", "200 backend"]);
 }
 

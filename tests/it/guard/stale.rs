@@ -10,7 +10,7 @@ use bloomguard::guard::{Lookup, LookupOptions};
 
 use crate::cache_contract::Linked;
 use crate::support::eventually;
-use crate::support::keyspace::{Keyspace, config, told};
+use crate::support::keyspace::{Keyspace, config, told, unlimited};
 use crate::support::redis::RedisServer;
 use crate::support::scripted::key;
 
@@ -71,7 +71,7 @@ async fn serves_the_last_value(shared: Arc<dyn SharedCache>) {
         *if stale.forwarded { &mut forwarded } else { &mut kept_off } += 1;
     }
     assert_eq!(ks.metric(STALE), f64::from(forwarded + kept_off));
-    let lookups = ks.guard.lookup_all(vec![key("user:1"), key("user:2")], LookupOptions::default(), u64::MAX).await;
+    let lookups = ks.guard.lookup_all(vec![key("user:1"), key("user:2")], LookupOptions::default(), u64::MAX, &mut unlimited()).await;
     assert!(is_stale(&lookups[0]), "{:?}", lookups[0]);
     assert_eq!(told(&lookups[1]), "503", "nobody has ever read it");
     ks.backend.fail_with(None);
@@ -104,7 +104,7 @@ async fn a_hung_backend_is_stood_in_for_within_the_deadline() {
     let _turnstile = ks.backend.hold_after_read();
     let lookup = ks.lookup("user:1").await;
     assert!(is_stale(&lookup), "{lookup:?}");
-    let lookups = ks.guard.lookup_all(vec![key("user:1")], LookupOptions::default(), u64::MAX).await;
+    let lookups = ks.guard.lookup_all(vec![key("user:1")], LookupOptions::default(), u64::MAX, &mut unlimited()).await;
     assert!(is_stale(&lookups[0]), "{:?}", lookups[0]);
 }
 
@@ -160,7 +160,7 @@ async fn a_bypass_and_who_has_seen_a_later_version_get_nothing_expired() {
     let ahead = LookupOptions { unapplied_version: true, ..LookupOptions::default() };
     for options in [bypass, ahead] {
         assert_eq!(told(&ks.guard.lookup(key("user:1"), options.clone()).await), "503", "{options:?}");
-        assert_eq!(told(&ks.guard.lookup_all(vec![key("user:1")], options, u64::MAX).await[0]), "503");
+        assert_eq!(told(&ks.guard.lookup_all(vec![key("user:1")], options, u64::MAX, &mut unlimited()).await[0]), "503");
     }
     assert_eq!(ks.get("user:1").await, "200 redis");
 }

@@ -8,6 +8,7 @@ thread_local! {
     // Const and without a destructor: counting allocates nothing, and goes on while a thread ends.
     static COUNT: Cell<u64> = const { Cell::new(0) };
     static LIVE: Cell<i64> = const { Cell::new(0) };
+    static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
 /// Allocations of this thread so far.
@@ -21,6 +22,15 @@ pub fn live_bytes() -> i64 {
     LIVE.get()
 }
 
+/// The most bytes that this thread has had beyond those at the beginning of `action`, and what that returned.
+#[allow(dead_code)] // The benchmarks don't ask for it.
+pub async fn peak_bytes<T>(action: impl Future<Output = T>) -> (i64, T) {
+    let before = LIVE.get();
+    PEAK.set(before);
+    let result = action.await;
+    (PEAK.get() - before, result)
+}
+
 struct Counting;
 
 #[global_allocator]
@@ -29,6 +39,7 @@ static ALLOCATOR: Counting = Counting;
 fn allocated(bytes: usize) {
     COUNT.set(COUNT.get() + 1);
     LIVE.set(LIVE.get() + bytes as i64);
+    PEAK.set(PEAK.get().max(LIVE.get()));
 }
 
 fn freed(bytes: usize) {

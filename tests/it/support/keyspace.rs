@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bloomguard::backend::{Backend, Members, SetBackend};
+use bloomguard::buffers::{Buffers, Reservation, Share};
 use bloomguard::cache::{MemoryCache, NoCache, SharedCache};
 use bloomguard::config::{BackendKind, Freshness, KeyspaceConfig};
 use bloomguard::guard::{Guard, Journal, LogParts, Lookup, LookupOptions, Parts};
@@ -37,6 +38,11 @@ pub fn config() -> KeyspaceConfig {
     // Tests of the proof ask for it.
     config.canary.proof = 0;
     config
+}
+
+/// A part of a budget that never ends.
+pub fn unlimited() -> Reservation {
+    Buffers::new(u64::MAX, Metrics::new().buffers).empty(Share::Batches)
 }
 
 fn users() -> ScriptedSource {

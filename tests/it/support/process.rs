@@ -109,8 +109,22 @@ impl Process {
 
     /// Bytes of memory that it occupies.
     pub fn resident_bytes(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most that it has occupied since [`forget_peak`](Self::forget_peak), or its start.
+    pub fn peak_bytes(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// Begins the peak anew, see proc_pid_clear_refs(5).
+    pub fn forget_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
+    }
+
+    fn memory(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 

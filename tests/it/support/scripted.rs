@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,8 @@ pub struct ScriptedBackend {
     failure: Mutex<Option<BackendError>>,
     refused: Mutex<HashSet<Key>>,
     block: Mutex<Duration>,
+    /// 0 stands for the default.
+    batch_limit: AtomicUsize,
     last_read: Mutex<Option<Instant>>,
     /// Passed after the row was read and before it is returned.
     after_read: Mutex<Option<Arc<Turnstile>>>,
@@ -101,6 +103,11 @@ impl ScriptedBackend {
         self.refused.lock().insert(key(text));
     }
 
+    /// So many keys can be asked for by one call.
+    pub fn answer_together(&self, keys: usize) {
+        self.batch_limit.store(keys, Ordering::SeqCst);
+    }
+
     pub fn hold_after_read(&self) -> Arc<Turnstile> {
         let turnstile = Turnstile::new();
         *self.after_read.lock() = Some(Arc::clone(&turnstile));
@@ -135,6 +142,10 @@ impl Backend for ScriptedBackend {
         }
         // It may have gone down meanwhile.
         self.failure.lock().clone().map_or(Ok(row), Err)
+    }
+
+    fn batch_limit(&self) -> usize {
+        self.batch_limit.load(Ordering::SeqCst).max(1)
     }
 
     fn fingerprint(&self) -> u64 {

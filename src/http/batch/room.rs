@@ -1,0 +1,81 @@
+//! What a batch takes of the process's budget, reckoned from its length before it is read.
+
+use std::sync::Arc;
+
+use super::format::Format;
+use crate::buffers::{Buffers, Overloaded, Reservation, Share};
+use crate::http::path::Resource;
+use crate::http::problem::Problem;
+use crate::words::BufferRefusal;
+
+/// The reservation of a batch whose body is on its way.
+pub(super) struct Room {
+    held: Reservation,
+    /// Times that the body's bytes are held: as a document, and in keys.
+    copies: u64,
+    /// Bytes that each key takes beside its own.
+    per_key: u64,
+    max_keys: u64,
+}
+
+impl Room {
+    pub(super) fn new(buffers: &Arc<Buffers>, resource: Resource, format: Format, max_keys: usize) -> Self {
+        let (keeps, per_key) = match resource {
+            // Measured, `the_budget_knows_what_a_key_of_a_lookup_takes`: 760 bytes, and what a load under way takes, of which there are 2,048.
+            Resource::Lookup => (1, 1024),
+            Resource::Keys | Resource::Invalidate => (1, 512),
+            // A hash and a verdict.
+            Resource::Check => (0, 24),
+        };
+        let copies = match format {
+            Format::Json => 1 + keeps,
+            // A line may be as long as the body.
+            Format::Ndjson | Format::Text => 1,
+        };
+        Self { held: buffers.empty(Share::Batches), copies, per_key, max_keys: max_keys as u64 }
+    }
+
+    /// The body has at least so many bytes: each key takes one of them in every format, and another from the next key.
+    ///
+    /// # Errors
+    /// The problem `overloaded`.
+    pub(super) fn expect(&mut self, bytes: u64) -> Result<(), Problem> {
+        let keys = (bytes / 2 + 1).min(self.max_keys);
+        let needed = bytes.saturating_mul(self.copies).saturating_add(keys.saturating_mul(self.per_key));
+        if needed <= self.held.bytes() {
+            return Ok(());
+        }
+        self.held.resize(needed).map_err(|error: Overloaded| {
+            self.held.buffers().refused(BufferRefusal::Request);
+            Problem::from(&error)
+        })
+    }
+
+    /// What stays reserved of a body of so many bytes once its keys are known.
+    pub(super) fn of_keys(self, bytes: u64, keys: u64) -> Reservation {
+        let mut held = self.held;
+        held.shrink(bytes.saturating_add(keys.saturating_mul(self.per_key)));
+        held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn a_batch_reserves_by_its_length_and_then_by_its_keys() {
+        let buffers = Buffers::new(100_000, Metrics::new().buffers);
+        let mut room = Room::new(&buffers, Resource::Lookup, Format::Json, 20);
+        room.expect(1_000).unwrap();
+        assert_eq!(buffers.reserved(), 2 * 1_000 + 20 * 1024);
+        room.expect(9).unwrap();
+        assert_eq!(buffers.reserved(), 2 * 1_000 + 20 * 1024, "it never shrinks while the body comes");
+        assert!(room.expect(u64::MAX).is_err());
+        let held = room.of_keys(1_000, 3);
+        assert_eq!((held.bytes(), buffers.reserved()), (1_000 + 3 * 1024, 1_000 + 3 * 1024));
+        drop(held);
+        assert_eq!(buffers.reserved(), 0);
+    }
+}

@@ -1,0 +1,76 @@
+//! Responses of an HTTP/2 connection that the client has not taken yet.
+//!
+//! hyper tells nobody of them: with a window of zero a response waits for as long as the connection lives, and pings keep that alive.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Knows since when each response waits. Clones share what they know.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unsent(Arc<Mutex<Waiting>>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Numbers ascend with the time.
+    next: u64,
+    since: BTreeMap<u64, Instant>,
+}
+
+impl Unsent {
+    /// The same bytes, which wait until their last part is dropped: the socket has taken all then, or will take no more.
+    pub(super) fn track(&self, bytes: Bytes) -> Bytes {
+        let mut waiting = self.0.lock();
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.since.insert(number, Instant::now());
+        drop(waiting);
+        Bytes::from_owner(Tracked { bytes, number, of: self.clone() })
+    }
+
+    /// Since when the first of those that wait does.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.0.lock().since.first_key_value().map(|(_, since)| *since)
+    }
+}
+
+struct Tracked {
+    bytes: Bytes,
+    number: u64,
+    of: Unsent,
+}
+
+impl AsRef<[u8]> for Tracked {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        self.of.0.lock().since.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_waits_until_its_last_part_is_gone() {
+        let unsent = Unsent::default();
+        let mut first = unsent.track(Bytes::from_static(b"first"));
+        let began = unsent.oldest().unwrap();
+        let second = unsent.track(Bytes::from_static(b"second"));
+        let part = first.split_to(2);
+        drop(first);
+        assert_eq!(unsent.oldest(), Some(began));
+        drop(part);
+        assert!(unsent.oldest().unwrap() >= began);
+        drop(second);
+        assert_eq!(unsent.oldest(), None);
+    }
+}

@@ -1,0 +1,45 @@
+//! The budget of buffered bytes.
+
+use super::Registry;
+use super::series::{Counter, Gauge};
+use crate::words::BufferRefusal;
+
+/// Recorders of what requests and responses hold.
+#[derive(Debug, Clone)]
+pub struct BufferMetrics {
+    reserved: Gauge,
+    limit: Gauge,
+    refused: Vec<Counter>,
+}
+
+impl BufferMetrics {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let refused = |reason: &BufferRefusal| {
+            registry.counter(
+                "buffer_refusals_total",
+                "Requests and responses that were refused or cut because of the bytes that they hold",
+                &[("reason", reason.as_str())],
+            )
+        };
+        Self {
+            reserved: registry.gauge("buffered_bytes", "Bytes that request bodies, batches and unsent responses hold", &[]),
+            limit: registry.gauge("buffered_bytes_limit", "Most bytes that they may hold", &[]),
+            refused: BufferRefusal::ALL.iter().map(refused).collect(),
+        }
+    }
+
+    /// So many bytes are held.
+    pub fn reserved(&self, bytes: u64) {
+        self.reserved.set(bytes as f64);
+    }
+
+    /// So many may be.
+    pub fn limit(&self, bytes: u64) {
+        self.limit.set(bytes as f64);
+    }
+
+    /// One more.
+    pub fn refused(&self, reason: BufferRefusal) {
+        self.refused[reason as usize].increment(1);
+    }
+}
