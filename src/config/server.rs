@@ -33,6 +33,11 @@ pub struct ServerConfig {
     /// Longest request body in bytes. Default 16 MiB.
     #[serde(with = "units::size")]
     pub max_body_bytes: u64,
+    /// Most keys that are announced to one keyspace a second; a whole batch may come at once. Default 10,000.
+    pub max_announces_per_second: u32,
+    /// Most bytes that one keyspace's announces within their commit window take. Default 32 MiB.
+    #[serde(with = "units::size")]
+    pub max_announce_bytes: u64,
     /// How long requests in flight may go on after SIGTERM. Default 25 s.
     #[serde(with = "units::duration")]
     pub drain_timeout: Duration,
@@ -82,6 +87,8 @@ impl Default for ServerConfig {
             max_batch_keys: 10_000,
             max_batch_bytes: 64 << 20,
             max_body_bytes: 16 << 20,
+            max_announces_per_second: 10_000,
+            max_announce_bytes: 32 << 20,
             drain_timeout: Duration::from_secs(25),
             header_timeout: Duration::from_secs(10),
             data_dir: "data".into(),

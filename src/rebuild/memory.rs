@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use crate::filter::Room;
 
-/// What the process needs beside filters, sets of keys and caches.
-const BASE_BYTES: u64 = 32 << 20;
+/// What the process needs beside filters, sets of keys, caches and announces.
+pub const PROCESS_BYTES: u64 = 32 << 20;
 
 /// The memory that builds may take, shared by all keyspaces.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ struct Built {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the candidate ({candidate} bytes), what this keyspace has in force ({in_force} bytes), other keyspaces' filters, sets and candidates and what filters have grown by \
-     ({others} bytes), caches ({caches} bytes) and the process itself ({BASE_BYTES} bytes) come to {} bytes, over the memory limit of {limit} bytes: \
-     raise the limit, or lower filter.expected_keys, filter.headroom or cache.hot_capacity", self.sum()
+     ({others} bytes), caches and announces ({caches} bytes) and the process itself ({PROCESS_BYTES} bytes) come to {} bytes, over the memory limit of {limit} bytes: \
+     raise the limit, or lower filter.expected_keys, filter.headroom, cache.hot_capacity or server.max_announce_bytes", self.sum()
 )]
 pub struct NoMemory {
     candidate: u64,
@@ -58,7 +58,7 @@ pub struct NoMemory {
 impl NoMemory {
     const fn sum(&self) -> u64 {
         let parts = self.candidate.saturating_add(self.in_force).saturating_add(self.others);
-        parts.saturating_add(self.caches).saturating_add(BASE_BYTES)
+        parts.saturating_add(self.caches).saturating_add(PROCESS_BYTES)
     }
 }
 
@@ -71,7 +71,7 @@ pub struct Reservation {
 }
 
 impl MemoryBudget {
-    /// A budget of `limit` bytes (`None`: no limit), of which caches may take `caches`.
+    /// A budget of `limit` bytes (`None`: no limit), of which caches and announces may take `caches`.
     #[must_use]
     pub fn new(limit: Option<u64>, caches: u64) -> Self {
         Self { limit, caches, taken: Mutex::default() }
@@ -83,7 +83,7 @@ impl MemoryBudget {
         let budget = Arc::clone(self);
         Box::new(move |bytes| {
             let mut taken = budget.taken.lock();
-            let sum = taken.sum().saturating_add(bytes).saturating_add(budget.caches).saturating_add(BASE_BYTES);
+            let sum = taken.sum().saturating_add(bytes).saturating_add(budget.caches).saturating_add(PROCESS_BYTES);
             if budget.limit.is_some_and(|limit| sum > limit) {
                 return None;
             }
@@ -184,14 +184,16 @@ mod tests {
 
     #[test]
     fn a_build_that_does_not_fit_is_refused_with_the_sum() {
-        let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 400));
+        let budget = Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 1_000), 400));
         budget.reserve("users", 300).unwrap().keep();
         let error = budget.reserve("users", 301).unwrap_err().to_string();
-        for part in ["candidate (301 bytes)", "in force (300 bytes)", "(0 bytes)", "caches (400 bytes)", "itself (33554432 bytes)"] {
+        for part in
+            ["candidate (301 bytes)", "in force (300 bytes)", "(0 bytes)", "caches and announces (400 bytes)", "itself (33554432 bytes)"]
+        {
             assert!(error.contains(part), "no {part:?} in {error}");
         }
         assert!(
-            error.contains(&format!("come to {} bytes, over the memory limit of {} bytes", BASE_BYTES + 1_001, BASE_BYTES + 1_000)),
+            error.contains(&format!("come to {} bytes, over the memory limit of {} bytes", PROCESS_BYTES + 1_001, PROCESS_BYTES + 1_000)),
             "{error}"
         );
         drop(budget.reserve("users", 300).unwrap());
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn filters_grow_within_the_limit_and_give_back_what_they_took() {
-        let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 0));
+        let budget = Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 1_000), 0));
         budget.reserve("users", 600).unwrap().keep();
         let room = budget.room();
         let layer = room(300).unwrap();
@@ -214,12 +216,12 @@ mod tests {
 
     #[test]
     fn a_candidate_that_outgrows_the_limit_is_refused_with_the_sum() {
-        let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 0));
+        let budget = Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 1_000), 0));
         budget.reserve("users", 300).unwrap().keep();
         let growing = budget.reserve("users", 100).unwrap();
         growing.resize(700).unwrap();
         let error = growing.resize(701).unwrap_err().to_string();
-        assert!(error.contains(&(BASE_BYTES + 1_001).to_string()), "{error}");
+        assert!(error.contains(&(PROCESS_BYTES + 1_001).to_string()), "{error}");
         assert!(budget.reserve("orders", 1).is_err(), "what it had stays set aside");
         growing.resize(200).unwrap();
         budget.reserve("orders", 500).unwrap().keep();

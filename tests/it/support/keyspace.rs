@@ -6,7 +6,7 @@ use std::time::Duration;
 use bloomguard::backend::{Backend, Members, SetBackend};
 use bloomguard::cache::{MemoryCache, NoCache, SharedCache};
 use bloomguard::config::{BackendKind, Freshness, KeyspaceConfig};
-use bloomguard::guard::{Guard, Journal, LogParts, Lookup, LookupOptions, Parts};
+use bloomguard::guard::{AnnounceLimits, Guard, Journal, LogParts, Lookup, LookupOptions, Parts};
 use bloomguard::key::{KeyForm, KeySecret};
 use bloomguard::metrics::Metrics;
 use bloomguard::rebuild::{MemoryBudget, RebuildHandle, RebuildRequest, Runner};
@@ -99,6 +99,7 @@ impl Keyspace {
             form,
             shared: Arc::clone(&shared),
             backend: rows,
+            announces: AnnounceLimits::default(),
             journal,
             replayed,
             snapshot: None,
