@@ -25,7 +25,7 @@ use crate::buffers::Buffers;
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
 use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, WriterId};
-use crate::guard::{Guard, Journal, LogParts, Parts};
+use crate::guard::{AnnounceLimits, Guard, Journal, LogParts, Parts};
 use crate::http::{self, AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
 use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
@@ -37,8 +37,6 @@ use crate::telemetry::LogLevel;
 use crate::words::Listener;
 use crate::{quickstart, shutdown};
 
-/// Announces and drops whose marks the in-process shared cache holds.
-const MEMORY_MARKS: usize = 1 << 20;
 /// Time for the last snapshot where the drain has left none.
 const LAST_SNAPSHOT: Duration = Duration::from_secs(1);
 /// Time for scrapes and probes under way once all else has ended, and then for threads that wait for a disk or a source.
@@ -83,7 +81,8 @@ impl App {
         let metrics = Arc::new(Metrics::new());
         let redis_until = Instant::now() + links::REDIS_AT_START;
         let redis = connect_redis(config, &metrics).await?;
-        let caches: u64 = config.keyspaces.values().map(|keyspace| cache_bytes(keyspace, redis.is_some())).sum();
+        let announces = config.server.max_announce_bytes;
+        let caches: u64 = config.keyspaces.values().map(|keyspace| cache_bytes(keyspace, redis.is_some()) + announces).sum();
         // Without a limit, a quarter of the machine is as much as a process may take for this beside others.
         let limit = memory_limit();
         let (least, most) = config.server.buffered_bytes(limit.or_else(machine_memory));
@@ -238,6 +237,7 @@ async fn parts(
         BackendKind::Set => Arc::new(SetBackend::new(Members::new(Arc::clone(&form), keyspace.commit_window + keyspace.deadline))),
     };
     let (links, replicas) = (redis.and_then(|links| links.of(name)), redis.and_then(|links| links.replicas));
+    let announces = AnnounceLimits::new(&config.server, links.is_some() || keyspace.backend.kind == BackendKind::Set);
     let shared: Arc<dyn SharedCache> = match links {
         _ if keyspace.backend.kind == BackendKind::Set => Arc::new(NoCache::default()),
         Some(links) => {
@@ -249,7 +249,7 @@ async fn parts(
             let cache = cache.marking_over(Arc::clone(&links.announces), replicas.filter(|_| log.is_none()));
             Arc::new(cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0).keeping_stale(keyspace.cache.stale_if_error))
         }
-        None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, MEMORY_MARKS).keeping_stale(keyspace.cache.stale_if_error)),
+        None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, announces.marks()).keeping_stale(keyspace.cache.stale_if_error)),
     };
     let (journal, mut replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline)
         .context("the announce journal in server.data_dir")?;
@@ -267,6 +267,7 @@ async fn parts(
         form,
         shared,
         backend,
+        announces,
         journal,
         replayed,
         metrics: recorders,
@@ -274,7 +275,7 @@ async fn parts(
 }
 
 /// What a keyspace remembers beside its filter and its keys, at the most.
-fn cache_bytes(keyspace: &KeyspaceConfig, with_redis: bool) -> u64 {
+pub(crate) fn cache_bytes(keyspace: &KeyspaceConfig, with_redis: bool) -> u64 {
     match keyspace.backend.kind {
         BackendKind::Set => Members::NOTES_BYTES,
         BackendKind::Sql | BackendKind::Http if with_redis => keyspace.cache.hot_capacity,

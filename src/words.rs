@@ -237,6 +237,8 @@ words! {
         NotDurable = "not_durable",
         /// Too many announces within their window.
         Full = "full",
+        /// More a second than `server.max_announces_per_second`.
+        Limited = "limited",
     }
 }
 

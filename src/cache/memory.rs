@@ -14,9 +14,10 @@ use moka::sync::Cache;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use self::marks::Marks;
+use self::marks::{Marked, Marks};
 use super::{CacheError, CacheStatus, Entry, Mark, Seen, SharedCache, Stamp, Stored};
 use crate::backend::Value;
+use crate::clock::Moment;
 use crate::key::Key;
 
 /// What moka and this module hold for an entry beyond key and body: 545 bytes were measured at a million entries.
@@ -25,8 +26,6 @@ const ENTRY_OVERHEAD: usize = 550;
 const STRIPES: usize = 64;
 /// Expired marks that one `put_mark` takes out: more than it adds, so the backlog shrinks, and few enough not to be felt.
 const PURGE_STEP: usize = 8;
-/// Keeps `Instant` from overflowing.
-const LONGEST_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 struct Slot {
     token: u64,
@@ -59,8 +58,10 @@ pub struct MemoryCache {
 }
 
 impl MemoryCache {
-    /// An empty cache that holds about `capacity_bytes` of values and absences, and `max_marks` marks, each of which
-    /// takes about 310 bytes and its key.
+    /// What a mark takes: a place of its stripe's table, which is between 7/16 and 7/8 full, and a row by expiry.
+    pub const MARK_BYTES: usize = 90;
+
+    /// An empty cache that holds about `capacity_bytes` of values and absences, and `max_marks` marks of [`MARK_BYTES`](Self::MARK_BYTES) each.
     #[must_use]
     pub fn new(capacity_bytes: u64, max_marks: usize) -> Self {
         let slots = Cache::builder()
@@ -87,14 +88,18 @@ impl MemoryCache {
         self
     }
 
+    fn hash(&self, key: &Key) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
     fn stripe(&self, key: &Key) -> MutexGuard<'_, Marks> {
-        // The modulo makes the cast harmless.
-        self.stripes[(self.hasher.hash_one(key) % STRIPES as u64) as usize].lock()
+        // Not by the lowest bits, by which the stripe's own table finds a place. The modulo makes the cast harmless.
+        self.stripes[((self.hash(key) >> 32) % STRIPES as u64) as usize].lock()
     }
 
     /// What is under `key`. The stripe's lock makes the two reads one.
     fn look(&self, marks: &Marks, key: &Key) -> (Entry, Option<u64>, Option<super::Expiry>) {
-        let marked = marks.live(key, Instant::now());
+        let marked = marks.live(self.hash(key), Moment::now());
         match (self.slots.get(key), marked) {
             // What was stored over a mark; should it be evicted, the mark is still there to turn older fills away.
             (slot, Some(marked)) if slot.as_ref().is_none_or(|slot| slot.token < marked.token) => {
@@ -125,19 +130,19 @@ impl MemoryCache {
 
     /// Sets the mark if there is room for it.
     fn try_mark(&self, key: &Key, mark: Mark, life: Duration) -> bool {
-        let now = Instant::now();
+        let (now, hash) = (Moment::now(), self.hash(key));
         let mut marks = self.stripe(key);
         self.release(marks.purge(now, PURGE_STEP));
-        if !marks.contains(key) && !self.reserve() {
+        if !marks.contains(hash) && !self.reserve() {
             return false;
         }
-        marks.set(key.clone(), mark, self.token(), now + life.min(LONGEST_LIFE));
+        marks.set(hash, Marked { mark, token: self.token() }, now.plus(life));
         self.slots.invalidate(key);
         true
     }
 
     fn purge_all(&self) {
-        let now = Instant::now();
+        let now = Moment::now();
         for stripe in &self.stripes {
             self.release(stripe.lock().purge(now, usize::MAX));
         }
@@ -191,6 +196,10 @@ impl SharedCache for MemoryCache {
 
     fn epochs(&self) -> watch::Receiver<u64> {
         self.epochs.subscribe()
+    }
+
+    fn purge(&self) {
+        self.purge_all();
     }
 
     fn status(&self) -> CacheStatus {

@@ -223,6 +223,9 @@ pub trait SharedCache: Send + Sync {
     /// Changes each time the connection was made anew: marks that must still live have to be set again then.
     fn epochs(&self) -> watch::Receiver<u64>;
 
+    /// Gives back the memory of what has expired; called every second.
+    fn purge(&self) {}
+
     /// Health, for `/status`.
     fn status(&self) -> CacheStatus;
 }

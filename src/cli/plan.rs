@@ -8,8 +8,8 @@ use anyhow::{Context, anyhow};
 
 use super::refuse;
 use crate::config::{self, Config, KeyspaceConfig};
-use crate::plan::{Counted, Plan, count};
-use crate::rebuild::memory_limit;
+use crate::plan::{Beside, Counted, Plan, count};
+use crate::rebuild::{PROCESS_BYTES, memory_limit};
 use crate::{app, filter};
 
 /// What is to be planned.
@@ -58,6 +58,7 @@ pub fn plan(asked: &PlanArguments) -> ExitCode {
             absent_per_second: asked.rps,
             because: None,
             chosen: None,
+            beside: beside(&KeyspaceConfig::default(), &Config::default()),
             limit: memory_limit(),
         })
     } else {
@@ -95,8 +96,14 @@ fn for_keyspace(asked: &PlanArguments, config: &Config) -> anyhow::Result<Plan> 
         absent_per_second: asked.rps,
         because: Some(format!("keyspace {name}: {from}; headroom {}", filter.headroom)),
         chosen: Some(filter::FilterKind::from(filter.kind)),
+        beside: beside(keyspace, config),
         limit: memory_limit(),
     })
+}
+
+fn beside(keyspace: &KeyspaceConfig, config: &Config) -> Beside {
+    let caches = app::cache_bytes(keyspace, config.redis.is_some());
+    Beside { caches, announces: config.server.max_announce_bytes, process: PROCESS_BYTES }
 }
 
 fn chosen<'a>(asked: &'a PlanArguments, config: &'a Config) -> anyhow::Result<(&'a str, &'a KeyspaceConfig)> {

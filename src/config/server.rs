@@ -36,6 +36,11 @@ pub struct ServerConfig {
     /// Most bytes that request bodies, batches and unsent responses hold together; 0 = a quarter of the memory limit, at least 64 MiB. Default 0.
     #[serde(with = "units::size")]
     pub max_buffered_bytes: u64,
+    /// Most keys that are announced to one keyspace a second; a whole batch may come at once. Default 10,000.
+    pub max_announces_per_second: u32,
+    /// Most bytes that one keyspace's announces within their commit window take. Default 32 MiB.
+    #[serde(with = "units::size")]
+    pub max_announce_bytes: u64,
     /// How long requests in flight may go on after SIGTERM. Default 25 s.
     #[serde(with = "units::duration")]
     pub drain_timeout: Duration,
@@ -110,6 +115,8 @@ impl Default for ServerConfig {
             max_batch_bytes: 64 << 20,
             max_body_bytes: 16 << 20,
             max_buffered_bytes: 0,
+            max_announces_per_second: 10_000,
+            max_announce_bytes: 32 << 20,
             drain_timeout: Duration::from_secs(25),
             header_timeout: Duration::from_secs(10),
             send_timeout: Duration::from_secs(30),

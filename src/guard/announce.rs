@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 
 use super::error::TellError;
-use super::recent::Full;
+use super::recent::keys_of;
 use super::{AnnounceError, DropError, Guard, Replayed};
 use crate::cache::{CacheError, Mark};
 use crate::clock::Moment;
@@ -16,6 +17,8 @@ use crate::words::AnnounceOutcome;
 
 /// Marks that are set at a time after a reconnect.
 const REMARK_CONCURRENCY: usize = 64;
+/// Keys of the journal that are remembered at a time: where not all have room, as many as have.
+const REPLAYED_TOGETHER: usize = 1024;
 /// Pause before marks that could not be set are tried again.
 const REMARK_PAUSE: Duration = Duration::from_millis(200);
 
@@ -26,22 +29,35 @@ impl Guard {
     /// # Errors
     /// [`AnnounceError`]: not durable, so the rows must not be committed.
     pub async fn announce(&self, keys: &[Key]) -> Result<Option<Version>, AnnounceError> {
-        let announced =
-            tokio::time::timeout(self.deadline, self.announce_in_order(keys)).await.unwrap_or(Err(AnnounceError::Deadline(self.deadline)));
+        let announced = match self.admit(keys) {
+            Ok(()) => tokio::time::timeout(self.deadline, self.announce_in_order(keys))
+                .await
+                .unwrap_or(Err(AnnounceError::Deadline(self.deadline))),
+            Err(refused) => Err(refused),
+        };
         let outcome = match &announced {
             Ok(_) => AnnounceOutcome::Accepted,
             Err(AnnounceError::Full(_)) => AnnounceOutcome::Full,
+            Err(AnnounceError::TooFast { .. }) => AnnounceOutcome::Limited,
             Err(_) => AnnounceOutcome::NotDurable,
         };
         self.metrics.announces(outcome, keys.len() as u64);
         announced
     }
 
+    /// Before anything is done for the keys: what is refused here has changed nothing.
+    fn admit(&self, keys: &[Key]) -> Result<(), AnnounceError> {
+        let limit = self.announce_limits.per_second;
+        self.announce_rate.admit(keys.len(), Moment::now()).map_err(|retry_in| AnnounceError::TooFast { limit, retry_in })
+    }
+
     async fn announce_in_order(&self, keys: &[Key]) -> Result<Option<Version>, AnnounceError> {
         let secret = self.secret.agreed().ok_or(AnnounceError::NoSecret)?;
         let hashes: Vec<KeyHash> = keys.iter().map(|key| secret.hash(key)).collect();
         // Remembered first, before the filter pair is loaded: a build that begins now finds the keys here or gets their bits below.
-        self.recent.remember_all(&hashes, keys, Moment::now()).map_err(|full| self.could_not_remember(full))?;
+        // Where there is no room, nothing has changed either, and the writer is told not to commit. The others need not know: a gap in the log would
+        // let a flood of announces end the rejecting of the whole fleet.
+        self.recent.remember_all(&hashes, keys, Moment::now()).map_err(|full| AnnounceError::Full(full.0))?;
         self.expect_rows(&hashes);
         let (journalled, told) =
             tokio::join!(self.journal.append(keys), self.mark_and_tell(Mark::Announced, keys, hashes, secret.fingerprint));
@@ -85,14 +101,6 @@ impl Guard {
         };
         let (identity, position) = fleet.committer.append(Delta { kind, secret, hashes }, epoch).await?;
         Ok(Some(Version { identity, keyspace: self.name.clone(), position }))
-    }
-
-    /// The announce is refused, but its row may be committed all the same: the others are told that something is missing.
-    fn could_not_remember(&self, full: Full) -> AnnounceError {
-        if let Some(fleet) = &self.fleet {
-            fleet.owes_gap();
-        }
-        AnnounceError::Full(full.0)
     }
 
     /// Drops a removed row's key from every cache. The filter keeps its bits until the next build.
@@ -142,13 +150,13 @@ impl Guard {
     /// Takes back what the journal held: those announces were acknowledged, and their rows may still be on their way.
     pub(super) fn remember_replayed(&self, replayed: &Replayed, commit_window: Duration) {
         let now = Moment::now();
+        let hashes: Vec<KeyHash> = replayed.keys.iter().map(|key| self.secret.hash(key)).collect();
         let mut forgotten = false;
-        for key in &replayed.keys {
-            let hash = self.secret.hash(key);
-            forgotten |= self.recent.remember(hash, key, now).is_err();
-            self.active.insert(hash.get());
-            self.note_announced(&[hash]);
+        for (hashes, keys) in hashes.chunks(REPLAYED_TOGETHER).zip(replayed.keys.chunks(REPLAYED_TOGETHER)) {
+            forgotten |= self.recent.remember_all(hashes, keys, now).is_err();
         }
+        hashes.iter().for_each(|hash| self.active.insert(hash.get()));
+        self.note_announced(&hashes);
         if replayed.damaged || forgotten {
             // Announces were lost: only a scan that begins after their windows have closed finds all their rows.
             tracing::error!(keyspace = %self.name, "the announce journal is damaged: the keyspace does not reject before a scan that begins after the commit window");
@@ -180,15 +188,20 @@ impl Guard {
     /// They live as long as new ones, and not for what is left of this instance's window: another's mark or tombstone may be younger, and would end sooner.
     async fn announce_again(&self) -> bool {
         let epoch = self.shared.epoch();
-        let keys: Vec<Key> = self.recent.snapshot(Moment::now()).into_iter().filter_map(|announced| announced.key).collect();
-        let count = keys.len();
-        let failed = stream::iter(keys.clone())
-            .map(|key| async move { self.shared.put_mark(&key, Mark::Announced, self.recent.life()).await.is_ok() })
-            .buffer_unordered(REMARK_CONCURRENCY)
-            .filter(|ok| std::future::ready(!ok))
-            .count()
-            .await;
-        let told = failed == 0 && self.tell_again(&keys, epoch).await;
+        let began = Moment::now();
+        let (mut place, mut count, mut failed, mut told) = (None, 0, 0, true);
+        while told && let Some((next, chunk)) = self.recent.own_keys(place, began) {
+            place = Some(next);
+            let keys: Vec<Key> = keys_of(&chunk).map(|key| Key::from_canonical(Bytes::copy_from_slice(key))).collect();
+            count += keys.len();
+            failed = stream::iter(keys.clone())
+                .map(|key| async move { self.shared.put_mark(&key, Mark::Announced, self.recent.life()).await.is_ok() })
+                .buffer_unordered(REMARK_CONCURRENCY)
+                .filter(|ok| std::future::ready(!ok))
+                .count()
+                .await;
+            told = failed == 0 && self.tell_again(&keys, epoch).await;
+        }
         if count > 0 {
             tracing::info!(keyspace = %self.name, count, failed, told, "set the marks of recent announces again");
         }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::Guard;
 use crate::backend::{KeySet, Members};
 use crate::clock::Moment;
@@ -78,15 +80,14 @@ impl Guard {
         }
         self.secret.agree(secret);
         self.hot.drop_all_absences();
-        for key in self.recent.snapshot(now).into_iter().filter_map(|announced| announced.key) {
-            let hash = self.secret.hash(&key);
-            if let Err(full) = self.recent.remember(hash, &key, now) {
-                let why = format!("{} announces are within their window, and no more can be held; a scan after it mends that", full.0);
-                self.standing.broken(now.plus(self.recent.life()), why);
-            }
-            self.active.insert(hash.get());
-            self.note_announced(&[hash]);
+        let secret = self.secret.load();
+        let (hashes, remembered) = self.recent.rehash_own(now, |key| secret.hash(&Key::from_canonical(Bytes::copy_from_slice(key))));
+        if let Err(full) = remembered {
+            let why = format!("{} announces are within their window, and no more can be held; a scan after it mends that", full.0);
+            self.standing.broken(now.plus(self.recent.life()), why);
         }
+        hashes.iter().for_each(|hash| self.active.insert(hash.get()));
+        self.note_announced(&hashes);
     }
 
     /// The database compares keys otherwise than the key form does (or no longer).
@@ -189,8 +190,8 @@ impl Build {
 
     /// Puts every announce within its window into the candidate: its row may be committed after the scan has passed.
     pub fn replay_recent(&self) {
-        let recent = self.guard.recent.snapshot(Moment::now());
-        self.candidate().fill(&recent.iter().map(|announced| announced.hash.get()).collect::<Vec<_>>());
+        let recent = self.guard.recent.hashes(Moment::now());
+        self.candidate().fill(&recent.into_iter().map(KeyHash::get).collect::<Vec<_>>());
     }
 
     /// The hash of a scanned key.

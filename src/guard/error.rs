@@ -71,9 +71,19 @@ pub enum AnnounceError {
     NoSecret,
     /// As many announces within their window as are held.
     #[error(
-        "{0} announces are within their commit window already, which is as many as are held; shorten commit_window or spread the writers over more instances"
+        "{0} announces are within their commit window already, which is as many as server.max_announce_bytes holds; raise it, or shorten commit_window"
     )]
     Full(usize),
+    /// More keys a second than are admitted. Nothing has changed.
+    #[error(
+        "more than server.max_announces_per_second = {limit} keys a second are announced to this keyspace; announce again in {retry_in:?}"
+    )]
+    TooFast {
+        /// `server.max_announces_per_second`.
+        limit: u32,
+        /// When as many keys would be admitted.
+        retry_in: Duration,
+    },
     /// The keyspace's deadline passed first.
     #[error("the announce was not durable within the deadline of {0:?}")]
     Deadline(Duration),

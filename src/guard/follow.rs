@@ -1,7 +1,6 @@
 //! The reading end of the delta log: what other instances announce and drop takes effect here, and what can't be read ends the rejecting.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,7 +9,7 @@ use super::Guard;
 use crate::cache::Stamp;
 use crate::clock::Moment;
 use crate::config::EnforcementSetting;
-use crate::fleet::{Committer, Delta, DeltaLog, Entry, EntryId, Follower, Kind, LogError, LogPlace, Loss, Switch, Version, WriterId};
+use crate::fleet::{Committer, DeltaLog, Entry, EntryId, Follower, Kind, LogError, LogPlace, Loss, Switch, Version, WriterId};
 use crate::redis::LogIdentity;
 use crate::words::ResyncReason;
 
@@ -38,8 +37,6 @@ pub(super) struct Fleet {
     resumable: Mutex<Option<LogPlace>>,
     /// From where on a snapshot tells this one to go on.
     resume: Mutex<Option<LogPlace>>,
-    /// Announces were refused for want of room, and their rows may be committed all the same.
-    gap: AtomicBool,
 }
 
 impl Fleet {
@@ -52,7 +49,6 @@ impl Fleet {
             applied: Mutex::default(),
             resumable: Mutex::default(),
             resume: Mutex::default(),
-            gap: AtomicBool::new(false),
         }
     }
 
@@ -64,12 +60,6 @@ impl Fleet {
     /// From where a later process may go on.
     pub(super) fn resumable(&self) -> Option<LogPlace> {
         *self.resumable.lock()
-    }
-
-    /// The others are to be told that announces are missing.
-    pub(super) fn owes_gap(&self) {
-        // Relaxed, here and where it is read: it orders nothing.
-        self.gap.store(true, Ordering::Relaxed);
     }
 
     /// Tells every instance what to enforce.
@@ -84,21 +74,6 @@ impl Fleet {
             Err(error) => tracing::debug!(%error, "Redis has lost what the fleet was told to enforce"),
         }
     }
-
-    async fn tell_gap(&self) {
-        if !self.gap.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        match self.committer.append(gap(), None).await {
-            // It is in the log, and each further one would make every reader scan once more.
-            Ok(_) | Err(LogError::Unreplicated(_)) => {}
-            Err(_) => self.owes_gap(),
-        }
-    }
-}
-
-fn gap() -> Delta {
-    Delta { kind: Kind::Gap, secret: 0, hashes: Vec::new() }
 }
 
 impl Guard {
@@ -130,7 +105,6 @@ impl Guard {
                         continue;
                     }
                     self.log_is_read(sent);
-                    fleet.tell_gap().await;
                     if let Some(switch) = better {
                         fleet.restore(switch).await;
                     }

@@ -15,8 +15,12 @@ use crate::key::KeyHash;
 const FULL: f64 = 0.95;
 /// How long the rates must be over the asked one.
 const LASTING: Duration = Duration::from_secs(180);
-/// Between two builds for this reason.
-const REST: Duration = Duration::from_secs(3600);
+/// Between two builds for this reason: the first pause, which doubles with each further build, and the longest where builds are short.
+const REST: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
+/// A build that takes long is followed by a pause so many times as long, but by none that is longer than the peace below.
+const REST_PER_BUILD: u32 = 10;
+/// After so long without such a build the next pause is the first one again.
+const PEACE: Duration = Duration::from_secs(3600);
 /// A filter that would hardly be larger mends nothing, as with little or no headroom.
 const WORTHWHILE: f64 = 1.05;
 /// False positives that must be expected before their rate says anything.
@@ -41,7 +45,8 @@ pub(super) struct Growth {
 #[derive(Debug, Default)]
 struct Judged {
     over_since: Option<Moment>,
-    last: Option<Moment>,
+    /// When the last build was asked for, and how long to wait from then on.
+    last: Option<(Moment, Duration)>,
 }
 
 impl Growth {
@@ -91,13 +96,18 @@ impl Growth {
         [&self.absent, &self.positives, &self.inserted].iter().for_each(|keys| keys.turn(now));
     }
 
-    /// Whether a build is due.
-    fn is_due(&self, filter: &Filter, now: Moment) -> bool {
+    /// Whether a build is due. The last build took so long.
+    fn is_due(&self, filter: &Filter, took: Duration, now: Moment) -> bool {
         let (items, capacity) = (filter.items() as f64, filter.capacity() as f64);
         let worthwhile = items * self.headroom > capacity * WORTHWHILE;
         let full = worthwhile && items > capacity * FULL;
         let over = worthwhile && filter.estimated_fpr() > self.asked_fpr && self.observed_over();
-        self.judged.lock().judge(full, over, now)
+        self.judged.lock().judge(full, over, took, now)
+    }
+
+    /// Whether the present fill lets more absent keys pass than were to.
+    fn is_exceeded(&self, filter: &Filter) -> bool {
+        filter.estimated_fpr() > self.asked_fpr && filter.out_of_room().is_some()
     }
 
     /// Whether more of the absent keys passed than were to. Each key counts once, so no single one that is asked for again and again tips it.
@@ -108,12 +118,15 @@ impl Growth {
 }
 
 impl Judged {
-    fn judge(&mut self, full: bool, over: bool, now: Moment) -> bool {
+    fn judge(&mut self, full: bool, over: bool, took: Duration, now: Moment) -> bool {
         self.over_since = self.over_since.filter(|_| over).or(over.then_some(now));
         let lasting = self.over_since.is_some_and(|since| now.since(since) >= LASTING);
-        let due = (full || lasting) && self.last.is_none_or(|last| now.since(last) >= REST);
+        let long_build = (took * REST_PER_BUILD).min(PEACE);
+        let due = (full || lasting) && self.last.is_none_or(|(last, rest)| now.since(last) >= rest.max(long_build));
         if due {
-            *self = Self { over_since: None, last: Some(now) };
+            let again = self.last.filter(|(last, _)| now.since(*last) < PEACE);
+            let rest = again.map_or(REST.0, |(_, rest)| (rest * 2).min(REST.1));
+            *self = Self { over_since: None, last: Some((now, rest)) };
         }
         due
     }
@@ -127,7 +140,8 @@ impl Guard {
         let Some(current) = self.active.current() else { return };
         let filter = &current.filter;
         self.tell_growth(&current);
-        if self.growth.is_due(filter, now) {
+        let took = self.last_rebuild().map_or(Duration::ZERO, |last| Duration::from_secs_f64(last.duration_seconds));
+        if self.growth.is_due(filter, took, now) {
             tracing::info!(keyspace = %self.name, items = filter.items(), capacity = filter.capacity(), "the filter is too small for its keys: a rebuild starts");
             self.rebuild_wanted.notify_one();
         }
@@ -154,15 +168,34 @@ impl Guard {
             OutOfRoom::Memory => "the memory limit leaves no room for a further layer",
             OutOfRoom::Layers => "it has grown as far as it can",
         };
-        let estimated = filter.estimated_fpr();
         // Full is where its share is used up, which is below the rate asked.
-        (estimated > self.asked_fpr).then(|| {
+        self.growth.is_exceeded(filter).then(|| {
             format!(
-                "the filter holds about {} keys, and {why}: it is expected to let {estimated:.2e} of absent keys pass, more than filter.false_positive_rate = {}, until a rebuild",
+                "the filter holds about {} keys, and {why}: it is expected to let {:.2e} of absent keys pass, more than filter.false_positive_rate = {}, until a rebuild",
                 filter.items(),
+                filter.estimated_fpr(),
                 self.asked_fpr
             )
         })
+    }
+
+    /// The same in few words, beside the reason of a state that it does not change.
+    pub(super) fn exceeded_rate(&self, filter: &Filter) -> Option<String> {
+        self.growth.is_exceeded(filter).then(|| {
+            format!(
+                "its false-positive rate is exceeded: an estimated {:.2e} of absent keys pass, not {}",
+                filter.estimated_fpr(),
+                self.asked_fpr
+            )
+        })
+    }
+
+    /// Keys for which the next filter needs room, of `known` that the source has: where announces and polls have lately brought more than headroom
+    /// is for, twice as many as these. So each filter lasts about as long again as the keys took to come, however many they are, and those whose rows
+    /// never come are gone with the first build after their window.
+    pub(crate) fn capacity_for(&self, known: u64, with_headroom: u64) -> u64 {
+        let lately = self.growth.distinct_inserted().max(self.recent.held().0 as u64);
+        with_headroom.max(known.saturating_add(lately.saturating_mul(2)))
     }
 }
 
@@ -194,7 +227,7 @@ mod tests {
     fn watch(growth: &Growth, filter: &Filter, seconds: std::ops::Range<u64>) -> Vec<u64> {
         let watched = |second: &u64| {
             growth.turn(at(*second));
-            growth.is_due(filter, at(*second))
+            growth.is_due(filter, Duration::ZERO, at(*second))
         };
         seconds.filter(watched).collect()
     }
@@ -207,10 +240,24 @@ mod tests {
     }
 
     #[test]
-    fn a_full_filter_is_built_anew_at_once_and_no_more_than_once_an_hour() {
+    fn a_full_filter_is_built_anew_at_once_and_then_ever_more_seldom() {
         let growth = growth(1.3);
         assert_eq!(watch(&growth, &filled(10_000, 9_000), 0..10), [0u64; 0]);
-        assert_eq!(watch(&growth, &filled(10_000, 9_900), 10..8_000), [10, 3_610, 7_210]);
+        let full = filled(10_000, 9_900);
+        assert_eq!(watch(&growth, &full, 10..2_500), [10, 20, 40, 80, 160, 320, 640, 1_240, 1_840, 2_440]);
+        assert_eq!(watch(&growth, &full, 6_100..6_125), [6_100, 6_110], "after an hour of peace");
+    }
+
+    #[test]
+    fn builds_that_take_long_follow_each_other_no_faster_than_their_source_bears() {
+        let mut judged = Judged::default();
+        let mut due =
+            |took| (0..20_000).filter(|second| judged.judge(true, false, Duration::from_secs(took), at(*second))).collect::<Vec<_>>();
+        assert_eq!(due(300), [0, 3_000, 6_000, 9_000, 12_000, 15_000, 18_000]);
+        let mut judged = Judged::default();
+        let mut due =
+            |took| (0..8_000).filter(|second| judged.judge(true, false, Duration::from_secs(took), at(*second))).collect::<Vec<_>>();
+        assert_eq!(due(7_200), [0, 3_600, 7_200], "no longer than an hour, as before");
     }
 
     #[test]
@@ -220,15 +267,16 @@ mod tests {
         assert_eq!(watch(&growth, &filled(10_000, 11_500), 10..20), [10]);
     }
 
-    /// What makes a filter too small for its rate makes it full too, except while an hour has not passed: so the rate is judged here by itself.
+    /// What makes a filter too small for its rate makes it full too, except during a pause: so the rate is judged here by itself.
     #[test]
     fn rates_count_once_they_have_been_over_for_three_minutes() {
         let mut judged = Judged::default();
-        assert!((0..=180).all(|second| judged.judge(false, second != 100, at(second)) == (second > 1_000)));
-        assert!((181..281).all(|second| !judged.judge(false, true, at(second))));
-        assert!(judged.judge(false, true, at(281)), "three minutes after it was last below");
-        assert!((282..3_881).all(|second| !judged.judge(true, true, at(second))));
-        assert!(judged.judge(false, true, at(3_881)));
+        let mut judge = |full, over, second| judged.judge(full, over, Duration::ZERO, at(second));
+        assert!((0..=180).all(|second| !judge(false, second != 100, second)));
+        assert!((181..281).all(|second| !judge(false, true, second)));
+        assert!(judge(false, true, 281), "three minutes after it was last below");
+        assert!((282..291).all(|second| !judge(true, true, second)));
+        assert!(judge(true, true, 291));
     }
 
     #[test]

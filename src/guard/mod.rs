@@ -2,6 +2,8 @@
 
 mod allowance;
 mod announce;
+mod announce_limits;
+mod announce_rate;
 mod batch;
 mod build;
 mod call;
@@ -52,6 +54,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
+pub use self::announce_limits::AnnounceLimits;
 pub use self::build::{Build, CantSwap};
 pub use self::check::{BatchCheck, Checked};
 pub use self::enforcement::{EnforcementStatus, Origin, SwitchError};
@@ -63,7 +66,7 @@ pub use self::outcome::{Answer, Lookup, LookupOptions, Probe, Staleness};
 pub use self::polled::{PollCoverage, PollPlace};
 pub use self::proof::ProofStatus;
 pub use self::snapshot::{Expected, Refused, Restored, SnapshotParts, SnapshotStatus, Snapshots, restore};
-pub use self::status::{BackendStatus, KeyspaceStatus, LastRebuild};
+pub use self::status::{AnnounceStatus, BackendStatus, KeyspaceStatus, LastRebuild};
 pub(crate) use self::verify::{SourceSample, Verified};
 
 use self::load::Errand;
@@ -79,8 +82,6 @@ use crate::key::{Key, KeyError, KeyForm, KeySecret};
 use crate::metrics::KeyspaceMetrics;
 use crate::words::{Source, State};
 
-/// Announces that are held while they are within their window; further ones are refused.
-const RECENT: recent::Limits = recent::Limits { count: 1 << 19, bytes: 64 << 20 };
 /// Keys that the backend has answered lately and that the next filter must hold.
 const PROVEN_LIMIT: usize = 10_000;
 
@@ -98,6 +99,8 @@ pub struct Parts {
     pub shared: Arc<dyn SharedCache>,
     /// The system of record.
     pub backend: Arc<dyn Backend>,
+    /// How many announces are taken.
+    pub announces: AnnounceLimits,
     /// Makes announces durable.
     pub journal: Journal,
     /// What the journal held at start.
@@ -133,6 +136,8 @@ pub struct Guard {
     lease_times: lease::LeaseTimes,
     flights: Arc<single_flight::Flights>,
     recent: recent::Recent,
+    announce_limits: AnnounceLimits,
+    announce_rate: announce_rate::AnnounceRate,
     journal: Journal,
     fleet: Option<follow::Fleet>,
     proven: proven::Proven,
@@ -211,7 +216,9 @@ impl Guard {
             refreshes: Arc::new(Semaphore::new(share)),
             lease_times: lease::LeaseTimes::new(config),
             flights: single_flight::Flights::new(),
-            recent: recent::Recent::new(life, RECENT),
+            recent: recent::Recent::new(life, parts.announces.of_memory()),
+            announce_limits: parts.announces,
+            announce_rate: parts.announces.rate(),
             journal: parts.journal,
             fleet: parts.log.map(follow::Fleet::new),
             proven: proven::Proven::new(PROVEN_LIMIT),

@@ -3,14 +3,25 @@
 //! The window begins when an announce arrives and lasts `commit_window + deadline`: a lookup that read the backend just before the row became
 //! visible may still want to store its absence one deadline later. While a key is in here no absence of it is stored or served, and every
 //! build puts it into its candidate.
+//!
+//! Keys lie in slices of time. A slice is dropped as a whole once the window of its youngest key has closed, which gives memory back in steps and
+//! needs no queue beside the keys; so a key stays up to a sixteenth of its window longer, which is never wrong.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
+
+/// Slices of one window.
+const SLICES: u32 = 16;
+/// Keys are kept in pieces of this many bytes, so that none is ever moved to a larger place.
+const CHUNK: usize = 16 << 10;
+/// Bytes of a key's length before the key.
+const LENGTH: usize = size_of::<u32>();
 
 /// Bounded memory of announced keys.
 #[derive(Debug)]
@@ -25,35 +36,48 @@ pub(super) struct Recent {
 pub(super) struct Limits {
     /// Announces.
     pub(super) count: usize,
-    /// Bytes of their keys.
+    /// Bytes that they may take, by `cost` and the lengths of the keys that are kept.
     pub(super) bytes: usize,
+    /// Bytes that each takes beside its key, here and where it is marked.
+    pub(super) cost: usize,
+    /// Whether the keys themselves are kept: their marks may have to be set again.
+    pub(super) keeps_keys: bool,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    until: HashMap<KeyHash, Remembered>,
-    /// In order of expiry; a key that was announced again appears twice, its older entry expires without effect.
-    order: VecDeque<(Moment, KeyHash)>,
-    /// Bytes of the keys in `until`.
-    bytes: usize,
+    /// The youngest last.
+    slices: VecDeque<Slice>,
+    /// Hashes in all slices.
+    count: usize,
+    /// Bytes of keys in all slices.
+    key_bytes: usize,
     /// More keys were polled than are held: until then every key counts as within its window.
     all_until: Option<Moment>,
 }
 
+/// What was announced in a sixteenth of a window.
 #[derive(Debug)]
-struct Remembered {
+struct Slice {
+    began: Moment,
+    /// The window of its youngest key closes then.
     until: Moment,
-    /// Of announces that were made here: their marks may have to be set again.
-    key: Option<Key>,
+    /// Announced here, with its key in `keys`. A key that was announced here again has moved to a younger slice; its bytes stay.
+    own: Hashes,
+    /// Announced by others, found by polls, or announced here where keys are not kept.
+    told: Hashes,
+    keys: Keys,
 }
 
-/// What is told of a key within its window.
-#[derive(Debug, Clone)]
-pub(super) struct Announced {
-    pub(super) hash: KeyHash,
-    /// `None`: another instance announced it.
-    pub(super) key: Option<Key>,
-}
+type Hashes = HashSet<KeyHash, BuildHasherDefault<AlreadyHashed>>;
+
+/// Keys behind their lengths, in chunks.
+#[derive(Debug, Default)]
+struct Keys(Vec<Vec<u8>>);
+
+/// Which chunk of keys was taken last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ChunkPlace(Moment, usize);
 
 /// As many announces are within their window as are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,32 +88,29 @@ impl Recent {
         Self { life, limits, inner: Mutex::default() }
     }
 
-    /// How long a key is remembered.
+    /// How long a key is remembered, at the least.
     pub(super) const fn life(&self) -> Duration {
         self.life
     }
 
-    /// Remembers a key from now on.
-    pub(super) fn remember(&self, hash: KeyHash, key: &Key, now: Moment) -> Result<(), Full> {
-        self.remember_all(&[hash], std::slice::from_ref(key), now)
-    }
-
     /// Remembers all of these keys from now on, or none.
     pub(super) fn remember_all(&self, hashes: &[KeyHash], keys: &[Key], now: Moment) -> Result<(), Full> {
-        let bytes: usize = keys.iter().map(|key| key.as_bytes().len()).sum();
-        let mut inner = self.make_room(hashes.len(), bytes, now)?;
+        if !self.limits.keeps_keys {
+            return self.remember_told(hashes, now);
+        }
+        let bytes: usize = keys.iter().map(|key| key.as_bytes().len() + LENGTH).sum();
+        let mut inner = self.make_room(hashes, bytes, now)?;
+        let slice = inner.begin_slice(now, self.life);
         for (hash, key) in hashes.iter().zip(keys) {
-            inner.remember(*hash, Some(key), now.plus(self.life));
+            inner.remember_own(slice, *hash, key.as_bytes());
         }
         Ok(())
     }
 
     /// Remembers all of these announces of another instance from now on, or none.
     pub(super) fn remember_told(&self, hashes: &[KeyHash], now: Moment) -> Result<(), Full> {
-        let mut inner = self.make_room(hashes.len(), 0, now)?;
-        for hash in hashes {
-            inner.remember(*hash, None, now.plus(self.life));
-        }
+        let mut inner = self.make_room(hashes, 0, now)?;
+        inner.remember_told(hashes, now, self.life);
         Ok(())
     }
 
@@ -97,131 +118,212 @@ impl Recent {
     pub(super) fn remember_polled(&self, hashes: &[KeyHash], now: Moment) {
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
-        if inner.order.len() + hashes.len() > self.limits.count / 2 {
+        if !self.limits.half().admit(&inner, hashes.len(), 0) {
             inner.all_until = Some(now.plus(self.life));
             return;
         }
-        for hash in hashes {
-            inner.remember(*hash, None, now.plus(self.life));
-        }
+        inner.remember_told(hashes, now, self.life);
     }
 
-    fn make_room(&self, count: usize, bytes: usize, now: Moment) -> Result<MutexGuard<'_, Inner>, Full> {
+    fn make_room(&self, hashes: &[KeyHash], key_bytes: usize, now: Moment) -> Result<MutexGuard<'_, Inner>, Full> {
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
-        if inner.order.len() + count > self.limits.count || inner.bytes + bytes > self.limits.bytes {
-            return Err(Full(inner.order.len()));
+        if self.limits.admit(&inner, hashes.len(), key_bytes) {
+            return Ok(inner);
         }
-        Ok(inner)
+        // A key that is held already takes no second place: who announces again at the limit is not refused.
+        let new = hashes.iter().filter(|hash| !inner.holds(**hash)).count();
+        if self.limits.admit(&inner, new, key_bytes) { Ok(inner) } else { Err(Full(inner.count)) }
     }
 
     /// Whether the key is within its window.
     pub(super) fn contains(&self, hash: KeyHash, now: Moment) -> bool {
         let inner = self.inner.lock();
-        inner.all_until.is_some_and(|until| until > now) || inner.until.get(&hash).is_some_and(|remembered| remembered.until > now)
+        inner.all_until.is_some_and(|until| until > now) || inner.open(now).any(|slice| slice.holds(hash))
     }
 
     /// Gives the memory of closed windows back.
     pub(super) fn purge(&self, now: Moment) {
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
-        if inner.order.is_empty() && inner.all_until.is_none_or(|until| until <= now) {
-            *inner = Inner::default();
-        }
+        inner.all_until = inner.all_until.filter(|until| *until > now);
     }
 
-    /// Every key within its window.
-    pub(super) fn snapshot(&self, now: Moment) -> Vec<Announced> {
+    /// Every key within its window. One that was announced by several may be listed twice.
+    pub(super) fn hashes(&self, now: Moment) -> Vec<KeyHash> {
         let inner = self.inner.lock();
-        let open = inner.until.iter().filter(|(_, remembered)| remembered.until > now);
-        open.map(|(hash, remembered)| Announced { hash: *hash, key: remembered.key.clone() }).collect()
+        inner.open(now).flat_map(|slice| slice.own.iter().chain(&slice.told)).copied().collect()
+    }
+
+    /// How many keys are held, and the bytes that they count for.
+    pub(super) fn held(&self) -> (usize, usize) {
+        let inner = self.inner.lock();
+        (inner.count, self.limits.bytes_of(inner.count, inner.key_bytes))
+    }
+
+    /// Some of the keys that were announced here, those that lie behind `after`; `None`: there are no more. In chunks, so that no second copy of all
+    /// is made.
+    pub(super) fn own_keys(&self, after: Option<ChunkPlace>, now: Moment) -> Option<(ChunkPlace, Vec<u8>)> {
+        let inner = self.inner.lock();
+        // Those that are announced meanwhile are not waited for.
+        let open = inner.open(now).filter(|slice| slice.began <= now);
+        let mut places = open.flat_map(|slice| (0..).zip(&slice.keys.0).map(|(index, chunk)| (ChunkPlace(slice.began, index), chunk)));
+        let is_next = |place: &ChunkPlace| after.is_none_or(|after| (place.0, place.1) > (after.0, after.1));
+        places.find(|(place, _)| is_next(place)).map(|(place, chunk)| (place, chunk.clone()))
+    }
+
+    /// Remembers the keys that were announced here under other hashes too, from now on. Returns these, and what had no room.
+    pub(super) fn rehash_own(&self, now: Moment, mut hash: impl FnMut(&[u8]) -> KeyHash) -> (Vec<KeyHash>, Result<(), Full>) {
+        let mut inner = self.inner.lock();
+        inner.forget_expired(now);
+        let mut chunks = Vec::new();
+        for slice in &mut inner.slices {
+            let own = std::mem::take(&mut slice.own);
+            slice.told.extend(own);
+            chunks.append(&mut slice.keys.0);
+        }
+        inner.key_bytes = 0;
+        inner.count = inner.slices.iter().map(|slice| slice.told.len()).sum();
+        let slice = inner.begin_slice(now, self.life);
+        let (mut hashes, mut remembered) = (Vec::new(), Ok(()));
+        for key in chunks.iter().flat_map(|chunk| keys_of(chunk)) {
+            let hash = hash(key);
+            hashes.push(hash);
+            if self.limits.admit(&inner, 1, key.len() + LENGTH) {
+                inner.remember_own(slice, hash, key);
+            } else {
+                remembered = Err(Full(inner.count));
+            }
+        }
+        (hashes, remembered)
+    }
+}
+
+impl Limits {
+    const fn bytes_of(&self, count: usize, key_bytes: usize) -> usize {
+        count * self.cost + key_bytes
+    }
+
+    const fn half(self) -> Self {
+        Self { count: self.count / 2, bytes: self.bytes / 2, ..self }
+    }
+
+    /// Whether there is room for so many more.
+    const fn admit(&self, inner: &Inner, count: usize, key_bytes: usize) -> bool {
+        let all = inner.count + count;
+        all <= self.count && self.bytes_of(all, inner.key_bytes + key_bytes) <= self.bytes
     }
 }
 
 impl Inner {
-    fn remember(&mut self, hash: KeyHash, key: Option<&Key>, until: Moment) {
-        let before = self.until.remove(&hash).and_then(|remembered| remembered.key);
-        if let (None, Some(key)) = (&before, key) {
-            self.bytes += key.as_bytes().len();
+    fn open(&self, now: Moment) -> impl Iterator<Item = &Slice> {
+        self.slices.iter().filter(move |slice| slice.until > now)
+    }
+
+    fn holds(&self, hash: KeyHash) -> bool {
+        self.slices.iter().any(|slice| slice.holds(hash))
+    }
+
+    /// The slice of this moment, whose keys are then held for a window more.
+    fn begin_slice(&mut self, now: Moment, life: Duration) -> usize {
+        let until = now.plus(life);
+        match self.slices.back_mut() {
+            Some(last) if now < last.began.plus(life / SLICES) => last.until = last.until.max(until),
+            _ => self.slices.push_back(Slice { began: now, until, own: Hashes::default(), told: Hashes::default(), keys: Keys::default() }),
         }
-        self.until.insert(hash, Remembered { until, key: before.or_else(|| key.cloned()) });
-        self.order.push_back((until, hash));
+        self.slices.len() - 1
+    }
+
+    fn remember_told(&mut self, hashes: &[KeyHash], now: Moment, life: Duration) {
+        let last = self.begin_slice(now, life);
+        for hash in hashes {
+            if self.slices[last].holds(*hash) {
+                continue;
+            }
+            // Its own announce stays where it is, for its key lies there.
+            self.count -= self.slices.range_mut(..last).filter_map(|slice| slice.told.take(hash)).count();
+            self.slices[last].told.insert(*hash);
+            self.count += 1;
+        }
+    }
+
+    fn remember_own(&mut self, last: usize, hash: KeyHash, key: &[u8]) {
+        if !self.slices[last].own.insert(hash) {
+            return;
+        }
+        self.count += 1;
+        for slice in self.slices.range_mut(..last) {
+            self.count -= usize::from(slice.own.remove(&hash)) + usize::from(slice.told.remove(&hash));
+        }
+        self.count -= usize::from(self.slices[last].told.remove(&hash));
+        self.slices[last].keys.push(key);
+        self.key_bytes += key.len() + LENGTH;
     }
 
     fn forget_expired(&mut self, now: Moment) {
-        while let Some((until, hash)) = self.order.front().copied().filter(|(until, _)| *until <= now) {
-            self.order.pop_front();
-            // An announce made since then has moved the end of the window.
-            if self.until.get(&hash).is_some_and(|remembered| remembered.until == until)
-                && let Some(Remembered { key: Some(key), .. }) = self.until.remove(&hash)
-            {
-                self.bytes -= key.as_bytes().len();
+        while let Some(slice) = self.slices.pop_front_if(|slice| slice.until <= now) {
+            self.count -= slice.own.len() + slice.told.len();
+            self.key_bytes -= slice.keys.bytes();
+        }
+        // What keys that were announced again have left behind.
+        for hashes in self.slices.iter_mut().flat_map(|slice| [&mut slice.own, &mut slice.told]) {
+            if hashes.capacity() / 4 > hashes.len() {
+                hashes.shrink_to_fit();
             }
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::key::{KeyForm, KeySecret};
-
-    fn key(text: &str) -> (KeyHash, Key) {
-        let key = KeyForm::Text.canonical(text.as_bytes()).unwrap();
-        (KeySecret::new([7; KeySecret::LEN]).hash(&key), key)
-    }
-
-    #[test]
-    fn a_key_is_remembered_for_its_window_and_no_longer() {
-        let recent = Recent::new(Duration::from_secs(10), Limits { count: 100, bytes: 1000 });
-        let (hash, key) = key("a");
-        let start = Moment::from_nanos(1_000_000_000);
-        recent.remember(hash, &key, start).unwrap();
-        assert!(recent.contains(hash, start.plus(Duration::from_millis(9_999))));
-        assert!(!recent.contains(hash, start.plus(Duration::from_secs(10))));
-    }
-
-    #[test]
-    fn a_second_announce_begins_a_new_window() {
-        let recent = Recent::new(Duration::from_secs(10), Limits { count: 100, bytes: 1000 });
-        let (hash, first) = key("a");
-        let start = Moment::from_nanos(0);
-        recent.remember(hash, &first, start).unwrap();
-        recent.remember(hash, &first, start.plus(Duration::from_secs(5))).unwrap();
-        let (other_hash, other) = key("b");
-        recent.remember(other_hash, &other, start.plus(Duration::from_secs(12))).unwrap();
-        assert!(recent.contains(hash, start.plus(Duration::from_secs(14))));
-        assert_eq!(recent.snapshot(start.plus(Duration::from_secs(16))).len(), 1);
-    }
-
-    #[test]
-    fn more_polled_keys_than_fit_are_all_keys_and_leave_room_for_announces() {
-        let recent = Recent::new(Duration::from_secs(10), Limits { count: 4, bytes: 1000 });
-        let (start, hashes) = (Moment::from_nanos(0), ["a", "b", "c"].map(|text| key(text).0));
-        recent.remember_polled(&hashes[..2], start);
-        assert!(recent.contains(hashes[0], start) && !recent.contains(hashes[2], start));
-        recent.remember_polled(&hashes[2..], start);
-        assert!(recent.contains(hashes[2], start) && recent.contains(key("d").0, start));
-        let (hash, announced) = key("e");
-        assert_eq!(recent.remember(hash, &announced, start), Ok(()));
-        let later = start.plus(Duration::from_secs(10));
-        recent.purge(later);
-        assert!(!recent.contains(hashes[2], later));
-    }
-
-    #[test]
-    fn it_is_bounded_and_says_so() {
-        let recent = Recent::new(Duration::from_secs(10), Limits { count: 2, bytes: 4 });
-        let start = Moment::from_nanos(0);
-        for text in ["a", "b"] {
-            let (hash, key) = key(text);
-            recent.remember(hash, &key, start).unwrap();
-        }
-        let (hash, last) = key("c");
-        assert_eq!(recent.remember(hash, &last, start), Err(Full(2)));
-        let later = start.plus(Duration::from_secs(11));
-        assert_eq!(recent.remember(hash, &last, later), Ok(()));
-        let (hash, long) = key("long");
-        assert_eq!(recent.remember(hash, &long, later), Err(Full(1)), "the bytes of keys are bounded too");
+impl Slice {
+    fn holds(&self, hash: KeyHash) -> bool {
+        self.own.contains(&hash) || self.told.contains(&hash)
     }
 }
+
+impl Keys {
+    fn push(&mut self, key: &[u8]) {
+        let room = key.len() + LENGTH;
+        if self.0.last().is_none_or(|last| last.capacity() - last.len() < room) {
+            self.0.push(Vec::with_capacity(CHUNK.max(room)));
+        }
+        if let Some(last) = self.0.last_mut() {
+            last.extend_from_slice(&(key.len() as u32).to_le_bytes());
+            last.extend_from_slice(key);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.iter().map(Vec::len).sum()
+    }
+}
+
+/// The keys of a chunk.
+pub(super) fn keys_of(mut chunk: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = chunk.split_first_chunk()?;
+        let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        chunk = rest;
+        Some(key)
+    })
+}
+
+/// Hashes of keys need no second one.
+#[derive(Debug, Default)]
+struct AlreadyHashed(u64);
+
+impl Hasher for AlreadyHashed {
+    fn write_u128(&mut self, hash: u128) {
+        self.0 = hash as u64;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

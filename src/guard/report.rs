@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::verify::SourceSample;
-use super::{BackendStatus, Guard, KeyspaceStatus, LastRebuild};
+use super::{AnnounceStatus, BackendStatus, Guard, KeyspaceStatus, LastRebuild};
 use crate::clock::Moment;
 use crate::config::Freshness;
 use crate::words::State;
@@ -17,6 +17,8 @@ impl Guard {
         self.note_state(state, &reason);
         let current = self.active.current();
         let filter = current.as_ref().map(|g| &g.filter);
+        let exceeded = filter.and_then(|filter| self.exceeded_rate(filter));
+        let reason = exceeded.map_or_else(|| reason.clone(), |exceeded| format!("{reason}; {exceeded}"));
         let (items, capacity) = filter.map_or((0, 0), |f| (f.items(), f.capacity()));
         let cache = self.shared.status();
         KeyspaceStatus {
@@ -38,6 +40,7 @@ impl Guard {
             distinct_absent_keys: self.growth.distinct_absent(),
             distinct_inserted_keys: self.growth.distinct_inserted(),
             source_sample_absent_ratio: self.sampled.lock().and_then(SourceSample::absent_ratio),
+            announces: self.announce_status(),
             age_seconds: self.swapped_at.lock().map(|at| now.since(at).as_secs_f64()),
             freshness_lag_seconds: self.standing.fresh_since().map(|at| now.since(at).as_secs_f64()),
             max_staleness_seconds: self.rests_on_age().then(|| self.standing.max_staleness().as_secs_f64()),
@@ -61,6 +64,11 @@ impl Guard {
             snapshot: self.snapshots.as_ref().map(|snapshots| snapshots.status()),
             cache,
         }
+    }
+
+    fn announce_status(&self) -> AnnounceStatus {
+        let (held, bytes) = self.recent.held();
+        AnnounceStatus { held: held as u64, bytes: bytes as u64, max_bytes: self.announce_limits.bytes }
     }
 
     fn rests_on_age(&self) -> bool {
@@ -97,6 +105,7 @@ impl Guard {
             let (state, reason) = self.standing.explain(now);
             self.note_state(state, &reason);
             self.recent.purge(now);
+            self.shared.purge();
             self.watch_growth(now);
             self.canary.tick(self.observed.absent_verdicts(), now);
         }

@@ -46,6 +46,8 @@ pub struct KeyspaceStatus {
     pub distinct_inserted_keys: u64,
     /// Share of the keys sampled from the source by the last scan that the backend had no row for; `None` where none were sampled.
     pub source_sample_absent_ratio: Option<f64>,
+    /// Announces within their commit window.
+    pub announces: AnnounceStatus,
     /// Seconds since the swap.
     pub age_seconds: Option<f64>,
     /// Seconds since the start of the last complete poll (`polled`), else of the scan behind the filter in force.
@@ -83,6 +85,17 @@ pub struct KeyspaceStatus {
 pub struct BackendStatus {
     /// `closed`; `open` or `half_open`: it has given no answer for a while.
     pub breaker: BreakerState,
+}
+
+/// What is remembered of announces, this instance's and the others'.
+#[derive(Debug, Clone, Serialize)]
+pub struct AnnounceStatus {
+    /// Keys.
+    pub held: u64,
+    /// What they take, with their marks where these are in this process.
+    pub bytes: u64,
+    /// `server.max_announce_bytes`.
+    pub max_bytes: u64,
 }
 
 /// How the last rebuild went.

@@ -56,6 +56,11 @@ impl From<&AnnounceError> for Problem {
                 let problem = Self::unavailable("not-durable", "Not durable: don't commit, or announce again", detail);
                 problem.with_replicas(error.unreplicated())
             }
+            AnnounceError::TooFast { limit, retry_in } => {
+                Self::unavailable("announce-rate", "Announces come too fast: don't commit, or announce again later", detail)
+                    .member("limit", *limit)
+                    .retry_after(*retry_in)
+            }
             AnnounceError::Full(limit) => {
                 Self::unavailable("too-many-announces", "Too many announces: don't commit, or announce again", detail)
                     .member("limit", *limit)
@@ -164,6 +169,7 @@ mod tests {
         let problems = failed.iter().map(Problem::from).chain([
             Problem::from(&AnnounceError::Journal(JournalError::Io("disk full".into()))),
             Problem::from(&AnnounceError::Full(7)),
+            Problem::from(&AnnounceError::TooFast { limit: 7, retry_in: Duration::from_millis(20) }),
             Problem::from(&DropError::Tombstone(CacheError::Unavailable("down".into()))),
             Problem::from(&ParseError::UnknownForm),
         ]);

@@ -24,8 +24,21 @@ pub struct Plan {
     pub because: Option<String>,
     /// What the configuration has chosen.
     pub chosen: Option<FilterKind>,
+    /// What the keyspace and the process take beside the filter.
+    pub beside: Beside,
     /// Memory limit of this process's control group.
     pub limit: Option<u64>,
+}
+
+/// Bytes beside the filter, as a build reckons with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beside {
+    /// Caches, or notes of a set of keys.
+    pub caches: u64,
+    /// `server.max_announce_bytes`.
+    pub announces: u64,
+    /// The process itself.
+    pub process: u64,
 }
 
 /// A kind, and what it takes.
@@ -71,14 +84,19 @@ impl Plan {
             self.rate,
             grouped(self.absent_per_second as u64)
         );
+        let Beside { caches, announces, process } = self.beside;
+        let beside = caches.saturating_add(announces).saturating_add(process);
+        head += &format!(
+            "beside the filter: {} for caches, {} for announces within their commit window, {} for the process\n",
+            size(caches),
+            size(announces),
+            size(process)
+        );
         for row in rows {
-            if let Some(limit) = self.limit.filter(|limit| row.bytes.saturating_mul(2) > *limit) {
-                head += &format!(
-                    "{} needs {} while it is rebuilt: more than the memory limit here, {}\n",
-                    row.name,
-                    size(row.bytes * 2),
-                    size(limit)
-                );
+            let needed = row.bytes.saturating_mul(2).saturating_add(beside);
+            if let Some(limit) = self.limit.filter(|limit| needed > *limit) {
+                let name = &row.name;
+                head += &format!("{name} needs {} while it is rebuilt: more than the memory limit here, {}\n", size(needed), size(limit));
             }
         }
         head

@@ -11,7 +11,7 @@ use super::checks;
 use super::counts::{CountRule, KeyCounts};
 use super::error::BuildError;
 use super::gather::Gathered;
-use super::memory::MemoryBudget;
+use super::memory::{MemoryBudget, Reservation};
 use super::plan::Plans;
 use super::progress::Tracker;
 use super::samples::Samples;
@@ -86,9 +86,9 @@ impl Tools {
         }
         // A source that can't count may have grown since its last scan by what was announced.
         let known = counted.or(last.map(KeyCounts::total).max(self.guard.items()));
-        let spec = self.spec(known)?;
+        let (spec, reservation) = self.set_aside(known)?;
         let bytes = spec.bytes_needed().map_err(AllocError::from)?;
-        let reservation = Arc::new(self.memory.reserve(self.guard.name(), bytes)?);
+        let reservation = Arc::new(reservation);
         let gathered = match self.guard.members() {
             Some(_) => Some(Gathered::new(form, known, Arc::clone(&reservation), bytes)?),
             None => None,
@@ -152,12 +152,22 @@ impl Tools {
         Ok(self.guard.learn_form(form))
     }
 
-    /// Room for the keys that were counted (or, where the source can't count, those of the last scan), and for those that are expected.
-    fn spec(&self, known: Option<u64>) -> Result<FilterSpec, BuildError> {
+    /// Room for the keys that were counted (or, where the source can't count, those of the last scan), and for those that are expected; and for those that
+    /// were announced lately, as far as there is memory: a flood of announces must not keep a filter from being built.
+    fn set_aside(&self, known: Option<u64>) -> Result<(FilterSpec, Reservation), BuildError> {
         let growing = (self.filter.kind == FilterKind::Scalable).then_some(FIRST_LAYER_KEYS);
         let keys = known.max(self.filter.expected_keys).or(growing).ok_or(BuildError::UnknownSize)?;
-        let capacity = self.filter.capacity_for(keys);
-        Ok(FilterSpec { kind: self.filter.kind.into(), capacity, rate: self.filter.false_positive_rate })
+        let configured = self.filter.capacity_for(keys);
+        let spec = |capacity| FilterSpec { kind: self.filter.kind.into(), capacity, rate: self.filter.false_positive_rate };
+        let reserve = |spec: FilterSpec| -> Result<_, BuildError> {
+            let bytes = spec.bytes_needed().map_err(AllocError::from)?;
+            Ok((spec, self.memory.reserve(self.guard.name(), bytes)?))
+        };
+        let roomy = self.guard.capacity_for(keys, configured);
+        match reserve(spec(roomy)) {
+            Err(_) if roomy > configured => reserve(spec(configured)),
+            reserved => reserved,
+        }
     }
 
     /// Streams the source into the candidate: the scan is on the async threads, or on one of its own where the source blocks, hashing and inserting on another. Returns a few of the

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use crate::buffers::Buffers;
 use crate::filter::Room;
 
-/// What the process needs beside filters, sets of keys and caches.
-const BASE_BYTES: u64 = 32 << 20;
+/// What the process needs beside filters, sets of keys, caches and announces.
+pub const PROCESS_BYTES: u64 = 32 << 20;
 
 /// The memory that builds may take, shared by all keyspaces.
 #[derive(Debug)]
@@ -54,8 +54,9 @@ struct Built {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the candidate ({candidate} bytes), what this keyspace has in force ({in_force} bytes), other keyspaces' filters, sets and candidates and what filters have grown by \
-     ({others} bytes), caches ({caches} bytes), requests and responses ({buffers} bytes) and the process itself ({BASE_BYTES} bytes) come to {} bytes, over the \
-     memory limit of {limit} bytes: raise the limit, or lower filter.expected_keys, filter.headroom, cache.hot_capacity or server.max_buffered_bytes", self.sum()
+     ({others} bytes), caches and announces ({caches} bytes), requests and responses ({buffers} bytes) and the process itself ({PROCESS_BYTES} bytes) come to {} \
+     bytes, over the memory limit of {limit} bytes: raise the limit, or lower filter.expected_keys, filter.headroom, cache.hot_capacity, server.max_announce_bytes or \
+     server.max_buffered_bytes", self.sum()
 )]
 pub struct NoMemory {
     candidate: u64,
@@ -69,7 +70,7 @@ pub struct NoMemory {
 impl NoMemory {
     const fn sum(&self) -> u64 {
         let parts = self.candidate.saturating_add(self.in_force).saturating_add(self.others);
-        parts.saturating_add(self.caches).saturating_add(self.buffers).saturating_add(BASE_BYTES)
+        parts.saturating_add(self.caches).saturating_add(self.buffers).saturating_add(PROCESS_BYTES)
     }
 }
 
@@ -82,7 +83,7 @@ pub struct Reservation {
 }
 
 impl MemoryBudget {
-    /// A budget of `limit` bytes (`None`: no limit), of which caches may take `caches`.
+    /// A budget of `limit` bytes (`None`: no limit), of which caches and announces may take `caches`.
     #[must_use]
     pub fn new(limit: Option<u64>, caches: u64) -> Self {
         Self { limit, caches, buffers: None, taken: Mutex::default() }
@@ -103,7 +104,7 @@ impl MemoryBudget {
     /// Leaves requests and responses what builds have not taken.
     fn share(&self, taken: &Taken) {
         if let Some(BufferShare { buffers, least, most }) = &self.buffers {
-            let needed = taken.sum().saturating_add(self.caches).saturating_add(BASE_BYTES);
+            let needed = taken.sum().saturating_add(self.caches).saturating_add(PROCESS_BYTES);
             let left = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(needed));
             buffers.set_limit(left.clamp(*least, *most));
         }
@@ -115,7 +116,7 @@ impl MemoryBudget {
         let budget = Arc::clone(self);
         Box::new(move |bytes| {
             let mut taken = budget.taken.lock();
-            let beside = budget.caches.saturating_add(budget.least_buffers()).saturating_add(BASE_BYTES);
+            let beside = budget.caches.saturating_add(budget.least_buffers()).saturating_add(PROCESS_BYTES);
             let sum = taken.sum().saturating_add(bytes).saturating_add(beside);
             if budget.limit.is_some_and(|limit| sum > limit) {
                 return None;
@@ -232,14 +233,16 @@ mod tests {
 
     #[test]
     fn a_build_that_does_not_fit_is_refused_with_the_sum() {
-        let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 400));
+        let budget = Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 1_000), 400));
         budget.reserve("users", 300).unwrap().keep();
         let error = budget.reserve("users", 301).unwrap_err().to_string();
-        for part in ["candidate (301 bytes)", "in force (300 bytes)", "(0 bytes)", "caches (400 bytes)", "itself (33554432 bytes)"] {
+        for part in
+            ["candidate (301 bytes)", "in force (300 bytes)", "(0 bytes)", "caches and announces (400 bytes)", "itself (33554432 bytes)"]
+        {
             assert!(error.contains(part), "no {part:?} in {error}");
         }
         assert!(
-            error.contains(&format!("come to {} bytes, over the memory limit of {} bytes", BASE_BYTES + 1_001, BASE_BYTES + 1_000)),
+            error.contains(&format!("come to {} bytes, over the memory limit of {} bytes", PROCESS_BYTES + 1_001, PROCESS_BYTES + 1_000)),
             "{error}"
         );
         drop(budget.reserve("users", 300).unwrap());
@@ -251,7 +254,7 @@ mod tests {
     #[test]
     fn requests_may_hold_what_filters_leave_but_never_less_than_their_least() {
         let buffers = Buffers::new(0, Metrics::new().buffers);
-        let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 400).with_buffers(&buffers, 100, 500));
+        let budget = Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 1_000), 400).with_buffers(&buffers, 100, 500));
         assert_eq!(buffers.limit(), 500);
         budget.reserve("users", 300).unwrap().keep();
         assert_eq!(buffers.limit(), 300);
@@ -267,7 +270,7 @@ mod tests {
 
     #[test]
     fn filters_grow_within_the_limit_and_give_back_what_they_took() {
-        let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 0));
+        let budget = Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 1_000), 0));
         budget.reserve("users", 600).unwrap().keep();
         let room = budget.room();
         let layer = room(300).unwrap();
@@ -279,12 +282,12 @@ mod tests {
 
     #[test]
     fn a_candidate_that_outgrows_the_limit_is_refused_with_the_sum() {
-        let budget = Arc::new(MemoryBudget::new(Some(BASE_BYTES + 1_000), 0));
+        let budget = Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 1_000), 0));
         budget.reserve("users", 300).unwrap().keep();
         let growing = budget.reserve("users", 100).unwrap();
         growing.resize(700).unwrap();
         let error = growing.resize(701).unwrap_err().to_string();
-        assert!(error.contains(&(BASE_BYTES + 1_001).to_string()), "{error}");
+        assert!(error.contains(&(PROCESS_BYTES + 1_001).to_string()), "{error}");
         assert!(budget.reserve("orders", 1).is_err(), "what it had stays set aside");
         growing.resize(200).unwrap();
         budget.reserve("orders", 500).unwrap().keep();

@@ -18,7 +18,7 @@ mod schedule;
 mod turn;
 
 pub use self::error::BuildError;
-pub use self::memory::{MemoryBudget, NoMemory, Reservation, machine_memory, memory_limit};
+pub use self::memory::{MemoryBudget, NoMemory, PROCESS_BYTES, Reservation, machine_memory, memory_limit};
 pub use self::progress::{Progress, Running};
 pub use self::request::{AlreadyRunning, RebuildRequest};
 pub use self::runner::{RebuildHandle, Runner};

@@ -157,6 +157,8 @@ drain_timeout = 25
 listen = "0.0.0.0:4040"
 max_batch_keys = 0
 max_batch_bytes = 0
+max_announces_per_second = 0
+max_announce_bytes = "1KiB"
 [log]
 format = "yaml"
 [redis]
@@ -188,6 +190,8 @@ query = "SELECT 1"
         "redis.url: rediss URLs are not supported yet, is \"rediss://:redacted@cache\"",
         "server.drain_timeout: must be a duration such as \"250ms\", \"10s\" or \"1h 30m\", is 25",
         "server.listen: off loopback it needs token_file, or allow_unauthenticated = true, is \"0.0.0.0:4040\"",
+        "server.max_announce_bytes: must be from 1MiB to 4GiB, is 1024",
+        "server.max_announces_per_second: must be from 1 to 10000000, is 0",
         "server.max_batch_bytes: must be at least 1, is 0",
         "server.max_batch_keys: must be from 1 to 1000000, is 0",
         "server.workrs: unknown key; did you mean workers?",

@@ -38,8 +38,8 @@ class Memory(unittest.TestCase):
                 resources = guard_of(rendered(CHART, *settings))["resources"]
                 given = mebibytes(resources["requests"]["memory"])
                 self.assertEqual(resources["limits"]["memory"], resources["requests"]["memory"])
-                # 32 MiB that bloomguard reckons with for itself, and the in-process cache.
-                needed = 2 * keys * 1.3 * bits_per_key(asked) / 8 / 2**20 + 32 + 64
+                # 32 MiB that bloomguard reckons with for itself, the in-process cache, and announces.
+                needed = 2 * keys * 1.3 * bits_per_key(asked) / 8 / 2**20 + 32 + 64 + 32
                 self.assertGreater(given, needed, (asked, keys))
                 self.assertLess(given, needed * 1.6 + 100, (asked, keys))
 
@@ -51,6 +51,13 @@ class Memory(unittest.TestCase):
         self.assertEqual(computed("--set-json", 'config.server={"max_buffered_bytes":"64MiB"}'), default)
         for settings in ({"max_buffered_bytes": "164MiB"}, {"max_buffered_bytes": 164 * 2**20}, {"max_body_bytes": "41MiB"}):
             self.assertAlmostEqual(computed("--set-json", f"config.server={json.dumps(settings)}"), default + 110, delta=1)
+
+    def test_memory_holds_the_announces_that_the_configuration_allows(self):
+        def given(*more):
+            return mebibytes(guard_of(rendered(CHART, "--set", "config.redis.url=redis://r", *more))["resources"]["limits"]["memory"])
+
+        more = given("--set", "config.server.max_announce_bytes=132MiB") - given()
+        self.assertAlmostEqual(more, 110, delta=1)
 
     def test_the_sizes_of_the_page_are_those_of_the_chart(self):
         rows = re.findall(r"^\| ([0-9,]+) \| ([0-9.]+) % \| .* \| (\d+Mi) \|$", (ROOT / "docs/kubernetes.md").read_text(), re.M)

@@ -29,13 +29,14 @@ Bits a key of a split-block filter at a false-positive rate, rounded up to the n
 {{- mulf $number (get $factors $unit) | int64 -}}
 {{- end -}}
 
-{{/* Bytes of one keyspace: its filter twice, for a rebuild holds both, its keys twice where they are held, its caches. Takes keyspace and redis. */}}
+{{/* Bytes of one keyspace: its filter twice, for a rebuild holds both, its keys twice where they are held, its caches, its announces. Takes keyspace, redis and server. */}}
 {{- define "bloomguard.keyspaceBytes" -}}
 {{- $filter := default dict .keyspace.filter -}}
 {{- $cache := default dict .keyspace.cache -}}
 {{- $backend := default dict .keyspace.backend -}}
 {{- $keys := mulf (default 1000000 $filter.expected_keys) (default 1.3 $filter.headroom) -}}
-{{- $filters := mulf 2 (divf (mulf $keys (include "bloomguard.bitsPerKey" (default 0.001 $filter.false_positive_rate) | float64)) 8) -}}
+{{- $announces := include "bloomguard.bytes" (default "32MiB" (default dict .server).max_announce_bytes) | int64 -}}
+{{- $filters := addf $announces (mulf 2 (divf (mulf $keys (include "bloomguard.bitsPerKey" (default 0.001 $filter.false_positive_rate) | float64)) 8)) -}}
 {{- if eq (default "sql" $backend.kind) "set" -}}
 {{- /* 8 bytes an integer, 16 a UUID, else the key and 6: 40 on the average. 36 MiB of notes. */ -}}
 {{- $bytes := get (dict "integer" 8 "uuid" 16) (default "" .keyspace.key) | default 40 -}}
@@ -61,7 +62,7 @@ Bytes that requests and responses may hold: server.max_buffered_bytes. Where tha
 {{- $bytes := add 33554432 (include "bloomguard.bufferedBytes" . | int64) -}}
 {{- $redis := not (empty .Values.config.redis) -}}
 {{- range $name, $keyspace := include "bloomguard.keyspaces" . | fromYaml -}}
-{{- $bytes = add $bytes (include "bloomguard.keyspaceBytes" (dict "keyspace" $keyspace "redis" $redis) | int64) -}}
+{{- $bytes = add $bytes (include "bloomguard.keyspaceBytes" (dict "keyspace" $keyspace "redis" $redis "server" $.Values.config.server) | int64) -}}
 {{- end -}}
 {{- divf (mulf $bytes 1.1) 1048576 | ceil | int64 }}Mi
 {{- end -}}

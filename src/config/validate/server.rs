@@ -20,6 +20,17 @@ pub(super) fn check(server: &ServerConfig, mistakes: &mut Mistakes) {
         server.max_buffered_bytes,
     );
     section.duration("send_timeout", server.send_timeout);
+        (1..=10_000_000).contains(&server.max_announces_per_second),
+        "max_announces_per_second",
+        "be from 1 to 10000000",
+        server.max_announces_per_second,
+    );
+    section.must(
+        (1 << 20..=1 << 32).contains(&server.max_announce_bytes),
+        "max_announce_bytes",
+        "be from 1MiB to 4GiB",
+        server.max_announce_bytes,
+    );
     section.duration_or_zero("drain_timeout", server.drain_timeout);
     section.duration("header_timeout", server.header_timeout);
     section.must(!server.data_dir.as_os_str().is_empty(), "data_dir", "be a path", "\"\"");

@@ -1,1 +1,211 @@
 //! Announces that fill memory or the filter.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::app::{Answer, Http, TestApp};
+use crate::support::database::Site;
+use crate::support::process::Process;
+use crate::support::redis::RedisServer;
+
+const MIB: u64 = 1 << 20;
+const TEXT: &[(&str, &str)] = &[("content-type", "text/plain")];
+const BATCH: u64 = 10_000;
+
+/// A table of so many users, and a keyspace over it for each name; `server` and `keyspace` are lines of these tables.
+async fn site(rows: usize) -> Site {
+    let site = Site::sqlite();
+    let series = site.series(rows);
+    site.run(&format!("CREATE TABLE users (id TEXT PRIMARY KEY); INSERT INTO users SELECT i FROM ({series}) AS n")).await;
+    site
+}
+
+fn config(site: &Site, keyspaces: &[&str], keyspace: &str, redis: Option<&RedisServer>) -> String {
+    let url = site.url();
+    let redis = redis.map_or(String::new(), |redis| format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"\n", redis.url()));
+    let table = |name: &&str| {
+        format!(
+            "[keyspaces.{name}]\nkey = \"text\"\nfreshness = \"announced\"\ndeadline = \"10s\"\n{keyspace}\n\
+             [keyspaces.{name}.cache]\nhot_capacity = \"1MiB\"\n\
+             [keyspaces.{name}.canary]\nsample_rate = 0\n\
+             [keyspaces.{name}.backend]\nurl = \"{url}\"\nquery = \"SELECT id FROM users WHERE id = $1\"\ntimeout = \"9s\"\n\
+             [keyspaces.{name}.source]\nquery = \"SELECT id FROM users\"\n"
+        )
+    };
+    redis + &keyspaces.iter().map(table).collect::<String>()
+}
+
+/// Absent keys of one length, one a line.
+fn keys(from: u64, count: u64, length: usize) -> String {
+    (from..from + count).map(|n| format!("{n:x>length$}\n")).collect()
+}
+
+async fn announce(app: &TestApp, keyspace: &str, keys: &str) -> Answer {
+    app.http.send("POST", &app.url(&format!("/v1/keys/{keyspace}")), TEXT, keys).await
+}
+
+async fn status_until(http: &Http, telemetry: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let start = Instant::now();
+    loop {
+        let status = http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"].clone();
+        if holds(&status) {
+            return status;
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "waited in vain until {what}: {status:#}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Announces half a million keys; how far the memory grew at the most, and how much of that is left once their window has closed.
+async fn half_a_million(redis: Option<&RedisServer>) -> (u64, u64) {
+    let (dir, site) = (TempDir::new().unwrap(), site(1000).await);
+    let keyspace = "commit_window = \"20s\"\nfilter.expected_keys = 1_000_000\nrebuild.min_keys_ratio = 0.0";
+    let server = "[server]\nmax_announces_per_second = 10_000_000\nmax_announce_bytes = \"96MiB\"\n";
+    let toml = server.to_owned() + &config(&site, &["users"], keyspace, redis);
+    let file = dir.path().join("bloomguard.toml");
+    std::fs::write(&file, toml).unwrap();
+    let mut process = Process::start(dir.path(), &["serve", "--config", file.to_str().unwrap()]);
+    let (data, telemetry) = process.addresses();
+    let http = Http::default();
+    status_until(&http, &telemetry, "it enforces", |status| status["state"] == "enforcing").await;
+    let url = format!("http://{data}/v1/keys/users");
+    let announce = async |from| assert_eq!(http.send("POST", &url, TEXT, &keys(from, BATCH, 16)).await.status, 204);
+    // What requests of this size need is there before it is counted.
+    announce(0).await;
+    let before = process.resident_bytes();
+    let mut most = before;
+    for batch in 1..=50 {
+        announce(batch * BATCH).await;
+        most = most.max(process.resident_bytes());
+    }
+    status_until(&http, &telemetry, "the windows close", |status| status["announces"]["held"] == 0).await;
+    let start = Instant::now();
+    let mut left = u64::MAX;
+    while left > 16 * MIB && start.elapsed() < Duration::from_secs(30) {
+        left = process.resident_bytes().saturating_sub(before);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    (most - before, left)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_million_announces_take_64_mib_and_give_them_back() {
+    let (most, left) = half_a_million(None).await;
+    assert!(most < 64 * MIB, "{} MiB more", most / MIB);
+    assert!(left <= 16 * MIB, "{} MiB are left of {}", left / MIB, most / MIB);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_million_announces_beside_redis_take_no_more() {
+    let redis = RedisServer::start();
+    let (most, left) = half_a_million(Some(&redis)).await;
+    assert!(most < 64 * MIB, "{} MiB more", most / MIB);
+    assert!(left <= 16 * MIB, "{} MiB are left of {}", left / MIB, most / MIB);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_that_announces_overfill_says_so_and_is_rebuilt_soon() {
+    let site = site(100_000).await;
+    // Slow enough that the builds' beginning and end are seen apart.
+    let keyspace = "commit_window = \"2s\"\nrebuild.max_keys_per_second = 40_000";
+    let toml =
+        "max_announces_per_second = 10_000_000\nmax_announce_bytes = \"128MiB\"\n".to_owned() + &config(&site, &["users"], keyspace, None);
+    let app = TestApp::enforcing(&toml).await;
+    let telemetry = app.telemetry.to_string();
+    for batch in 0..50 {
+        assert_eq!(announce(&app, "users", &keys(batch * BATCH, BATCH, 12)).await.status, 204);
+    }
+    let overfull = |status: &Value| {
+        let (estimated, asked) = (status["estimated_fpr"].as_f64().unwrap(), status["asked_fpr"].as_f64().unwrap());
+        estimated > 2.0 * asked
+    };
+    let told = |status: &Value| status["reason"].as_str().unwrap().contains("its false-positive rate is exceeded: an estimated ");
+    let status = status_until(&app.http, &telemetry, "the filter is overfull", overfull).await;
+    assert!(told(&status) && status["warnings"].as_array().unwrap().len() == 1, "{status:#}");
+    assert_eq!(status["state"], "enforcing", "no row is missed for it");
+    let status = status_until(&app.http, &telemetry, "the filter is as it should be", |status| !overfull(status)).await;
+    assert!(status["generation"].as_u64().unwrap() <= 5, "{status:#}");
+    assert!(!told(&status) && status["warnings"].as_array().unwrap().is_empty(), "{status:#}");
+    // The estimate is true.
+    let checked = app.http.send("POST", &app.url("/v1/check/users"), TEXT, &keys(1 << 40, BATCH, 16)).await.json();
+    let passed = BATCH as usize - checked["absent"].as_array().unwrap().len();
+    assert!(passed < 50, "{passed} of 10,000 absent keys pass a filter for one in 1,000");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn announces_over_the_rate_are_refused_and_change_nothing() {
+    let site = site(1000).await;
+    let toml = "max_announces_per_second = 50\nmax_batch_keys = 100\n".to_owned()
+        + &config(&site, &["users", "orders"], "commit_window = \"60s\"", None);
+    let app = TestApp::enforcing(&toml).await;
+    let mut refused = 0;
+    for batch in 0..20 {
+        let answer = announce(&app, "users", &keys(batch * 100, 100, 12)).await;
+        if answer.status == 204 {
+            continue;
+        }
+        refused += 100;
+        assert_eq!((answer.status, &answer.json()["type"]), (503, &"/problems/announce-rate".into()), "{}", answer.text());
+        assert!((1..=2).contains(&answer.header("retry-after").parse::<u64>().unwrap()));
+        let absent = app.http.send("POST", &app.url("/v1/check/users"), TEXT, &keys(batch * 100, 100, 12)).await.json();
+        assert!(absent["absent"].as_array().unwrap().len() > 95, "no bit was set: {absent}");
+    }
+    assert!(refused > 0, "20 batches of 100 at once");
+    let outcome = |outcome| format!("bloomguard_announces_total{{keyspace=\"users\",outcome=\"{outcome}\"}}");
+    assert_eq!(app.metric(&outcome("limited")).await, f64::from(refused));
+    assert_eq!(app.metric(&outcome("accepted")).await, f64::from(2000 - refused));
+    assert_eq!(app.status("users").await["announces"]["held"], 2000 - refused);
+    // The other keyspace has a rate of its own, and lookups have none.
+    assert_eq!(announce(&app, "orders", &keys(0, 100, 12)).await.status, 204);
+    assert_eq!(app.get("/v1/keys/users/1").await.told(), "200 backend");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_key_announced_again_and_again_takes_the_room_of_one() {
+    for redis in [None, Some(RedisServer::start())] {
+        let site = site(1000).await;
+        let toml = "max_announces_per_second = 10_000_000\nmax_announce_bytes = \"1MiB\"\n".to_owned()
+            + &config(&site, &["users"], "commit_window = \"60s\"", redis.as_ref());
+        let app = TestApp::enforcing(&toml).await;
+        let same = "the same key\n".repeat(BATCH as usize / 2);
+        for _ in 0..20 {
+            assert_eq!(announce(&app, "users", &same).await.status, 204);
+        }
+        assert_eq!(app.status("users").await["announces"]["held"], 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_that_memory_refuses_degrades_no_instance() {
+    let (site, redis) = (site(1000).await, RedisServer::start());
+    let toml = "max_announces_per_second = 10_000_000\nmax_announce_bytes = \"1MiB\"\n".to_owned()
+        + &config(&site, &["users"], "commit_window = \"60s\"", Some(&redis));
+    let (flooded, other) = (TestApp::start(&toml).await, TestApp::start(&toml).await);
+    flooded.wait_for("enforcing").await;
+    other.wait_for("enforcing").await;
+    // Long keys take more of the room: a thousand at the most.
+    let (mut accepted, mut refused) = (0, 0);
+    for batch in 0..30 {
+        let answer = announce(&flooded, "users", &keys(batch * 100, 100, 1000)).await;
+        if answer.status == 204 {
+            accepted += 100;
+        } else {
+            assert_eq!((answer.status, &answer.json()["type"]), (503, &"/problems/too-many-announces".into()), "{}", answer.text());
+            refused += 100;
+        }
+    }
+    assert!((900..=1010).contains(&accepted) && refused > 0, "{accepted} and {refused}");
+    let announces = &flooded.status("users").await["announces"];
+    assert!(announces["bytes"].as_u64().unwrap() <= MIB, "{announces}");
+    let telemetry = other.telemetry.to_string();
+    status_until(&other.http, &telemetry, "the other has read all", |status| status["announces"]["held"] == accepted).await;
+    // What a later announce leaves in the log comes behind whatever the refusals had left there.
+    let version = flooded.send("PUT", "/v1/keys/users/1", &[]).await;
+    assert!([204, 503].contains(&version.status));
+    for app in [&flooded, &other] {
+        assert_eq!(app.status("users").await["state"], "enforcing");
+        assert_eq!(app.metric("bloomguard_delta_resyncs_total{keyspace=\"users\",reason=\"gap\"}").await, 0.0);
+    }
+}

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bloomguard::config::{Freshness, KeyspaceConfig};
 use bloomguard::fleet::WriterId;
-use bloomguard::guard::{Expected, Guard, Journal, LogParts, Parts, Refused, Replayed, Restored, SnapshotParts, Snapshots, restore};
+use bloomguard::guard::{
+    AnnounceLimits, Expected, Guard, Journal, LogParts, Parts, Refused, Replayed, Restored, SnapshotParts, Snapshots, restore,
+};
 use bloomguard::key::{KeyForm, KeySecret};
 use bloomguard::metrics::{KeyspaceMetrics, Metrics};
 use bloomguard::rebuild::{MemoryBudget, RebuildHandle, Runner};
@@ -105,6 +107,7 @@ impl Instance {
             form: Arc::new(OnceLock::from(KeyForm::Text)),
             shared: Arc::new(SimulatedCache(Arc::clone(&link))),
             backend: Arc::new(Reader(Arc::clone(database))),
+            announces: AnnounceLimits::default(),
             journal,
             replayed,
             log: Some(LogParts { log, writer, max_lag: MAX_LAG }),

@@ -7,7 +7,7 @@ use bloomguard::backend::{Backend, Members, SetBackend};
 use bloomguard::buffers::{Buffers, Reservation, Share};
 use bloomguard::cache::{MemoryCache, NoCache, SharedCache};
 use bloomguard::config::{BackendKind, Freshness, KeyspaceConfig};
-use bloomguard::guard::{Guard, Journal, LogParts, Lookup, LookupOptions, Parts};
+use bloomguard::guard::{AnnounceLimits, Guard, Journal, LogParts, Lookup, LookupOptions, Parts};
 use bloomguard::key::{KeyForm, KeySecret};
 use bloomguard::metrics::Metrics;
 use bloomguard::rebuild::{MemoryBudget, RebuildHandle, RebuildRequest, Runner};
@@ -107,6 +107,7 @@ impl Keyspace {
             form,
             shared: Arc::clone(&shared),
             backend: rows,
+            announces: AnnounceLimits::default(),
             journal,
             replayed,
             snapshot: None,

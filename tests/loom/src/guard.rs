@@ -10,7 +10,7 @@ use std::time::Duration;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-use self::recent::{Announced, Limits, Recent};
+use self::recent::{Limits, Recent};
 use crate::clock::Moment;
 use crate::filter::{Candidate, Pair};
 use crate::key::{KeyHash, key};
@@ -44,7 +44,8 @@ struct Guard<P> {
 impl<P: Pair> Guard<P> {
     /// With an empty filter in force.
     fn new(order: Order) -> Arc<Self> {
-        let recent = Recent::new(Duration::from_secs(30), Limits { count: 16, bytes: 1024 });
+        let limits = Limits { count: 16, bytes: 1024, cost: 40, keeps_keys: true };
+        let recent = Recent::new(Duration::from_secs(30), limits);
         let guard = Self { active: Arc::default(), recent, order };
         let _ = guard.active.begin().swap();
         Arc::new(guard)
@@ -56,7 +57,7 @@ impl<P: Pair> Guard<P> {
         if self.order == Order::InsertBeforeRemember {
             self.active.insert(hash.get());
         }
-        self.recent.remember(hash, &key, Moment::now()).unwrap();
+        self.recent.remember_all(&[hash], &[key], Moment::now()).unwrap();
         if self.order != Order::InsertBeforeRemember {
             self.active.insert(hash.get());
         }
@@ -64,13 +65,13 @@ impl<P: Pair> Guard<P> {
 
     /// `Guard::begin`, a scan that finds `scanned`, and `Build::swap`.
     fn build(&self, scanned: &[u8]) {
-        let early = self.recent.snapshot(Moment::now());
+        let early = self.recent.hashes(Moment::now());
         let candidate = self.active.begin();
         match self.order {
             Order::NoReplay => {}
             Order::ReplayBeforeBegin => candidate.fill(&hashes(&early)),
             // `Build::replay_recent`. The one at the scan's end is left out: a scan may last longer than announces are remembered.
-            Order::AsBuilt | Order::InsertBeforeRemember => candidate.fill(&hashes(&self.recent.snapshot(Moment::now()))),
+            Order::AsBuilt | Order::InsertBeforeRemember => candidate.fill(&hashes(&self.recent.hashes(Moment::now()))),
         }
         candidate.fill(&scanned.iter().map(|number| key(*number).0.get()).collect::<Vec<_>>());
         let _ = candidate.swap();
@@ -82,8 +83,8 @@ impl<P: Pair> Guard<P> {
     }
 }
 
-fn hashes(announced: &[Announced]) -> Vec<u128> {
-    announced.iter().map(|announced| announced.hash.get()).collect()
+fn hashes(announced: &[KeyHash]) -> Vec<u128> {
+    announced.iter().map(|hash| hash.get()).collect()
 }
 
 /// Who asks after the announce was acknowledged finds the key, whatever a build does meanwhile; and so does everybody after the swap.
