@@ -20,6 +20,7 @@ pub(super) fn check(server: &ServerConfig, mistakes: &mut Mistakes) {
         server.max_buffered_bytes,
     );
     section.duration("send_timeout", server.send_timeout);
+    section.must(
         (1..=10_000_000).contains(&server.max_announces_per_second),
         "max_announces_per_second",
         "be from 1 to 10000000",
