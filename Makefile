@@ -4,9 +4,9 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test deps fmt clippy unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build bench-check bench-tools
+.PHONY: test deps fmt clippy audit unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build bench-check bench-tools
 
-test: deps fmt clippy unit charts doc
+test: deps fmt clippy audit unit charts doc
 
 deps:
 	@sh tests/install-servers.sh
@@ -16,6 +16,10 @@ fmt:
 
 clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- $(CHECK_FLAGS)
+
+# Dependencies: licences, sources, bans, and advisories where their database can be reached. Seconds.
+audit:
+	@sh tests/audit.sh
 
 unit:
 	$(CARGO) test --locked --workspace --lib --bins --tests
