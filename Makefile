@@ -42,9 +42,13 @@ model:
 	$(CARGO) run --locked --release -p bloomguard-model -- all
 	$(CARGO) run --locked --release -p bloomguard-model -- mutate
 
-# Needs a nightly compiler and cargo-fuzz. The suite tries the same with fewer bytes.
+# Needs a nightly compiler and cargo-fuzz: `cargo install cargo-fuzz --locked`. The suite tries the corpus, and mutations of it, with any compiler.
+# TARGET is a file of fuzz/fuzz_targets; new finds go to target/fuzz-corpus, and those worth keeping into fuzz/corpus.
+TARGET ?= snapshot
+SECONDS ?= 60
 fuzz:
-	cd fuzz && $(CARGO) +nightly fuzz run snapshot -- -max_total_time=60
+	mkdir -p target/fuzz-corpus/$(TARGET)
+	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) ../target/fuzz-corpus/$(TARGET) corpus/$(TARGET) -- -max_total_time=$(SECONDS) -max_len=16384
 
 # Every interleaving around the swap of filters. Loom and what it needs are built once, in a folder of their own; the runs take seconds.
 loom:

@@ -141,6 +141,7 @@ pub struct Guard {
     growth: growth::Growth,
     storm: storm::Storm,
     trouble: trouble::Trouble,
+    write_trouble: trouble::Trouble,
     last_rebuild: Mutex<Option<LastRebuild>>,
     /// What the last scan found that endangers the key set.
     source_warning: Mutex<Option<String>>,
@@ -217,6 +218,7 @@ impl Guard {
             growth: growth::Growth::new(&config.filter),
             storm: storm::Storm::default(),
             trouble: trouble::Trouble::default(),
+            write_trouble: trouble::Trouble::default(),
             last_rebuild: Mutex::default(),
             source_warning: Mutex::default(),
             swapped_at: Mutex::default(),

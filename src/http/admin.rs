@@ -31,7 +31,7 @@ use crate::rebuild::{AlreadyRunning, Progress, RebuildRequest};
 pub fn admin_router(context: Arc<HttpContext>) -> Router {
     let settings = &context.settings;
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
-    let access = settings.admin_token.clone().map_or(Access::LoopbackHost, Access::Token);
+    let access = Access::of_admin(settings);
     let (deadline, body_limit) = (settings.admin_deadline, settings.max_body_bytes);
     Router::new()
         .route("/admin/keyspaces/{keyspace}/rebuild", get(rebuild_progress).post(start_rebuild))

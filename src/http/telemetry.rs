@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 
 use super::context::HttpContext;
-use super::middleware::{BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer};
+use super::middleware::{Access, BodyLimitLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, RequireLayer};
 use super::problem::Problem;
 use super::{health, status};
 use crate::metrics::Route;
@@ -15,6 +15,7 @@ use crate::metrics::Route;
 /// `/livez` `/readyz` `/startupz` `/status` `/metrics`.
 pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
+    let access = Access::of_telemetry(&context.settings);
     let (deadline, body_limit) = (context.settings.telemetry_deadline, context.settings.max_body_bytes);
     Router::new()
         .route("/livez", get(health::livez))
@@ -28,6 +29,7 @@ pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
         // Each further one is outside of those before.
         .layer(DeadlineLayer::new(deadline))
         .layer(BodyLimitLayer::new(body_limit))
+        .layer(RequireLayer::new(access))
         .layer(CatchPanicLayer)
         .layer(HeadLayer)
         .layer(count)

@@ -29,6 +29,8 @@ pub(super) struct Head<'a> {
     pub(super) path: &'a str,
     /// The `Authorization` header.
     pub(super) authorization: Option<&'a [u8]>,
+    /// The `Host` header.
+    pub(super) host: Option<&'a [u8]>,
     /// Bytes.
     pub(super) length: usize,
 }
@@ -38,6 +40,7 @@ enum Bearing<'a> {
     /// Nothing here.
     None,
     Authorization(&'a [u8]),
+    Host(&'a [u8]),
     ContentLength(&'a [u8]),
     /// It asks for something that is not looked after here.
     Option,
@@ -57,11 +60,12 @@ pub(super) fn read(bytes: &[u8]) -> Read<'_> {
 
 fn judge<'a>(request: &Request<'_, 'a>, length: usize) -> Read<'a> {
     let (Some(method), Some(target), Some(1)) = (request.method, request.path, request.version) else { return Read::Other };
-    let (mut authorization, mut body, mut plain) = (None, None, method == "GET");
+    let (mut authorization, mut host, mut body, mut plain) = (None, None, None, method == "GET");
     for header in &*request.headers {
         match bearing(header) {
             Bearing::None => {}
             Bearing::Authorization(value) => plain &= authorization.replace(value).is_none(),
+            Bearing::Host(value) => plain &= host.replace(value).is_none(),
             Bearing::ContentLength(value) => match decimal(value) {
                 Some(bytes) if body.is_none() => body = Some(bytes),
                 _ => return Read::Other,
@@ -74,7 +78,7 @@ fn judge<'a>(request: &Request<'_, 'a>, length: usize) -> Read<'a> {
         return Read::Other;
     }
     match path(target) {
-        Some(path) if plain && body.is_none() => Read::Plain(Head { path, authorization, length }),
+        Some(path) if plain && body.is_none() => Read::Plain(Head { path, authorization, host, length }),
         _ => Read::Whole(length as u64 + body.unwrap_or(0)),
     }
 }
@@ -83,6 +87,7 @@ fn bearing<'a>(header: &Header<'a>) -> Bearing<'a> {
     let Header { name, value } = *header;
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     match name.len() {
+        4 if is("host") => Bearing::Host(value),
         // `te` and `trailer` tell of what only framing may hold.
         6 if is("expect") => Bearing::Framing,
         7 if is("upgrade") => Bearing::Framing,
@@ -129,15 +134,19 @@ mod tests {
             for headers in
                 ["", "Host: x\r\n", "host: x\r\naccept: */*\r\nConnection: Keep-Alive\r\nBloomguard-Timeout: 1s\r\ntraceparent: 00\r\n"]
             {
+                let host = headers.to_lowercase().starts_with("host").then_some(&b"x"[..]);
                 let text = format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
-                assert_eq!(read(text.as_bytes()), Read::Plain(Head { path, authorization: None, length: text.len() }), "{text}");
+                assert_eq!(read(text.as_bytes()), Read::Plain(Head { path, authorization: None, host, length: text.len() }), "{text}");
                 // What follows is the next one's.
                 assert_eq!(read(format!("{text}GET /").as_bytes()), read(text.as_bytes()));
                 assert!((0..text.len()).all(|length| read(&text.as_bytes()[..length]) == Read::Partial), "{text}");
             }
         }
         let text = "GET / HTTP/1.1\r\nauthorization: Bearer s3cret\r\n\r\n";
-        assert_eq!(read(text.as_bytes()), Read::Plain(Head { path: "/", authorization: Some(b"Bearer s3cret"), length: text.len() }));
+        assert_eq!(
+            read(text.as_bytes()),
+            Read::Plain(Head { path: "/", authorization: Some(b"Bearer s3cret"), host: None, length: text.len() })
+        );
     }
 
     #[test]
@@ -155,6 +164,7 @@ mod tests {
             "GET / HTTP/1.1\r\nbloomguard-x: 1\r\n\r\n",
             "GET / HTTP/1.1\r\ncache-control: no-cache\r\n\r\n",
             "GET / HTTP/1.1\r\nauthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
             "GET / HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
         ] {
             assert_eq!(read(head.as_bytes()), whole(head.len()), "{head}");

@@ -7,6 +7,7 @@ mod lookup;
 mod ndjson;
 mod plain;
 mod text;
+mod trial;
 
 use std::pin::pin;
 
@@ -17,8 +18,10 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 
 pub(super) use self::check::check;
+pub use self::format::Format as BatchFormat;
 use self::format::{Counted, Format, Reading, require_plain};
 pub(super) use self::lookup::lookup;
+pub use self::trial::try_batch;
 use super::BoxError;
 use super::answer::{self, DataResponse};
 use super::context::{HttpContext, HttpSettings, Keyspace};

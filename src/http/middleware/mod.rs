@@ -8,16 +8,17 @@ mod catch_panic;
 mod count;
 mod deadline;
 mod head;
+mod hosts;
 #[cfg(test)]
 mod tests;
 
-pub use self::access::Token;
 pub(super) use self::access::{Access, RequireLayer};
 pub(super) use self::body_limit::BodyLimitLayer;
 pub(super) use self::catch_panic::{CatchPanicLayer, internal_error};
 pub(super) use self::count::CountLayer;
 pub(super) use self::deadline::DeadlineLayer;
 pub(super) use self::head::HeadLayer;
+pub(super) use self::hosts::Hosts;
 
 use std::convert::Infallible;
 use std::pin::Pin;

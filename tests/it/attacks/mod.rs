@@ -2,8 +2,10 @@
 
 mod announces;
 mod backend_evidence;
+mod browsers;
 mod buffers;
 mod connections;
 mod freshness;
 mod mixed_fleets;
 mod secrets;
+mod tokens;

@@ -22,6 +22,7 @@ const WAYS: [&str; 2] = ["connection: keep-alive, x", "connection: keep-alive"];
 const TARGETS: &[&str] = &[
     "/v1/keys/users/ABSENT",
     "/v1/keys/users/ABSENT?page=1&x?/",
+    "http://localhost/v1/keys/users/ABSENT",
     "http://x/v1/keys/users/ABSENT",
     "/v1/keys/users/ABSENT#x",
     "/v1/check/users/ABSENT",
@@ -37,6 +38,7 @@ const TARGETS: &[&str] = &[
 ];
 const METHODS: &[&str] = &["HEAD", "POST", "OPTIONS", "get"];
 const HEADERS: &[&str] = &[
+    "host: localhost",
     "host: x",
     "connection: Keep-Alive",
     "Bloomguard-Timeout: 9s",

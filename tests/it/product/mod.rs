@@ -25,7 +25,7 @@ mod outcomes;
 mod pgbench;
 mod pgbouncer;
 mod polls;
-mod process;
+pub mod process;
 mod prometheus;
 mod rebuild;
 mod redis_network;

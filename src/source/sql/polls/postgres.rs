@@ -26,10 +26,16 @@ const LOOK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::in
      pg_is_in_recovery(), pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')";
 
 /// A query whose columns are key and watermark.
-#[derive(Debug)]
 pub(super) struct PostgresFeed {
     options: PgConnectOptions,
     query: String,
+}
+
+/// Without the options, among which is the password.
+impl std::fmt::Debug for PostgresFeed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PostgresFeed")
+    }
 }
 
 impl PostgresFeed {
