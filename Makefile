@@ -4,9 +4,9 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test deps fmt clippy unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build bench-check bench-tools
+.PHONY: test deps fmt clippy audit unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build bench-check bench-tools
 
-test: deps fmt clippy unit charts doc
+test: deps fmt clippy audit unit charts doc
 
 deps:
 	@sh tests/install-servers.sh
@@ -16,6 +16,10 @@ fmt:
 
 clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- $(CHECK_FLAGS)
+
+# Dependencies: licences, sources, bans, and advisories where their database can be reached. Seconds.
+audit:
+	@sh tests/audit.sh
 
 unit:
 	$(CARGO) test --locked --workspace --lib --bins --tests
@@ -38,9 +42,13 @@ model:
 	$(CARGO) run --locked --release -p bloomguard-model -- all
 	$(CARGO) run --locked --release -p bloomguard-model -- mutate
 
-# Needs a nightly compiler and cargo-fuzz. The suite tries the same with fewer bytes.
+# Needs a nightly compiler and cargo-fuzz: `cargo install cargo-fuzz --locked`. The suite tries the corpus, and mutations of it, with any compiler.
+# TARGET is a file of fuzz/fuzz_targets; new finds go to target/fuzz-corpus, and those worth keeping into fuzz/corpus.
+TARGET ?= snapshot
+SECONDS ?= 60
 fuzz:
-	cd fuzz && $(CARGO) +nightly fuzz run snapshot -- -max_total_time=60
+	mkdir -p target/fuzz-corpus/$(TARGET)
+	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) ../target/fuzz-corpus/$(TARGET) corpus/$(TARGET) -- -max_total_time=$(SECONDS) -max_len=16384
 
 # Every interleaving around the swap of filters. Loom and what it needs are built once, in a folder of their own; the runs take seconds.
 loom:

@@ -23,10 +23,10 @@ use self::start::Start;
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::buffers::Buffers;
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
-use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SecretText, SourceConfig, SourceKind};
+use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, WriterId};
 use crate::guard::{AnnounceLimits, Guard, Journal, LogParts, Parts};
-use crate::http::{self, AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr, Token};
+use crate::http::{self, AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr};
 use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
 use crate::rebuild::{MemoryBudget, Runner, machine_memory, memory_limit};
@@ -117,12 +117,11 @@ impl App {
             keyspaces.insert(name.clone(), Keyspace { guard, rebuild, metrics: recorders });
         }
         let mode = config.server.socket_mode().unwrap_or(0o660);
-        let token = |secret: &Option<SecretText>| secret.as_ref().and_then(|text| Token::new(text.expose()));
-        let mut settings = HttpSettings::new(&config.server, token(&config.server.token), token(&config.server.admin_token));
+        let mut settings = HttpSettings::new(&config.server);
         // A backstop behind the keyspaces' own deadlines, which alone end a lookup.
         let longest = config.keyspaces.values().map(|k| k.deadline).max().unwrap_or_default();
         settings.data_deadline = settings.data_deadline.max(longest * 2);
-        let (reload, desk) = reloads::parts(config, &keyspaces, &metrics);
+        let (reload, desk) = reloads::parts(config, &keyspaces, &metrics, &settings.tokens);
         let context = Arc::new(HttpContext::new(keyspaces, metrics, settings).with_buffers(buffers).with_config(desk));
         Ok(Self {
             context,

@@ -12,7 +12,7 @@ pub use self::files::ConfigSource;
 use self::files::FileWatch;
 use crate::config::{Config, ConfigErrors};
 use crate::guard::Guard;
-use crate::http::{InForce, ReloadRequest, Reloaded};
+use crate::http::{InForce, LiveTokens, ReloadRequest, Reloaded, Tokens};
 use crate::metrics::Metrics;
 use crate::rebuild::RebuildHandle;
 use crate::telemetry::LogLevel;
@@ -34,6 +34,8 @@ pub struct Parts {
     pub keyspaces: BTreeMap<String, KeyspaceParts>,
     /// Counts what became of it.
     pub metrics: Arc<Metrics>,
+    /// What the listeners compare bearer tokens with.
+    pub tokens: Arc<LiveTokens>,
     /// Those who ask for it.
     pub requests: mpsc::Receiver<ReloadRequest>,
     /// What is in force, for people.
@@ -139,6 +141,7 @@ impl Reloader {
                 tracing::error!(keyspace = name, error, "the schedule of rebuilds stays as it was");
             }
         }
+        self.parts.tokens.store(Arc::new(Tokens::of(&merged.server)));
         if let Err(error) = self.log.set(&merged.log.level) {
             tracing::error!(error = format!("{error:#}"), "the level of the log stays as it was");
         }

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::App;
 use crate::config::Config;
-use crate::http::{ConfigDesk, InForce, Keyspace};
+use crate::http::{ConfigDesk, InForce, Keyspace, LiveTokens};
 use crate::metrics::Metrics;
 use crate::reload::{KeyspaceParts, Parts, Reloader, Triggers};
 
@@ -24,11 +24,16 @@ impl App {
 }
 
 /// Both ends of what the admin listener and whoever reads the configuration again have to tell each other.
-pub(super) fn parts(config: &Config, keyspaces: &BTreeMap<String, Keyspace>, metrics: &Arc<Metrics>) -> (Parts, ConfigDesk) {
+pub(super) fn parts(
+    config: &Config,
+    keyspaces: &BTreeMap<String, Keyspace>,
+    metrics: &Arc<Metrics>,
+    tokens: &Arc<LiveTokens>,
+) -> (Parts, ConfigDesk) {
     let (asking, requests) = mpsc::channel(WAITING);
     let (in_force, shown) = watch::channel(Arc::new(InForce::at_start(config)));
     let parts = |keyspace: &Keyspace| KeyspaceParts { guard: Arc::clone(&keyspace.guard), rebuild: keyspace.rebuild.clone() };
     let keyspaces = keyspaces.iter().map(|(name, keyspace)| (name.clone(), parts(keyspace))).collect();
-    let parts = Parts { keyspaces, metrics: Arc::clone(metrics), requests, in_force };
+    let parts = Parts { keyspaces, metrics: Arc::clone(metrics), tokens: Arc::clone(tokens), requests, in_force };
     (parts, ConfigDesk { requests: asking, in_force: shown })
 }

@@ -36,8 +36,8 @@ impl KeyspaceConfig {
 
 /// What says which data it leads to: the URL without its password; all of it, where what is shown would not tell one host from another.
 fn data_of(url: &SecretUrl) -> String {
-    let shown = url.redacted();
-    if shown.contains("<redacted>") { format!("{:016x}", xxh3_64(url.expose().as_bytes())) } else { shown }
+    let identity = url.identity();
+    if identity.contains("<redacted>") { format!("{:016x}", xxh3_64(url.expose().as_bytes())) } else { identity }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ enum Hidden<'c> {
     Url(&'c SecretUrl),
     /// The one of the backend or of `[redis]`, which is compared there.
     Inherited,
-    Token(&'c Option<SecretText>),
+    Tokens(&'c [SecretText]),
     Headers(&'c Headers),
     Authorities(&'c Option<Trust>),
 }
@@ -45,8 +45,11 @@ impl Config {
     /// By the key that has to be changed for them to change.
     fn hidden(&self) -> BTreeMap<String, Hidden<'_>> {
         let mut hidden = BTreeMap::new();
-        hidden.insert("server.token_file".to_owned(), Hidden::Token(&self.server.token));
-        hidden.insert("server.admin_token_file".to_owned(), Hidden::Token(&self.server.admin_token));
+        hidden.insert("server.token_file".to_owned(), Hidden::Tokens(&self.server.token));
+        hidden.insert("server.admin_token_file".to_owned(), Hidden::Tokens(&self.server.admin_token));
+        for (index, file) in self.server.tokens.iter().enumerate() {
+            hidden.insert(format!("server.tokens[{index}].file"), Hidden::Tokens(&file.tokens));
+        }
         if let Some(redis) = &self.redis {
             hidden.insert(format!("redis.{}", url_key(redis.url_file.is_some())), Hidden::Url(&redis.url));
         }
@@ -131,7 +134,7 @@ mod tests {
         users.backend.url = url("hunter2");
         users.source = SourceConfig { url: url("hunter2"), ..SourceConfig::default() }.into();
         users.backend.headers = Headers::new(vec![("x-key".into(), "hunter2".into())]);
-        config.server.token = Some(SecretText::new("hunter2".into()));
+        config.server.token = vec![SecretText::new("hunter2".into())];
         change(&mut config, &mut users);
         config.keyspaces.insert("users".into(), users);
         config
@@ -153,7 +156,7 @@ mod tests {
         assert_eq!(named(|_, k| k.cache.ttl = Duration::from_secs(1)), ["keyspaces.users.cache.ttl"]);
         assert_eq!(named(|_, k| k.backend.absent_status.push(410)), ["keyspaces.users.backend.absent_status"]);
         assert_eq!(named(|_, k| k.source.iter_mut().for_each(|s| s.allow_empty = true)), ["keyspaces.users.source.allow_empty"]);
-        assert_eq!(named(|c, _| c.server.token = None), ["server.token_file"]);
+        assert_eq!(named(|c, _| c.server.token.clear()), ["server.token_file"]);
         assert_eq!(
             named(|_, k| k.backend.headers = Headers::new(vec![("x-key".into(), "other".into())])),
             ["keyspaces.users.backend.headers"]

@@ -1,10 +1,17 @@
-//! What other files hold: `url_file`, `token_file`, `admin_token_file`, `headers_file`, `ca_file`. Read once, when the configuration is loaded.
+//! What other files hold: `url_file`, `token_file`, `admin_token_file`, `tokens.file`, `headers_file`, `ca_file`. Read whenever the configuration is loaded.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use super::mistake::{Mistakes, shown_text};
 use super::{Config, Headers, SecretText, SecretUrl};
 use crate::client::{Trust, TrustError, header_lines};
+
+/// Certificates of all authorities fit; a device that never ends does not.
+const MAX_BYTES: u64 = 4 << 20;
+/// A request is compared with each of them.
+const MAX_TOKENS: usize = 16;
 
 /// Reads every file that the configuration names and puts what it holds beside its path.
 pub(super) fn resolve(config: &mut Config, mistakes: &mut Mistakes) {
@@ -25,8 +32,11 @@ pub(super) fn resolve(config: &mut Config, mistakes: &mut Mistakes) {
         }
     }
     let server = &mut config.server;
-    server.token = read_token(server.token_file.as_deref(), "server.token_file", mistakes);
-    server.admin_token = read_token(server.admin_token_file.as_deref(), "server.admin_token_file", mistakes);
+    server.token = read_tokens(server.token_file.as_deref(), "server.token_file", mistakes);
+    server.admin_token = read_tokens(server.admin_token_file.as_deref(), "server.admin_token_file", mistakes);
+    for (index, tokens) in server.tokens.iter_mut().enumerate().filter(|(_, tokens)| !tokens.file.as_os_str().is_empty()) {
+        tokens.tokens = read_tokens(Some(&tokens.file), &format!("server.tokens[{index}].file"), mistakes);
+    }
 }
 
 fn resolve_url(url: &mut SecretUrl, file: Option<&Path>, section: &str, mistakes: &mut Mistakes) {
@@ -44,14 +54,21 @@ fn resolve_url(url: &mut SecretUrl, file: Option<&Path>, section: &str, mistakes
     }
 }
 
-fn read_token(file: Option<&Path>, path: &str, mistakes: &mut Mistakes) -> Option<SecretText> {
-    let text = read(file?).map_err(|rule| mistakes.reject(path, rule)).ok()?;
-    // A header value could not carry it, so no client could ever send it.
-    if !text.bytes().all(|b| b.is_ascii_graphic()) {
-        mistakes.reject(path, "the token must be printable ASCII without spaces");
-        return None;
-    }
-    Some(SecretText::new(text))
+/// One token a line, so that a new one can be accepted before the old one is withdrawn.
+fn read_tokens(file: Option<&Path>, path: &str, mistakes: &mut Mistakes) -> Vec<SecretText> {
+    let Some(file) = file else { return vec![] };
+    let judged = read(file).and_then(|text| {
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        // A header value could not carry it, so no client could ever send it.
+        if !lines.iter().all(|line| line.bytes().all(|b| b.is_ascii_graphic())) {
+            return Err("each line must be a token of printable ASCII without spaces".to_owned());
+        }
+        if lines.len() > MAX_TOKENS {
+            return Err(format!("must hold at most {MAX_TOKENS} tokens, holds {}", lines.len()));
+        }
+        Ok(lines.into_iter().map(|line| SecretText::new(line.to_owned())).collect())
+    });
+    judged.map_err(|rule| mistakes.reject(path, rule)).unwrap_or_default()
 }
 
 /// The mistakes of a file of secrets name its lines and show nothing of them.
@@ -72,7 +89,12 @@ fn read_ca(file: Option<&Path>, section: &str, mistakes: &mut Mistakes) -> Optio
 /// What a file holds, without the line end that editors append.
 fn read(file: &Path) -> Result<String, String> {
     let named = shown_text(&file.display().to_string());
-    let text = std::fs::read_to_string(file).map_err(|error| format!("must be a readable file, is {named}: {error}"))?;
+    let mut text = String::new();
+    let reading = File::open(file).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
+    let bytes = reading.map_err(|error| format!("must be a readable file, is {named}: {error}"))?;
+    if bytes as u64 > MAX_BYTES {
+        return Err(format!("must be a file of at most {MAX_BYTES} bytes, is {named}"));
+    }
     match text.trim() {
         "" => Err(format!("must be a file that is not empty, is {named}")),
         text => Ok(text.to_owned()),

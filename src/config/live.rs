@@ -13,6 +13,7 @@ impl Config {
     pub fn with_live_settings_of(&self, new: &Self) -> Self {
         let mut merged = self.clone();
         merged.log.level.clone_from(&new.log.level);
+        merged.server = self.server.with_tokens_of(&new.server);
         for (name, keyspace) in &mut merged.keyspaces {
             let taken = new.keyspaces.get(name).map(|new| keyspace.with_live_settings_of(new));
             if let Some(taken) = taken.filter(KeyspaceConfig::can_keep_its_promise) {

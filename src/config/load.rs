@@ -68,14 +68,16 @@ pub fn fingerprint(paths: &[PathBuf], environment: impl Iterator<Item = (String,
     seen.digest()
 }
 
-/// Every key that names a file of secrets or certificates ends like this.
-const NAMES_A_FILE: &str = "_file";
+/// Whether a key names a file of secrets or certificates.
+fn names_a_file(key: &str) -> bool {
+    key == "file" || key.ends_with("_file")
+}
 
 fn add_named_files(seen: &mut Xxh3, tree: &Value) {
     match tree {
         Value::Table(table) => {
             for (key, value) in table {
-                match value.as_str().filter(|_| key.ends_with(NAMES_A_FILE)) {
+                match value.as_str().filter(|_| names_a_file(key)) {
                     Some(path) => add_file(seen, Path::new(path)),
                     None => add_named_files(seen, value),
                 }

@@ -6,6 +6,7 @@ use std::fmt::{self, Display, Write as _};
 use toml::Value;
 
 use super::SecretUrl;
+use super::secret::{REDACTED, is_secret};
 
 /// Longer values are cut: a mistake is one line.
 const SHOWN_CHARS: usize = 80;
@@ -126,6 +127,8 @@ pub(super) fn push_key(path: &mut String, key: &str) {
     }
     if bare {
         path.push_str(key);
+    } else if key.contains("://") {
+        path.push_str(REDACTED);
     } else {
         // Writing to a String can't fail.
         let _ = write!(path, "{key:?}");
@@ -144,7 +147,9 @@ pub(super) fn shown(value: &Value) -> String {
 
 /// Text as a mistake may show it; see [`shown`].
 pub(super) fn shown_text(text: &str) -> String {
-    let text = if text.contains("://") { SecretUrl::new(text.to_owned()).redacted() } else { text.to_owned() };
+    // `password=…` is what PostgreSQL's own clients take instead of a URL.
+    let is_suspect = text.contains("://") || (text.contains('=') && is_secret(text));
+    let text = if is_suspect { SecretUrl::new(text.to_owned()).redacted() } else { text.to_owned() };
     match text.char_indices().nth(SHOWN_CHARS) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),

@@ -29,9 +29,11 @@ mod schedule;
 mod secret;
 mod server;
 mod source;
+mod token;
 mod typed;
 pub mod units;
 mod unsupported;
+mod url_text;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -58,6 +60,7 @@ pub use self::schedule::parse_schedule;
 pub use self::secret::{SecretText, SecretUrl};
 pub use self::server::ServerConfig;
 pub use self::source::{KeyListFormat, SourceConfig, SourceKind, Sources};
+pub use self::token::{Scope, TokenConfig};
 
 /// Everything that a process is told.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]

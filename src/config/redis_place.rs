@@ -199,7 +199,7 @@ mod tests {
             assert!(!shown.contains("hunter2"), "{shown}");
         }
         let hosts = SecretUrl::new("redis+cluster://u:hunter2@a:1,b:2".into());
-        assert_eq!(hosts.redacted(), "redis+cluster://redacted@a:1,b:2");
+        assert_eq!(hosts.redacted(), "redis+cluster://u:redacted@a:1,b:2");
         assert_eq!(SecretUrl::new("redis+cluster://a:1,b:2".into()).redacted(), "redis+cluster://a:1,b:2");
     }
 }

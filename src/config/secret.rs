@@ -1,8 +1,11 @@
 //! Text that no log, error or status page shows.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
+
+use super::url_text::{UrlText, for_driver, redacted_sqlite};
 
 pub(super) const REDACTED: &str = "redacted";
 
@@ -36,11 +39,25 @@ impl SecretUrl {
         self.0.split_once(':').map_or("", |(scheme, _)| scheme)
     }
 
-    /// The URL without its password, and without query values that could be one.
+    /// The URL as its driver is given it.
+    #[must_use]
+    pub fn for_driver(&self) -> Cow<'_, str> {
+        for_driver(&self.0)
+    }
+
+    /// The URL without its password, and without the values of parameters that could be one. Of text that is no URL nothing is shown.
     #[must_use]
     pub fn redacted(&self) -> String {
         if self.scheme() == "sqlite" {
-            // A path, which may hold anything but a password.
+            return redacted_sqlite(&self.0);
+        }
+        UrlText::split(&self.0).map_or_else(|_| format!("<{REDACTED}>"), |url| url.redacted())
+    }
+
+    /// What tells which data a URL leads to, for fingerprints: a password that changes is none of it, and every other parameter is. Not to be shown.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        if self.scheme() == "sqlite" {
             return self.0.clone();
         }
         let Ok(mut url) = url::Url::parse(&self.0) else {
@@ -53,7 +70,6 @@ impl SecretUrl {
                 _ => format!("<{REDACTED}>"),
             };
         };
-        // An '@' without a user name before it, or after a '#' or '?' that was meant to be part of the password.
         let stray_at = url.username().is_empty() && url.password().is_none() && self.0.contains('@');
         if stray_at || (url.password().is_some() && url.set_password(Some(REDACTED)).is_err()) {
             return format!("{}:<{REDACTED}>", self.scheme());
@@ -63,7 +79,6 @@ impl SecretUrl {
             let pairs: Vec<(String, String)> = url.query_pairs().map(|(n, v)| (n.to_string(), shown(&n, &v))).collect();
             url.query_pairs_mut().clear().extend_pairs(pairs);
         }
-        // Where a key goes stays readable: it was no escape of the author's.
         url.to_string().replace("%7Bkey%7D", "{key}")
     }
 }
@@ -137,6 +152,21 @@ mod tests {
             "u:hunter2@db",
             "http://u:hunter2@api/users/{key}",
             "https://api/users/{key}?api_key=hunter2",
+            "https://hunter2@api/users/{key}",
+            "https://api/users/{key}?hunter2",
+            "https://api/users/{key}?v=hunter2&by={key}#hunter2",
+            "postgres://u:hunter2/app",
+            "postgres://u:x@hunter2/y@db/app",
+            "postgres://u:x@db/app?sslpassword=hunter2",
+            "postgres://u:x@db/app?sslkey=hunter2&hunter2",
+            "mysql://u:x@db/app?ssl-key=hunter2&hunter2%20=1",
+            "redis://hunter2@cache/0",
+            "redis+sentinel://u:x@a,b/m?sentinel_password=hunter2",
+            "redis+cluster://u:hunter2,b",
+            "sqlite:data/x.db?key=hunter2",
+            "hunter2",
+            "hunter2:x",
+            "postgres://u:x\thunter2@db",
         ] {
             let shown = format!("{:?}", SecretUrl::new(url.into()));
             assert!(!shown.contains("hunter2"), "{url} is shown as {shown}");
@@ -147,7 +177,14 @@ mod tests {
     #[test]
     fn what_is_no_secret_is_shown() {
         assert_eq!(SecretUrl::new("postgres://app@db/users".into()).redacted(), "postgres://app@db/users");
-        assert_eq!(SecretUrl::new("http://api/users/{key}?full=1".into()).redacted(), "http://api/users/{key}?full=1");
-        assert_eq!(SecretUrl::new("sqlite:data/demo.db".into()).redacted(), "sqlite:data/demo.db");
+        for url in [
+            "http://api/users/{key}?by={key}",
+            "sqlite:data/demo.db?mode=ro",
+            "postgres://app@%2Frun%2Fpostgresql/users?sslmode=disable&application_name=x",
+            "redis+cluster://a:1,[::1]:2",
+            "unix:///run/redis.sock?db=2",
+        ] {
+            assert_eq!(SecretUrl::new(url.into()).redacted(), url);
+        }
     }
 }

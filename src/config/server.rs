@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{SecretText, units};
+use super::{SecretText, TokenConfig, units};
 
 /// Listeners and limits of the process.
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -54,20 +54,27 @@ pub struct ServerConfig {
     pub data_dir: PathBuf,
     /// Whether `Cache-Control: no-cache` bypasses filter and caches. Default off.
     pub honor_no_cache: bool,
+    /// Whether `Bloomguard-Bypass: 1` may skip filter and caches; off, it is refused by 403. Default on.
+    pub allow_bypass: bool,
+    /// Names that a `Host` may have on a data or telemetry listener on loopback beside `localhost` and IP addresses, and that an `Origin` may have where a
+    /// request changes something. Default none.
+    pub allowed_hosts: Vec<String>,
     /// Whether answers carry `Cache-Status` (RFC 9211). Default on.
     pub cache_status: bool,
     /// Allows a data listener off loopback without a token. Default off.
     pub allow_unauthenticated: bool,
-    /// File that holds the bearer token that the data listener demands. Default none.
+    /// File of the bearer tokens, one a line, of which the data listener demands one; they read and write. Default none.
     pub token_file: Option<PathBuf>,
-    /// File that holds the bearer token that the admin listener demands instead of a loopback `Host`. Default none.
+    /// File of the bearer tokens, one a line, of which the admin listener demands one instead of a loopback `Host`. Default none.
     pub admin_token_file: Option<PathBuf>,
+    /// `[[server.tokens]]`: further files of tokens, each with the scopes of its tokens. Default none.
+    pub tokens: Vec<TokenConfig>,
     /// What `token_file` held when the configuration was loaded.
     #[serde(skip)]
-    pub token: Option<SecretText>,
+    pub token: Vec<SecretText>,
     /// What `admin_token_file` held when the configuration was loaded.
     #[serde(skip)]
-    pub admin_token: Option<SecretText>,
+    pub admin_token: Vec<SecretText>,
 }
 
 /// The least budget of buffered bytes that is chosen where none is configured.
@@ -122,12 +129,15 @@ impl Default for ServerConfig {
             send_timeout: Duration::from_secs(30),
             data_dir: "data".into(),
             honor_no_cache: false,
+            allow_bypass: true,
+            allowed_hosts: vec![],
             cache_status: true,
             allow_unauthenticated: false,
             token_file: None,
             admin_token_file: None,
-            token: None,
-            admin_token: None,
+            tokens: vec![],
+            token: vec![],
+            admin_token: vec![],
         }
     }
 }

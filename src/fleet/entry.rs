@@ -155,6 +155,13 @@ pub(super) fn decode(id: EntryId, bytes: &[u8]) -> Option<Entry> {
     })
 }
 
+/// The bytes that an entry of these bytes is written as; `None`: it can't be read. For tests with odd bytes.
+#[doc(hidden)]
+#[must_use]
+pub fn try_entry(bytes: &[u8]) -> Option<Vec<u8>> {
+    decode(EntryId::ZERO, bytes).map(|entry| encode(entry.writer, entry.previous, &entry.delta))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,8 @@ mod switch;
 mod version;
 
 pub use self::committer::Committer;
+#[doc(hidden)]
+pub use self::entry::try_entry;
 pub use self::entry::{Delta, Entry, EntryId, Kind, WriterId};
 pub use self::follower::{Follower, LogPlace, Loss, Step};
 pub use self::log::{DeltaLog, LogError, Page};

@@ -42,7 +42,7 @@ impl Guard {
             Err(_) => AnnounceOutcome::NotDurable,
         };
         self.metrics.announces(outcome, keys.len() as u64);
-        announced
+        announced.inspect_err(|error| self.write_trouble.write_failed(&self.name, error))
     }
 
     /// Before anything is done for the keys: what is refused here has changed nothing.
@@ -137,6 +137,10 @@ impl Guard {
     }
 
     async fn drop_cached(&self, keys: &[Key]) -> Result<(), DropError> {
+        self.drop_in_order(keys).await.inspect_err(|error| self.write_trouble.write_failed(&self.name, error))
+    }
+
+    async fn drop_in_order(&self, keys: &[Key]) -> Result<(), DropError> {
         let secret = self.secret.agreed().ok_or(DropError::NoSecret)?;
         // The tombstones first, then the log: a fill that comes after a drop, here or elsewhere, must find them.
         let hashes: Vec<KeyHash> = keys.iter().map(|key| secret.hash(key)).collect();

@@ -149,6 +149,7 @@ pub struct Guard {
     growth: growth::Growth,
     storm: storm::Storm,
     trouble: trouble::Trouble,
+    write_trouble: trouble::Trouble,
     last_rebuild: Mutex<Option<LastRebuild>>,
     /// What the last scan found that endangers the key set.
     source_warning: Mutex<Option<String>>,
@@ -230,6 +231,7 @@ impl Guard {
             growth: growth::Growth::new(&config.filter),
             storm: storm::Storm::default(),
             trouble: trouble::Trouble::default(),
+            write_trouble: trouble::Trouble::default(),
             last_rebuild: Mutex::default(),
             source_warning: Mutex::default(),
             sampled: Mutex::default(),

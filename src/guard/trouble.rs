@@ -1,5 +1,6 @@
-//! Says in the log that the backend fails, without a line for each lookup.
+//! Says in the log why calls fail, without a line for each: clients are told no text of a database or of Redis.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,11 +17,20 @@ pub(super) struct Trouble(Mutex<(Option<Moment>, u64)>);
 
 impl Trouble {
     pub(super) fn backend_failed(&self, error: &BackendError) {
+        self.count(|failures| tracing::warn!(%error, failures, "the backend fails"));
+    }
+
+    /// An announce or a drop.
+    pub(super) fn write_failed(&self, keyspace: &str, error: &dyn Display) {
+        self.count(|failures| tracing::warn!(keyspace, %error, failures, "an announce or drop was not acknowledged"));
+    }
+
+    fn count(&self, log: impl FnOnce(u64)) {
         let now = Moment::now();
         let mut last = self.0.lock();
         last.1 += 1;
         if last.0.is_none_or(|at| now.since(at) >= QUIET) {
-            tracing::warn!(%error, failures = last.1, "the backend fails");
+            log(last.1);
             *last = (Some(now), 0);
         }
     }

@@ -37,7 +37,7 @@ const LONGEST_BODY: u64 = 64 << 10;
 pub fn admin_router(context: Arc<HttpContext>) -> Router {
     let settings = &context.settings;
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
-    let access = settings.admin_token.clone().map_or(Access::LoopbackHost, Access::Token);
+    let access = Access::of_admin(settings);
     let (deadline, body_limit) = (settings.admin_deadline, BodyLimitLayer::new(settings.max_body_bytes, &context.buffers));
     let buffered = BufferedLayer::new(&context.buffers, Share::Single);
     Router::new()

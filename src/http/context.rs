@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::middleware::Token;
+use super::middleware::Hosts;
 use super::reload::ConfigDesk;
+use super::tokens::{LiveTokens, Tokens};
 use crate::buffers::Buffers;
-use crate::config::ServerConfig;
+use crate::config::{Listen, ServerConfig};
 use crate::guard::Guard;
 use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::rebuild::RebuildHandle;
@@ -69,16 +70,27 @@ pub struct HttpSettings {
     pub telemetry_deadline: Duration,
     /// Whole request on the admin listener.
     pub admin_deadline: Duration,
-    /// The token that the data listener demands.
-    pub token: Option<Token>,
-    /// The token that the admin listener demands; without one, it demands a loopback `Host`.
-    pub admin_token: Option<Token>,
+    /// Whether lookups may bypass filter and caches.
+    pub allow_bypass: bool,
+    /// Every token; a reload replaces them.
+    pub tokens: Arc<LiveTokens>,
+    /// Whether the data listener demands one.
+    pub data_demands_token: bool,
+    /// Whether the admin listener demands one; otherwise it demands a loopback `Host`.
+    pub admin_demands_token: bool,
+    /// Hosts that the data listener serves.
+    pub(super) data_hosts: Hosts,
+    /// Hosts that the telemetry listener serves.
+    pub(super) telemetry_hosts: Hosts,
+    /// Sites whose pages may change something over the data listener; `None`: no browser reaches it.
+    pub(super) data_origins: Option<Arc<[String]>>,
 }
 
 impl HttpSettings {
-    /// Takes the limits from configuration, and the tokens from the files it names, which the caller has read.
+    /// Takes limits and tokens from a configuration.
     #[must_use]
-    pub fn new(config: &ServerConfig, token: Option<Token>, admin_token: Option<Token>) -> Self {
+    pub fn new(config: &ServerConfig) -> Self {
+        let is_socket = matches!(config.listen.parse(), Ok(Listen::Unix(_)));
         Self {
             max_key_bytes: config.max_key_bytes,
             max_body_bytes: config.max_body_bytes,
@@ -90,8 +102,13 @@ impl HttpSettings {
             data_deadline: DATA_DEADLINE,
             telemetry_deadline: TELEMETRY_DEADLINE,
             admin_deadline: ADMIN_DEADLINE,
-            token,
-            admin_token,
+            allow_bypass: config.allow_bypass,
+            tokens: Arc::new(LiveTokens::from_pointee(Tokens::of(config))),
+            data_demands_token: config.data_demands_token(),
+            admin_demands_token: config.admin_demands_token(),
+            data_hosts: Hosts::of_listener(&config.listen, config),
+            telemetry_hosts: Hosts::of_listener(&config.telemetry_listen, config),
+            data_origins: (!is_socket).then(|| config.allowed_hosts.clone().into()),
         }
     }
 }

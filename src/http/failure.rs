@@ -13,7 +13,7 @@ use crate::words::ShedReason;
 
 impl From<&LookupError> for Problem {
     fn from(error: &LookupError) -> Self {
-        let detail = error.to_string();
+        let detail = public_lookup(error);
         match error {
             LookupError::Deadline(_) => Self::unavailable("deadline", "No answer in time", detail),
             LookupError::Shed(reason) => Self::unavailable("shed", "Shed", detail).member("reason", reason.as_str()),
@@ -46,7 +46,7 @@ impl From<&Overloaded> for Problem {
 
 impl From<&AnnounceError> for Problem {
     fn from(error: &AnnounceError) -> Self {
-        let detail = error.to_string();
+        let detail = public_announce(error);
         match error {
             AnnounceError::Journal(_)
             | AnnounceError::Marker(_)
@@ -71,13 +71,51 @@ impl From<&AnnounceError> for Problem {
 
 impl From<&DropError> for Problem {
     fn from(error: &DropError) -> Self {
-        let detail = error.to_string();
+        let detail = public_drop(error);
         match error {
             DropError::Tombstone(_) | DropError::Log(_) | DropError::NoSecret => {
                 let problem = Self::unavailable("not-dropped", "The shared cache may still hold the key", detail);
                 problem.with_replicas(error.unreplicated())
             }
         }
+    }
+}
+
+/// What clients of the data listener are told: no text of a database, an API or Redis, which may name hosts, users and statements. The log holds it.
+fn public_lookup(error: &LookupError) -> String {
+    match error {
+        LookupError::Backend(error) => match **error {
+            BackendError::Unavailable(_) => "the backend can't be reached; the log tells why".to_owned(),
+            BackendError::Invalid(_) => "the backend's answer can't be used; the log tells why".to_owned(),
+            BackendError::Timeout(_) | BackendError::NoRoom => error.to_string(),
+        },
+        LookupError::Deadline(_)
+        | LookupError::Shed(_)
+        | LookupError::BreakerOpen(_)
+        | LookupError::SetTooOld
+        | LookupError::BatchFull(_)
+        | LookupError::Cancelled => error.to_string(),
+    }
+}
+
+/// As [`public_lookup`].
+fn public_announce(error: &AnnounceError) -> String {
+    match error {
+        _ if error.unreplicated().is_some() => error.to_string(),
+        AnnounceError::Journal(_) => "the announce could not be written to the journal; the log tells why".to_owned(),
+        AnnounceError::Marker(_) => "the announce's marker could not be set in Redis; the log tells why".to_owned(),
+        AnnounceError::Log(_) => "the announce could not be appended to the delta log; the log tells why".to_owned(),
+        AnnounceError::NoSecret | AnnounceError::Full(_) | AnnounceError::Deadline(_) => error.to_string(),
+    }
+}
+
+/// As [`public_lookup`].
+fn public_drop(error: &DropError) -> String {
+    match error {
+        _ if error.unreplicated().is_some() => error.to_string(),
+        DropError::Tombstone(_) => "the tombstone could not be set in Redis; the log tells why".to_owned(),
+        DropError::Log(_) => "the drop could not be appended to the delta log; the log tells why".to_owned(),
+        DropError::NoSecret => error.to_string(),
     }
 }
 
@@ -96,6 +134,7 @@ impl From<SwitchError> for Problem {
         let detail = error.to_string();
         match error {
             SwitchError::NoFleet => Self::new(StatusCode::CONFLICT, "no-fleet", "No fleet to tell", detail),
+            // The admin listener may show why.
             SwitchError::Log(_) => Self::unavailable("not-switched", "The fleet may not have been told", detail),
         }
     }
@@ -142,6 +181,7 @@ mod tests {
 
     use super::*;
     use crate::cache::CacheError;
+    use crate::fleet::LogError;
     use crate::guard::JournalError;
     use crate::key::KeyForm;
 
@@ -180,6 +220,25 @@ mod tests {
             assert_eq!(response.headers()["content-type"], "application/problem+json");
             assert_eq!(document["status"], 503);
             assert!(document["type"].as_str().unwrap().starts_with("/problems/"), "{document}");
+        }
+    }
+
+    #[test]
+    fn no_text_of_a_database_or_of_redis_is_told() {
+        let text = || "hunter2".to_owned();
+        let lookups: [LookupError; 2] =
+            [Arc::new(BackendError::Unavailable(text())).into(), Arc::new(BackendError::Invalid(text())).into()];
+        let problems = lookups.iter().map(Problem::from).chain([
+            Problem::from(&AnnounceError::Journal(JournalError::Io(text()))),
+            Problem::from(&AnnounceError::Marker(CacheError::Unavailable(text()))),
+            Problem::from(&AnnounceError::Log(LogError::Refused(text()))),
+            Problem::from(&DropError::Tombstone(CacheError::Unavailable(text()))),
+            Problem::from(&DropError::Log(LogError::Unavailable(text()))),
+        ]);
+        for problem in problems {
+            let (_, document) = document(problem);
+            assert!(!document.to_string().contains("hunter2"), "{document}");
+            assert!(document["detail"].as_str().unwrap().contains("the log tells why"), "{document}");
         }
     }
 

@@ -27,16 +27,19 @@ mod serve;
 mod status;
 mod stream;
 mod telemetry;
+mod tokens;
 mod unsent;
 
 pub use self::admin::admin_router;
 pub use self::at_once::AtOnce;
+#[doc(hidden)]
+pub use self::batch::{BatchFormat, try_batch};
 pub use self::context::{HttpContext, HttpSettings, Keyspace};
 pub use self::data::data_service;
 pub use self::listener::{BindError, Bound, LocalAddr};
-pub use self::middleware::Token;
 pub use self::reload::{ConfigDesk, InForce, ReloadRequest, Reloaded};
 pub use self::serve::{ConnectionLimits, Drained, serve, serve_at_once};
 pub use self::telemetry::telemetry_router;
+pub use self::tokens::{LiveTokens, Tokens};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

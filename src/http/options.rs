@@ -1,4 +1,4 @@
-//! What request headers ask of a lookup. None of them can make a request fail.
+//! What request headers ask of a lookup. None of them can make a request fail that may ask for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) fn lookup_options(headers: &HeaderMap, has_applied: impl Fn(&Version)
         return LookupOptions::default();
     }
     LookupOptions {
-        bypass: headers.get(&BYPASS).is_some_and(|v| v == "1") || (honor_no_cache && has_no_cache(headers)),
+        bypass: wants_bypass(headers) || (honor_no_cache && has_no_cache(headers)),
         unapplied_version: unapplied_version(headers, has_applied),
         timeout: timeout(headers),
         trace: TraceContext::from_headers(headers).map(Arc::new),
@@ -39,7 +39,13 @@ fn timeout(headers: &HeaderMap) -> Option<Duration> {
     humantime::parse_duration(text).ok().filter(|d| !d.is_zero())
 }
 
-fn has_no_cache(headers: &HeaderMap) -> bool {
+/// Whether a guarded read is to skip filter and caches.
+pub(super) fn wants_bypass(headers: &HeaderMap) -> bool {
+    headers.get(&BYPASS).is_some_and(|value| value == "1")
+}
+
+/// Whether `Cache-Control` says `no-cache`.
+pub(super) fn has_no_cache(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CACHE_CONTROL).into_iter().filter_map(|v| v.to_str().ok());
     values.flat_map(|v| v.split(',')).any(|directive| {
         // RFC 9111: directives match in any case; `no-cache="field"` is about stored answers and means less.

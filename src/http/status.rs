@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_scrape_is_written_by_nobody_who_answers_lookups() {
-        let settings = HttpSettings::new(&ServerConfig::default(), None, None);
+        let settings = HttpSettings::new(&ServerConfig::default());
         let context = Arc::new(HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), settings));
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {

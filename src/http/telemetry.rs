@@ -7,7 +7,9 @@ use axum::http::StatusCode;
 use axum::routing::get;
 
 use super::context::HttpContext;
-use super::middleware::{BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer};
+use super::middleware::{
+    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer, RequireLayer,
+};
 use super::problem::Problem;
 use super::{health, status};
 use crate::buffers::Share;
@@ -16,6 +18,7 @@ use crate::metrics::Route;
 /// `/livez` `/readyz` `/startupz` `/status` `/metrics`.
 pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
+    let access = Access::of_telemetry(&context.settings);
     let (deadline, body_limit) =
         (context.settings.telemetry_deadline, BodyLimitLayer::new(context.settings.max_body_bytes, &context.buffers));
     let buffered = BufferedLayer::new(&context.buffers, Share::Telemetry);
@@ -31,6 +34,7 @@ pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
         // Each further one is outside of those before.
         .layer(DeadlineLayer::new(deadline))
         .layer(body_limit)
+        .layer(RequireLayer::new(access))
         .layer(HostLayer)
         .layer(CatchPanicLayer)
         .layer(HeadLayer)

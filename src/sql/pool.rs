@@ -4,6 +4,7 @@
 //! up, and it asks each connection whether it lives before every statement. Here a refusal is an answer at once, with its reason,
 //! and a connection that died while idle shows on use; reads can be repeated on another.
 
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,6 @@ pub struct PoolSettings {
 #[derive(Debug)]
 pub struct Pool<C: Connection + 'static>(Arc<Inner<C>>);
 
-#[derive(Debug)]
 struct Inner<C: Connection> {
     connector: Box<dyn Connector<C>>,
     /// Where it connects, without password.
@@ -48,6 +48,13 @@ struct Inner<C: Connection> {
     slots: Arc<Semaphore>,
     /// Last used last, so that those not needed grow old.
     idle: Mutex<Vec<Idle<C>>>,
+}
+
+/// Without the connector, which holds the password.
+impl<C: Connection> fmt::Debug for Inner<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("target", &self.target).field("settings", &self.settings).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

@@ -189,7 +189,7 @@ query = "SELECT 1"
         "log.format: must be one of \"auto\", \"text\", \"json\", is \"yaml\"",
         "redis.url: rediss URLs are not supported yet, is \"rediss://:redacted@cache\"",
         "server.drain_timeout: must be a duration such as \"250ms\", \"10s\" or \"1h 30m\", is 25",
-        "server.listen: off loopback it needs token_file, or allow_unauthenticated = true, is \"0.0.0.0:4040\"",
+        "server.listen: off loopback it needs token_file, tokens, or allow_unauthenticated = true, is \"0.0.0.0:4040\"",
         "server.max_announce_bytes: must be from 1MiB to 4GiB, is 1024",
         "server.max_announces_per_second: must be from 1 to 10000000, is 0",
         "server.max_batch_bytes: must be at least 1, is 0",
@@ -679,8 +679,8 @@ fn listeners_off_loopback_need_a_token() {
         "server = {{ listen = \"0.0.0.0:4040\", token_file = \"{token}\", admin_listen = \"0.0.0.0:4042\", admin_token_file = \"{token}\" }}"
     );
     let config = load_set(&open).unwrap();
-    assert_eq!(config.server.token.as_ref().map(|token| token.expose()), Some("s3cr3t-token"));
-    assert_eq!(config.server.admin_token.as_ref().map(|token| token.expose()), Some("s3cr3t-token"));
+    assert_eq!(config.server.token.first().map(|token| token.expose()), Some("s3cr3t-token"));
+    assert_eq!(config.server.admin_token.first().map(|token| token.expose()), Some("s3cr3t-token"));
     assert!(!format!("{config:?}").contains("s3cr3t"));
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, Method, Request, Version};
-use bloomguard::config::ServerConfig;
+use bloomguard::config::{SecretText, ServerConfig};
 use bloomguard::http::{
-    AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, Token, admin_router, data_service, serve, serve_at_once, telemetry_router,
+    AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, admin_router, data_service, serve, serve_at_once, telemetry_router,
 };
 use bloomguard::metrics::Metrics;
 use bloomguard::words::Listener;
@@ -50,9 +50,17 @@ impl Answer {
 }
 
 async fn start(token: Option<&str>) -> Listeners {
-    let config = ServerConfig { max_body_bytes: 1000, ..ServerConfig::default() };
-    let token = token.map(|t| Token::new(t).unwrap());
-    let settings = HttpSettings::new(&config, token.clone(), token);
+    let tokens: Vec<SecretText> = token.iter().map(|token| SecretText::new((*token).to_owned())).collect();
+    let file = token.map(|_| "of a test".into());
+    let config = ServerConfig {
+        max_body_bytes: 1000,
+        token_file: file.clone(),
+        admin_token_file: file,
+        token: tokens.clone(),
+        admin_token: tokens,
+        ..ServerConfig::default()
+    };
+    let settings = HttpSettings::new(&config);
     let context = Arc::new(HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), settings));
     let limits = ConnectionLimits::from(&config);
     let stop = CancellationToken::new();

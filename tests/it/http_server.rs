@@ -63,7 +63,7 @@ async fn start_on(bound: Bound, limits: ConnectionLimits) -> Server {
     let addr = bound.local_addr().to_string();
     let shutdown = CancellationToken::new();
     let counted = Metrics::new().connections(Listener::Data);
-    let context = HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), HttpSettings::new(&ServerConfig::default(), None, None));
+    let context = HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), HttpSettings::new(&ServerConfig::default()));
     // Without keyspaces it looks at every request, and leaves it to the service.
     let at_once = Arc::new(AtOnce::new(Arc::new(context)));
     let task = tokio::spawn(serve_at_once(bound, service, at_once, limits, counted, shutdown.clone()));

@@ -16,6 +16,7 @@ mod clients;
 mod config;
 mod dashboards;
 mod delta_log;
+mod fuzz;
 mod guard;
 mod http_routes;
 mod http_server;

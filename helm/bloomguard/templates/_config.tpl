@@ -74,7 +74,7 @@ demo:
 {{- $_ := set $server "drain_timeout" (printf "%vs" .Values.drainTimeoutSeconds) -}}
 {{- if .Values.auth.existingSecret -}}
 {{- $_ := set $server "token_file" (printf "/etc/bloomguard/secrets/%s/%s" .Values.auth.existingSecret .Values.auth.key) -}}
-{{- else if $standalone -}}
+{{- else if and $standalone (not $server.tokens) -}}
 {{- $_ := set $server "allow_unauthenticated" true -}}
 {{- end -}}
 {{- $table := dict "server" $server "keyspaces" (include "bloomguard.keyspaces" . | fromYaml) -}}

@@ -63,7 +63,7 @@ impl SqlBackend {
             settle: config.timeout + settle,
         };
         let target = config.url.redacted();
-        let driver = match Database::parse(config.url.expose(), purpose).map_err(refused)? {
+        let driver = match Database::parse(&config.url.for_driver(), purpose).map_err(refused)? {
             Database::Postgres(options) => {
                 let rows = PostgresRows::new(&config.query, config.statement_cache > 0).map_err(refused)?;
                 Driver::Postgres(Reader::new(rows, Pool::new(options, target, settings(SETTLE))))
@@ -162,7 +162,7 @@ impl Backend for SqlBackend {
 /// Each part with its length, so that no two sequences of parts are the same bytes.
 fn fingerprint(url: &SecretUrl, query: &str) -> u64 {
     let mut hasher = Xxh3Default::new();
-    for part in ["sql", url.redacted().as_str(), query] {
+    for part in ["sql", url.identity().as_str(), query] {
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part.as_bytes());
     }

@@ -3,6 +3,9 @@
 use super::{Mistakes, Section, shown_text};
 use crate::config::{Listen, ServerConfig};
 
+/// A request is compared with the tokens of each.
+const MAX_TOKEN_FILES: usize = 16;
+
 pub(super) fn check(server: &ServerConfig, mistakes: &mut Mistakes) {
     let section = &mut Section::new("server", mistakes);
     listeners(server, section);
@@ -34,7 +37,26 @@ pub(super) fn check(server: &ServerConfig, mistakes: &mut Mistakes) {
     );
     section.duration_or_zero("drain_timeout", server.drain_timeout);
     section.duration("header_timeout", server.header_timeout);
+    tokens(server, section);
+    section.must(server.allow_bypass || !server.honor_no_cache, "honor_no_cache", "be false where allow_bypass = false", "true");
+    for host in &server.allowed_hosts {
+        let is_name = !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+        section.must(is_name, "allowed_hosts", "hold names of hosts without port, such as \"api.internal\"", shown_text(host));
+    }
     section.must(!server.data_dir.as_os_str().is_empty(), "data_dir", "be a path", "\"\"");
+}
+
+fn tokens(server: &ServerConfig, section: &mut Section<'_>) {
+    section.must(server.tokens.len() <= MAX_TOKEN_FILES, "tokens", "be at most 16 files", server.tokens.len());
+    for (index, tokens) in server.tokens.iter().enumerate() {
+        let key = |name: &str| format!("tokens[{index}].{name}");
+        if tokens.file.as_os_str().is_empty() && !section.was_rejected(&key("file")) {
+            section.add(&key("file"), "is required: a file that holds one token a line");
+        }
+        if tokens.scopes.is_empty() && !section.was_rejected(&key("scopes")) {
+            section.add(&key("scopes"), "must name at least one of \"read\", \"write\", \"admin\"");
+        }
+    }
 }
 
 fn listeners(server: &ServerConfig, section: &mut Section<'_>) {
@@ -46,14 +68,19 @@ fn listeners(server: &ServerConfig, section: &mut Section<'_>) {
     distinct(("telemetry_listen", &telemetry), ("admin_listen", &admin), section);
 
     // A token file that can't be read was reported already; the wish for a token is enough here.
-    let has_token = server.token_file.is_some() || section.was_rejected("token_file") || server.allow_unauthenticated;
+    let has_token = server.data_demands_token() || section.was_rejected("token_file") || server.allow_unauthenticated;
     if data.is_some_and(|data| !data.is_local()) && !has_token {
-        section
-            .add("listen", format!("off loopback it needs token_file, or allow_unauthenticated = true, is {}", shown_text(&server.listen)));
+        section.add(
+            "listen",
+            format!("off loopback it needs token_file, tokens, or allow_unauthenticated = true, is {}", shown_text(&server.listen)),
+        );
     }
-    let has_admin_token = server.admin_token_file.is_some() || section.was_rejected("admin_token_file");
+    let has_admin_token = server.admin_demands_token() || section.was_rejected("admin_token_file");
     if admin.is_some_and(|admin| !admin.is_local()) && !has_admin_token {
-        section.add("admin_listen", format!("off loopback it needs admin_token_file, is {}", shown_text(&server.admin_listen)));
+        section.add(
+            "admin_listen",
+            format!("off loopback it needs admin_token_file, or tokens of scope \"admin\", is {}", shown_text(&server.admin_listen)),
+        );
     }
 }
 

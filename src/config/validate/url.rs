@@ -7,6 +7,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use super::{Section, shown_text};
 use crate::client::{Url, UrlError, UrlTemplate};
 use crate::config::parameters::Dialect;
+use crate::config::url_text::{Flaw, UrlText};
 use crate::config::{RedisPlace, SecretUrl};
 
 /// The key that a URL's mistakes are reported at.
@@ -17,11 +18,11 @@ fn key(from_file: bool) -> &'static str {
 /// Judges a database's URL; tells its dialect where it has one.
 pub(super) fn database(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) -> Option<Dialect> {
     let key = key(from_file);
-    if missing(url, section) {
+    if missing(url, section) || is_ambiguous(url, key, section) {
         return None;
     }
     let (dialect, taken) = match url.scheme() {
-        "postgres" | "postgresql" => (Dialect::Postgres, url.expose().parse::<PgConnectOptions>().map(drop)),
+        "postgres" | "postgresql" => (Dialect::Postgres, url.for_driver().parse::<PgConnectOptions>().map(drop)),
         "mysql" | "mariadb" => (Dialect::MySql, url.expose().parse::<MySqlConnectOptions>().map(drop)),
         "sqlite" => (Dialect::Sqlite, url.expose().parse::<SqliteConnectOptions>().map(drop)),
         scheme @ ("http" | "https") => {
@@ -53,7 +54,7 @@ pub(super) fn list(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) 
 }
 
 fn http(url: &SecretUrl, parse: impl Fn(&str) -> Result<bool, UrlError>, from_file: bool, section: &mut Section<'_>) -> Option<bool> {
-    if missing(url, section) {
+    if missing(url, section) || is_ambiguous(url, key(from_file), section) {
         return None;
     }
     parse(url.expose()).map_err(|error| section.add(key(from_file), format!("{error}, is {}", shown_text(&url.redacted())))).ok()
@@ -71,7 +72,7 @@ pub(super) fn redis_server(url: &SecretUrl, from_file: bool, section: &mut Secti
 /// Judges the URL of the shared cache.
 pub(super) fn redis(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) {
     let key = key(from_file);
-    if missing(url, section) {
+    if missing(url, section) || is_ambiguous(url, key, section) {
         return;
     }
     let scheme = url.scheme();
@@ -79,7 +80,7 @@ pub(super) fn redis(url: &SecretUrl, from_file: bool, section: &mut Section<'_>)
         if let Err(reason) = RedisPlace::parse(url) {
             section.add(key, format!("must be a URL that can be connected to: {reason}, is {}", shown_text(&url.redacted())));
         }
-    } else if scheme.starts_with("rediss") {
+    } else if ["rediss", "rediss+sentinel", "rediss+cluster"].contains(&scheme) {
         section.add(key, format!("{scheme} URLs are not supported yet, is {}", shown_text(&url.redacted())));
     } else {
         section.add(
@@ -87,6 +88,15 @@ pub(super) fn redis(url: &SecretUrl, from_file: bool, section: &mut Section<'_>)
             format!("must be a redis://, redis+sentinel://, redis+cluster:// or unix:// URL, is {}", shown_text(&url.redacted())),
         );
     }
+}
+
+/// Whether a driver could take a part of the password for a host or a path, which errors and logs name.
+fn is_ambiguous(url: &SecretUrl, key: &str, section: &mut Section<'_>) -> bool {
+    let flaw = UrlText::split(url.expose()).err().filter(|flaw| *flaw != Flaw::NoUrl && url.scheme() != "sqlite");
+    if let Some(flaw) = flaw {
+        section.add(key, flaw.to_string());
+    }
+    flaw.is_some()
 }
 
 fn missing(url: &SecretUrl, section: &mut Section<'_>) -> bool {

@@ -33,6 +33,8 @@ pub(super) struct Head<'a> {
     pub(super) path: &'a str,
     /// The `Authorization` header.
     pub(super) authorization: Option<&'a [u8]>,
+    /// The `Host` header.
+    pub(super) host: Option<&'a [u8]>,
     /// Bytes.
     pub(super) length: usize,
 }
@@ -42,8 +44,8 @@ enum Bearing<'a> {
     /// Nothing here.
     None,
     Authorization(&'a [u8]),
+    Host(&'a [u8]),
     ContentLength(&'a [u8]),
-    Host,
     /// It asks for something that is not looked after here.
     Option,
     /// The request, or the connection, may end in an unusual place.
@@ -65,16 +67,16 @@ pub(super) fn read(bytes: &[u8]) -> Read<'_> {
 
 fn judge<'a>(request: &Request<'_, 'a>, length: usize) -> Read<'a> {
     let (Some(method), Some(target), Some(1)) = (request.method, request.path, request.version) else { return Read::Other };
-    let (mut authorization, mut body, mut plain, mut hosts) = (None, None, method == "GET", 0);
+    let (mut authorization, mut host, mut body, mut plain) = (None, None, None, method == "GET");
     for header in &*request.headers {
         match bearing(header) {
             Bearing::None => {}
             Bearing::Authorization(value) => plain &= authorization.replace(value).is_none(),
+            Bearing::Host(value) => plain &= host.replace(value).is_none(),
             Bearing::ContentLength(value) => match decimal(value) {
                 Some(bytes) if body.is_none() => body = Some(bytes),
                 _ => return Read::Other,
             },
-            Bearing::Host => hosts += 1,
             Bearing::Option => plain = false,
             Bearing::Framing => return Read::Other,
         }
@@ -83,7 +85,7 @@ fn judge<'a>(request: &Request<'_, 'a>, length: usize) -> Read<'a> {
         return Read::Other;
     }
     match path(target) {
-        Some(path) if plain && body.is_none() && hosts == 1 => Read::Plain(Head { path, authorization, length }),
+        Some(path) if plain && body.is_none() && host.is_some() => Read::Plain(Head { path, authorization, host, length }),
         _ => Read::Whole(length as u64 + body.unwrap_or(0)),
     }
 }
@@ -92,7 +94,7 @@ fn bearing<'a>(header: &Header<'a>) -> Bearing<'a> {
     let Header { name, value } = *header;
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     match name.len() {
-        4 if is("host") => Bearing::Host,
+        4 if is("host") => Bearing::Host(value),
         // `te` and `trailer` tell of what only framing may hold.
         6 if is("expect") => Bearing::Framing,
         7 if is("upgrade") => Bearing::Framing,
@@ -139,15 +141,17 @@ mod tests {
             for headers in
                 ["Host: x\r\n", "host: x\r\naccept: */*\r\nConnection: Keep-Alive\r\nBloomguard-Timeout: 1s\r\ntraceparent: 00\r\n"]
             {
+                let host = Some(&b"x"[..]);
                 let text = format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
-                assert_eq!(read(text.as_bytes()), Read::Plain(Head { path, authorization: None, length: text.len() }), "{text}");
+                assert_eq!(read(text.as_bytes()), Read::Plain(Head { path, authorization: None, host, length: text.len() }), "{text}");
                 // What follows is the next one's.
                 assert_eq!(read(format!("{text}GET /").as_bytes()), read(text.as_bytes()));
                 assert!((0..text.len()).all(|length| read(&text.as_bytes()[..length]) == Read::Partial), "{text}");
             }
         }
         let text = "GET / HTTP/1.1\r\nhost: x\r\nauthorization: Bearer s3cret\r\n\r\n";
-        assert_eq!(read(text.as_bytes()), Read::Plain(Head { path: "/", authorization: Some(b"Bearer s3cret"), length: text.len() }));
+        let head = Head { path: "/", authorization: Some(b"Bearer s3cret"), host: Some(b"x"), length: text.len() };
+        assert_eq!(read(text.as_bytes()), Read::Plain(head));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! Such an answer takes less time than its request takes through hyper and the layers. So the [`Lane`] in front of hyper looks at the head of each request over
 //! HTTP/1.1, and answers it from there; whatever it does not answer goes on as if it had not been looked at. What the layers do, it does too: it demands the
-//! token, it counts the answer, a panic ends the request and nothing else. Requests with options or bodies, requests that are refused, and HTTP/2, are left to them.
+//! token and the host, it counts the answer, a panic ends the request and nothing else. Requests with options or bodies, requests that are refused, and HTTP/2, are left to them.
 
 mod head;
 mod lane;
@@ -45,7 +45,7 @@ impl AtOnce {
 
     /// Writes the answer; `false`, and nothing written or counted: hyper and the layers are to be asked.
     fn answer(&self, head: &Head<'_>, text: &mut Text) -> bool {
-        if !self.access.admits_bearer(head.authorization) {
+        if !self.access.admits_read(head.authorization, head.host) {
             return false;
         }
         let Some(path) = KeyPath::parse(head.path) else { return false };

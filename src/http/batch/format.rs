@@ -10,7 +10,7 @@ use crate::key::KeyForm;
 
 /// How a body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub enum Format {
     /// An array of strings or integers.
     Json,
     /// A string, an integer or `{"key": …}` a line.

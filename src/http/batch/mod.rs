@@ -8,6 +8,7 @@ mod ndjson;
 mod plain;
 mod room;
 mod text;
+mod trial;
 
 use std::pin::pin;
 
@@ -18,9 +19,11 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 
 pub(super) use self::check::check;
+pub use self::format::Format as BatchFormat;
 use self::format::{Counted, Format, Reading, require_plain};
 pub(super) use self::lookup::lookup;
 use self::room::Room;
+pub use self::trial::try_batch;
 use super::BoxError;
 use super::answer::{self, DataResponse};
 use super::context::{HttpContext, HttpSettings, Keyspace};

@@ -1,93 +1,158 @@
-//! Who may ask: bearer tokens, and the loopback `Host` that keeps web pages of other origins out.
+//! Who may ask for what: bearer tokens and their scopes, and what keeps web pages out.
 
 use std::convert::Infallible;
-use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
-use axum::http::{Request, Response, StatusCode, Uri};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::{Method, Request, Response, StatusCode};
 use bytes::Bytes;
-use subtle::ConstantTimeEq;
 use tower::{Layer, Service};
 
 use super::RefusableFuture;
+use super::hosts::{Hosts, is_of_another_site};
+use crate::config::Scope;
 use crate::http::context::HttpSettings;
+use crate::http::options::{has_no_cache, wants_bypass};
+use crate::http::path::Resource;
 use crate::http::problem::Problem;
-
-/// A bearer token. `Debug` does not show it.
-#[derive(Clone)]
-pub struct Token(Arc<[u8]>);
-
-impl Token {
-    /// Takes a token as a file holds it, white space around it left out; `None` where nothing is left.
-    #[must_use]
-    pub fn new(text: &str) -> Option<Self> {
-        let text = text.trim();
-        (!text.is_empty()).then(|| Self(text.as_bytes().into()))
-    }
-
-    /// Takes as long for a wrong token as for the right one; only its length shows.
-    fn matches(&self, offered: &[u8]) -> bool {
-        self.0.ct_eq(offered).into()
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(redacted)")
-    }
-}
+use crate::http::tokens::{LiveTokens, Scopes, bearer};
 
 /// What a listener demands of each request.
 #[derive(Debug, Clone)]
-pub(in crate::http) enum Access {
-    /// Nothing.
-    Open,
-    /// This bearer token.
-    Token(Token),
-    /// A `Host` that names this machine: a page that was made to resolve to us by DNS rebinding sends its own.
-    LoopbackHost,
+pub(in crate::http) struct Access {
+    routes: Routes,
+    hosts: Hosts,
+    /// Tokens of which it demands one.
+    tokens: Option<Arc<LiveTokens>>,
+    /// Sites whose pages may change something; `None`: no browser reaches the listener.
+    allowed_origins: Option<Arc<[String]>>,
+    allow_bypass: bool,
+    honor_no_cache: bool,
+}
+
+/// Whose requests these are: what each of them needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Routes {
+    Data,
+    Telemetry,
+    Admin,
+}
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Deed {
+    /// It changes something.
+    changes: bool,
+    /// It is a lookup that skips filter and caches, and says so by our own header.
+    bypasses: bool,
+    /// It is such a lookup by `Cache-Control: no-cache`, which is a wish.
+    wishes_to_bypass: bool,
 }
 
 impl Access {
     /// What the data listener demands.
     pub(in crate::http) fn of_data(settings: &HttpSettings) -> Self {
-        settings.token.clone().map_or(Self::Open, Self::Token)
+        let tokens = settings.data_demands_token.then(|| Arc::clone(&settings.tokens));
+        Self { allowed_origins: settings.data_origins.clone(), ..Self::new(Routes::Data, &settings.data_hosts, tokens, settings) }
     }
 
-    /// Whether a request with this `Authorization`, and no other, may pass.
-    pub(in crate::http) fn admits_bearer(&self, authorization: Option<&[u8]>) -> bool {
-        match self {
-            Self::Open => true,
-            Self::Token(token) => authorization.and_then(bearer).is_some_and(|offered| token.matches(offered)),
-            Self::LoopbackHost => false,
-        }
+    /// What the telemetry listener demands.
+    pub(in crate::http) fn of_telemetry(settings: &HttpSettings) -> Self {
+        Self::new(Routes::Telemetry, &settings.telemetry_hosts, None, settings)
     }
 
-    fn refuse<B>(&self, request: &Request<B>) -> Option<Problem> {
-        match self {
-            Self::Open => None,
-            Self::Token(token) => {
-                let offered = request.headers().get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-                (!offered.is_some_and(|t| token.matches(t))).then(|| unauthorized(offered.is_some()))
-            }
-            Self::LoopbackHost => (!has_loopback_host(request.uri(), request.headers())).then(|| {
-                Problem::new(
-                    StatusCode::FORBIDDEN,
-                    "host-not-loopback",
-                    "Host is not loopback",
-                    "without an admin token, this listener serves requests whose Host is localhost, 127.0.0.0/8 or [::1]",
-                )
-            }),
+    /// What the admin listener demands.
+    pub(in crate::http) fn of_admin(settings: &HttpSettings) -> Self {
+        let tokens = settings.admin_demands_token.then(|| Arc::clone(&settings.tokens));
+        Self::new(Routes::Admin, &Hosts::Loopback, tokens, settings)
+    }
+
+    /// A page knows no token, so where one is demanded the host does not matter.
+    fn new(routes: Routes, hosts: &Hosts, tokens: Option<Arc<LiveTokens>>, settings: &HttpSettings) -> Self {
+        let hosts = if tokens.is_some() { Hosts::Any } else { hosts.clone() };
+        let (allow_bypass, honor_no_cache) = (settings.allow_bypass, settings.honor_no_cache);
+        Self { routes, hosts, tokens, allowed_origins: Some([].into()), allow_bypass, honor_no_cache }
+    }
+
+    /// Whether a read with this `Authorization` and this `Host`, and no other, may pass.
+    pub(in crate::http) fn admits_read(&self, authorization: Option<&[u8]>, host: Option<&[u8]>) -> bool {
+        let is_known = |tokens: &Arc<LiveTokens>| {
+            let offered = authorization.and_then(bearer);
+            offered.and_then(|offered| tokens.load().scopes_of(offered)).is_some_and(|scopes| scopes.hold(Scope::Read))
+        };
+        self.tokens.as_ref().is_none_or(is_known) && self.hosts.admit(host)
+    }
+
+    /// Takes a wish to bypass away from a request that may not have it.
+    fn judge<B>(&self, request: &mut Request<B>) -> Result<(), Problem> {
+        if !self.hosts.admit_all(request.uri(), request.headers()) {
+            return Err(self.wrong_host());
         }
+        let deed = self.deed(request);
+        let scopes = self.scopes(request)?;
+        let writes = deed.changes || deed.bypasses;
+        let lacks = |scope: Scope| scopes.is_some_and(|scopes| !scopes.hold(scope));
+        let reads = if self.routes == Routes::Admin { Scope::Admin } else { Scope::Read };
+        if (!deed.changes || self.routes == Routes::Admin) && lacks(reads) {
+            return Err(insufficient_scope(reads));
+        }
+        if self.routes == Routes::Data && writes && lacks(Scope::Write) {
+            return Err(insufficient_scope(Scope::Write));
+        }
+        let allowed = self.allowed_origins.as_deref();
+        let is_foreign = || allowed.is_some_and(|allowed| is_of_another_site(request.uri(), request.headers(), allowed));
+        if writes && is_foreign() {
+            return Err(wrong_origin());
+        }
+        if deed.bypasses && !self.allow_bypass {
+            return Err(bypass_not_allowed());
+        }
+        if deed.wishes_to_bypass && (lacks(Scope::Write) || is_foreign()) {
+            request.headers_mut().remove(CACHE_CONTROL);
+        }
+        Ok(())
+    }
+
+    fn deed<B>(&self, request: &Request<B>) -> Deed {
+        let method = request.method();
+        if self.routes != Routes::Data {
+            return Deed { changes: ![Method::GET, Method::HEAD].contains(method), ..Deed::default() };
+        }
+        let changes = match Resource::split(request.uri().path()) {
+            Some((Resource::Invalidate, _)) => true,
+            Some((Resource::Keys, _)) => [Method::PUT, Method::POST, Method::DELETE].contains(method),
+            Some((Resource::Check | Resource::Lookup, _)) | None => false,
+        };
+        let wishes_to_bypass = !changes && self.honor_no_cache && has_no_cache(request.headers());
+        Deed { changes, bypasses: !changes && wants_bypass(request.headers()), wishes_to_bypass }
+    }
+
+    /// `None`: no token is demanded.
+    fn scopes<B>(&self, request: &Request<B>) -> Result<Option<Scopes>, Problem> {
+        let Some(tokens) = &self.tokens else { return Ok(None) };
+        let offered = request.headers().get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+        let scopes = offered.and_then(|offered| tokens.load().scopes_of(offered));
+        scopes.map(Some).ok_or_else(|| unauthorized(offered.is_some()))
+    }
+
+    fn wrong_host(&self) -> Problem {
+        if self.routes == Routes::Admin {
+            return Problem::new(
+                StatusCode::FORBIDDEN,
+                "host-not-loopback",
+                "Host is not loopback",
+                "without an admin token, this listener serves requests whose Host is localhost, 127.0.0.0/8 or [::1]",
+            );
+        }
+        let detail = "this listener is on loopback and serves requests whose Host is localhost, an IP address or in server.allowed_hosts";
+        Problem::new(StatusCode::FORBIDDEN, "host-not-allowed", "Host is not allowed", detail)
     }
 }
 
 fn unauthorized(offered: bool) -> Problem {
     let (detail, challenge) = if offered {
-        ("the bearer token is not the one configured", "Bearer realm=\"bloomguard\", error=\"invalid_token\"")
+        ("the bearer token is not one of those configured", "Bearer realm=\"bloomguard\", error=\"invalid_token\"")
     } else {
         ("this listener demands a bearer token", "Bearer realm=\"bloomguard\"")
     };
@@ -95,38 +160,34 @@ fn unauthorized(offered: bool) -> Problem {
         .header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
 }
 
-fn bearer(authorization: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = authorization.split_at_checked("Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token.trim_ascii())
-}
-
-/// Every host that the request names must be loopback: the target's authority (HTTP/2, absolute form) and the header.
-/// One of them there must be.
-fn has_loopback_host(uri: &Uri, headers: &HeaderMap) -> bool {
-    let authority = uri.authority().map(|a| a.as_str().as_bytes());
-    let mut hosts = authority.into_iter().chain(headers.get_all(HOST).iter().map(HeaderValue::as_bytes)).peekable();
-    hosts.peek().is_some() && hosts.all(|host| std::str::from_utf8(host).is_ok_and(is_loopback))
-}
-
-/// `localhost`, 127.0.0.0/8 or `[::1]`, with or without a port.
-fn is_loopback(host: &str) -> bool {
-    let (name, rest) = if let Some(bracketed) = host.strip_prefix('[') {
-        let Some((address, rest)) = bracketed.split_once(']') else { return false };
-        (address.parse::<Ipv6Addr>().is_ok_and(|a| a.is_loopback()), rest)
-    } else {
-        let (name, rest) = host.split_at(host.find(':').unwrap_or(host.len()));
-        (name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok_and(|a| a.is_loopback()), rest)
+fn insufficient_scope(scope: Scope) -> Problem {
+    let detail = format!("the bearer token lacks the scope {:?}", scope.as_str());
+    let problem = Problem::new(StatusCode::FORBIDDEN, "insufficient-scope", "The token does not allow this", detail);
+    let challenge = match scope {
+        Scope::Read => "Bearer realm=\"bloomguard\", error=\"insufficient_scope\", scope=\"read\"",
+        Scope::Write => "Bearer realm=\"bloomguard\", error=\"insufficient_scope\", scope=\"write\"",
+        Scope::Admin => "Bearer realm=\"bloomguard\", error=\"insufficient_scope\", scope=\"admin\"",
     };
-    name && (rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit())))
+    problem.member("scope", scope.as_str()).header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
+}
+
+fn wrong_origin() -> Problem {
+    let detail = "a web page of another site sent this request; server.allowed_hosts names the sites whose pages may";
+    Problem::new(StatusCode::FORBIDDEN, "origin-not-allowed", "Origin is not allowed", detail)
+}
+
+fn bypass_not_allowed() -> Problem {
+    let detail = "server.allow_bypass = false: ask again without Bloomguard-Bypass";
+    Problem::new(StatusCode::FORBIDDEN, "bypass-not-allowed", "Bypass is not allowed", detail)
 }
 
 /// Refuses requests that [`Access`] does not admit.
 #[derive(Debug, Clone)]
-pub(in crate::http) struct RequireLayer(Access);
+pub(in crate::http) struct RequireLayer(Arc<Access>);
 
 impl RequireLayer {
-    pub(in crate::http) const fn new(access: Access) -> Self {
-        Self(access)
+    pub(in crate::http) fn new(access: Access) -> Self {
+        Self(Arc::new(access))
     }
 }
 
@@ -134,7 +195,7 @@ impl<S> Layer<S> for RequireLayer {
     type Service = Require<S>;
 
     fn layer(&self, inner: S) -> Require<S> {
-        Require { inner, access: self.0.clone() }
+        Require { inner, access: Arc::clone(&self.0) }
     }
 }
 
@@ -142,7 +203,7 @@ impl<S> Layer<S> for RequireLayer {
 #[derive(Debug, Clone)]
 pub(in crate::http) struct Require<S> {
     inner: S,
-    access: Access,
+    access: Arc<Access>,
 }
 
 impl<S, B, R> Service<Request<B>> for Require<S>
@@ -158,10 +219,10 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        match self.access.refuse(&request) {
-            None => RefusableFuture::Passed { inner: self.inner.call(request) },
-            Some(problem) => RefusableFuture::Refused { problem: Some(problem) },
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        match self.access.judge(&mut request) {
+            Ok(()) => RefusableFuture::Passed { inner: self.inner.call(request) },
+            Err(problem) => RefusableFuture::Refused { problem: Some(problem) },
         }
     }
 }
@@ -169,88 +230,68 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{SecretText, ServerConfig};
 
-    #[test]
-    fn loopback_hosts() {
-        for host in [
-            "localhost",
-            "LocalHost",
-            "localhost:4042",
-            "127.0.0.1",
-            "127.0.0.1:4042",
-            "127.1.2.3",
-            "[::1]",
-            "[::1]:4042",
-            "[0:0:0:0:0:0:0:1]",
-            "localhost:",
-        ] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in [
-            "",
-            ":4042",
-            "example.com",
-            "localhost.example.com",
-            "localhost@example.com",
-            "example.com@localhost",
-            "127.0.0.1.nip.io",
-            "127.0.0.1:80@example.com",
-            "128.0.0.1",
-            "0.0.0.0",
-            "10.0.0.1:4042",
-            "::1",
-            "[::1",
-            "[::2]",
-            "[::1]x",
-            "[::1].example.com",
-            "[::ffff:127.0.0.1]",
-            "[127.0.0.1]",
-            "127.1",
-            "2130706433",
-            "localhost:80:80",
-            "localhost:x",
-            " localhost",
-        ] {
-            assert!(!is_loopback(host), "{host}");
-        }
+    fn token() -> ServerConfig {
+        ServerConfig { token_file: Some("x".into()), token: vec![SecretText::new("s3cret".into())], ..ServerConfig::default() }
     }
 
-    fn hosts(uri: &str, hosts: &[&'static str]) -> bool {
-        let mut headers = HeaderMap::new();
-        for host in hosts {
-            headers.append(HOST, HeaderValue::from_static(host));
+    fn told(access: &Access, method: &str, path: &str, headers: &[(&'static str, &'static str)]) -> (u16, Request<()>) {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
-        has_loopback_host(&uri.parse().unwrap(), &headers)
-    }
-
-    #[test]
-    fn every_host_that_is_named_must_be_loopback() {
-        assert!(hosts("/", &["localhost"]));
-        assert!(hosts("http://127.0.0.1:4042/", &[]));
-        assert!(!hosts("/", &[]), "HTTP/1.0 without one");
-        assert!(!hosts("/", &["localhost", "example.com"]));
-        assert!(!hosts("http://example.com/", &["localhost"]));
-        assert!(!hosts("http://localhost/", &["example.com"]));
+        let mut request = request.body(()).unwrap();
+        let status = access.judge(&mut request).map_or_else(|problem| problem.told().0, |()| 200);
+        (status, request)
     }
 
     #[test]
     fn only_the_token_itself_is_admitted() {
-        let access = Access::Token(Token::new(" s3cret\n").unwrap());
-        let refused = |value: Option<&'static str>| {
-            let mut request = Request::new(());
-            if let Some(value) = value {
-                request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_static(value));
-            }
-            access.refuse(&request).is_some()
-        };
+        let access = Access::of_data(&HttpSettings::new(&token()));
+        let ask = |value: &'static str| told(&access, "GET", "/v1/keys/users/1", &[("authorization", value)]).0;
         for value in ["Bearer s3cret", "bearer s3cret", "BEARER  s3cret "] {
-            assert!(!refused(Some(value)), "{value:?}");
+            assert_eq!(ask(value), 200, "{value:?}");
+            assert!(access.admits_read(Some(value.as_bytes()), None));
         }
         for value in ["s3cret", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crets", "Basic s3cret", "Bearers3cret", ""] {
-            assert!(refused(Some(value)), "{value:?}");
+            assert_eq!(ask(value), 401, "{value:?}");
+            assert!(!access.admits_read(Some(value.as_bytes()), None));
         }
-        assert!(refused(None));
-        assert!(Token::new(" \n").is_none(), "an empty token would admit everybody");
+        assert_eq!(told(&access, "GET", "/", &[]).0, 401);
+        assert!(!access.admits_read(None, None));
         assert!(!format!("{access:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn a_page_of_another_site_changes_nothing_and_bypasses_nothing() {
+        let config = ServerConfig { honor_no_cache: true, ..ServerConfig::default() };
+        let access = Access::of_data(&HttpSettings::new(&config));
+        const FOREIGN: (&str, &str) = ("origin", "https://evil.example");
+        const HOST: (&str, &str) = ("host", "localhost:4040");
+        let key = "/v1/keys/users/1";
+        for (method, path) in [("PUT", key), ("DELETE", key), ("POST", "/v1/keys/users"), ("POST", "/v1/invalidate/users")] {
+            assert_eq!(told(&access, method, path, &[HOST, FOREIGN]).0, 403, "{method} {path}");
+            assert_eq!(told(&access, method, path, &[HOST]).0, 200, "{method} {path}");
+        }
+        let bypass = ("bloomguard-bypass", "1");
+        for (method, path) in [("GET", key), ("HEAD", key), ("POST", "/v1/lookup/users")] {
+            assert_eq!(told(&access, method, path, &[HOST, FOREIGN]).0, 200, "{method} {path}");
+            assert_eq!(told(&access, method, path, &[HOST, FOREIGN, bypass]).0, 403, "{method} {path}");
+            assert_eq!(told(&access, method, path, &[HOST, bypass]).0, 200, "{method} {path}");
+        }
+        let no_cache = ("cache-control", "no-cache");
+        let (status, foreign) = told(&access, "GET", key, &[HOST, no_cache, ("sec-fetch-site", "cross-site")]);
+        assert!(status == 200 && !has_no_cache(foreign.headers()));
+        let (status, own) = told(&access, "GET", key, &[HOST, no_cache]);
+        assert!(status == 200 && has_no_cache(own.headers()));
+    }
+
+    #[test]
+    fn a_socket_of_this_machine_knows_no_browser() {
+        let config = ServerConfig { listen: "unix:/run/data.sock".into(), ..ServerConfig::default() };
+        let access = Access::of_data(&HttpSettings::new(&config));
+        let headers = [("host", "evil.example"), ("origin", "https://evil.example")];
+        assert_eq!(told(&access, "PUT", "/v1/keys/users/1", &headers).0, 200);
     }
 }

@@ -11,10 +11,10 @@ mod count;
 mod deadline;
 mod head;
 mod host;
+mod hosts;
 #[cfg(test)]
 mod tests;
 
-pub use self::access::Token;
 pub(super) use self::access::{Access, RequireLayer};
 pub(super) use self::body_limit::BodyLimitLayer;
 pub(super) use self::body_rate::SlowBody;
@@ -24,6 +24,7 @@ pub(super) use self::count::CountLayer;
 pub(super) use self::deadline::DeadlineLayer;
 pub(super) use self::head::HeadLayer;
 pub(super) use self::host::HostLayer;
+pub(super) use self::hosts::Hosts;
 
 use std::convert::Infallible;
 use std::pin::Pin;

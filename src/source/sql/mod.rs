@@ -46,7 +46,7 @@ impl SqlSource {
     pub fn new(config: &SourceConfig, backend: &SecretUrl) -> Result<Self, SourceError> {
         let url = if config.url.is_empty() { backend } else { &config.url };
         let target = url.redacted();
-        Ok(Self(match Database::parse(url.expose(), Purpose::Scans)? {
+        Ok(Self(match Database::parse(&url.for_driver(), Purpose::Scans)? {
             Database::Postgres(options) => Driver::Postgres(Reader { keys: PostgresKeys::new(options, &config.query)?, target }),
             Database::MySql(session) => Driver::MySql(Reader { keys: MySqlKeys::new(session, &config.query)?, target }),
             Database::Sqlite(options) => Driver::Sqlite(Reader { keys: SqliteKeys::new(options, &config.query)?, target }),

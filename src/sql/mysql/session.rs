@@ -1,5 +1,6 @@
 //! Sessions whose answers do not depend on how the server was set up.
 
+use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,10 +15,17 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
 const SCAN_WRITE_TIMEOUT: u32 = 900;
 
 /// Opens connections and sets the variables by which a server could otherwise give another answer than the true one.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct MySqlSession {
     options: MySqlConnectOptions,
     settings: [String; 2],
+}
+
+/// Without the options, among which is the password.
+impl fmt::Debug for MySqlSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MySqlSession")
+    }
 }
 
 impl MySqlSession {

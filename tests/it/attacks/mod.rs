@@ -3,6 +3,7 @@
 mod announces;
 mod backend_evidence;
 mod batch_memory;
+mod browsers;
 mod buffers;
 mod connections;
 mod freshness;
@@ -10,3 +11,4 @@ mod freshness_journal;
 mod freshness_spelling;
 mod mixed_fleets;
 mod secrets;
+mod tokens;

@@ -118,7 +118,7 @@ struct Exchange {
 }
 
 fn get(path: &str, headers: &str, status: u16, body: Option<&str>) -> Exchange {
-    Exchange { request: format!("GET {path} HTTP/1.1\r\nhost: x\r\n{headers}\r\n"), status, body: body.map(str::to_owned) }
+    Exchange { request: format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n"), status, body: body.map(str::to_owned) }
 }
 
 fn user(id: u64, name: &str) -> String {
@@ -141,13 +141,17 @@ fn exchange(rng: &mut StdRng, absent: u32, long: &str) -> Exchange {
         11 => get("/v1/keys/nobody/1", "", 400, None),
         12 => Exchange {
             request: format!(
-                "POST /v1/check/users HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n{row}",
+                "POST /v1/check/users HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n{row}",
                 row.to_string().len()
             ),
             status: 200,
             body: Some("{\"absent\":[],\"checked\":1,\"generation\":1,\"state\":\"enforcing\"}".to_owned()),
         },
-        _ => Exchange { request: format!("HEAD /v1/keys/users/{row} HTTP/1.1\r\nhost: x\r\n\r\n"), status: 200, body: Some(String::new()) },
+        _ => Exchange {
+            request: format!("HEAD /v1/keys/users/{row} HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+            status: 200,
+            body: Some(String::new()),
+        },
     }
 }
 

@@ -22,6 +22,7 @@ const WAYS: [&str; 2] = ["connection: keep-alive, x", "connection: keep-alive"];
 const TARGETS: &[&str] = &[
     "/v1/keys/users/ABSENT",
     "/v1/keys/users/ABSENT?page=1&x?/",
+    "http://localhost/v1/keys/users/ABSENT",
     "http://x/v1/keys/users/ABSENT",
     "/v1/keys/users/ABSENT#x",
     "/v1/check/users/ABSENT",
@@ -39,6 +40,7 @@ const METHODS: &[&str] = &["HEAD", "POST", "OPTIONS", "get"];
 const HEADERS: &[&str] = &[
     "accept: */*",
     "x-host: x",
+    "host: x",
     "connection: Keep-Alive",
     "Bloomguard-Timeout: 9s",
     "bloomguard-bypass: 0",
@@ -50,21 +52,21 @@ const HEADERS: &[&str] = &[
 ];
 /// Of these the whole body is read, so that the connection goes on behind it.
 const WITH_BODIES: &[&str] = &[
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",
-    "GET /v1/keys/users/42 HTTP/1.1\r\nhost: x\r\ncontent-length: 43\r\n\r\nGET /v1/keys/nobody/1 HTTP/1.1\r\nhost: x\r\n\r\n",
-    "GET /v1/check/users/ABSENT HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: y\r\n\r\n",
-    "POST /v1/check/users HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\n1\n2\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n",
+    "GET /v1/keys/users/42 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 51\r\n\r\nGET /v1/keys/nobody/1 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "GET /v1/check/users/ABSENT HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: y\r\n\r\n",
+    "POST /v1/check/users HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\n1\n2\r\n",
 ];
 /// After each of these the server closes.
 const ENDS: &[&str] = &[
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
-    "GET /v1/keys/users/1 HTTP/1.1\r\nhost: x\r\nconnection: keep-alive\r\nconnection: x, close\r\n\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+    "GET /v1/keys/users/1 HTTP/1.1\r\nhost: localhost\r\nconnection: keep-alive\r\nconnection: x, close\r\n\r\n",
     "GET /v1/keys/users/ABSENT HTTP/1.0\r\n\r\n",
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\nx: a\0b\r\n\r\n",
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\n folded: x\r\n\r\n",
-    "GET  /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\n\r\n",
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
-    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: localhost\r\nx: a\0b\r\n\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: localhost\r\n folded: x\r\n\r\n",
+    "GET  /v1/keys/users/ABSENT HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+    "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: gzip\r\n\r\n",
     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "\u{16}\u{3}\u{1}\0rubbish\r\n\r\n",
 ];

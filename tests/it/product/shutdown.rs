@@ -142,7 +142,7 @@ async fn a_drain_ends_at_its_timeout_whoever_hangs() {
     let mut halves = Vec::new();
     for listener in [&data, &telemetry] {
         let mut half = tokio::net::TcpStream::connect(listener).await.unwrap();
-        half.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+        half.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n").await.unwrap();
         halves.push(half);
     }
     eventually("the backend is asked", || api.seen().iter().any(|request| request.target() == "/rows/row")).await;

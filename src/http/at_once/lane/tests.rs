@@ -26,7 +26,7 @@ async fn lane_of(draining: Arc<AtomicBool>) -> (Lane, TcpStream, Arc<Activity>) 
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let activity = Arc::new(Activity::new(draining));
     let observed = Observed::new(Stream::tcp(listener.accept().await.unwrap().0), Arc::clone(&activity));
-    let settings = HttpSettings::new(&ServerConfig::default(), None, None);
+    let settings = HttpSettings::new(&ServerConfig::default());
     let at_once = AtOnce::new(Arc::new(HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), settings)));
     (Lane::new(observed, Some(Arc::new(at_once))), client, activity)
 }

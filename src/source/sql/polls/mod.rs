@@ -46,7 +46,7 @@ impl SqlPolls {
         let Some(config) = &source.incremental else { return Ok(None) };
         let url = if source.url.is_empty() { backend } else { &source.url };
         let target = url.redacted();
-        Ok(Some(Self(match Database::parse(url.expose(), Purpose::Scans)? {
+        Ok(Some(Self(match Database::parse(&url.for_driver(), Purpose::Scans)? {
             Database::Postgres(options) => Driver::Postgres(Poll::new(PostgresFeed::new(options, config)?, target, config)),
             Database::MySql(session) => Driver::MySql(Poll::new(MySqlFeed::new(session, config)?, target, config)),
             Database::Sqlite(options) => Driver::Sqlite(Poll::new(SqliteFeed::new(options, config)?, target, config)),

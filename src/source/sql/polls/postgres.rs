@@ -35,11 +35,17 @@ const LOOK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::in
        UNION ALL SELECT 'prepared/' || transaction, prepared FROM pg_prepared_xacts WHERE database = current_database()) AS unseen)";
 
 /// A query whose columns are key and watermark.
-#[derive(Debug)]
 pub(super) struct PostgresFeed {
     options: PgConnectOptions,
     query: String,
     unseen: Mutex<Unseen>,
+}
+
+/// Without the options, among which is the password.
+impl std::fmt::Debug for PostgresFeed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PostgresFeed")
+    }
 }
 
 impl PostgresFeed {

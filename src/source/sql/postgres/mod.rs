@@ -21,10 +21,16 @@ const RECONNECTS: usize = 20;
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A query whose first column is a key.
-#[derive(Debug)]
 pub(super) struct PostgresKeys {
     options: PgConnectOptions,
     query: String,
+}
+
+/// Without the options, among which is the password.
+impl std::fmt::Debug for PostgresKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PostgresKeys")
+    }
 }
 
 impl PostgresKeys {

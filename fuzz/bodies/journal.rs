@@ -1,0 +1,25 @@
+//! Whatever is in a journal's file, it opens, with the keys of whole records; what was announced then is there when it opens again.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use bloomguard::guard::Journal;
+use bloomguard::key::KeyForm;
+use tempfile::TempDir;
+
+static PLACE: LazyLock<TempDir> = LazyLock::new(|| TempDir::new().unwrap());
+const LIFE: Duration = Duration::from_secs(60);
+
+pub fn run(data: &[u8]) {
+    let dir = PLACE.path();
+    let _ = std::fs::remove_file(dir.join("users.journal.old"));
+    std::fs::write(dir.join("users.journal"), data).unwrap();
+    let (journal, replayed) = Journal::open_in_place(dir, "users", LIFE).unwrap();
+    assert!(replayed.keys.iter().map(|key| key.as_bytes().len()).sum::<usize>() <= data.len());
+    let announced = KeyForm::Text.canonical(b"announced").unwrap();
+    let appended = futures_util::FutureExt::now_or_never(journal.append(std::slice::from_ref(&announced)));
+    appended.expect("it is written in place").unwrap();
+    drop(journal);
+    let (_, again) = Journal::open_in_place(dir, "users", LIFE).unwrap();
+    assert!(again.keys.contains(&announced) && replayed.keys.iter().all(|key| again.keys.contains(key)));
+}

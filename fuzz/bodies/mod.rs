@@ -1,0 +1,30 @@
+//! What each fuzz target does with some bytes: deterministic, bounded, and a panic where something is wrong. libFuzzer calls them (`make fuzz TARGET=…`), and the
+//! test suite with the corpus and mutations of it.
+
+pub mod batch;
+pub mod config;
+pub mod entry;
+pub mod http1;
+pub mod journal;
+pub mod key;
+pub mod snapshot;
+
+/// Longer inputs say nothing more.
+const LONGEST: usize = 16 << 10;
+
+/// Calls the body of a target. Returns false for a target that there is not.
+#[allow(dead_code, reason = "libFuzzer calls one of them itself")]
+pub fn run(target: &str, data: &[u8]) -> bool {
+    let data = &data[..data.len().min(LONGEST)];
+    match target {
+        "batch" => batch::run(data),
+        "config" => config::run(data),
+        "entry" => entry::run(data),
+        "http1" => http1::run(data),
+        "journal" => journal::run(data),
+        "key" => key::run(data),
+        "snapshot" => snapshot::run(data),
+        _ => return false,
+    }
+    true
+}

@@ -1,0 +1,10 @@
+//! `make fuzz TARGET=config`; what it does is in `bodies/config.rs`.
+#![no_main]
+
+#[allow(dead_code, reason = "each target calls one of them")]
+#[path = "../bodies/mod.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    bodies::run("config", data);
+});

@@ -1,0 +1,21 @@
+//! The reading of bodies alone, for tests with odd bytes.
+
+use super::format::{Counted, Format, Reading};
+use crate::key::KeyForm;
+
+/// More than the bodies of such tests hold.
+const MOST_KEYS: usize = 1 << 20;
+
+/// The keys of a body that arrives in these pieces; `None`: it is no batch of this format.
+#[doc(hidden)]
+#[must_use]
+pub fn try_batch(format: Format, form: KeyForm, pieces: &[&[u8]]) -> Option<Vec<Vec<u8>>> {
+    let mut found = vec![];
+    let mut keys = Counted::new(|key: &[u8]| found.push(key.to_vec()), MOST_KEYS);
+    let mut reading = Reading::new(format, form, 0);
+    for piece in pieces {
+        reading.piece(piece, &mut keys).ok()?;
+    }
+    reading.end(&mut keys).ok()?;
+    Some(found)
+}

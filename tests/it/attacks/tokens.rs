@@ -1,0 +1,148 @@
+//! Tokens that are taken for more than they allow, and tokens that were withdrawn.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::product::process::{enforces, write_config};
+use crate::product::users::{absent, config, site};
+use crate::support::app::{Http, TestApp};
+use crate::support::database::Site;
+use crate::support::process::Process;
+
+/// Every request of the data listener with the scope that it needs.
+const REQUESTS: [(&str, &str, &[(&str, &str)], &str); 11] = [
+    ("GET", "/v1/keys/users/1", &[], "read"),
+    ("HEAD", "/v1/keys/users/1", &[], "read"),
+    ("GET", "/v1/check/users/1", &[], "read"),
+    ("POST", "/v1/check/users", &[], "read"),
+    ("POST", "/v1/lookup/users", &[], "read"),
+    ("GET", "/v1/keys/users/1", &[("bloomguard-bypass", "1")], "write"),
+    ("POST", "/v1/lookup/users", &[("bloomguard-bypass", "1")], "write"),
+    ("PUT", "/v1/keys/users/7000001", &[], "write"),
+    ("POST", "/v1/keys/users", &[], "write"),
+    ("DELETE", "/v1/keys/users/7000001", &[], "write"),
+    ("POST", "/v1/invalidate/users", &[], "write"),
+];
+
+async fn served(dir: &TempDir, site: &Site, server: &str) -> Process {
+    let toml = format!("[server]\n{server}\n{}", config(&site.url(), "", ""));
+    let mut process = Process::start(dir.path(), &["--config", &write_config(dir.path(), &toml)]);
+    let (_, telemetry) = process.addresses();
+    enforces(&Http::default(), &telemetry).await;
+    process
+}
+
+fn write(dir: &TempDir, name: &str, tokens: &str) {
+    let new = dir.path().join("new");
+    std::fs::write(&new, tokens).unwrap();
+    std::fs::rename(new, dir.path().join(name)).unwrap();
+}
+
+fn entry(dir: &TempDir, name: &str, tokens: &str, scopes: &str) -> String {
+    write(dir, name, tokens);
+    format!("[[server.tokens]]\nfile = {:?}\nscopes = {scopes}\n", dir.path().join(name))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_does_what_its_scopes_say_and_nothing_else() {
+    let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
+    let files = [
+        entry(&dir, "reader", "r3ad\n", "[\"read\"]"),
+        entry(&dir, "writer", "wr1te", "[\"write\"]"),
+        entry(&dir, "both", "b0th", "[\"read\", \"write\"]"),
+        entry(&dir, "root", "r00t", "[\"admin\"]"),
+    ];
+    let mut process = served(&dir, &site, &files.concat()).await;
+    let ((data, _), admin, http) = (process.addresses(), process.admin(), Http::default());
+    let ask = async |method: &str, url: String, token: Option<&str>, headers: &[(&str, &str)]| {
+        let bearer = token.map(|token| format!("Bearer {token}")).unwrap_or_default();
+        let mut all = [headers, &[("content-type", "application/json")]].concat();
+        all.extend(token.map(|_| ("authorization", bearer.as_str())));
+        http.send(method, &url, &all, if method == "POST" { "[1]" } else { "" }).await
+    };
+    for (method, path, headers, needs) in REQUESTS {
+        for (token, has) in [("r3ad", vec!["read"]), ("wr1te", vec!["write"]), ("b0th", vec!["read", "write"]), ("r00t", vec![])] {
+            let answer = ask(method, format!("http://{data}{path}"), Some(token), headers).await;
+            // A bypass is a read as well.
+            let allowed = has.contains(&needs) && (headers.is_empty() || has.contains(&"read"));
+            assert_eq!(answer.status == 403, !allowed, "{method} {path} {headers:?} {token}: {answer:?}");
+            if !allowed && method != "HEAD" {
+                let lacks = if headers.is_empty() || has.contains(&"read") { needs } else { "read" };
+                assert_eq!((&answer.json()["type"], &answer.json()["scope"]), (&json!("/problems/insufficient-scope"), &json!(lacks)));
+                assert!(answer.header("www-authenticate").contains("insufficient_scope"), "{answer:?}");
+            }
+        }
+        for token in [None, Some("wrong"), Some("")] {
+            assert_eq!(ask(method, format!("http://{data}{path}"), token, headers).await.status, 401, "{method} {path} {token:?}");
+        }
+    }
+    // What the filter answers by itself, in front of the layers, demands the scope too.
+    let far = format!("http://{data}/v1/keys/users/99999999");
+    for (token, status) in [("r3ad", 404), ("wr1te", 403), ("r00t", 403), ("wrong", 401)] {
+        assert_eq!(ask("GET", far.clone(), Some(token), &[]).await.status, status, "{token}");
+    }
+    let config = format!("http://{admin}/admin/config");
+    for (token, status) in [(Some("r00t"), 200), (Some("b0th"), 403), (Some("r3ad"), 403), (Some("wrong"), 401), (None, 401)] {
+        assert_eq!(ask("GET", config.clone(), token, &[]).await.status, status, "{token:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_rotated_and_withdrawn_without_a_restart() {
+    let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
+    write(&dir, "tokens", "old\n");
+    let server = format!("token_file = {:?}\n{}", dir.path().join("tokens"), entry(&dir, "reader", "reader-1\n", "[\"read\"]"));
+    let mut process = served(&dir, &site, &server).await;
+    let ((data, telemetry), http) = (process.addresses(), Http::default());
+    let status = async |token: &str| {
+        http.send("GET", &format!("http://{data}/v1/keys/users/1"), &[("authorization", &format!("Bearer {token}"))], "").await.status
+    };
+    let until = async |token: &str, expected: u16| {
+        let start = Instant::now();
+        while status(token).await != expected {
+            assert!(start.elapsed() < Duration::from_secs(60), "{token} is not answered {expected}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert_eq!([status("old").await, status("new").await, status("reader-1").await], [200, 401, 200]);
+    write(&dir, "tokens", "new\n\nold\n");
+    until("new", 200).await;
+    assert_eq!(status("old").await, 200, "both, while clients change over");
+    write(&dir, "tokens", "new\n");
+    until("old", 401).await;
+    write(&dir, "reader", "reader-2\n");
+    until("reader-2", 200).await;
+    assert_eq!([status("reader-1").await, status("new").await], [401, 200]);
+    // A file that can't be used changes nothing, and no file is no token.
+    std::fs::remove_file(dir.path().join("tokens")).unwrap();
+    let failed = "bloomguard_config_reloads_total{outcome=\"failed\"}";
+    let start = Instant::now();
+    while crate::support::metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), failed) < 1.0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{}", process.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!([status("new").await, status("").await], [200, 401]);
+    // Nor does a configuration without tokens open the listener that runs.
+    write_config(dir.path(), &config(&site.url(), "", ""));
+    process.logged("needs a restart: server.token_file");
+    assert_eq!([status("new").await, status("").await], [200, 401]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bypass_is_refused_where_it_is_not_allowed() {
+    let site = site(Site::sqlite()).await;
+    let app = TestApp::enforcing(&format!("allow_bypass = false\n{}", config(&site.url(), "", ""))).await;
+    let bypass = [("bloomguard-bypass", "1")];
+    let far = absent(&app);
+    for path in ["/v1/keys/users/1".to_owned(), format!("/v1/keys/users/{far}")] {
+        let refused = app.send("GET", &path, &bypass).await;
+        assert_eq!((refused.status, &refused.json()["type"]), (403, &json!("/problems/bypass-not-allowed")));
+        assert_ne!(app.send("GET", &path, &[("bloomguard-bypass", "0")]).await.status, 403);
+    }
+    let batch = app.http.send("POST", &app.url("/v1/lookup/users"), &[bypass[0], ("content-type", "text/plain")], "1").await;
+    assert_eq!(batch.status, 403);
+    let told = app.send("GET", &format!("/v1/keys/users/{far}"), &[("cache-control", "no-cache")]).await.told();
+    assert_eq!(told, "404 filter", "it was never honoured here");
+}
