@@ -5,6 +5,7 @@
 //! build puts it into its candidate.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -15,7 +16,8 @@ use crate::key::{Key, KeyHash};
 /// Bounded memory of announced keys.
 #[derive(Debug)]
 pub(super) struct Recent {
-    life: Duration,
+    /// Nanoseconds. Set rarely: the longest window of the fleet counts.
+    life: AtomicU64,
     limits: Limits,
     inner: Mutex<Inner>,
 }
@@ -61,12 +63,18 @@ pub(super) struct Full(pub(super) usize);
 
 impl Recent {
     pub(super) fn new(life: Duration, limits: Limits) -> Self {
-        Self { life, limits, inner: Mutex::default() }
+        Self { life: AtomicU64::new(nanos(life)), limits, inner: Mutex::default() }
     }
 
     /// How long a key is remembered.
-    pub(super) const fn life(&self) -> Duration {
-        self.life
+    pub(super) fn life(&self) -> Duration {
+        // Relaxed, here and where it is set: who reads an entry of a longer window has set it before.
+        Duration::from_nanos(self.life.load(Ordering::Relaxed))
+    }
+
+    /// From now on keys are remembered for this long. Those that are held stay as long as was said.
+    pub(super) fn set_life(&self, life: Duration) {
+        self.life.store(nanos(life), Ordering::Relaxed);
     }
 
     /// Remembers a key from now on.
@@ -79,7 +87,7 @@ impl Recent {
         let bytes: usize = keys.iter().map(|key| key.as_bytes().len()).sum();
         let mut inner = self.make_room(hashes.len(), bytes, now)?;
         for (hash, key) in hashes.iter().zip(keys) {
-            inner.remember(*hash, Some(key), now.plus(self.life));
+            inner.remember(*hash, Some(key), now.plus(self.life()));
         }
         Ok(())
     }
@@ -88,7 +96,7 @@ impl Recent {
     pub(super) fn remember_told(&self, hashes: &[KeyHash], now: Moment) -> Result<(), Full> {
         let mut inner = self.make_room(hashes.len(), 0, now)?;
         for hash in hashes {
-            inner.remember(*hash, None, now.plus(self.life));
+            inner.remember(*hash, None, now.plus(self.life()));
         }
         Ok(())
     }
@@ -98,11 +106,11 @@ impl Recent {
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
         if inner.order.len() + hashes.len() > self.limits.count / 2 {
-            inner.all_until = Some(now.plus(self.life));
+            inner.all_until = Some(now.plus(self.life()));
             return;
         }
         for hash in hashes {
-            inner.remember(*hash, None, now.plus(self.life));
+            inner.remember(*hash, None, now.plus(self.life()));
         }
     }
 
@@ -138,9 +146,16 @@ impl Recent {
     }
 }
 
+fn nanos(life: Duration) -> u64 {
+    u64::try_from(life.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Inner {
     fn remember(&mut self, hash: KeyHash, key: Option<&Key>, until: Moment) {
-        let before = self.until.remove(&hash).and_then(|remembered| remembered.key);
+        let before = self.until.remove(&hash);
+        // A window that was longer then does not close sooner for what is said now.
+        let until = before.as_ref().map_or(until, |remembered| remembered.until.max(until));
+        let before = before.and_then(|remembered| remembered.key);
         if let (None, Some(key)) = (&before, key) {
             self.bytes += key.as_bytes().len();
         }
@@ -192,6 +207,19 @@ mod tests {
         recent.remember(other_hash, &other, start.plus(Duration::from_secs(12))).unwrap();
         assert!(recent.contains(hash, start.plus(Duration::from_secs(14))));
         assert_eq!(recent.snapshot(start.plus(Duration::from_secs(16))).len(), 1);
+    }
+
+    #[test]
+    fn a_shorter_window_of_later_closes_none_of_before() {
+        let recent = Recent::new(Duration::from_secs(30), Limits { count: 100, bytes: 1000 });
+        let (hash, key) = key("a");
+        let start = Moment::from_nanos(0);
+        recent.remember(hash, &key, start).unwrap();
+        recent.set_life(Duration::from_secs(1));
+        recent.remember(hash, &key, start.plus(Duration::from_secs(2))).unwrap();
+        recent.purge(start.plus(Duration::from_secs(4)));
+        assert!(recent.contains(hash, start.plus(Duration::from_secs(29))));
+        assert!(!recent.contains(hash, start.plus(Duration::from_secs(30))));
     }
 
     #[test]

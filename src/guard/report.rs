@@ -49,6 +49,7 @@ impl Guard {
                 .iter()
                 .cloned()
                 .chain(self.source_warning.lock().clone())
+                .chain(self.peer_warnings())
                 .chain(self.set_warning())
                 .chain(self.poll_warning())
                 .chain(filter.and_then(|filter| self.growth_warning(filter)))
@@ -93,6 +94,7 @@ impl Guard {
             }
             let (state, reason) = self.standing.explain(now);
             self.note_state(state, &reason);
+            self.settle_windows();
             self.recent.purge(now);
             self.watch_growth(now);
         }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
@@ -18,6 +19,11 @@ const SUM: usize = size_of::<u64>();
 pub(super) const MAGIC: [u8; 4] = *b"BGJ1";
 /// Bytes of a head: magic, which journal, number of the first record, XXH3-64 of these.
 const HEAD: usize = 4 + 16 + 8 + SUM;
+
+/// In the place of a record's length, right behind the head: for how long the records that follow matter. No key is as long as it would say.
+const WINDOWS: u32 = u32::MAX;
+/// Bytes of that note: mark, `commit_window` and `deadline` in milliseconds, checksum.
+const WINDOWS_LEN: usize = LENGTH + 8 + 8 + SUM;
 
 /// Which records a journal holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,11 +52,36 @@ pub(super) struct Contents {
     keys: Vec<Key>,
     damaged: bool,
     extent: Extent,
+    windows: Option<(Duration, Duration)>,
+}
+
+/// The note of `commit_window` and `deadline`.
+pub(super) fn encode_windows((window, deadline): (Duration, Duration)) -> Vec<u8> {
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).to_le_bytes();
+    let mut note = [WINDOWS.to_le_bytes().as_slice(), &millis(window), &millis(deadline)].concat();
+    note.extend_from_slice(&xxh3_64(&note).to_le_bytes());
+    note
+}
+
+/// The note of windows at the beginning of `records`, where there is one, and what follows it.
+fn split_windows(records: &[u8]) -> (Option<(Duration, Duration)>, &[u8]) {
+    let Some((note, rest)) = records.split_at_checked(WINDOWS_LEN).filter(|(note, _)| note.starts_with(&WINDOWS.to_le_bytes())) else {
+        return (None, records);
+    };
+    let (body, sum) = note.split_at(WINDOWS_LEN - SUM);
+    let millis = |at: usize| body[at..].first_chunk().map(|bytes| Duration::from_millis(u64::from_le_bytes(*bytes)));
+    match (millis(LENGTH), millis(LENGTH + 8)) {
+        (Some(window), Some(deadline)) if xxh3_64(body).to_le_bytes() == *sum => (Some((window, deadline)), rest),
+        // Read as a record, it is damage.
+        _ => (None, records),
+    }
 }
 
 impl Replayed {
     /// Of both files, each of which may be missing.
     pub(super) fn of(old: Option<Contents>, young: Option<Contents>) -> Self {
+        let windows =
+            [&old, &young].into_iter().flatten().filter(|file| !file.keys.is_empty()).filter_map(|file| file.windows).reduce(longer);
         let (keys, damaged, extent) = match (old, young) {
             // The process died before it had removed the elder, which the younger had been made of.
             (Some(old), Some(young)) if old.extent.id == young.extent.id && young.extent.first <= old.extent.first && !young.damaged => {
@@ -64,8 +95,13 @@ impl Replayed {
             (Some(one), None) | (None, Some(one)) => (one.keys, one.damaged, Some(one.extent)),
             (None, None) => return Self::default(),
         };
-        Self { keys, damaged, extent: extent.filter(|_| !damaged) }
+        Self { keys, damaged, extent: extent.filter(|_| !damaged), windows }
     }
+}
+
+/// Of two configurations' windows the longer ones.
+pub(super) fn longer(one: (Duration, Duration), other: (Duration, Duration)) -> (Duration, Duration) {
+    (one.0.max(other.0), one.1.max(other.1))
 }
 
 impl Extent {
@@ -103,7 +139,8 @@ impl Contents {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
-        let (head, mut rest) = split_head(&bytes);
+        let (head, rest) = split_head(&bytes);
+        let (windows, mut rest) = split_windows(rest);
         let (mut keys, mut damaged) = (Vec::new(), false);
         while !rest.is_empty() {
             let Some((key, after)) = first_record(rest) else {
@@ -116,7 +153,7 @@ impl Contents {
         // Without a head it can't be told what came before: the numbers are those of a journal that nobody knows.
         let (id, first) = head.unwrap_or_else(|| (rand::random(), 0));
         let extent = Extent { id, first, next: first + keys.len() as u64 };
-        Ok(Some(Self { keys, damaged, extent }))
+        Ok(Some(Self { keys, damaged, extent, windows }))
     }
 }
 

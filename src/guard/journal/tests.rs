@@ -9,7 +9,7 @@ fn key(text: &str) -> Key {
 }
 
 fn open(dir: &Path, life: Duration) -> (Journal, Vec<Key>) {
-    let (journal, replayed) = Journal::open(dir, "users", life).unwrap();
+    let (journal, replayed) = Journal::open(dir, "users", life, Duration::ZERO).unwrap();
     assert!(!replayed.damaged);
     (journal, replayed.keys)
 }
@@ -49,7 +49,7 @@ async fn records_that_a_snapshot_needs_are_held_past_their_window() {
         journal.append(&[key(text)]).await.unwrap();
     }
     drop(journal);
-    let (journal, replayed) = Journal::open(dir.path(), "users", Duration::ZERO).unwrap();
+    let (journal, replayed) = Journal::open(dir.path(), "users", Duration::ZERO, Duration::ZERO).unwrap();
     assert!(replayed.keys.ends_with(&[key("b"), key("c"), key("d")]), "{:?}", replayed.keys);
     let extent = replayed.extent.unwrap();
     assert!(extent.id == mark.id.0 && extent.first <= mark.next && extent.next == mark.next + 3, "{extent:?} after {mark:?}");
@@ -59,7 +59,7 @@ async fn records_that_a_snapshot_needs_are_held_past_their_window() {
         journal.append(&[key(text)]).await.unwrap();
     }
     drop(journal);
-    let replayed = Journal::open(dir.path(), "users", Duration::ZERO).unwrap().1;
+    let replayed = Journal::open(dir.path(), "users", Duration::ZERO, Duration::ZERO).unwrap().1;
     assert_eq!(replayed.keys, [key("e"), key("f")]);
     assert_eq!(replayed.extent.unwrap(), Extent { first: extent.next, next: extent.next + 2, ..extent });
 }
@@ -76,7 +76,7 @@ async fn more_than_is_held_for_a_snapshot_asks_for_one_and_then_goes() {
         journal.append(&many).await.unwrap();
     }
     drop(journal);
-    let extent = Journal::open(dir.path(), "users", Duration::ZERO).unwrap().1.extent.unwrap();
+    let extent = Journal::open(dir.path(), "users", Duration::ZERO, Duration::ZERO).unwrap().1.extent.unwrap();
     assert!(extent.first > 0 && extent.next == 4 * many.len() as u64, "{extent:?}");
 }
 
@@ -91,7 +91,7 @@ async fn a_crash_in_the_middle_of_a_start_or_a_rotation_loses_no_number() {
     drop(journal);
     let before = fs::read(&old).unwrap();
     let extent = |keys: &[&str]| {
-        let replayed = Journal::open(dir.path(), "users", Duration::from_secs(60)).unwrap().1;
+        let replayed = Journal::open(dir.path(), "users", Duration::from_secs(60), Duration::ZERO).unwrap().1;
         assert_eq!(replayed.keys, keys.iter().map(|text| key(text)).collect::<Vec<_>>());
         replayed.extent.map(|extent| (extent.first, extent.next))
     };
@@ -144,7 +144,7 @@ async fn a_full_disk_refuses_announces_until_there_is_room() {
 #[tokio::test]
 async fn a_file_whose_name_is_not_on_disk_takes_no_announce() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut writer, _) = super::open(dir.path(), "users", Duration::from_secs(60)).unwrap();
+    let (mut writer, _) = super::open(dir.path(), "users", (Duration::from_secs(60), Duration::ZERO)).unwrap();
     let append = || Append { records: encode(&key("a")), count: 1, done: oneshot::channel().0 };
     // The name was changed, and the folder can't be synced.
     (writer.dir_synced, writer.files.young) = (false, dir.path().join("gone/users.journal"));
@@ -182,7 +182,7 @@ async fn what_can_not_be_read_to_its_end_is_damage() {
     let whole = fs::read(&file).unwrap();
     let damaged = |bytes: &[u8]| {
         fs::write(&file, bytes).unwrap();
-        let (_, replayed) = Journal::open(dir.path(), "users", life).unwrap();
+        let (_, replayed) = Journal::open(dir.path(), "users", life, Duration::ZERO).unwrap();
         (replayed.damaged, replayed.keys.len())
     };
     assert_eq!(damaged(&whole), (false, 2));
@@ -193,4 +193,33 @@ async fn what_can_not_be_read_to_its_end_is_damage() {
         assert_eq!(damaged(&flipped), (true, left), "flipped at {position}");
     }
     assert_eq!(damaged(&[0xa5; 500]), (true, 0), "overwritten");
+}
+
+#[tokio::test]
+async fn a_restart_with_a_shorter_window_is_told_the_longer_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (long, short, deadline) = (Duration::from_secs(60), Duration::from_secs(1), Duration::from_millis(300));
+    let (journal, replayed) = Journal::open(dir.path(), "users", long, deadline).unwrap();
+    assert_eq!(replayed.windows, None, "nothing was announced before");
+    journal.append(&[key("a")]).await.unwrap();
+    drop(journal);
+    // However often it is restarted, for the key is written again each time.
+    for _ in 0..2 {
+        let (journal, replayed) = Journal::open(dir.path(), "users", short, deadline).unwrap();
+        assert_eq!((replayed.keys, replayed.windows), (vec![key("a")], Some((long, deadline))));
+        drop(journal);
+    }
+}
+
+#[tokio::test]
+async fn a_note_of_windows_that_is_damaged_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _) = Journal::open(dir.path(), "users", Duration::from_secs(60), Duration::ZERO).unwrap();
+    journal.append(&[key("a")]).await.unwrap();
+    drop(journal);
+    let file = dir.path().join("users.journal");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[36 + 5] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    assert!(Journal::open(dir.path(), "users", Duration::from_secs(60), Duration::ZERO).unwrap().1.damaged);
 }

@@ -4,6 +4,7 @@ mod announces;
 mod backend_evidence;
 mod buffers;
 mod connections;
+mod forgetful_redis;
 mod freshness;
 mod mixed_fleets;
 mod secrets;
