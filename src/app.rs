@@ -250,7 +250,7 @@ async fn parts(
         }
         None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, announces.marks()).keeping_stale(keyspace.cache.stale_if_error)),
     };
-    let (journal, mut replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window + keyspace.deadline)
+    let (journal, mut replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window, keyspace.deadline)
         .context("the announce journal in server.data_dir")?;
     let start = Start { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
     let found = start.find(memory, patience.read_until).await;
@@ -331,7 +331,10 @@ fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Opti
     let (links, replicas) = (links.of(name)?, links.replicas);
     let (writer, retention) = (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
     let log = RedisDeltaLog::new(Arc::clone(&links.main), name, writer, retention);
-    let log = Arc::new(log.appending_over(Arc::clone(&links.announces), replicas));
+    let log = log.appending_over(Arc::clone(&links.announces), replicas);
+    // Only where the promise rests on announces does it matter who else takes them.
+    let is_announced = keyspace.freshness == Freshness::Announced;
+    let log = Arc::new(if is_announced { log.looking_for_others_over(keyspace.place_fingerprint()) } else { log });
     Some(LogParts { log, writer, max_lag: settings.max_lag })
 }
 

@@ -95,6 +95,8 @@ words! {
         Gap = "gap",
         /// It does not go on from where the snapshot had come that the process started from.
         Snapshot = "snapshot",
+        /// An instance that is configured otherwise writes to it.
+        Configuration = "configuration",
     }
 }
 

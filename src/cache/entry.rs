@@ -12,13 +12,13 @@
 //! | 8 | 8 | token, random each time the entry is written |
 //! | 16 | 8 | fingerprint of backend and query for values and absences; 0 for marks |
 //! | 24 | 16 | log identity for absences; for values the time that the backend took, in microseconds, and the first 8 bytes of the log identity; 0 for marks |
-//! | 40 | 8 | for values that are kept past their expiry, Unix milliseconds of it by the server's clock; else 0 |
+//! | 40 | 8 | by the server's clock, Unix milliseconds: for values that are kept past their expiry, that; for absences, when their lookup began; else 0 |
 //! | 48 | … | the other content type, if any, then the body of a value; nothing for the other kinds |
 //!
 //! The token makes every written entry differ from every other, so comparing headers is comparing entries: a value of the same
 //! bytes written again is another entry. A later version of this format must keep magic and token where they are.
 //!
-//! What can't be decoded is nothing, never an absence. An absence must match in each of its bytes but the token; a mark is
+//! What can't be decoded is nothing, never an absence. An absence must match in each of its bytes but token and time; a mark is
 //! recognised by magic, version and kind alone, because taking something for a mark only costs a call to the backend.
 
 use std::time::Duration;
@@ -88,8 +88,17 @@ pub(super) fn encode_value(value: &Value, token: Token, origin: &Origin) -> Vec<
 
 /// The entry of an absence.
 #[must_use]
-pub(super) fn encode_absence(token: Token, fingerprint: u64, identity: LogIdentity) -> [u8; HEADER_LEN] {
-    header(ABSENCE, 0, token, fingerprint, identity)
+pub(super) fn encode_absence(token: Token, fingerprint: u64, identity: LogIdentity, sent: u64) -> [u8; HEADER_LEN] {
+    let mut header = header(ABSENCE, 0, token, fingerprint, identity);
+    header[40..].copy_from_slice(&sent.to_be_bytes());
+    header
+}
+
+/// When the lookup of an absence began, of which these are the first bytes; `None`: it is none.
+#[must_use]
+pub(super) fn absence_sent(head: &[u8]) -> Option<u64> {
+    let is_one = head.len() == HEADER_LEN && head[0..3] == MAGIC && head[3] == VERSION && head[4] == ABSENCE;
+    head.get(40..).filter(|_| is_one).and_then(<[u8]>::first_chunk).copied().map(u64::from_be_bytes)
 }
 
 /// The entry of a mark.
@@ -131,7 +140,8 @@ pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity, now
         },
         ABSENCE => {
             let Some(token) = head[8..].first_chunk().copied().map(Token) else { return Entry::Nothing };
-            if bytes[..] == encode_absence(token, fingerprint, identity) { Entry::Absence } else { Entry::Nothing }
+            let sent = absence_sent(head).unwrap_or_default();
+            if bytes[..] == encode_absence(token, fingerprint, identity, sent) { Entry::Absence } else { Entry::Nothing }
         }
         _ => Entry::Nothing,
     }
@@ -195,6 +205,7 @@ mod tests {
     const TOKEN: Token = Token(*b"token-01");
     const COST: Duration = Duration::from_millis(100);
     const NOW: u64 = 1_700_000_000_000;
+    const SENT: u64 = NOW - 7;
     const ORIGIN: Origin = Origin { fingerprint: FINGERPRINT, identity: IDENTITY, cost: COST, fresh_until: 0 };
 
     fn value(body: &'static str, content_type: ContentType) -> Value {
@@ -231,7 +242,11 @@ mod tests {
         assert_eq!(encode_value(&text, TOKEN, &ORIGIN), other);
         other[40..48].copy_from_slice(b"\0\0\0\0\0\0\x01\x02");
         assert_eq!(encode_value(&text, TOKEN, &Origin { fresh_until: 258, ..ORIGIN }), other);
-        assert_eq!(encode_absence(TOKEN, FINGERPRINT, IDENTITY)[..], golden(b'A', 0, fp, b"identity-of-log!", b""));
+        let mut absence = golden(b'A', 0, fp, b"identity-of-log!", b"");
+        absence[40..48].copy_from_slice(&SENT.to_be_bytes());
+        assert_eq!(encode_absence(TOKEN, FINGERPRINT, IDENTITY, SENT)[..], absence);
+        assert_eq!(absence_sent(&absence), Some(SENT));
+        assert_eq!(absence_sent(&encode_mark(Mark::Dropped, TOKEN)), None);
         assert_eq!(encode_mark(Mark::Announced, TOKEN)[..], golden(b'M', 0, [0; 8], &zero_identity, b""));
         assert_eq!(encode_mark(Mark::Dropped, TOKEN)[..], golden(b'T', 0, [0; 8], &zero_identity, b""));
     }
@@ -257,7 +272,7 @@ mod tests {
 
     #[test]
     fn absence_of_another_query_or_log_is_nothing() {
-        let bytes = Bytes::copy_from_slice(&encode_absence(TOKEN, FINGERPRINT, IDENTITY));
+        let bytes = Bytes::copy_from_slice(&encode_absence(TOKEN, FINGERPRINT, IDENTITY, SENT));
         assert_eq!(decode(&bytes, FINGERPRINT, IDENTITY, NOW), Entry::Absence);
         assert_eq!(decode(&bytes, FINGERPRINT + 1, IDENTITY, NOW), Entry::Nothing);
         assert_eq!(decode(&bytes, FINGERPRINT, LogIdentity([9; 16]), NOW), Entry::Nothing);
@@ -275,7 +290,7 @@ mod tests {
         let token = any::<[u8; 8]>().prop_map(Token);
         let body = prop::collection::vec(any::<u8>(), 0..80);
         let encoded = prop_oneof![
-            token.clone().prop_map(|t| encode_absence(t, FINGERPRINT, IDENTITY).to_vec()),
+            token.clone().prop_map(|t| encode_absence(t, FINGERPRINT, IDENTITY, SENT).to_vec()),
             token.clone().prop_map(|t| encode_mark(Mark::Dropped, t).to_vec()),
             (token, body.clone())
                 .prop_map(|(t, b)| { encode_value(&Value { body: Bytes::from(b), content_type: ContentType::Json }, t, &ORIGIN) }),
@@ -302,7 +317,7 @@ mod tests {
         fn damaged_bytes_never_become_an_absence(bytes in bytes_like_entries()) {
             let is_one = bytes.len() == HEADER_LEN && {
                 let token = Token(bytes[8..16].try_into().unwrap());
-                bytes == encode_absence(token, FINGERPRINT, IDENTITY)
+                bytes == encode_absence(token, FINGERPRINT, IDENTITY, u64::from_be_bytes(bytes[40..].try_into().unwrap()))
             };
             prop_assert_eq!(read(&bytes) == Entry::Absence, is_one);
         }

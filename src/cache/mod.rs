@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::backend::Value;
+use crate::clock::Moment;
 use crate::key::Key;
 use crate::redis::LogIdentity;
 
@@ -160,7 +161,7 @@ pub trait SharedCache: Send + Sync {
     /// [`CacheError`].
     async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, cost: Duration, seen: &Stamp) -> Result<Stored, CacheError>;
 
-    /// Stores an absence for `ttl` if there is no entry at all (`SET NX`), under the log identity that `seen` was read under.
+    /// Stores an absence for `ttl` if there is no entry at all (`SET NX`), or still the absence that counts no more, under the log identity that `seen` was read under.
     ///
     /// # Errors
     /// [`CacheError`].
@@ -213,6 +214,15 @@ pub trait SharedCache: Send + Sync {
     /// [`CacheError`]: the lease ends with its life.
     async fn release(&self, _key: &Key, _lease: &Lease, _ending: Ending, _life: Duration) -> Result<(), CacheError> {
         Ok(())
+    }
+
+    /// Absences whose lookup began before `since` are of an earlier filter, and count no more: an announce that only a scan has brought, as one by an
+    /// instance with another form of keys, has left no mark over them.
+    fn believe_absences_since(&self, _since: Moment) {}
+
+    /// Whether the absence that `seen` is of counts; see [`SharedCache::believe_absences_since`].
+    fn believes_absence(&self, _seen: &Stamp) -> bool {
+        true
     }
 
     /// Number of the connection that marks go over at present; `None` where there is none that could be another one later.

@@ -1,6 +1,7 @@
 //! [`RedisCache`]: entries in Redis, shared by all instances, over the process's one [`RedisLink`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,6 +11,7 @@ use tokio::sync::watch;
 use super::entry::{self, Token};
 use super::{CacheError, CacheStatus, Claim, Ending, Entry, Expiry, Lease, Mark, Over, Seen, SharedCache, Stamp, Stored, Turn};
 use crate::backend::Value;
+use crate::clock::Moment;
 use crate::key::Key;
 use crate::redis::{Call, NamesByKey, RedisLink, Replicas};
 
@@ -42,6 +44,8 @@ pub struct RedisCache {
     patience: Duration,
     /// How much longer than they may be served values are kept.
     kept_stale: Duration,
+    /// Absences of earlier lookups count no more; nanoseconds of a [`Moment`].
+    believed_since: AtomicU64,
 }
 
 impl RedisCache {
@@ -50,7 +54,18 @@ impl RedisCache {
     pub fn new(link: Arc<RedisLink>, keyspace: &str, fingerprint: u64) -> Self {
         let (entries, leases) = (link.names().entries(keyspace), link.names().leases(keyspace));
         let (marks, kept_stale) = (Arc::clone(&link), Duration::ZERO);
-        Self { marks, link, replicas: None, entries, leases, fingerprint, tells_expiries: false, patience: PATIENCE, kept_stale }
+        Self {
+            marks,
+            link,
+            replicas: None,
+            entries,
+            leases,
+            fingerprint,
+            tells_expiries: false,
+            patience: PATIENCE,
+            kept_stale,
+            believed_since: AtomicU64::new(0),
+        }
     }
 
     /// Sets marks over a connection of their own, the one that the delta log is appended to over; `replicas`: that must have them, where no log follows
@@ -97,6 +112,12 @@ impl RedisCache {
             _ => None,
         };
         Seen { entry, stamp, expiry }
+    }
+
+    /// Whether an absence that begins with these bytes is of the present filter.
+    fn believes(&self, call: &Call<'_>, head: &[u8]) -> bool {
+        let since = self.believed_since.load(Ordering::Acquire);
+        since == 0 || entry::absence_sent(head).is_some_and(|sent| sent >= call.server_millis_at_most(Moment::from_nanos(since)))
     }
 
     /// Stores where nothing was seen, if nothing is there still; says whether it took.
@@ -162,11 +183,19 @@ impl SharedCache for RedisCache {
 
     async fn put_absence(&self, key: &Key, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
         let call = self.link.call()?;
-        if call.epoch() != seen.epoch || seen.head.is_some() || !call.facts().keeps_marks() {
+        if call.epoch() != seen.epoch || !call.facts().keeps_marks() {
             return Ok(Stored::No);
         }
-        let bytes = entry::encode_absence(Token::random(), self.fingerprint, call.facts().identity);
-        let stored = self.set_if_absent(&call, &self.entries.of(key), &bytes, ttl, seen).await?;
+        let bytes = entry::encode_absence(Token::random(), self.fingerprint, call.facts().identity, seen.sent);
+        let name = self.entries.of(key);
+        let stored = match &seen.head {
+            None => self.set_if_absent(&call, &name, &bytes, ttl, seen).await?,
+            // A mark that came in between has made it another entry, also once that mark has expired.
+            Some(head) if entry::absence_sent(head).is_some() && !self.believes(&call, head) => {
+                call.compare_and_set(&name, head, entry::HEADER_LEN, &bytes, millis(ttl)).await?
+            }
+            Some(_) => false,
+        };
         Ok(if stored { Stored::Yes } else { Stored::No })
     }
 
@@ -229,6 +258,15 @@ impl SharedCache for RedisCache {
             Ending::NotStored => FREE,
         };
         Ok(self.link.call()?.release(&self.leases.of(key), &lease.0, note, millis(life)).await?)
+    }
+
+    fn believe_absences_since(&self, since: Moment) {
+        // Release: pairs with the acquire in `believes`. A later scan never gives way to an earlier one.
+        self.believed_since.fetch_max(since.as_nanos(), Ordering::Release);
+    }
+
+    fn believes_absence(&self, seen: &Stamp) -> bool {
+        self.link.call().is_ok_and(|call| seen.head.as_ref().is_some_and(|head| self.believes(&call, head)))
     }
 
     fn epoch(&self) -> Option<u64> {

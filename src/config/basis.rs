@@ -34,6 +34,62 @@ impl KeyspaceConfig {
     }
 }
 
+impl KeyspaceConfig {
+    /// Fingerprint of what this keyspace calls a key: backend and source, as far as they say which rows a key stands for. Instances that share a delta log must
+    /// agree on it. Neither where the server is, which may be another replica, nor which columns make up a value says that. Other instances compare it, so it
+    /// must not change from release to release.
+    #[must_use]
+    pub fn data_fingerprint(&self) -> u64 {
+        let Self { backend, .. } = self;
+        let mut text = format!("{:?} {} {}", backend.kind, whose(&backend.url), rows_of(&backend.query));
+        for source in self.source.iter() {
+            // A `String` takes whatever is written to it.
+            let _ = write!(text, " [{:?} {} {}", source.kind, whose(&source.url), one_line(&source.query));
+            let _ = write!(text, " {:?} {:?} {:?} {:?}]", source.path, source.pattern, source.strip_prefix, source.set);
+        }
+        xxh3_64(text.as_bytes())
+    }
+}
+
+impl KeyspaceConfig {
+    /// Fingerprint of which rows these are, of which server: what two namespaces have in common that guard the same.
+    #[must_use]
+    pub fn place_fingerprint(&self) -> u64 {
+        xxh3_64(format!("{:016x} {}", self.data_fingerprint(), data_of(&self.backend.url)).as_bytes())
+    }
+}
+
+/// Which database of its server a URL leads to, or which path.
+fn whose(url: &SecretUrl) -> String {
+    let exposed = url.expose();
+    let (place, parameters) = exposed.split_once('?').unwrap_or((exposed, ""));
+    let (scheme, rest) = place.split_once("://").or_else(|| place.split_once(':')).unwrap_or(("", place));
+    // The last @ ends the password, which may hold a slash.
+    let path = rest.rsplit('@').next().and_then(|rest| rest.split_once('/')).map_or("", |(_, path)| path);
+    match scheme {
+        "" | "sqlite" => place.to_owned(),
+        "http" | "https" => format!("{path}?{parameters}"),
+        // All others say how to get there; `options` may set the search path.
+        _ => {
+            let told = parameters.split('&').filter(|parameter| parameter.starts_with("options") || parameter.starts_with("dbname="));
+            std::iter::once(path).chain(told).collect::<Vec<_>>().join("&")
+        }
+    }
+}
+
+/// A query without the columns that it selects.
+fn rows_of(query: &str) -> String {
+    let line = one_line(query);
+    match line.to_ascii_lowercase().find(" from ") {
+        Some(at) => line[at..].to_owned(),
+        None => line,
+    }
+}
+
+fn one_line(query: &str) -> String {
+    query.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// What says which data it leads to: the URL without its password; all of it, where what is shown would not tell one host from another.
 fn data_of(url: &SecretUrl) -> String {
     let identity = url.identity();
@@ -47,6 +103,40 @@ mod tests {
     use super::*;
     use crate::config::{Headers, IncrementalConfig, SourceConfig};
     use crate::key::KeyForm;
+
+    #[test]
+    fn what_a_key_stands_for_is_told_apart_and_all_else_is_not() {
+        let of = |url: &str, query: &str, source: &str| {
+            let source = SourceConfig { query: source.into(), ..SourceConfig::default() };
+            let mut keyspace = KeyspaceConfig { source: source.into(), ..KeyspaceConfig::default() };
+            (keyspace.backend.url, keyspace.backend.query) = (SecretUrl::new(url.into()), query.into());
+            keyspace.data_fingerprint()
+        };
+        let (url, query, source) = ("postgres://u:p@h:1/db", "SELECT name FROM users WHERE id = $1", "SELECT id FROM users");
+        let plain = of(url, query, source);
+        for same in [
+            of("postgres://u:other@h:1/db", query, source),
+            of("postgres://replica/db?sslmode=require", query, source),
+            of("postgres://u:a/b@h:1/db", query, source),
+            of(url, "SELECT name, email\n  FROM users WHERE id = $1", source),
+            of(url, query, "SELECT  id FROM users"),
+        ] {
+            assert_eq!(same, plain);
+        }
+        for other in [
+            of("postgres://u:p@h:1/shop", query, source),
+            of(url, "SELECT name FROM users WHERE email = $1", source),
+            of(url, "SELECT name FROM accounts WHERE id = $1", source),
+            of(url, query, "SELECT email FROM users"),
+            of("sqlite:/data/users.db", query, source),
+            of("postgres://u:p@h:1/db?options=-csearch_path%3Dtenant", query, source),
+        ] {
+            assert_ne!(other, plain);
+        }
+        assert_ne!(of("http://h/users/{key}", "", ""), of("http://h/accounts/{key}", "", ""));
+        assert_ne!(of("http://h/find?user={key}", "", ""), of("http://h/find?mail={key}", "", ""));
+        assert_eq!(of("http://h/users/{key}", "", ""), of("http://other:80/users/{key}", "", ""));
+    }
 
     #[test]
     fn whatever_changes_the_meaning_of_a_filter_changes_its_basis() {

@@ -89,16 +89,18 @@ struct Group {
 
 impl Group {
     fn take(&mut self, request: Request) {
-        let Delta { kind, secret, hashes } = request.delta;
+        let Delta { kind, secret, terms, hashes } = request.delta;
         self.hashes += hashes.len();
         self.waiting.push(request.done);
         if kind == Kind::Gap {
-            return self.deltas.push(Delta { kind, secret, hashes });
+            return self.deltas.push(Delta { kind, secret, terms, hashes });
         }
         for hash in hashes {
             match self.deltas.last_mut() {
-                Some(last) if (last.kind, last.secret) == (kind, secret) && last.hashes.len() < HASHES_AN_ENTRY => last.hashes.push(hash),
-                _ => self.deltas.push(Delta { kind, secret, hashes: vec![hash] }),
+                Some(last) if (last.kind, last.secret, last.terms) == (kind, secret, terms) && last.hashes.len() < HASHES_AN_ENTRY => {
+                    last.hashes.push(hash);
+                }
+                _ => self.deltas.push(Delta { kind, secret, terms, hashes: vec![hash] }),
             }
         }
     }
@@ -162,7 +164,7 @@ mod tests {
         let committer = Committer::new(log.clone());
         let send = |kind, n, epoch: u64| {
             let committer = committer.clone();
-            tokio::spawn(async move { committer.append(Delta { kind, secret: 1, hashes: vec![hash(n)] }, Some(epoch)).await })
+            tokio::spawn(async move { committer.append(Delta { kind, secret: 1, terms: None, hashes: vec![hash(n)] }, Some(epoch)).await })
         };
         let first = send(Kind::Announce, 0, 1);
         while log.begun.load(Ordering::SeqCst) == 0 {
@@ -180,7 +182,7 @@ mod tests {
         let places: Vec<_> =
             futures_util::future::join_all(later).await.into_iter().map(|place| place.unwrap().unwrap().1.millis).collect();
         assert_eq!(places, [2, 2, 2, 3], "another connection's append goes by itself");
-        let delta = |kind, hashes: &[u128]| Delta { kind, secret: 1, hashes: hashes.iter().map(|n| hash(*n)).collect() };
+        let delta = |kind, hashes: &[u128]| Delta { kind, secret: 1, terms: None, hashes: hashes.iter().map(|n| hash(*n)).collect() };
         let expected = [
             (vec![delta(Kind::Announce, &[0])], Some(1)),
             (vec![delta(Kind::Announce, &[1, 2]), delta(Kind::Drop, &[3])], Some(1)),
@@ -193,7 +195,7 @@ mod tests {
     async fn large_announces_become_several_entries() {
         let log = Arc::new(Slow { appended: Mutex::default(), begun: AtomicUsize::new(0), permits: Semaphore::new(10) });
         let committer = Committer::new(log.clone());
-        committer.append(Delta { kind: Kind::Announce, secret: 1, hashes: (0..600).map(hash).collect() }, None).await.unwrap();
+        committer.append(Delta { kind: Kind::Announce, secret: 1, terms: None, hashes: (0..600).map(hash).collect() }, None).await.unwrap();
         let sizes: Vec<usize> = log.appended.lock()[0].0.iter().map(|delta| delta.hashes.len()).collect();
         assert_eq!(sizes, [256, 256, 88]);
     }

@@ -2,12 +2,18 @@
 //!
 //! | offset | bytes | field |
 //! |-------:|------:|-------|
-//! | 0 | 1 | version, 1 |
+//! | 0 | 1 | version, 2 |
 //! | 1 | 1 | kind: `A` announce, `D` drop, `G` gap |
 //! | 2 | 8 | writer, random each time a process starts |
 //! | 10 | 16 | id of this writer's previous entry that was acknowledged; 0-0: none |
 //! | 26 | 8 | fingerprint of the secret under which the keys were hashed |
-//! | 34 | 16·n | key hashes |
+//! | 34 | 4 | fingerprint of the key form |
+//! | 38 | 8 | fingerprint of what backend and source call a key |
+//! | 46 | 4 | `commit_window` of the writer, milliseconds |
+//! | 50 | 4 | its `deadline`, milliseconds |
+//! | 54 | 16·n | key hashes |
+//!
+//! Version 1, of releases before, has its hashes at 34: it does not tell under which terms they were written.
 //!
 //! Integers in network order. The previous id makes a chain of each writer's entries: an entry that a failover or a trim has lost leaves a hole
 //! that the next one shows.
@@ -15,10 +21,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::terms::Terms;
 use crate::key::KeyHash;
 
-const FORMAT: u8 = 1;
+/// Without terms.
+const FORMAT_1: u8 = 1;
+const FORMAT: u8 = 2;
 const HEADER: usize = 34;
+const TERMS: usize = 20;
 
 /// Place of an entry in its log, as Redis numbers them: milliseconds of the server's clock, then a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -68,6 +78,12 @@ impl WriterId {
     }
 }
 
+impl fmt::Display for WriterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 /// What an entry is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -105,6 +121,8 @@ pub struct Delta {
     pub kind: Kind,
     /// Fingerprint of the secret under which they were hashed.
     pub secret: u64,
+    /// Under which terms they were written; `None`: by a release that does not tell.
+    pub terms: Option<Terms>,
     /// Of which keys; none for a gap.
     pub hashes: Vec<KeyHash>,
 }
@@ -125,12 +143,18 @@ pub struct Entry {
 /// The bytes of an entry whose place the log decides.
 #[must_use]
 pub(super) fn encode(writer: WriterId, previous: EntryId, delta: &Delta) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER + delta.hashes.len() * 16);
-    bytes.extend([FORMAT, delta.kind.byte()]);
+    let mut bytes = Vec::with_capacity(HEADER + TERMS + delta.hashes.len() * 16);
+    bytes.extend([if delta.terms.is_some() { FORMAT } else { FORMAT_1 }, delta.kind.byte()]);
     bytes.extend(writer.0.to_be_bytes());
     bytes.extend(previous.millis.to_be_bytes());
     bytes.extend(previous.sequence.to_be_bytes());
     bytes.extend(delta.secret.to_be_bytes());
+    if let Some(Terms { form, data, window, deadline }) = delta.terms {
+        bytes.extend(form.to_be_bytes());
+        bytes.extend(data.to_be_bytes());
+        bytes.extend(window.to_be_bytes());
+        bytes.extend(deadline.to_be_bytes());
+    }
     bytes.extend(delta.hashes.iter().flat_map(|hash| hash.get().to_be_bytes()));
     bytes
 }
@@ -139,7 +163,15 @@ pub(super) fn encode(writer: WriterId, previous: EntryId, delta: &Delta) -> Vec<
 #[must_use]
 pub(super) fn decode(id: EntryId, bytes: &[u8]) -> Option<Entry> {
     let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
-    let [FORMAT, kind, ..] = *header else { return None };
+    let [format, kind, ..] = *header;
+    let (terms, rest) = match format {
+        FORMAT_1 => (None, rest),
+        FORMAT => {
+            let (terms, rest) = rest.split_first_chunk::<TERMS>()?;
+            (Some(decode_terms(terms)?), rest)
+        }
+        _ => return None,
+    };
     let kind = Kind::from_byte(kind)?;
     let number = |at: usize| header[at..].first_chunk().copied().map(u64::from_be_bytes);
     let (hashes, []) = rest.as_chunks::<16>() else { return None };
@@ -150,6 +182,7 @@ pub(super) fn decode(id: EntryId, bytes: &[u8]) -> Option<Entry> {
         delta: Delta {
             kind,
             secret: number(26)?,
+            terms,
             hashes: hashes.iter().map(|hash| KeyHash::from_bits(u128::from_be_bytes(*hash))).collect(),
         },
     })
@@ -162,12 +195,20 @@ pub fn try_entry(bytes: &[u8]) -> Option<Vec<u8>> {
     decode(EntryId::ZERO, bytes).map(|entry| encode(entry.writer, entry.previous, &entry.delta))
 }
 
+fn decode_terms(bytes: &[u8; TERMS]) -> Option<Terms> {
+    let number = |at: usize| bytes[at..].first_chunk().copied().map(u32::from_be_bytes);
+    let data = bytes[4..].first_chunk().copied().map(u64::from_be_bytes)?;
+    Some(Terms { form: number(0)?, data, window: number(12)?, deadline: number(16)? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const OURS: Terms = Terms { form: 0x0102, data: 0x0304, window: 0x0506, deadline: 0x0708 };
+
     fn delta(kind: Kind, hashes: &[u128]) -> Delta {
-        Delta { kind, secret: 0x77, hashes: hashes.iter().map(|h| KeyHash::from_bits(*h)).collect() }
+        Delta { kind, secret: 0x77, terms: Some(OURS), hashes: hashes.iter().map(|h| KeyHash::from_bits(*h)).collect() }
     }
 
     /// Other instances read these bytes: this test changes only together with the version.
@@ -176,16 +217,28 @@ mod tests {
         let previous = EntryId { millis: 0x0102, sequence: 3 };
         let bytes = encode(WriterId(0x0a0b), previous, &delta(Kind::Announce, &[5, u128::MAX]));
         let expected = [
-            &[1, b'A'][..],
+            &[2, b'A'][..],
             &[0, 0, 0, 0, 0, 0, 0x0a, 0x0b],
             &[0, 0, 0, 0, 0, 0, 1, 2],
             &[0, 0, 0, 0, 0, 0, 0, 3],
             &[0, 0, 0, 0, 0, 0, 0, 0x77],
+            &[0, 0, 1, 2],
+            &[0, 0, 0, 0, 0, 0, 3, 4],
+            &[0, 0, 5, 6],
+            &[0, 0, 7, 8],
             &5u128.to_be_bytes(),
             &[255; 16],
         ]
         .concat();
         assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn an_entry_of_the_release_before_is_read_and_tells_no_terms() {
+        let delta = Delta { terms: None, ..delta(Kind::Announce, &[5]) };
+        let bytes = encode(WriterId(4), EntryId::ZERO, &delta);
+        assert_eq!((bytes[0], bytes.len()), (1, HEADER + 16));
+        assert_eq!(decode(EntryId::ZERO, &bytes).map(|entry| entry.delta), Some(delta));
     }
 
     #[test]
@@ -200,10 +253,10 @@ mod tests {
     #[test]
     fn what_can_not_be_read_is_told_apart() {
         let bytes = encode(WriterId(4), EntryId::ZERO, &delta(Kind::Announce, &[1]));
-        for end in (0..bytes.len()).filter(|end| *end != HEADER) {
+        for end in (0..bytes.len()).filter(|end| *end != HEADER + TERMS) {
             assert_eq!(decode(EntryId::ZERO, &bytes[..end]), None, "{end}");
         }
-        for (at, byte) in [(0, 2), (0, 0), (1, b'X')] {
+        for (at, byte) in [(0, 3), (0, 0), (1, b'X')] {
             let mut other = bytes.clone();
             other[at] = byte;
             assert_eq!(decode(EntryId::ZERO, &other), None);

@@ -97,6 +97,11 @@ impl Follower {
         Self { memory, window, retention: Duration::MAX, place: None, resume: None }
     }
 
+    /// From now on announces of `memory` ago are read again, and losses last for `window`.
+    pub const fn set_windows(&mut self, memory: Duration, window: Duration) {
+        (self.memory, self.window) = (memory, window);
+    }
+
     /// In a log that trims what is older than this.
     #[must_use]
     pub fn in_log_of(self, retention: Duration) -> Self {
@@ -203,7 +208,7 @@ mod tests {
     }
 
     fn entry(at: u64, writer: u64, previous: u64) -> Entry {
-        let delta = Delta { kind: Kind::Announce, secret: 0, hashes: vec![KeyHash::from_bits(u128::from(at))] };
+        let delta = Delta { kind: Kind::Announce, secret: 0, terms: None, hashes: vec![KeyHash::from_bits(u128::from(at))] };
         Entry { id: id(at), writer: WriterId(writer), previous: id(previous), delta }
     }
 
@@ -230,6 +235,7 @@ mod tests {
                 entries,
                 complete: true,
                 switch: None,
+                peers: Vec::new(),
             }
         }
 
@@ -358,7 +364,7 @@ mod tests {
     #[test]
     fn gaps_and_entries_that_can_not_be_read_are_losses_and_the_others_apply() {
         let mut log = begun();
-        let gap = Entry { delta: Delta { kind: Kind::Gap, secret: 0, hashes: Vec::new() }, ..entry(NOW - 9, 7, 0) };
+        let gap = Entry { delta: Delta { kind: Kind::Gap, secret: 0, terms: None, hashes: Vec::new() }, ..entry(NOW - 9, 7, 0) };
         let step = log.read(&[gap, entry(NOW - 8, 7, NOW - 9)]);
         assert_eq!((step.loss, step.entries.len()), (Some(Loss::Gap), 2));
         let mut unreadable = log.page(&[entry(NOW - 6, 7, NOW - 8)], 1);

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use super::entry::{Delta, Entry, EntryId};
 use super::switch::Switch;
+use super::terms::{Peer, Terms};
 use crate::config::EnforcementSetting;
 use crate::redis::{LogIdentity, Unreplicated};
 
@@ -30,6 +31,8 @@ pub struct Page {
     pub complete: bool,
     /// What the fleet was told to enforce; `None`: nothing, or nothing that can be read.
     pub switch: Option<Switch>,
+    /// Instances that have registered other terms than the reader's, as far as it has registered its own.
+    pub peers: Vec<Peer>,
 }
 
 /// Why the log did not take or tell anything.
@@ -72,6 +75,19 @@ pub trait DeltaLog: Send + Sync {
     /// # Errors
     /// [`LogError`].
     async fn read(&self, after: EntryId) -> Result<Page, LogError>;
+
+    /// Registers under which terms this instance writes, and reads: each page tells the others' from now on. To be said again while the instance lives.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    async fn register(&self, _terms: &Terms) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    /// Other namespaces at the same server whose instances announce rows of the same backend, as far as [`DeltaLog::register`] has found any.
+    fn other_namespaces(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Tells the whole fleet what to enforce from now on; `known` is the highest serial that the caller has seen.
     ///

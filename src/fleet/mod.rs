@@ -10,6 +10,7 @@ mod log;
 mod permit;
 mod redis;
 mod switch;
+mod terms;
 mod version;
 
 pub use self::committer::Committer;
@@ -21,4 +22,5 @@ pub use self::log::{DeltaLog, LogError, Page};
 pub use self::permit::{RedisScanPermit, ScanHolder, ScanPermit};
 pub use self::redis::{RedisDeltaLog, Retention};
 pub use self::switch::Switch;
+pub use self::terms::{Peer, Terms};
 pub use self::version::Version;

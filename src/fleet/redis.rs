@@ -10,11 +10,17 @@ use redis::Script;
 use super::entry::{self, Delta, EntryId, WriterId};
 use super::log::{DeltaLog, LogError, Page};
 use super::switch::{self, Switch};
+use super::terms::{HOST_CHARS, Peer, Terms};
 use crate::config::EnforcementSetting;
 use crate::redis::{LinkError, LogBirth, LogIdentity, RedisLink, Replicas};
 
 /// Entries of one read: at 256 hashes each, 4 MiB.
 const ENTRIES_A_READ: usize = 1000;
+
+/// Instances that are registered at a time; the latest stay.
+const REGISTERED: u32 = 1024;
+/// No announce of an instance that was not heard of for longer than the log reaches back is still to come. And as much again as it may be silent.
+const KEPT_LONGER: Duration = Duration::from_secs(60);
 
 /// Appends the entries `ARGV[4..]` if the log is still the one with the identity `ARGV[1]`, keeps those of the last `ARGV[2]` milliseconds, and of those
 /// no more than `ARGV[3]` bytes; returns the place of the last one. Where want of room takes entries, the floor under those that are left is noted.
@@ -31,6 +37,28 @@ if redis.call('MEMORY', 'USAGE', KEYS[1]) > tonumber(ARGV[3]) then
   redis.call('SET', KEYS[3], first and first[1] or id)
 end
 return id";
+
+/// Notes `ARGV[1]` as alive now, and forgets who was not for `ARGV[2]` milliseconds, and all but the latest `ARGV[3]`. `KEYS[2]` is the identity of the
+/// log, which must be `ARGV[4]`: what is registered in one log says nothing in another.
+const REGISTER: &str = r"
+local identity = redis.call('GET', KEYS[2])
+if not identity or string.sub(identity, 1, 32) ~= ARGV[4] then return false end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - ARGV[2]))
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -ARGV[3] - 1)
+return 1";
+
+/// Notes the namespace `ARGV[1]` as one that announces rows of this backend, and returns all that did so within `ARGV[2]` milliseconds.
+const NAMESPACE: &str = r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - ARGV[2]))
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -65)
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return redis.call('ZRANGE', KEYS[1], 0, -1)";
 
 /// Stores the switch `ARGV[2]`, where there is a later one leaves it. With `ARGV[1] = 'new'` it is later than what is there, than serial `ARGV[3]`, and
 /// than all others that this server's clock numbered; else it has that serial. Returns the serial. One of a form that can't be read stays.
@@ -50,7 +78,8 @@ local text = string.format('%.0f', serial)
 if serial > last then redis.call('SET', KEYS[1], 'v1 ' .. text .. ' ' .. ARGV[2]) end
 return text";
 
-/// What one page is made of, seen at one moment: identity, clock, last entry, entries ever made, floor, entries behind `ARGV[1]`, switch. There is no
+/// What one page is made of, seen at one moment: identity, clock, last entry, entries ever made, floor, entries behind `ARGV[1]`, switch, and who has
+/// registered other terms than `ARGV[3]`, with the time. There is no
 /// identity at a replica, which may lack entries, nor at a server that was one since the connection was made: its history is another one then.
 const READ: &str = r"
 local replication, identity = redis.call('INFO', 'replication'), false
@@ -70,10 +99,16 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   if not made then return redis.error_reply('ERR the delta log needs Redis 7.0 or later') end
   entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
 end
-return {identity, time[1], time[2], last, made, redis.call('GET', KEYS[3]) or '0-0', entries, redis.call('GET', KEYS[4])}";
+local peers, registered = {}, redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES')
+for i = 1, #registered, 2 do
+  if string.match(registered[i], '^v1 %x+ (%x+ %x+ %d+ %d+)') ~= ARGV[3] then
+    peers[#peers + 1] = {registered[i], string.format('%.0f', registered[i + 1])}
+  end
+end
+return {identity, time[1], time[2], last, made, redis.call('GET', KEYS[3]) or '0-0', entries, redis.call('GET', KEYS[4]), peers}";
 
 /// What [`READ`] answers.
-type Answer = (Option<String>, u64, u64, String, u64, String, Vec<(String, Vec<Vec<u8>>)>, Option<String>);
+type Answer = (Option<String>, u64, u64, String, u64, String, Vec<(String, Vec<Vec<u8>>)>, Option<String>, Vec<(Vec<u8>, u64)>);
 
 /// How much a log keeps.
 #[derive(Debug, Clone, Copy)]
@@ -94,21 +129,37 @@ pub struct RedisDeltaLog {
     stream: String,
     floor: String,
     switch: String,
+    register: String,
+    host: String,
+    /// What was registered last, and in which log.
+    terms: Mutex<Option<(LogIdentity, Terms)>>,
     writer: WriterId,
     retention: Retention,
     append: Script,
     read: Script,
     tell: Script,
+    note: Script,
+    namespace: Option<Namespace>,
     /// The last entry of ours that was acknowledged, and in which log.
     previous: Mutex<Option<(LogIdentity, EntryId)>>,
+}
+
+/// Who else announces rows of the same backend, under other names.
+#[derive(Debug)]
+struct Namespace {
+    name: String,
+    /// The name of this log, which no other namespace has.
+    ours: String,
+    script: Script,
+    others: Mutex<Vec<String>>,
 }
 
 impl RedisDeltaLog {
     /// The log of `keyspace` at the server that `link` connects to.
     #[must_use]
     pub fn new(link: Arc<RedisLink>, keyspace: &str, writer: WriterId, retention: Retention) -> Self {
-        let [stream, floor, switch] = link.log_names(keyspace);
-        let [append, read, tell] = [APPEND, READ, SWITCH].map(Script::new);
+        let [stream, floor, switch, register] = link.log_names(keyspace);
+        let [append, read, tell, note] = [APPEND, READ, SWITCH, REGISTER].map(Script::new);
         Self {
             appends: Arc::clone(&link),
             link,
@@ -116,11 +167,16 @@ impl RedisDeltaLog {
             stream,
             floor,
             switch,
+            register,
+            host: host(),
+            terms: Mutex::default(),
             writer,
             retention,
             append,
             read,
             tell,
+            note,
+            namespace: None,
             previous: Mutex::default(),
         }
     }
@@ -129,6 +185,20 @@ impl RedisDeltaLog {
     #[must_use]
     pub fn appending_over(mut self, link: Arc<RedisLink>, replicas: Option<Replicas>) -> Self {
         (self.appends, self.replicas) = (link, replicas);
+        self
+    }
+
+    /// Looks for other namespaces at this server that announce rows of the same backend, which `place` stands for. Not in a cluster, whose node has this
+    /// keyspace and no other.
+    #[must_use]
+    pub fn looking_for_others_over(mut self, place: u64) -> Self {
+        let ours = self.stream.clone();
+        self.namespace = (!ours.starts_with('{')).then(|| Namespace {
+            name: format!("bloomguard-namespaces:{place:016x}"),
+            ours,
+            script: Script::new(NAMESPACE),
+            others: Mutex::default(),
+        });
         self
     }
 
@@ -152,6 +222,12 @@ impl DeltaLog for RedisDeltaLog {
         if epoch.is_some_and(|epoch| epoch != call.epoch()) {
             return Err(LogError::Replaced);
         }
+        // Before the first entry: who begins to read goes back by the longest window that is registered.
+        if let Some(terms) = deltas.iter().find_map(|delta| delta.terms)
+            && *self.terms.lock() != Some((identity, terms))
+        {
+            self.register(&terms).await?;
+        }
         let previous = self.previous.lock().filter(|(log, _)| *log == identity).map_or(EntryId::ZERO, |(_, id)| id);
         let mut append = self.append.key(&self.stream);
         append.key(call.log_name()).key(&self.floor).arg(identity.to_string());
@@ -173,8 +249,10 @@ impl DeltaLog for RedisDeltaLog {
     async fn read(&self, after: EntryId) -> Result<Page, LogError> {
         let call = self.link.call()?;
         let mut read = self.read.key(&self.stream);
-        read.key(call.log_name()).key(&self.floor).key(&self.switch).arg(after.to_string()).arg(ENTRIES_A_READ);
-        let (identity, seconds, micros, last, made, floor, found, switch): Answer = call.script(&read).await?;
+        let ours = self.terms.lock().map_or_else(String::new, |(_, terms)| terms.suffix());
+        read.key(call.log_name()).key(&self.floor).key(&self.switch).key(&self.register);
+        read.arg(after.to_string()).arg(ENTRIES_A_READ).arg(ours);
+        let (identity, seconds, micros, last, made, floor, found, switch, peers): Answer = call.script(&read).await?;
         let birth: LogBirth = identity.ok_or(LogError::Replaced)?.parse().map_err(|()| strange("GET of the log identity"))?;
         let id = |text: &str| text.parse::<EntryId>().map_err(|()| strange("XINFO"));
         let complete = found.len() < ENTRIES_A_READ;
@@ -189,6 +267,9 @@ impl DeltaLog for RedisDeltaLog {
         }
         let now = seconds.saturating_mul(1000) + micros / 1000;
         let switch = switch.and_then(|text| text.parse().ok());
+        // By another writer of ours, before a restart, is by another instance too.
+        let peer = |(text, at): (Vec<u8>, u64)| Peer::parse(&String::from_utf8_lossy(&text), Duration::from_millis(now.saturating_sub(at)));
+        let peers = peers.into_iter().filter_map(peer).filter(|peer| peer.writer != self.writer).collect();
         Ok(Page {
             identity: birth.identity,
             born: birth.millis,
@@ -199,7 +280,30 @@ impl DeltaLog for RedisDeltaLog {
             entries,
             complete,
             switch,
+            peers,
         })
+    }
+
+    async fn register(&self, terms: &Terms) -> Result<(), LogError> {
+        let call = self.link.call()?;
+        let mut note = self.note.key(&self.register);
+        note.key(call.log_name()).arg(Peer::text(self.writer, terms, &self.host));
+        note.arg(millis(self.retention.time.saturating_add(KEPT_LONGER))).arg(REGISTERED).arg(call.log_identity().to_string());
+        let noted: Option<u64> = call.script(&note).await?;
+        noted.ok_or(LogError::Replaced)?;
+        if let Some(namespace) = &self.namespace {
+            let mut look = namespace.script.key(&namespace.name);
+            look.arg(&namespace.ours).arg(millis(KEPT_LONGER));
+            // A user who may use no names but those of the prefix is refused, and nothing is found.
+            let found: Vec<String> = call.script(&look).await.unwrap_or_default();
+            *namespace.others.lock() = found.into_iter().filter(|found| *found != namespace.ours).collect();
+        }
+        *self.terms.lock() = Some((call.log_identity(), *terms));
+        Ok(())
+    }
+
+    fn other_namespaces(&self) -> Vec<String> {
+        self.namespace.as_ref().map(|namespace| namespace.others.lock().clone()).unwrap_or_default()
     }
 
     async fn switch(&self, setting: Option<EnforcementSetting>, known: u64) -> Result<Switch, LogError> {
@@ -209,6 +313,16 @@ impl DeltaLog for RedisDeltaLog {
     async fn restore_switch(&self, switch: Switch) -> Result<(), LogError> {
         self.tell("known", switch.setting, switch.serial).await.map(|_| ())
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What people call this host; instance ids are random.
+fn host() -> String {
+    let name = std::env::var("HOSTNAME").or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname")).unwrap_or_default();
+    name.trim().chars().filter(|c| !c.is_control()).take(HOST_CHARS).collect()
 }
 
 fn strange(command: &str) -> LogError {

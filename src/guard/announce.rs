@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 
 use super::error::TellError;
+use super::peers::Windows;
 use super::recent::keys_of;
 use super::{AnnounceError, DropError, Guard, Replayed};
 use crate::cache::{CacheError, Mark};
@@ -99,7 +100,7 @@ impl Guard {
             Mark::Announced => Kind::Announce,
             Mark::Dropped => Kind::Drop,
         };
-        let (identity, position) = fleet.committer.append(Delta { kind, secret, hashes }, epoch).await?;
+        let (identity, position) = fleet.committer.append(Delta { kind, secret, terms: Some(self.terms()), hashes }, epoch).await?;
         Ok(Some(Version { identity, keyspace: self.name.clone(), position }))
     }
 
@@ -152,8 +153,12 @@ impl Guard {
     }
 
     /// Takes back what the journal held: those announces were acknowledged, and their rows may still be on their way.
-    pub(super) fn remember_replayed(&self, replayed: &Replayed, commit_window: Duration) {
+    pub(super) fn remember_replayed(&self, replayed: &Replayed) {
         let now = Moment::now();
+        if let Some((window, deadline)) = replayed.windows {
+            self.peers.before_restart(Windows { window, deadline }, now);
+            self.settle_windows();
+        }
         let hashes: Vec<KeyHash> = replayed.keys.iter().map(|key| self.secret.hash(key)).collect();
         let mut forgotten = false;
         for (hashes, keys) in hashes.chunks(REPLAYED_TOGETHER).zip(replayed.keys.chunks(REPLAYED_TOGETHER)) {
@@ -165,7 +170,7 @@ impl Guard {
             // Announces were lost: only a scan that begins after their windows have closed finds all their rows.
             tracing::error!(keyspace = %self.name, "the announce journal is damaged: the keyspace does not reject before a scan that begins after the commit window");
             self.standing.broken(
-                now.plus(commit_window),
+                now.plus(self.windows().window),
                 "the announce journal was damaged at start; a scan after the commit window mends it".into(),
             );
         }
@@ -216,7 +221,7 @@ impl Guard {
         let Some(fleet) = &self.fleet else { return true };
         let Some(secret) = self.secret.agreed().filter(|_| !keys.is_empty()) else { return true };
         let hashes = keys.iter().map(|key| secret.hash(key)).collect();
-        let delta = Delta { kind: Kind::Announce, secret: secret.fingerprint, hashes };
+        let delta = Delta { kind: Kind::Announce, secret: secret.fingerprint, terms: Some(self.terms()), hashes };
         match fleet.committer.append(delta, epoch).await {
             // They are in the log, and each further try would append them once more.
             Ok(_) | Err(LogError::Unreplicated(_)) => true,

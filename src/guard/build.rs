@@ -44,7 +44,11 @@ impl Guard {
 
     /// Makes the key form known; the first call decides.
     pub(crate) fn learn_form(&self, form: KeyForm) -> KeyForm {
+        let is_news = self.form.get().is_none();
         let form = *self.form.get_or_init(|| form);
+        if is_news {
+            self.judge_terms_again();
+        }
         self.trust_snapshot(form);
         form
     }
@@ -74,8 +78,10 @@ impl Guard {
                 "Redis holds another keyspace secret than before, as after it was wiped: everything is built anew"
             );
             // First, see `Secret`.
-            self.standing
-                .broken(now.plus(self.commit_window), "the keyspace secret has changed, as after Redis was wiped; a scan mends it".into());
+            self.standing.broken(
+                now.plus(self.windows().window),
+                "the keyspace secret has changed, as after Redis was wiped; a scan mends it".into(),
+            );
             self.rebuild_wanted.notify_one();
         }
         self.secret.agree(secret);
@@ -233,6 +239,8 @@ impl Build {
         let number = self.candidate.take().map_or(0, Candidate::swap);
         let guard = Arc::clone(&self.guard);
         guard.void_untrusted_absences();
+        // Before the right to believe any of them comes back.
+        guard.shared.believe_absences_since(self.began);
         // After the swap: who reads the new limit also reads the new filter.
         guard.standing.swapped(self.began);
         guard.rescan_under_polls();

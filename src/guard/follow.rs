@@ -6,10 +6,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Guard;
+use super::peers::REGISTER_EVERY;
 use crate::cache::Stamp;
 use crate::clock::Moment;
 use crate::config::EnforcementSetting;
-use crate::fleet::{Committer, DeltaLog, Entry, EntryId, Follower, Kind, LogError, LogPlace, Loss, Switch, Version, WriterId};
+use crate::fleet::{Committer, DeltaLog, Entry, EntryId, Follower, Kind, LogError, LogPlace, Loss, Switch, Terms, Version, WriterId};
 use crate::redis::LogIdentity;
 use crate::words::ResyncReason;
 
@@ -37,6 +38,8 @@ pub(super) struct Fleet {
     resumable: Mutex<Option<LogPlace>>,
     /// From where on a snapshot tells this one to go on.
     resume: Mutex<Option<LogPlace>>,
+    /// In which log this instance has registered, under which terms, and when.
+    registered: Mutex<Option<(Option<LogIdentity>, Terms, Moment)>>,
 }
 
 impl Fleet {
@@ -49,6 +52,7 @@ impl Fleet {
             applied: Mutex::default(),
             resumable: Mutex::default(),
             resume: Mutex::default(),
+            registered: Mutex::default(),
         }
     }
 
@@ -60,6 +64,27 @@ impl Fleet {
     /// From where a later process may go on.
     pub(super) fn resumable(&self) -> Option<LogPlace> {
         *self.resumable.lock()
+    }
+
+    /// Who announces rows of the same backend elsewhere.
+    pub(super) fn other_namespaces(&self) -> Vec<String> {
+        self.log.other_namespaces()
+    }
+
+    /// Registers this instance's terms now and then, and in each log anew.
+    async fn register(&self, terms: Terms) {
+        let (log, now) = (self.applied.lock().map(|(log, _)| log), Moment::now());
+        let is_known = |(known, as_written, at): (Option<LogIdentity>, Terms, Moment)| {
+            known == log && as_written == terms && now.since(at) < REGISTER_EVERY
+        };
+        if self.registered.lock().is_some_and(is_known) {
+            return;
+        }
+        // Also where it fails, as in a full Redis: appends are refused then.
+        *self.registered.lock() = Some((log, terms, now));
+        if let Err(error) = self.log.register(&terms).await {
+            tracing::debug!(%error, "instance not registered");
+        }
     }
 
     /// Tells every instance what to enforce.
@@ -80,15 +105,20 @@ impl Guard {
     /// Reads the log for as long as the process lives, where there is one.
     pub async fn follow_log(self: Arc<Self>) {
         let Some(fleet) = &self.fleet else { return };
+        let windows = self.windows();
         let mut follower =
-            Follower::new(self.recent.life(), self.commit_window).in_log_of(fleet.log.retention()).resuming(fleet.resume.lock().take());
+            Follower::new(windows.life(), windows.window).in_log_of(fleet.log.retention()).resuming(fleet.resume.lock().take());
         loop {
+            fleet.register(self.terms()).await;
             // Before it is sent: what was appended later may not be in the answer.
             let sent = Moment::now();
             match fleet.log.read(follower.after()).await {
                 Ok(mut page) => {
                     // Before the log counts as read: who does not know what the fleet was told does not enforce.
                     let better = self.heed(page.switch.take());
+                    self.heed_peers(fleet.writer, &page);
+                    let windows = self.windows();
+                    follower.set_windows(windows.life(), windows.window);
                     let step = follower.judge(page);
                     if let Some(loss) = step.loss {
                         self.log_was_lost(loss);
@@ -168,6 +198,7 @@ impl Guard {
     /// Own entries took effect before they were appended.
     fn apply(&self, fleet: &Fleet, entries: &[Entry]) {
         let secret = self.secret.fingerprint();
+        self.judge_terms(fleet.writer, entries);
         let is_foreign = |entry: &Entry| entry.delta.secret != secret && entry.delta.kind != Kind::Gap;
         if entries.iter().any(is_foreign) {
             self.log_was_lost(Loss::Foreign);
@@ -189,15 +220,21 @@ impl Guard {
 
     /// Announces may be missing: only a scan that begins after their windows have closed finds all their rows.
     fn log_was_lost(&self, loss: Loss) {
-        let in_time = loss.mended_by_scan_in(self.commit_window);
-        tracing::warn!(keyspace = %self.name, %loss, "announces of other instances may have been lost: the keyspace does not reject before a scan that begins in {in_time:?} or later");
-        self.metrics.resync(match loss {
+        let in_time = loss.mended_by_scan_in(self.windows().window);
+        let reason = match loss {
             Loss::Young { .. } => ResyncReason::Young,
             Loss::Replaced | Loss::Shrunk => ResyncReason::Replaced,
             Loss::Trimmed => ResyncReason::Trimmed,
             Loss::Unresumable => ResyncReason::Snapshot,
             Loss::Hole | Loss::Unreadable | Loss::Foreign | Loss::Gap => ResyncReason::Gap,
-        });
+        };
+        self.log_lost(reason, in_time, &loss.to_string());
+    }
+
+    /// As [`Guard::log_was_lost`]: a scan that begins `in_time` from now finds everything.
+    pub(super) fn log_lost(&self, reason: ResyncReason, in_time: Duration, loss: &str) {
+        tracing::warn!(keyspace = %self.name, loss, "announces of other instances may have been lost: the keyspace does not reject before a scan that begins in {in_time:?} or later");
+        self.metrics.resync(reason);
         let when = if in_time.is_zero() { "" } else { " after the commit window" };
         self.standing.broken(Moment::now().plus(in_time), format!("{loss}; a scan{when} mends it"));
         self.hot.drop_all_absences();

@@ -1,9 +1,10 @@
 //! The announce journal: keys within their commit window, and those that no snapshot holds yet, survive a crash of the process.
 //!
 //! A file of records `length: u32 LE · canonical key · XXH3-64 of both: u64 LE` behind a head that says which journal it is of and the number of its
-//! first record, and two claims of how many records have been acknowledged: so a file that was cut between two records is noticed too. A claim is written
-//! once its records are on disk, and reaches the disk with the next ones: a cut that only takes what was acknowledged last before the *machine* crashed is
-//! not noticed. A thread of its own writes what has come in together and syncs it once (group commit) before it acknowledges. A record matters for
+//! first record, for how long its records matter (so that a restart with a shorter window does not forget them sooner), and two claims of how many records
+//! have been acknowledged: so a file that was cut between two records is noticed too. A claim is written once its records are on disk, and reaches the
+//! disk with the next ones: a cut that only takes what was acknowledged last before the *machine* crashed is not noticed. A thread of its own writes what
+//! has come in together and syncs it once (group commit) before it acknowledges. A record matters for
 //! one window, and until a snapshot holds it from which the next process can start, so two files are enough: when the younger is older than a window,
 //! and a snapshot holds what the elder does, the elder is overwritten. So many are held for the sake of a snapshot and no more: beyond that the
 //! elder goes all the same, and the snapshot, which says which records it needs, is worth nothing any more.
@@ -23,7 +24,7 @@ use tokio::sync::{Notify, oneshot};
 mod format;
 
 pub use self::format::Extent;
-use self::format::{Claims, Contents, encode};
+use self::format::{Claims, Contents, Windows, encode, longer};
 use crate::clock::Moment;
 use crate::filter::snapshot::{Hex, JournalMark};
 use crate::key::Key;
@@ -68,6 +69,8 @@ pub struct Replayed {
     pub damaged: bool,
     /// Which records those are; `None`: that is not known.
     pub extent: Option<Extent>,
+    /// `commit_window` and `deadline` under which they were written, the longest of each; `None`: a release of before does not tell.
+    pub windows: Option<(Duration, Duration)>,
 }
 
 /// Why an announce is not in the journal.
@@ -88,12 +91,12 @@ struct Append {
 }
 
 impl Journal {
-    /// Opens the journal of `keyspace` in `dir` and returns the keys it held. `life` is how long a record matters.
+    /// Opens the journal of `keyspace` in `dir` and returns the keys it held. A record matters for `window` and `deadline` together.
     ///
     /// # Errors
     /// Where the files can't be read or written.
-    pub fn open(dir: &Path, keyspace: &str, life: Duration) -> io::Result<(Self, Replayed)> {
-        let (writer, replayed) = open(dir, keyspace, life)?;
+    pub fn open(dir: &Path, keyspace: &str, window: Duration, deadline: Duration) -> io::Result<(Self, Replayed)> {
+        let (writer, replayed) = open(dir, keyspace, (window, deadline))?;
         let (id, shared) = (writer.young.id, Arc::clone(&writer.shared));
         let (appends, queue) = sync_channel(QUEUE);
         std::thread::Builder::new().name(format!("journal-{keyspace}")).spawn(move || writer.run(&queue))?;
@@ -104,8 +107,8 @@ impl Journal {
     ///
     /// # Errors
     /// As [`Journal::open`].
-    pub fn open_in_place(dir: &Path, keyspace: &str, life: Duration) -> io::Result<(Self, Replayed)> {
-        let (writer, replayed) = open(dir, keyspace, life)?;
+    pub fn open_in_place(dir: &Path, keyspace: &str, window: Duration, deadline: Duration) -> io::Result<(Self, Replayed)> {
+        let (writer, replayed) = open(dir, keyspace, (window, deadline))?;
         let (id, shared) = (writer.young.id, Arc::clone(&writer.shared));
         Ok((Self { way: Way::InPlace(Mutex::new(writer)), id, shared }, replayed))
     }
@@ -147,14 +150,14 @@ impl Journal {
     }
 }
 
-fn open(dir: &Path, keyspace: &str, life: Duration) -> io::Result<(Writer, Replayed)> {
+fn open(dir: &Path, keyspace: &str, windows: Windows) -> io::Result<(Writer, Replayed)> {
     let files = Files { young: dir.join(format!("{keyspace}.journal")), old: dir.join(format!("{keyspace}.journal.old")) };
     let between = files.fresh().try_exists()?;
     let replayed = Replayed::of(Contents::read(&files.old)?, Contents::read(&files.young)?, between);
     // Numbers of a journal that can't be followed to its end say nothing of the next one.
     let extent = replayed.extent.unwrap_or_else(|| Extent { id: rand::random(), first: 0, next: replayed.keys.len() as u64 });
     let shared = Arc::new(Shared { next: extent.next.into(), needed_from: u64::MAX.into(), wanted: Notify::new() });
-    let writer = Writer::start(files, &replayed.keys, life, extent, shared)?;
+    let writer = Writer::start(files, &replayed, windows, extent, shared)?;
     Ok((writer, replayed))
 }
 
@@ -187,6 +190,9 @@ struct Writer {
     length: u64,
     claims: Claims,
     since: Moment,
+    /// `commit_window` and `deadline`.
+    windows: Windows,
+    /// How long records of the young file matter: longer than new ones, while it holds some of before a restart.
     life: Duration,
     /// Which journal, and the numbers of the young file's records.
     young: Extent,
@@ -197,10 +203,12 @@ struct Writer {
 
 impl Writer {
     /// Begins a young file that holds what was replayed, so that a second crash loses nothing either.
-    fn start(files: Files, replayed: &[Key], life: Duration, extent: Extent, shared: Arc<Shared>) -> io::Result<Self> {
+    fn start(files: Files, replayed: &Replayed, windows: Windows, extent: Extent, shared: Arc<Shared>) -> io::Result<Self> {
+        let held = replayed.windows.map_or(windows, |before| longer(before, windows));
         let fresh = files.fresh();
         let mut file = create(&fresh)?;
-        let (bytes, claims) = extent.file(extent.first, None, &replayed.iter().flat_map(encode).collect::<Vec<_>>());
+        let records: Vec<u8> = replayed.keys.iter().flat_map(encode).collect();
+        let (bytes, claims) = extent.file(extent.first, None, held, &records);
         file.write_all(&bytes)?;
         file.sync_data()?;
         fs::rename(&fresh, &files.young)?;
@@ -208,8 +216,18 @@ impl Writer {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => files.sync_dir()?,
         }
-        let (length, claims) = (bytes.len() as u64, Claims::new(claims));
-        Ok(Self { files, file, length, claims, since: Moment::now(), life, young: extent, dir_synced: true, shared })
+        Ok(Self {
+            files,
+            file,
+            length: bytes.len() as u64,
+            claims: Claims::new(claims),
+            since: Moment::now(),
+            windows,
+            life: held.0.saturating_add(held.1),
+            young: extent,
+            dir_synced: true,
+            shared,
+        })
     }
 
     fn run(mut self, queue: &Receiver<Append>) {
@@ -267,7 +285,7 @@ impl Writer {
     fn rotate(&mut self) -> io::Result<()> {
         let fresh = self.files.fresh();
         let mut file = create(&fresh)?;
-        let (bytes, claims) = self.young.file(self.young.next, Some(self.young.first), &[]);
+        let (bytes, claims) = self.young.file(self.young.next, Some(self.young.first), self.windows, &[]);
         file.write_all(&bytes)?;
         // Before it has its name: an empty file under it would be one of no journal.
         file.sync_data()?;
@@ -279,6 +297,8 @@ impl Writer {
         }
         (self.file, self.length, self.claims, self.since) = (file, bytes.len() as u64, Claims::new(claims), Moment::now());
         self.young.first = self.young.next;
+        // What was held for longer has been so long in the file that is now the old one.
+        self.life = self.windows.0.saturating_add(self.windows.1);
         Ok(())
     }
 }

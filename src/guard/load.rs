@@ -244,7 +244,8 @@ impl Guard {
         let value = match seen.entry {
             _ if errand.options.bypass => return Shared::GoOn(Some(held)),
             Entry::Value(value) => Some(value),
-            Entry::Absence if follows && self.may_serve_absence(errand) => None,
+            // Asked after the right to reject, which comes back after what is believed is said.
+            Entry::Absence if follows && self.may_serve_absence(errand) && self.shared.believes_absence(&held.stamp) => None,
             Entry::Absence | Entry::Mark(_) | Entry::Nothing | Entry::Stale { .. } => return Shared::GoOn(Some(held)),
         };
         Shared::Answer(Answer::fresh(value, Source::Redis))

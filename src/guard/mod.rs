@@ -28,6 +28,7 @@ mod mismatches;
 mod missed;
 mod observed;
 mod outcome;
+mod peers;
 mod polled;
 mod proof;
 mod proven;
@@ -78,6 +79,7 @@ use crate::cache::{HotCache, SharedCache};
 use crate::clock::Moment;
 use crate::config::KeyspaceConfig;
 use crate::filter::Active;
+use crate::fleet::Terms;
 use crate::key::{Key, KeyError, KeyForm, KeySecret};
 use crate::metrics::KeyspaceMetrics;
 use crate::words::{Source, State};
@@ -117,7 +119,7 @@ pub struct Parts {
 pub struct Guard {
     name: String,
     deadline: Duration,
-    commit_window: Duration,
+    peers: peers::Peers,
     settings: ArcSwap<Settings>,
     asked_fpr: f64,
     secret: secret::Secret,
@@ -193,7 +195,10 @@ impl Guard {
         let guard = Self {
             name: parts.name,
             deadline: config.deadline,
-            commit_window: config.commit_window,
+            peers: peers::Peers::new(
+                Terms::new(None, config.data_fingerprint(), config.commit_window, config.deadline),
+                parts.log.as_ref().map(|parts| parts.log.retention()),
+            ),
             settings: ArcSwap::from_pointee(Settings::new(config)),
             asked_fpr: config.filter.false_positive_rate,
             secret: secret::Secret::new(parts.secret),
@@ -247,7 +252,7 @@ impl Guard {
         if let Some(restored) = restored {
             guard.start_from(restored);
         }
-        guard.remember_replayed(&parts.replayed, config.commit_window);
+        guard.remember_replayed(&parts.replayed);
         if let Some(form) = guard.form() {
             guard.trust_snapshot(form);
         }

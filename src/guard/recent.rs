@@ -9,6 +9,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -26,7 +27,8 @@ const LENGTH: usize = size_of::<u32>();
 /// Bounded memory of announced keys.
 #[derive(Debug)]
 pub(super) struct Recent {
-    life: Duration,
+    /// Nanoseconds. Set rarely: the longest window of the fleet counts.
+    life: AtomicU64,
     limits: Limits,
     inner: Mutex<Inner>,
 }
@@ -85,12 +87,18 @@ pub(super) struct Full(pub(super) usize);
 
 impl Recent {
     pub(super) fn new(life: Duration, limits: Limits) -> Self {
-        Self { life, limits, inner: Mutex::default() }
+        Self { life: AtomicU64::new(nanos(life)), limits, inner: Mutex::default() }
     }
 
     /// How long a key is remembered, at the least.
-    pub(super) const fn life(&self) -> Duration {
-        self.life
+    pub(super) fn life(&self) -> Duration {
+        // Relaxed, here and where it is set: the reader of an entry with a longer window has set it before.
+        Duration::from_nanos(self.life.load(Ordering::Relaxed))
+    }
+
+    /// From now on keys are remembered for this long. Those that are held stay as long as was said.
+    pub(super) fn set_life(&self, life: Duration) {
+        self.life.store(nanos(life), Ordering::Relaxed);
     }
 
     /// Remembers all of these keys from now on, or none.
@@ -100,7 +108,7 @@ impl Recent {
         }
         let bytes: usize = keys.iter().map(|key| key.as_bytes().len() + LENGTH).sum();
         let mut inner = self.make_room(hashes, bytes, now)?;
-        let slice = inner.begin_slice(now, self.life);
+        let slice = inner.begin_slice(now, self.life());
         for (hash, key) in hashes.iter().zip(keys) {
             inner.remember_own(slice, *hash, key.as_bytes());
         }
@@ -110,7 +118,7 @@ impl Recent {
     /// Remembers all of these announces of another instance from now on, or none.
     pub(super) fn remember_told(&self, hashes: &[KeyHash], now: Moment) -> Result<(), Full> {
         let mut inner = self.make_room(hashes, 0, now)?;
-        inner.remember_told(hashes, now, self.life);
+        inner.remember_told(hashes, now, self.life());
         Ok(())
     }
 
@@ -119,10 +127,10 @@ impl Recent {
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
         if !self.limits.half().admit(&inner, hashes.len(), 0) {
-            inner.all_until = Some(now.plus(self.life));
+            inner.all_until = inner.all_until.max(Some(now.plus(self.life())));
             return;
         }
-        inner.remember_told(hashes, now, self.life);
+        inner.remember_told(hashes, now, self.life());
     }
 
     fn make_room(&self, hashes: &[KeyHash], key_bytes: usize, now: Moment) -> Result<MutexGuard<'_, Inner>, Full> {
@@ -184,7 +192,7 @@ impl Recent {
         }
         inner.key_bytes = 0;
         inner.count = inner.slices.iter().map(|slice| slice.told.len()).sum();
-        let slice = inner.begin_slice(now, self.life);
+        let slice = inner.begin_slice(now, self.life());
         let (mut hashes, mut remembered) = (Vec::new(), Ok(()));
         for key in chunks.iter().flat_map(|chunk| keys_of(chunk)) {
             let hash = hash(key);
@@ -215,6 +223,10 @@ impl Limits {
     }
 }
 
+fn nanos(life: Duration) -> u64 {
+    u64::try_from(life.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Inner {
     fn open(&self, now: Moment) -> impl Iterator<Item = &Slice> {
         self.slices.iter().filter(move |slice| slice.until > now)
@@ -226,9 +238,10 @@ impl Inner {
 
     /// The slice of this moment, whose keys are then held for a window more.
     fn begin_slice(&mut self, now: Moment, life: Duration) -> usize {
-        let until = now.plus(life);
+        // A window that was longer before does not close sooner for keys that are announced again now.
+        let until = self.slices.back().map_or(now.plus(life), |last| last.until.max(now.plus(life)));
         match self.slices.back_mut() {
-            Some(last) if now < last.began.plus(life / SLICES) => last.until = last.until.max(until),
+            Some(last) if now < last.began.plus(life / SLICES) => last.until = until,
             _ => self.slices.push_back(Slice { began: now, until, own: Hashes::default(), told: Hashes::default(), keys: Keys::default() }),
         }
         self.slices.len() - 1

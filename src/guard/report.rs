@@ -55,6 +55,7 @@ impl Guard {
                 .cloned()
                 .chain(self.source_warning.lock().clone())
                 .chain(self.sampled.lock().and_then(SourceSample::warning))
+                .chain(self.peer_warnings())
                 .chain(self.set_warning())
                 .chain(self.poll_warning())
                 .chain(filter.and_then(|filter| self.growth_warning(filter)))
@@ -104,6 +105,7 @@ impl Guard {
             }
             let (state, reason) = self.standing.explain(now);
             self.note_state(state, &reason);
+            self.settle_windows();
             self.recent.purge(now);
             self.shared.purge();
             self.watch_growth(now);

@@ -15,6 +15,7 @@ use super::names::Names;
 use super::session::{self, Facts, Opened, Opener, Session};
 use super::trouble::{Failure, LinkError, Trouble};
 use crate::breaker::{Breaker, BreakerPolicy, Permit};
+use crate::clock::Moment;
 use crate::config::RedisConfig;
 use crate::key::KeySecret;
 use crate::words::BreakerState;
@@ -139,10 +140,10 @@ impl RedisLink {
         &self.shared.opener.names
     }
 
-    /// Names of a keyspace's delta log, of its floor, and of what the fleet is told to enforce.
-    pub(crate) fn log_names(&self, keyspace: &str) -> [String; 3] {
+    /// Names of a keyspace's delta log, of its floor, of what the fleet is told to enforce, and of the register of instances.
+    pub(crate) fn log_names(&self, keyspace: &str) -> [String; 4] {
         let names = &self.shared.opener.names;
-        [names.deltas(keyspace), names.floor(keyspace), names.enforcement(keyspace)]
+        [names.deltas(keyspace), names.floor(keyspace), names.enforcement(keyspace), names.instances(keyspace)]
     }
 
     fn trouble(&self) -> String {
@@ -190,6 +191,11 @@ impl Call<'_> {
         self.session.clock.now()
     }
 
+    /// The latest that it may have been at the server at this moment of ours.
+    pub(crate) fn server_millis_at_most(&self, moment: Moment) -> u64 {
+        self.session.clock.at_most(moment)
+    }
+
     pub(crate) async fn script<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, LinkError> {
         self.report(invocation.invoke_async(&mut self.connection()).await)
     }
@@ -210,18 +216,19 @@ impl Call<'_> {
         self.report(session::get_or_set(&mut self.connection(), name, fresh).await)
     }
 
-    /// Stores `entry` under `name` for `millis` if what is there begins with `head`, or, where that is shorter than `len`, is `head`.
+    /// Stores `entry` under `name` for `millis` if what is there begins with `head`, or, where that is shorter than `len`, is `head`. Refused under
+    /// another log than this session's: a wipe takes marks, and this connection does not notice it at once.
     pub(crate) async fn compare_and_set(&self, name: &[u8], head: &[u8], len: usize, entry: &[u8], millis: u64) -> Result<bool, LinkError> {
         let mut script = self.shared.opener.compare_and_set.key(name);
-        script.arg(head).arg(entry).arg(millis).arg(len);
+        script.key(self.log_name()).arg(head).arg(entry).arg(millis).arg(len).arg(self.log_identity().to_string());
         self.report(script.invoke_async(&mut self.connection()).await)
     }
 
     /// Stores `entry` under `name` for `millis` if there is nothing, and by the server's clock it is no later than `latest`: a connection that was
-    /// given up long ago may still deliver what was sent over it.
+    /// given up long ago may still deliver what was sent over it. Refused under another log, as [`Call::compare_and_set`].
     pub(crate) async fn set_in_time(&self, name: &[u8], entry: &[u8], millis: u64, latest: u64) -> Result<bool, LinkError> {
         let mut script = self.shared.opener.set_in_time.key(name);
-        script.arg(entry).arg(millis).arg(latest);
+        script.key(self.log_name()).arg(entry).arg(millis).arg(latest).arg(self.log_identity().to_string());
         self.report(script.invoke_async(&mut self.connection()).await)
     }
 

@@ -10,6 +10,7 @@
 //! | `{prefix}:deltas:{keyspace}` | the delta log, a stream |
 //! | `{prefix}:floor:{keyspace}` | before which place entries of the delta log were trimmed for want of room |
 //! | `{prefix}:enforcement:{keyspace}` | what the whole fleet was told to enforce |
+//! | `{prefix}:instances:{keyspace}` | the instances, and how each is configured |
 //! | `{prefix}:scan:{keyspace}` | which scan of the keyspace's source is under way |
 //!
 //! In a cluster `{prefix}` is `{{prefix}:{keyspace}}`, with the inner braces in the name: all names of a keyspace have one hash slot, and so one node.
@@ -64,6 +65,10 @@ impl Names {
 
     pub(crate) fn enforcement(&self, keyspace: &str) -> String {
         format!("{}:enforcement:{keyspace}", self.prefix)
+    }
+
+    pub(crate) fn instances(&self, keyspace: &str) -> String {
+        format!("{}:instances:{keyspace}", self.prefix)
     }
 
     pub(crate) fn scan(&self, keyspace: &str) -> String {

@@ -11,6 +11,7 @@ use super::names::Names;
 use super::place::Place;
 use super::trouble::Trouble;
 use crate::breaker::Permit;
+use crate::clock::Moment;
 use crate::config::{RedisConfig, RedisPlace};
 
 /// Reaching Redis and logging in may take this long, however short a command's own timeout is.
@@ -79,9 +80,9 @@ pub(super) struct Opener {
     pub(super) place: Place,
     settings: AsyncConnectionConfig,
     pub(super) names: Names,
-    /// Replaces an entry if it begins with the bytes that were seen.
+    /// Replaces an entry if it begins with the bytes that were seen, and the server still holds the log that they were seen under.
     pub(super) compare_and_set: Script,
-    /// Sets an entry where there is none, unless it comes too late.
+    /// Sets an entry where there is none, unless it comes too late, or the server holds another log by then.
     pub(super) set_in_time: Script,
     /// Sets marks where there is no value, or only over absences. An entry's fifth byte tells what it is.
     pub(super) mark_over: Script,
@@ -106,11 +107,15 @@ impl Opener {
             .set_response_timeout(Some(config.timeout))
             .set_pipeline_buffer_size(WRITE_QUEUE);
         let compare_and_set = Script::new(
-            "if redis.call('GETRANGE', KEYS[1], 0, ARGV[4] - 1) ~= ARGV[1] then return 0 end \
+            "local log = redis.call('GET', KEYS[2]) \
+             if not log or string.sub(log, 1, 32) ~= ARGV[5] then return 0 end \
+             if redis.call('GETRANGE', KEYS[1], 0, ARGV[4] - 1) ~= ARGV[1] then return 0 end \
              redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1",
         );
         let set_in_time = Script::new(
-            "local time = redis.call('TIME') \
+            "local log = redis.call('GET', KEYS[2]) \
+             if not log or string.sub(log, 1, 32) ~= ARGV[4] then return 0 end \
+             local time = redis.call('TIME') \
              if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[3]) then return 0 end \
              if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return 0",
         );
@@ -148,6 +153,7 @@ impl Opener {
     }
 
     async fn introduce(&self, connection: &mut MultiplexedConnection) -> Result<(Facts, ServerClock), Trouble> {
+        let asked = Moment::now();
         let (server, replication, memory, time): (String, String, String, (u64, u64)) = redis::pipe()
             .cmd("INFO")
             .arg("server")
@@ -159,7 +165,7 @@ impl Opener {
             .query_async(connection)
             .await
             .map_err(|e| Trouble::from(&e))?;
-        let clock = ServerClock::new(time);
+        let clock = ServerClock::new(time, asked);
         refuse_replica(&replication)?;
         let run_id = field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?;
         let log = self.names.log(run_id, field(&replication, "master_replid").ok_or(Trouble::Strange("INFO replication"))?);
@@ -194,6 +200,7 @@ impl Opener {
 impl Session {
     /// Asks whether what was learnt still holds: it is still a primary, with the same eviction policy, and nobody wiped it. And what time it is.
     pub(super) async fn check(&self) -> RedisResult<Result<(), Trouble>> {
+        let asked = Moment::now();
         let (replication, memory, text, time): (String, String, Option<String>, (u64, u64)) = redis::pipe()
             .cmd("INFO")
             .arg("replication")
@@ -204,7 +211,7 @@ impl Session {
             .cmd("TIME")
             .query_async(&mut self.connection.clone())
             .await?;
-        self.clock.set(time);
+        self.clock.set(time, asked);
         Ok(self.compare(&replication, &memory, text.as_deref()))
     }
 

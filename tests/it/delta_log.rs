@@ -64,7 +64,7 @@ impl Instance {
 }
 
 fn delta(kind: Kind, hashes: std::ops::Range<u128>) -> Delta {
-    Delta { kind, secret: 9, hashes: hashes.map(KeyHash::from_bits).collect() }
+    Delta { kind, secret: 9, terms: None, hashes: hashes.map(KeyHash::from_bits).collect() }
 }
 
 #[tokio::test]

@@ -20,14 +20,14 @@ use crate::key::{Key, KeyForm, KeyHash};
 /// begin with what its predecessor's hold at that moment, and miss nothing from then on.
 #[derive(Debug)]
 pub struct Members {
-    /// How long a row may take after its announce.
-    window: Duration,
     form: Arc<OnceLock<KeyForm>>,
     state: RwLock<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// How long a row may take after its announce.
+    window: Duration,
     set: Option<Arc<KeySet>>,
     /// Since the scan behind `set` began, and announces that were within their window then.
     notes: Notes,
@@ -68,7 +68,14 @@ impl Members {
     /// No set yet. `window`: how long a row may take after its announce, a lookup's deadline included; `form`: empty until it is known.
     #[must_use]
     pub fn new(form: Arc<OnceLock<KeyForm>>, window: Duration) -> Self {
-        Self { window, form, state: RwLock::default() }
+        Self { form, state: RwLock::new(State { window, ..State::default() }) }
+    }
+
+    /// From now on announces count for this long: another instance's rows may take longer than this one's.
+    pub fn set_life(&self, window: Duration) {
+        if self.state.read().window != window {
+            self.state.write().window = window;
+        }
     }
 
     /// Whether the key is a member.
@@ -100,10 +107,9 @@ impl Members {
 
     /// Takes note of keys before their rows are committed. Returns whether a scan is due, to make room for further ones.
     pub fn announce(&self, hashes: &[KeyHash], now: Moment) -> bool {
-        let until = now.plus(self.window);
         let urgency = |state: &State| (state.notes.is_crowded(), state.notes.lost_until().is_some());
         let mut state = self.state.write();
-        let before = urgency(&state);
+        let (before, until) = (urgency(&state), now.plus(state.window));
         let State { notes, next, .. } = &mut *state;
         for notes in std::iter::once(&mut *notes).chain(next) {
             hashes.iter().for_each(|hash| notes.announce(*hash, until));
@@ -115,7 +121,7 @@ impl Members {
     /// Takes note that a row was deleted.
     pub fn remove(&self, hash: KeyHash, key: &Key, now: Moment) {
         let mut state = self.state.write();
-        let State { set, notes, next } = &mut *state;
+        let State { set, notes, next, .. } = &mut *state;
         // A key that is held nowhere takes no room.
         if notes.get(hash).is_some() || set.as_ref().is_some_and(|set| set.contains(key)) {
             notes.remove(hash, now);
@@ -141,7 +147,8 @@ impl Members {
         let mut state = self.state.write();
         // Without a beginning it is not known what the scan has seen: every announce may be missing in it.
         let notes = state.next.take().unwrap_or_else(|| state.notes.unseen_by_scan(Moment::NEVER));
-        let before = std::mem::replace(&mut *state, State { set: Some(Arc::new(set)), notes, next: None });
+        let window = state.window;
+        let before = std::mem::replace(&mut *state, State { window, set: Some(Arc::new(set)), notes, next: None });
         drop(state);
         // Gigabytes may go back: not under the lock.
         drop(before);

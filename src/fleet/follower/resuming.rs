@@ -12,7 +12,7 @@ const NOW: u64 = 100_000;
 const PLACE: LogPlace = LogPlace { identity: LogIdentity([1; 16]), applied: EntryId::at(50_000), made: 40 };
 
 fn entry(at: u64, writer: u64, previous: u64) -> (EntryId, Option<Entry>) {
-    let delta = Delta { kind: Kind::Announce, secret: 0, hashes: vec![KeyHash::from_bits(u128::from(at))] };
+    let delta = Delta { kind: Kind::Announce, secret: 0, terms: None, hashes: vec![KeyHash::from_bits(u128::from(at))] };
     (EntryId::at(at), Some(Entry { id: EntryId::at(at), writer: WriterId(writer), previous: EntryId::at(previous), delta }))
 }
 
@@ -28,6 +28,7 @@ fn page(made: u64, entries: &[(EntryId, Option<Entry>)]) -> Page {
         entries: entries.to_vec(),
         complete: true,
         switch: None,
+        peers: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
@@ -25,10 +26,15 @@ const FIXED_1: usize = 4 + 16 + 8;
 /// A further field is `tag: u8 · length: u8 · value`; unknown ones are skipped. This one is the number of the first record of the elder file beside it, in
 /// 8 bytes; a file that was made when the process started has none beside it.
 const ELDER: u8 = 1;
+/// For how long the records of the file matter: `commit_window` and `deadline` in milliseconds, 8 bytes each.
+const WINDOWS: u8 = 2;
 /// Bytes of a claim: number after the last record that was acknowledged, XXH3-64 of it, the journal and the claim's place.
 const CLAIM: usize = 8 + SUM;
 /// Two places for claims stand behind the head. The younger claim is in one of them and the one before in the other, so one that was torn hides no other.
 const CLAIMS: usize = 2;
+
+/// `commit_window` and `deadline` of the records that follow.
+pub(super) type Windows = (Duration, Duration);
 
 /// Which records a journal holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,11 +65,14 @@ pub(super) struct Contents {
     extent: Extent,
     /// An elder file stood beside it.
     elder: Option<u64>,
+    windows: Option<Windows>,
 }
 
 impl Replayed {
     /// Of both files, each of which may be missing. `between`: a younger file has been made that has not its name yet.
     pub(super) fn of(old: Option<Contents>, young: Option<Contents>, between: bool) -> Self {
+        let windows =
+            [&old, &young].into_iter().flatten().filter(|file| !file.keys.is_empty()).filter_map(|file| file.windows).reduce(longer);
         let (keys, damaged, extent) = match (old, young) {
             // The process died before it had removed the elder, which the younger had been made of.
             (Some(old), Some(young)) if old.extent.id == young.extent.id && young.extent.first <= old.extent.first && !young.damaged => {
@@ -79,8 +88,13 @@ impl Replayed {
             (None, Some(young)) => (young.keys, young.damaged || young.elder.is_some(), Some(young.extent)),
             (None, None) => return Self::default(),
         };
-        Self { keys, damaged, extent: extent.filter(|_| !damaged) }
+        Self { keys, damaged, extent: extent.filter(|_| !damaged), windows }
     }
+}
+
+/// Of two configurations' windows the longer ones.
+pub(super) fn longer(one: Windows, other: Windows) -> Windows {
+    (one.0.max(other.0), one.1.max(other.1))
 }
 
 impl Extent {
@@ -88,16 +102,19 @@ impl Extent {
         self.next - self.first
     }
 
-    fn head(&self, first: u64, elder: Option<u64>) -> Vec<u8> {
-        let further = elder.map_or_else(Vec::new, |elder| [&[ELDER, 8][..], &elder.to_le_bytes()].concat());
+    fn head(&self, first: u64, elder: Option<u64>, windows: Windows) -> Vec<u8> {
+        let mut further = elder.map_or_else(Vec::new, |elder| [&[ELDER, 8][..], &elder.to_le_bytes()].concat());
+        further.extend_from_slice(&[WINDOWS, 16]);
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).to_le_bytes();
+        further.extend([windows.0, windows.1].into_iter().flat_map(millis));
         let mut head = [MAGIC.as_slice(), &self.id, &first.to_le_bytes(), &(further.len() as u32).to_le_bytes(), &further].concat();
         head.extend_from_slice(&xxh3_64(&head).to_le_bytes());
         head
     }
 
     /// A file that holds `records`, of which the first has this number, with both claims on them; and where the claims begin.
-    pub(super) fn file(&self, first: u64, elder: Option<u64>, records: &[u8]) -> (Vec<u8>, u64) {
-        let mut bytes = self.head(first, elder);
+    pub(super) fn file(&self, first: u64, elder: Option<u64>, windows: Windows, records: &[u8]) -> (Vec<u8>, u64) {
+        let mut bytes = self.head(first, elder, windows);
         let claims = bytes.len();
         (0..CLAIMS).for_each(|place| bytes.extend_from_slice(&claim(&self.id, place, self.next)));
         bytes.extend_from_slice(records);
@@ -144,6 +161,8 @@ struct Head {
     claimed: Option<u64>,
     /// An elder file stood beside it: the number of its first record.
     elder: Option<u64>,
+    /// `None`: a release of before does not tell.
+    windows: Option<Windows>,
 }
 
 /// The head of a file, without which it is of an earlier version, and what follows.
@@ -162,7 +181,7 @@ fn read_head(bytes: &[u8]) -> Option<(Head, &[u8])> {
     };
     if bytes.starts_with(&MAGIC_1) {
         // It claims nothing.
-        return Some((Head { id, first, claimed: Some(first), elder: None }, whole(FIXED_1)?));
+        return Some((Head { id, first, claimed: Some(first), elder: None, windows: None }, whole(FIXED_1)?));
     }
     if !bytes.starts_with(&MAGIC) {
         return None;
@@ -173,8 +192,13 @@ fn read_head(bytes: &[u8]) -> Option<(Head, &[u8])> {
         let next = u64::from_le_bytes(*bytes.first_chunk()?);
         (claim(&id, place, next) == bytes).then_some(next)
     });
-    let elder = field(&bytes[FIXED..FIXED + further], ELDER).and_then(|value| value.try_into().ok()).map(u64::from_le_bytes);
-    Some((Head { id, first, claimed: valid.max(), elder }, records))
+    let fields = &bytes[FIXED..FIXED + further];
+    let elder = field(fields, ELDER).and_then(|value| value.try_into().ok()).map(u64::from_le_bytes);
+    let windows = field(fields, WINDOWS).and_then(|value| {
+        let millis = |at: usize| value.get(at..)?.first_chunk().map(|bytes| Duration::from_millis(u64::from_le_bytes(*bytes)));
+        Some((millis(0)?, millis(8)?))
+    });
+    Some((Head { id, first, claimed: valid.max(), elder, windows }, records))
 }
 
 /// The value of the field with this tag.
@@ -211,11 +235,11 @@ impl Contents {
             rest = after;
         }
         // Without a head it can't be told what came before: the numbers are those of a journal that nobody knows.
-        let unknown = || Head { id: rand::random(), first: 0, claimed: Some(0), elder: None };
-        let Head { id, first, claimed, elder } = head.unwrap_or_else(unknown);
+        let unknown = || Head { id: rand::random(), first: 0, claimed: Some(0), elder: None, windows: None };
+        let Head { id, first, claimed, elder, windows } = head.unwrap_or_else(unknown);
         let extent = Extent { id, first, next: first.saturating_add(keys.len() as u64) };
         damaged |= claimed.is_none_or(|claimed| extent.next < claimed);
-        Ok(Some(Self { keys, damaged, extent, elder }))
+        Ok(Some(Self { keys, damaged, extent, elder, windows }))
     }
 }
 

@@ -6,7 +6,7 @@ fn key(text: &str) -> Key {
 }
 
 fn open(dir: &Path, life: Duration) -> (Journal, Vec<Key>) {
-    let (journal, replayed) = Journal::open(dir, "users", life).unwrap();
+    let (journal, replayed) = Journal::open(dir, "users", life, Duration::ZERO).unwrap();
     assert!(!replayed.damaged);
     (journal, replayed.keys)
 }
@@ -46,7 +46,7 @@ async fn records_that_a_snapshot_needs_are_held_past_their_window() {
         journal.append(&[key(text)]).await.unwrap();
     }
     drop(journal);
-    let (journal, replayed) = Journal::open(dir.path(), "users", Duration::ZERO).unwrap();
+    let (journal, replayed) = Journal::open(dir.path(), "users", Duration::ZERO, Duration::ZERO).unwrap();
     assert!(replayed.keys.ends_with(&[key("b"), key("c"), key("d")]), "{:?}", replayed.keys);
     let extent = replayed.extent.unwrap();
     assert!(extent.id == mark.id.0 && extent.first <= mark.next && extent.next == mark.next + 3, "{extent:?} after {mark:?}");
@@ -56,7 +56,7 @@ async fn records_that_a_snapshot_needs_are_held_past_their_window() {
         journal.append(&[key(text)]).await.unwrap();
     }
     drop(journal);
-    let replayed = Journal::open(dir.path(), "users", Duration::ZERO).unwrap().1;
+    let replayed = Journal::open(dir.path(), "users", Duration::ZERO, Duration::ZERO).unwrap().1;
     assert_eq!(replayed.keys, [key("e"), key("f")]);
     assert_eq!(replayed.extent.unwrap(), Extent { first: extent.next, next: extent.next + 2, ..extent });
 }
@@ -73,7 +73,7 @@ async fn more_than_is_held_for_a_snapshot_asks_for_one_and_then_goes() {
         journal.append(&many).await.unwrap();
     }
     drop(journal);
-    let extent = Journal::open(dir.path(), "users", Duration::ZERO).unwrap().1.extent.unwrap();
+    let extent = Journal::open(dir.path(), "users", Duration::ZERO, Duration::ZERO).unwrap().1.extent.unwrap();
     assert!(extent.first > 0 && extent.next == 4 * many.len() as u64, "{extent:?}");
 }
 
@@ -88,7 +88,7 @@ async fn a_crash_in_the_middle_of_a_start_or_a_rotation_loses_no_number() {
     drop(journal);
     let before = fs::read(&old).unwrap();
     let extent = |keys: &[&str]| {
-        let replayed = Journal::open(dir.path(), "users", Duration::from_secs(60)).unwrap().1;
+        let replayed = Journal::open(dir.path(), "users", Duration::from_secs(60), Duration::ZERO).unwrap().1;
         assert_eq!(replayed.keys, keys.iter().map(|text| key(text)).collect::<Vec<_>>());
         replayed.extent.map(|extent| (extent.first, extent.next))
     };
@@ -102,7 +102,7 @@ async fn a_crash_in_the_middle_of_a_start_or_a_rotation_loses_no_number() {
     assert_eq!(extent(&["b", "c"]), Some((1, 3)));
     // Two files that don't follow each other.
     fs::copy(&young, &old).unwrap();
-    fs::write(&young, Extent { id: [9; 16], first: 7, next: 7 }.file(7, None, &[]).0).unwrap();
+    fs::write(&young, Extent { id: [9; 16], first: 7, next: 7 }.file(7, None, (Duration::ZERO, Duration::ZERO), &[]).0).unwrap();
     assert_eq!(extent(&["b", "c"]), None);
 }
 
@@ -117,7 +117,7 @@ async fn what_is_not_on_disk_is_not_acknowledged() {
     fs::create_dir(dir.path()).unwrap();
     journal.append(&[key("c")]).await.unwrap();
     drop(journal);
-    let replayed = Journal::open(dir.path(), "users", Duration::ZERO).unwrap().1;
+    let replayed = Journal::open(dir.path(), "users", Duration::ZERO, Duration::ZERO).unwrap().1;
     assert_eq!((replayed.keys, replayed.damaged), (vec![key("c")], true), "what had been acknowledged went with the folder");
 }
 
@@ -142,7 +142,7 @@ async fn a_full_disk_refuses_announces_until_there_is_room() {
 #[tokio::test]
 async fn a_file_whose_name_is_not_on_disk_takes_no_announce() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut writer, _) = super::open(dir.path(), "users", Duration::from_secs(60)).unwrap();
+    let (mut writer, _) = super::open(dir.path(), "users", (Duration::from_secs(60), Duration::ZERO)).unwrap();
     let append = || Append { records: encode(&key("a")), count: 1, done: oneshot::channel().0 };
     // The name was changed, and the folder can't be synced.
     (writer.dir_synced, writer.files.young) = (false, dir.path().join("gone/users.journal"));
@@ -180,7 +180,7 @@ async fn what_can_not_be_read_to_its_end_is_damage() {
     let whole = fs::read(&file).unwrap();
     let damaged = |bytes: &[u8]| {
         fs::write(&file, bytes).unwrap();
-        let (_, replayed) = Journal::open(dir.path(), "users", life).unwrap();
+        let (_, replayed) = Journal::open(dir.path(), "users", life, Duration::ZERO).unwrap();
         (replayed.damaged, replayed.keys.len())
     };
     assert_eq!(damaged(&whole), (false, 2));
@@ -195,7 +195,7 @@ async fn what_can_not_be_read_to_its_end_is_damage() {
 
 /// A journal of two files with three records each in them, and where each record of the younger ends.
 fn rotated(dir: &Path) -> (Vec<u8>, Vec<u8>, Vec<usize>) {
-    let (mut writer, _) = super::open(dir, "users", Duration::from_secs(60)).unwrap();
+    let (mut writer, _) = super::open(dir, "users", (Duration::from_secs(60), Duration::ZERO)).unwrap();
     let append = |text: &str| Append { records: encode(&key(text)), count: 1, done: oneshot::channel().0 };
     ["a", "b", "c"].iter().for_each(|text| writer.write(&[append(text)]).unwrap());
     writer.rotate().unwrap();
@@ -218,7 +218,7 @@ async fn a_journal_cut_between_two_records_is_damage() {
             let _ = fs::remove_file(place);
             bytes.map_or(Ok(()), |bytes| fs::write(place, bytes)).unwrap();
         }
-        let replayed = Journal::open(dir.path(), "users", Duration::from_secs(60)).unwrap().1;
+        let replayed = Journal::open(dir.path(), "users", Duration::from_secs(60), Duration::ZERO).unwrap().1;
         (replayed.damaged, replayed.keys.len())
     };
     assert_eq!(replayed(Some(&old), Some(&young)), (false, 6));
@@ -239,12 +239,12 @@ async fn a_torn_claim_hides_no_other_and_claims_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (old, young, ends) = rotated(dir.path());
     let (extent, length) = (Extent { id: *young[4..].first_chunk().unwrap(), first: 3, next: 3 }, ends[0]);
-    let claims = extent.file(3, Some(0), &[]).1 as usize;
+    let claims = extent.file(3, Some(0), (Duration::from_secs(60), Duration::ZERO), &[]).1 as usize;
     let half = (length - claims) / 2;
     let damaged = |young: &[u8]| {
         fs::write(dir.path().join("users.journal.old"), &old).unwrap();
         fs::write(dir.path().join("users.journal"), young).unwrap();
-        Journal::open(dir.path(), "users", Duration::from_secs(60)).unwrap().1.damaged
+        Journal::open(dir.path(), "users", Duration::from_secs(60), Duration::ZERO).unwrap().1.damaged
     };
     // The machine crashed while a claim was written, or before: the records are all there.
     for torn in [&[claims][..], &[claims + half]] {
@@ -270,8 +270,23 @@ async fn a_journal_of_the_version_before_is_read() {
     ["a", "b"].iter().for_each(|text| bytes.extend(encode(&key(text))));
     fs::write(dir.path().join("users.journal"), bytes).unwrap();
     for _ in 0..2 {
-        let replayed = Journal::open(dir.path(), "users", Duration::from_secs(60)).unwrap().1;
+        let replayed = Journal::open(dir.path(), "users", Duration::from_secs(60), Duration::ZERO).unwrap().1;
         assert_eq!((replayed.keys, replayed.damaged), (vec![key("a"), key("b")], false));
         assert_eq!(replayed.extent, Some(Extent { id: [7; 16], first: 5, next: 7 }));
+    }
+}
+#[tokio::test]
+async fn a_restart_with_a_shorter_window_is_told_the_longer_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (long, short, deadline) = (Duration::from_secs(60), Duration::from_secs(1), Duration::from_millis(300));
+    let (journal, replayed) = Journal::open(dir.path(), "users", long, deadline).unwrap();
+    assert_eq!(replayed.windows, None, "nothing was announced before");
+    journal.append(&[key("a")]).await.unwrap();
+    drop(journal);
+    // However often it is restarted, for the key is written again each time.
+    for _ in 0..2 {
+        let (journal, replayed) = Journal::open(dir.path(), "users", short, deadline).unwrap();
+        assert_eq!((replayed.keys, replayed.windows), (vec![key("a")], Some((long, deadline))));
+        drop(journal);
     }
 }

@@ -158,3 +158,14 @@ fn own_keys_are_remembered_under_another_hash_for_a_whole_window() {
     assert_eq!(own(&recent, at(25)), ["a"]);
     assert_eq!(recent.held().0, 3);
 }
+
+#[test]
+fn a_shorter_window_of_later_closes_none_of_before() {
+    let recent = Recent::new(WINDOW, ROOMY);
+    let hash = remember(&recent, "a", at(0)).unwrap();
+    recent.set_life(WINDOW / 30);
+    assert_eq!(remember(&recent, "a", at(2)), Ok(hash));
+    recent.purge(at(4));
+    assert!(recent.contains(hash, at(0).plus(WINDOW - Duration::from_secs(1))));
+    assert!(!recent.contains(hash, at(0).plus(WINDOW)));
+}

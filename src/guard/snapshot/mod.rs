@@ -88,6 +88,7 @@ impl Guard {
         // Once: a later scan has a later beginning.
         let Some(untrusted) = self.untrusted.lock().take() else { return };
         if untrusted.form == form {
+            self.shared.believe_absences_since(untrusted.scan_started);
             self.standing.swapped(untrusted.scan_started);
         } else {
             self.still_cold(format!("the keys of the snapshot are of form {}, the source's of form {form}", untrusted.form));

@@ -1,1 +1,335 @@
-//! Instances that differ in their configuration, and a Redis that forgets.
+//! Instances that differ in their configuration, as during a rolling restart: what the one announces the other never answers 404.
+
+use std::time::{Duration, Instant};
+
+use bloomguard::config::{RedisConfig, SecretUrl};
+use bloomguard::fleet::{Delta, DeltaLog, Kind, RedisDeltaLog, Retention, Terms, WriterId};
+use bloomguard::key::{KeyForm, KeySecret};
+use bloomguard::redis::RedisLink;
+use tempfile::TempDir;
+
+use crate::support::app::{Answer, Http};
+use crate::support::database::Site;
+use crate::support::process::Process;
+use crate::support::redis::RedisServer;
+
+/// What an instance is started with.
+#[derive(Clone, Copy)]
+struct Setup {
+    form: &'static str,
+    window: &'static str,
+    source: &'static str,
+    prefix: &'static str,
+}
+
+const PLAIN: Setup = Setup { form: "integer", window: "200ms", source: "SELECT id FROM users", prefix: "bloomguard" };
+
+/// A table of a thousand users, whose ids are text.
+async fn site() -> Site {
+    let site = Site::postgres();
+    let users = format!("SELECT i::text, 'User ' || i FROM ({}) AS n", site.series(1000));
+    site.run(&format!("CREATE TABLE users (id TEXT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users {users}")).await;
+    site
+}
+
+fn toml(site: &Site, redis: Option<&RedisServer>, setup: Setup) -> String {
+    let Setup { form, window, source, prefix } = setup;
+    let redis = redis.map_or_else(String::new, |redis| {
+        let url = redis.url();
+        format!("[redis]\nurl = \"{url}\"\nkey_prefix = \"{prefix}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"\nlog.retention = \"2m\"\n")
+    });
+    format!(
+        r#"
+{redis}
+[keyspaces.users]
+key = "{form}"
+freshness = "announced"
+deadline = "5s"
+commit_window = "{window}"
+rebuild.schedule = "0 0 1 1 *"
+cache.hot_ttl = "10m"
+[keyspaces.users.backend]
+url = "{}"
+query = "SELECT id, name FROM users WHERE id = $1"
+timeout = "4s"
+[keyspaces.users.source]
+query = "{source}"
+[keyspaces.users.canary]
+sample_rate = 0
+"#,
+        site.url()
+    )
+}
+
+/// One process.
+struct Instance {
+    process: Process,
+    dir: TempDir,
+    data: String,
+    telemetry: String,
+    http: Http,
+}
+
+impl Instance {
+    fn start(toml: &str) -> Self {
+        Self::start_in(TempDir::new().unwrap(), toml)
+    }
+
+    fn start_in(dir: TempDir, toml: &str) -> Self {
+        let file = dir.path().join("bloomguard.toml");
+        std::fs::write(&file, toml).unwrap();
+        let mut process = Process::start(dir.path(), &["serve", "--config", file.to_str().unwrap()]);
+        let (data, telemetry) = process.addresses();
+        Self { process, dir, data, telemetry, http: Http::default() }
+    }
+
+    async fn enforcing(toml: &str) -> Self {
+        let instance = Self::start(toml);
+        instance.is("enforcing", "").await;
+        instance
+    }
+
+    /// Ends as by SIGKILL, and starts again in its place.
+    async fn restarted(mut self, toml: &str) -> Self {
+        self.process.signal("KILL");
+        self.process.ended();
+        let again = Self::start_in(self.dir, toml);
+        again.is("enforcing", "").await;
+        again
+    }
+
+    async fn status(&self) -> serde_json::Value {
+        self.http.get(&format!("http://{}/status", self.telemetry)).await.json()["keyspaces"]["users"].clone()
+    }
+
+    /// Waits until it is in this state, for a reason that contains `why`.
+    async fn is(&self, state: &str, why: &str) {
+        let start = Instant::now();
+        loop {
+            let status = self.status().await;
+            if status["state"] == state && status["reason"].as_str().unwrap().contains(why) {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(100), "it is never {state} {why}: {status}\n{}", self.process.log());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits for a warning that contains `what`.
+    async fn warns(&self, what: &str) {
+        let start = Instant::now();
+        loop {
+            let status = self.status().await;
+            if status["warnings"].as_array().unwrap().iter().any(|warning| warning.as_str().unwrap().contains(what)) {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(100), "it never warns of {what}: {status}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn get(&self, key: &str, headers: &[(&str, &str)]) -> Answer {
+        self.http.send("GET", &format!("http://{}/v1/keys/users/{key}", self.data), headers, "").await
+    }
+
+    /// Announces a key, and returns the version.
+    async fn announce(&self, key: &str) -> String {
+        let announced = self.http.send("PUT", &format!("http://{}/v1/keys/users/{key}", self.data), &[], "").await;
+        assert_eq!(announced.status, 204, "{}", announced.text());
+        announced.header("bloomguard-version").to_owned()
+    }
+
+    async fn rebuild(&self) {
+        let url = format!("http://{}/admin/keyspaces/users/rebuild", self.process.admin());
+        let json = [("content-type", "application/json")];
+        while self.http.send("POST", &url, &json, "").await.status == 409 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        loop {
+            let progress = self.http.send("GET", &url, &json, "").await.json();
+            if progress["running"].is_null() {
+                assert_eq!(progress["last"]["outcome"], "swapped", "{progress}");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// A key that nobody has and that passes the filter, once this filter enforces.
+    async fn false_positive(&self) -> u32 {
+        for from in (2_000_000..).step_by(10_000) {
+            let keys: Vec<u32> = (from..from + 10_000).collect();
+            let body = serde_json::to_string(&keys).unwrap();
+            let url = format!("http://{}/v1/check/users", self.data);
+            let checked = self.http.send("POST", &url, &[("content-type", "application/json")], &body).await.json();
+            let absent = checked["absent"].as_array().unwrap();
+            if let Some(at) = (0..keys.len()).find(|at| absent.get(*at).and_then(serde_json::Value::as_u64) != Some(*at as u64)) {
+                return keys[at];
+            }
+        }
+        unreachable!()
+    }
+}
+
+async fn insert(site: &Site, id: &str) {
+    site.run(&format!("INSERT INTO users VALUES ('{id}', 'new')")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_announced_under_another_key_form_is_never_404() {
+    let (redis, site) = (RedisServer::start(), site().await);
+    let old = Instance::enforcing(&toml(&site, Some(&redis), Setup { form: "text", ..PLAIN })).await;
+    let new = Instance::enforcing(&toml(&site, Some(&redis), PLAIN)).await;
+    for id in 5000..5005 {
+        // To the one that is another key than 5000, to the other the same.
+        let version = old.announce(&format!("0{id}")).await;
+        insert(&site, &id.to_string()).await;
+        let brings = [("bloomguard-min-version", version.as_str())];
+        assert_eq!(new.get(&format!("0{id}"), &brings).await.told(), "200 backend");
+        new.is("degraded", "runs another configuration: its key form is text, here integer").await;
+        assert_ne!(new.get(&format!("0{id}"), &brings).await.status, 404);
+        // By itself, once the window is over.
+        new.is("enforcing", "").await;
+        assert_eq!(new.get(&id.to_string(), &brings).await.status, 200);
+    }
+    // And the other way round.
+    let version = new.announce("06000").await;
+    insert(&site, "06000").await;
+    old.is("degraded", "its key form is integer, here text").await;
+    assert_eq!(old.get("06000", &[("bloomguard-min-version", version.as_str())]).await.status, 200);
+    // When both run the same again, nobody objects to anything.
+    let old = old.restarted(&toml(&site, Some(&redis), PLAIN)).await;
+    let version = old.announce("07000").await;
+    insert(&site, "7000").await;
+    assert_eq!(new.get("7000", &[("bloomguard-min-version", version.as_str())]).await.status, 200);
+    new.is("enforcing", "").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_absence_of_before_such_an_announce_is_not_believed_after_it() {
+    let (redis, site) = (RedisServer::start(), site().await);
+    let new = Instance::enforcing(&toml(&site, Some(&redis), PLAIN)).await;
+    let old = Instance::enforcing(&toml(&site, Some(&redis), Setup { form: "text", ..PLAIN })).await;
+    let id = new.false_positive().await.to_string();
+    // The server's clock must say that the next lookup began after the scan.
+    while new.get(&id, &[]).await.told() != "404 hot" {}
+    let stored: bool = redis::cmd("EXISTS").arg(format!("bloomguard:entry:users:{id}")).query(&mut redis.connection()).unwrap();
+    assert!(stored, "the absence is in Redis");
+    // Its mark stands over another key.
+    old.announce(&format!("0{id}")).await;
+    insert(&site, &id).await;
+    new.is("degraded", "another configuration").await;
+    new.is("enforcing", "").await;
+    assert_eq!(new.get(&id, &[]).await.told(), "200 backend");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_of_another_source_is_told_of_and_does_no_harm() {
+    let (redis, site) = (RedisServer::start(), site().await);
+    let old = Instance::enforcing(&toml(&site, Some(&redis), Setup { source: "SELECT id FROM users WHERE id > ''", ..PLAIN })).await;
+    let new = Instance::enforcing(&toml(&site, Some(&redis), PLAIN)).await;
+    new.warns("its backend or source is another one").await;
+    new.is("enforcing", "").await;
+    let version = old.announce("5000").await;
+    insert(&site, "5000").await;
+    new.is("degraded", "its backend or source is another one; a scan after the commit window mends it").await;
+    assert_eq!(new.get("5000", &[("bloomguard-min-version", version.as_str())]).await.status, 200);
+    new.is("enforcing", "").await;
+    assert_eq!(new.get("5000", &[]).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_longest_window_of_the_fleet_counts_for_every_reader() {
+    let (redis, site) = (RedisServer::start(), site().await);
+    let slow = Instance::enforcing(&toml(&site, Some(&redis), Setup { window: "1m", ..PLAIN })).await;
+    let quick_toml = toml(&site, Some(&redis), PLAIN).replace("deadline = \"5s\"", "deadline = \"300ms\"").replace("4s", "200ms");
+    let quick = Instance::enforcing(&quick_toml).await;
+    let version = slow.announce("5000").await;
+    let announced = Instant::now();
+    let late = Instance::start(&quick_toml);
+    // Longer than the window and the deadline of the reader.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    quick.rebuild().await;
+    let later = Instance::enforcing(&quick_toml).await;
+    late.is("enforcing", "").await;
+    late.rebuild().await;
+    insert(&site, "5000").await;
+    assert!(announced.elapsed() < Duration::from_secs(60), "this machine is too slow for the promise");
+    let left: u64 = redis::cmd("PTTL").arg("bloomguard:entry:users:5000").query(&mut redis.connection()).unwrap();
+    assert!(left > 0, "the mark lasts as long");
+    for reader in [&quick, &late, &later] {
+        let answer = reader.get("5000", &[("bloomguard-min-version", version.as_str())]).await;
+        assert_ne!(answer.status, 404, "{}", reader.process.log());
+        reader.is("enforcing", "").await;
+        assert_ne!(reader.get("5000", &[]).await.status, 404);
+    }
+    quick.warns("its commit_window is 1m").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_with_a_shorter_window_keeps_the_longer_for_old_announces() {
+    for with_redis in [false, true] {
+        let (redis, site) = (RedisServer::start(), site().await);
+        let redis = with_redis.then_some(&redis);
+        let short = toml(&site, redis, PLAIN).replace("deadline = \"5s\"", "deadline = \"300ms\"").replace("4s", "200ms");
+        let mut instance = Instance::enforcing(&short.replace("\"200ms\"\nrebuild", "\"1m\"\nrebuild")).await;
+        instance.announce("5000").await;
+        let announced = Instant::now();
+        // Twice: what was replayed is written again, and still matters as long.
+        for _ in 0..2 {
+            instance = instance.restarted(&short).await;
+        }
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        instance.rebuild().await;
+        insert(&site, "5000").await;
+        assert!(announced.elapsed() < Duration::from_secs(60), "this machine is too slow for the promise");
+        instance.is("enforcing", "").await;
+        assert_ne!(instance.get("5000", &[]).await.status, 404, "with Redis: {with_redis}");
+    }
+}
+
+/// Writes to the log as an instance of this configuration, hashing under the fleet's secret.
+async fn write(redis: &RedisServer, terms: Option<Terms>) -> WriterId {
+    let config = RedisConfig { url: SecretUrl::new(redis.url()), timeout: Duration::from_secs(5), ..RedisConfig::default() };
+    let link = RedisLink::connect(&config, |_| ()).unwrap();
+    assert!(link.wait_connected(Duration::from_secs(60)).await);
+    let secret = link.secret("users", &KeySecret::random()).await.unwrap();
+    let hashes = vec![secret.hash(&KeyForm::Text.canonical(b"whatever").unwrap())];
+    let (writer, retention) = (WriterId::random(), Retention { time: Duration::from_secs(120), bytes: 64 << 20 });
+    let log = RedisDeltaLog::new(link, "users", writer, retention);
+    log.append(&[Delta { kind: Kind::Announce, secret: secret.fingerprint(), terms, hashes }], None).await.unwrap();
+    writer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_instance_of_an_earlier_release_writes_is_a_loss() {
+    let (redis, site) = (RedisServer::start(), site().await);
+    let instance = Instance::enforcing(&toml(&site, Some(&redis), PLAIN)).await;
+    let writer = write(&redis, None).await;
+    instance.is("degraded", &format!("instance {writer} runs another configuration: its release does not tell which")).await;
+    instance.is("enforcing", "").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_absurd_window_is_told_and_does_not_hold_the_fleet_for_ever() {
+    let (redis, site) = (RedisServer::start(), site().await);
+    let short = toml(&site, Some(&redis), PLAIN).replace("\"2m\"", "\"8s\"");
+    let instance = Instance::enforcing(&short).await;
+    let config = bloomguard::config::load(&[instance.dir.path().join("bloomguard.toml")], std::iter::empty()).unwrap();
+    let terms = Terms::new(Some(KeyForm::Integer), config.keyspaces["users"].data_fingerprint(), Duration::MAX, Duration::from_secs(5));
+    let writer = write(&redis, Some(terms)).await;
+    instance.is("degraded", &format!("instance {writer}")).await;
+    instance.is("degraded", "longer than redis.log.retention = 8s here").await;
+    // No longer than the log reaches back.
+    instance.is("enforcing", "").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_namespace_over_the_same_rows_is_told_of() {
+    let (redis, site) = (RedisServer::start(), site().await);
+    let one = Instance::enforcing(&toml(&site, Some(&redis), PLAIN)).await;
+    // Its log is young, for the server knows only the other's.
+    let other = Instance::start(&toml(&site, Some(&redis), Setup { prefix: "elsewhere", ..PLAIN }));
+    one.warns("another namespace announces rows of the same backend: its delta log is \"elsewhere:deltas:users\"").await;
+    other.warns("its delta log is \"bloomguard:deltas:users\"").await;
+}

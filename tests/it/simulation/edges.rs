@@ -56,7 +56,8 @@ impl SharedCache for SimulatedCache {
         if session.epoch != seen.epoch {
             return Ok(Stored::No);
         }
-        self.0.execute(&session, move |server| server.put(&key, Content::Value(value), ttl, token)).await.map(stored)
+        let identity = session.identity;
+        self.0.execute(&session, move |server| server.put(identity, &key, Content::Value(value), ttl, token)).await.map(stored)
     }
 
     async fn put_absence(&self, key: &Key, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
@@ -64,8 +65,8 @@ impl SharedCache for SimulatedCache {
         if session.epoch != seen.epoch || seen.head.is_some() {
             return Ok(Stored::No);
         }
-        let absence = Content::Absence(session.identity);
-        self.0.execute(&session, move |server| server.put(&key, absence, ttl, None)).await.map(stored)
+        let identity = session.identity;
+        self.0.execute(&session, move |server| server.put(identity, &key, Content::Absence(identity), ttl, None)).await.map(stored)
     }
 
     async fn put_mark(&self, key: &Key, mark: Mark, life: Duration) -> Result<(), CacheError> {

@@ -93,7 +93,7 @@ impl Instance {
     /// As the composition root builds it. Without hot tier, reads show what is in Redis; with it, nothing expires there during a run.
     pub fn start(number: usize, network: &Arc<Network>, database: &Arc<Database>, disk: &Path, began: Instant) -> Self {
         let config = config(if number == 2 { 0 } else { 1 << 20 });
-        let (journal, replayed) = Journal::open_in_place(disk, KEYSPACE, config.commit_window + config.deadline).unwrap();
+        let (journal, replayed) = Journal::open_in_place(disk, KEYSPACE, config.commit_window, config.deadline).unwrap();
         let link = Link::new(Arc::clone(network), number);
         let writer = WriterId::random();
         let log = Arc::new(SimulatedLog::new(Arc::clone(&link), writer, began));

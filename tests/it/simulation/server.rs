@@ -138,9 +138,9 @@ impl Server {
         self.data.slots.get(key).cloned()
     }
 
-    /// `SET NX` where `seen` is none, else compare-and-set.
-    pub fn put(&mut self, key: &Key, content: Content, ttl: Duration, seen: Option<u64>) -> bool {
-        if self.get(key).map(|slot| slot.token) != seen {
+    /// `SET NX` where `seen` is none, else compare-and-set; both under the log that the entry was looked for in.
+    pub fn put(&mut self, identity: LogIdentity, key: &Key, content: Content, ttl: Duration, seen: Option<u64>) -> bool {
+        if self.identity() != Some(identity) || self.get(key).map(|slot| slot.token) != seen {
             return false;
         }
         self.set(key, content, ttl);
@@ -187,6 +187,7 @@ impl Server {
             complete: entries.len() < ENTRIES_A_READ,
             entries,
             switch: None,
+            peers: Vec::new(),
         })
     }
 }

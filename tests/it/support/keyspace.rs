@@ -93,7 +93,7 @@ impl Keyspace {
         source.keys.lock().iter().for_each(|k| backend.commit(k));
         let metrics = Arc::new(Metrics::new());
         let recorders = metrics.keyspace("users");
-        let (journal, replayed) = Journal::open(dir.path(), "users", config.commit_window + config.deadline).unwrap();
+        let (journal, replayed) = Journal::open(dir.path(), "users", config.commit_window, config.deadline).unwrap();
         let form = Arc::new(OnceLock::from(KeyForm::Text));
         let rows: Arc<dyn Backend> = match config.backend.kind {
             BackendKind::Set => Arc::new(SetBackend::new(Members::new(Arc::clone(&form), config.commit_window + config.deadline))),

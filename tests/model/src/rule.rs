@@ -45,6 +45,9 @@ rules! {
     AbsenceOnlyInNothingsPlace,
     /// What was read over one connection is stored over the same one; else over a server that has lost the mark.
     SameConnection,
+    /// A value or an absence is stored only in the log that its lookup began in, which the store itself looks at; else a wipe during the load lets an old
+    /// value come back in place of the tombstone that was wiped.
+    StoreInItsLog,
     /// A value is stored only in place of what the lookup saw; else an old one overwrites a tombstone.
     CompareAndSet,
     /// An absence in Redis is believed only under the log identity that the reader's follower knows; else one from before a failover comes back.
@@ -135,6 +138,20 @@ rules! {
     WaitForReplicas,
     /// An announce of others that the memory can't hold is a loss.
     FullMemoryIsALoss,
+
+    // Instances that are configured otherwise, as during a rolling restart.
+    /// An announce is remembered for the longest window that any instance is known to have, and losses last as long; else a reader with a shorter window
+    /// than the writer forgets an announce whose row is still to come, and its next build lacks it.
+    LongestWindowCounts,
+    /// Windows are registered in Redis; else who begins to read begins too late in the log.
+    WindowsAreRegistered,
+    /// An entry of an instance that has another form of keys is a loss; else it says nothing, and counts as applied.
+    OtherFormIsALoss,
+    /// An absence in Redis is believed only if its lookup began after the scan behind the filter; else one from before an announce of another form of keys,
+    /// whose mark stands elsewhere, is believed again after the scan that mends that loss.
+    AbsenceOfThisScan,
+    /// The journal tells for how long its announces are remembered; else a restart with a shorter window forgets them too early.
+    JournalTellsTheWindow,
 
     // The secret under which keys are hashed.
     /// The secret is agreed on after each connect; else a wiped Redis gives it to others only, and each side's entries mean nothing to the other.

@@ -28,6 +28,10 @@ pub struct Scenario {
     pub split: bool,
     /// `commit_window`, `deadline` and `max_lag`, in ticks.
     pub window: u8,
+    /// The window of B, and of who starts again; 0: the same.
+    pub lowered: u8,
+    /// A and B have different forms of keys: neither entries nor marks of the one mean anything to the other.
+    pub other_form: bool,
     /// See `window`.
     pub deadline: u8,
     /// See `window`.
@@ -75,6 +79,11 @@ impl Scenario {
         faults > 0 || crashes != [0; 2] || builds != [0; 2] || others > 0
     }
 
+    /// The window of B, and of who starts again.
+    pub(crate) const fn after_restart(&self) -> u8 {
+        if self.lowered > 0 { self.lowered } else { self.window }
+    }
+
     /// The row is there and then deleted.
     pub(crate) fn deletes(&self) -> bool {
         self.row != Row::None && self.changed == Row::None
@@ -95,6 +104,8 @@ const ANNOUNCE: Scenario = Scenario {
     redis: true,
     split: false,
     window: 1,
+    lowered: 0,
+    other_form: false,
     deadline: 1,
     max_lag: 1,
     asks: AT_B,
@@ -136,10 +147,17 @@ pub const SHORT: &[Scenario] = &[
     // Without Redis.
     Scenario { name: "alone", redis: false, asks: AT_A, readers: [false; 2], left: Left { builds: [1, 0], crashes: [1, 0], ..NONE }, ..ANNOUNCE },
     Scenario { name: "alone-snapshot", redis: false, asks: AT_A, readers: [false; 2], left: Left { builds: [1, 0], crashes: [1, 0], snapshots: 2, ..NONE }, ..PROBE },
+    Scenario { name: "alone-lowered", redis: false, window: 3, lowered: 1, asks: AT_A, readers: [false; 2], left: Left { builds: [1, 0], crashes: [1, 0], ..NONE }, ..PROBE },
+    // Instances that are configured otherwise.
+    Scenario { name: "lowered", window: 3, lowered: 1, versions: true, left: Left { builds: [0, 2], ..NONE }, ..PROBE },
+    Scenario { name: "lowered-crash", window: 3, lowered: 1, left: Left { crashes: [0, 1], builds: [0, 1], ..NONE }, ..PROBE },
+    Scenario { name: "other-form", other_form: true, versions: true, left: Left { mending: 1, ..NONE }, ..PROBE },
+    Scenario { name: "cached-other-form", other_form: true, left: Left { mending: 1, ..NONE }, ..ANNOUNCE },
     // The log is lost.
     Scenario { name: "wipe", faults: &[Fault::Wipe], versions: true, left: Left { faults: 1, mending: 1, ..NONE }, ..PROBE },
     Scenario { name: "failover", faults: &[Fault::Failover], left: Left { faults: 1, mending: 1, ..NONE }, ..PROBE },
     Scenario { name: "demotion", faults: &[Fault::Demotion], left: Left { faults: 1, mending: 1, ..NONE }, ..PROBE },
+    Scenario { name: "invalidate-flush", asks: AT_A, readers: [false; 2], faults: &[Fault::Flush], left: Left { faults: 1, ..NONE }, ..DROP },
     Scenario { name: "flush", faults: &[Fault::Flush], left: Left { faults: 1, mending: 1, ..NONE }, ..PROBE },
     Scenario { name: "cut-off-writer", faults: &[Fault::CutOffWith(0)], left: Left { faults: 1, mending: 1, ..NONE }, ..PROBE },
     Scenario { name: "trim", room: 1, left: Left { others: 2, mending: 1, ..NONE }, ..PROBE },
@@ -163,6 +181,9 @@ pub const DEEP: &[Scenario] = &[
     Scenario { name: "cached-failover", faults: &[Fault::Failover], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
     Scenario { name: "cached-wipe", faults: &[Fault::Wipe], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
     Scenario { name: "cached-flush", faults: &[Fault::Flush], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
+    Scenario { name: "lowered-wipe", window: 3, lowered: 1, faults: &[Fault::Wipe], left: Left { faults: 1, mending: 1, ..NONE }, ..PROBE },
+    Scenario { name: "lowered-trim", window: 3, lowered: 1, room: 1, left: Left { others: 2, mending: 1, ..NONE }, ..PROBE },
+    Scenario { name: "lowered-snapshot", window: 3, lowered: 1, left: Left { crashes: [0, 1], snapshots: 1, ..NONE }, ..PROBE },
     Scenario { name: "cached-demotion", faults: &[Fault::Demotion], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
     Scenario { name: "late-failover", late: true, faults: &[Fault::Failover], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },
     Scenario { name: "late-split-failover", late: true, split: true, faults: &[Fault::Failover], left: Left { faults: 1, mending: 1, ..NONE }, ..ANNOUNCE },

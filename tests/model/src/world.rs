@@ -132,6 +132,12 @@ pub struct Node {
     pub secret: u8,
     /// The run under which the secret was agreed on.
     pub agreed: u8,
+    /// Its own `commit_window`, and the longest that it knows of.
+    pub window: u8,
+    pub longest: u8,
+    /// How many builds have begun, and which of them the filter is from.
+    pub scans: u8,
+    pub scan: u8,
 }
 
 /// What the hot tier holds of k.
@@ -192,6 +198,8 @@ pub struct Page {
     pub drops: bool,
     /// Ticks until a scan can begin that mends what was lost.
     pub loss: Option<u8>,
+    /// The longest window known after it.
+    pub longest: u8,
     /// Nothing is left unread.
     pub complete: bool,
 }
@@ -287,6 +295,8 @@ pub struct Data {
     pub floor_age: u8,
     /// The keyspace's secret; 0: none.
     pub secret: u8,
+    /// The longest window that is registered.
+    pub window: u8,
 }
 
 /// What Redis holds of k.
@@ -298,6 +308,8 @@ pub enum Entry {
     Absence {
         cache: u8,
         log: u8,
+        /// Builds that its instance had begun when its lookup began.
+        scans: u8,
     },
     Value(Row),
     Announced,
@@ -322,6 +334,8 @@ pub struct Delta {
     pub previous: u8,
     pub age: u8,
     pub secret: u8,
+    /// Its writer's window.
+    pub window: u8,
 }
 
 /// What an entry tells.
@@ -359,6 +373,8 @@ pub struct Ask {
     pub link: u8,
     /// The log that the follower knew when it began.
     pub log: u8,
+    /// Builds that had begun when it did.
+    pub scans: u8,
     /// The cache server's run was old enough when it began.
     pub ripe: bool,
     /// A flight that was detached; of who waits: joined too late for an absence.

@@ -54,6 +54,9 @@ impl Protocol {
         let mut next = *world;
         next.left.builds[x] -= 1;
         let node = &mut next.nodes[x];
+        if self.scenario.other_form {
+            node.scans += 1;
+        }
         node.candidate = Some(self.scenario.false_positive);
         node.build = Build { at: BuildStep::Begun, mends: true, secret: node.secret };
         out.push(step(NAMES[x], "a build begins", next));
@@ -64,6 +67,7 @@ impl Protocol {
         let holds = node.candidate.unwrap_or_default() && node.build.secret == node.secret;
         (node.filter, node.candidate) = (Some(holds), None);
         node.generation += 1;
+        node.scan = node.scans;
         if node.build.mends {
             node.lost = None;
         }

@@ -68,10 +68,12 @@ impl Protocol {
     pub(super) fn tell(&self, world: &mut World, x: usize, kind: Kind, previous: u8, secret: u8) -> Option<(u8, u8)> {
         let number = world.last_entry + 1;
         let run = world.nodes[x].links[self.log()];
+        let window = world.nodes[x].window;
         let data = self.reach(world, x, self.log(), Access::Append)?;
-        if !self.append(data, Delta::new(number, kind, previous, secret)) {
+        if !self.append(data, Delta { window, ..Delta::new(number, kind, previous, secret) }) {
             return None;
         }
+        data.window = data.window.max(window);
         world.last_entry = number;
         Some((run, number))
     }

@@ -78,30 +78,37 @@ impl Protocol {
 
     fn judge(&self, node: &Node, x: usize, data: &Data, identity: u8, age: u8) -> Page {
         let follower = node.follower;
+        let node = &Node { longest: self.registered(node, data), ..*node };
         let replaced = follower.log != identity;
         let shrunk = data.last < follower.last || follower.made.is_some_and(|made| data.made < made);
         if follower.log == 0 || replaced || shrunk {
             let rule = if follower.restored { Rule::ReplaySameLog } else { Rule::AnotherLogIsALoss };
             let lost = follower.log != 0 && self.on(rule);
-            return self.begin(data, identity, age, lost);
+            return self.begin(node, data, identity, age, lost);
         }
         self.go_on(node, x, data)
     }
 
+    /// The longest window that the instance knows of, once it has read the register.
+    fn registered(&self, node: &Node, data: &Data) -> u8 {
+        if self.on(Rule::WindowsAreRegistered) { node.longest.max(data.window) } else { node.longest }
+    }
+
     /// Only tells where to begin.
-    fn begin(&self, data: &Data, identity: u8, age: u8, lost: bool) -> Page {
-        let window = self.scenario.window;
+    fn begin(&self, node: &Node, data: &Data, identity: u8, age: u8, lost: bool) -> Page {
+        let window = self.window(node);
         let life = window + self.scenario.deadline;
         let start = if self.on(Rule::BeginAWindowAgo) { data.since(life) } else { data.last };
         let trimmed = self.on(Rule::FloorAtBegin) && data.floor > 0 && data.floor_age <= life;
         let young = (self.on(Rule::YoungLogIsALoss) && age <= window).then(|| window + 1 - age);
         let loss = if lost || trimmed { Some(window + 1) } else { young };
         let follower = Follower { log: identity, cursor: start, last: data.last, start, ..Follower::default() };
-        Page { follower, loss, ..Page::default() }
+        Page { follower, loss, longest: node.longest, ..Page::default() }
     }
 
     fn go_on(&self, node: &Node, x: usize, data: &Data) -> Page {
-        let life = self.scenario.window + self.scenario.deadline;
+        let mut longest = node.longest;
+        let life = self.window(node) + self.scenario.deadline;
         let mut follower = Follower { last: data.last, restored: false, ..node.follower };
         let rewound = node.follower.restored && self.on(Rule::ReplayAWindowToo);
         let from = if rewound { follower.cursor.min(data.since(life)) } else { follower.cursor };
@@ -120,12 +127,18 @@ impl Protocol {
                 lost |= self.on(Rule::ForeignEntryIsALoss);
                 continue;
             }
+            longest = longest.max(delta.window);
+            if self.scenario.other_form && delta.kind == Kind::Announce {
+                lost |= self.on(Rule::OtherFormIsALoss);
+                continue;
+            }
             page.announces |= delta.kind == Kind::Announce && (x != A || node.reborn);
             page.drops |= delta.kind == Kind::Drop && self.scenario.changer != Some(x);
         }
         (follower.cursor, follower.made) = (data.last.max(follower.cursor), Some(data.made));
         page.follower = follower;
-        page.loss = lost.then_some(self.scenario.window + 1);
+        page.longest = longest;
+        page.loss = lost.then_some(self.window(&Node { longest, ..*node }) + 1);
         page
     }
 
@@ -142,9 +155,10 @@ impl Protocol {
     }
 
     fn take_note(&self, next: &mut World, x: usize, full: bool) {
-        let life = self.life(Rule::MemoryLastsADeadlineMore);
         let node = &mut next.nodes[x];
         let page = node.read.page;
+        node.longest = page.longest;
+        let life = self.life(self.window(node), Rule::MemoryLastsADeadlineMore);
         if let Some(within) = page.loss {
             self.lose(node, within);
         }
@@ -154,7 +168,7 @@ impl Protocol {
             if !full {
                 node.memory = life;
             } else if self.on(Rule::FullMemoryIsALoss) {
-                self.lose(node, self.scenario.window + 1);
+                self.lose(node, self.window(node) + 1);
             }
             if self.on(Rule::DeltaDropsHot) {
                 node.drop_absence();
@@ -179,6 +193,7 @@ impl Protocol {
     /// What was read has taken effect.
     fn finish(&self, node: &mut Node) {
         let Read { page, age, .. } = node.read;
+        node.longest = page.longest;
         if page.complete {
             self.void_untrusted(node);
             node.lag = age;

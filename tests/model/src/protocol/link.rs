@@ -77,7 +77,7 @@ impl Protocol {
         (node.secret, node.agreed) = (secret, server.run);
         if before.secret != 0 && before.secret != secret {
             if self.on(Rule::OtherSecretEndsTrust) {
-                self.lose(node, self.scenario.window + 1);
+                self.lose(node, self.window(node) + 1);
             }
             // What was hashed under the other one means nothing any more; the announcing instance knows its keys.
             let own = x == A && node.memory > 0;

@@ -126,7 +126,7 @@ impl Protocol {
         let ripe = self.ripe(next, &node);
         let ask = &mut next.asks[x][slot];
         (ask.at, ask.unapplied, ask.trusted) = (AskStep::Maybe, unapplied, trusted && node.filter == Some(true));
-        (ask.log, ask.ripe) = (node.follower.log, ripe);
+        (ask.log, ask.ripe, ask.scans) = (node.follower.log, ripe, node.scans);
         out.push(step(NAMES[x], if trusted { "the filter says maybe" } else { "may not reject" }, *next));
     }
 
@@ -165,8 +165,9 @@ impl Protocol {
         let ask = &mut next.asks[x][slot];
         ask.link = node.links[CACHE];
         let usable = |absence: Entry| match absence {
-            Entry::Absence { cache, log } => {
-                (!self.on(Rule::AbsenceOfOneLog) || log == node.follower.log)
+            Entry::Absence { cache, log, scans } => {
+                (!self.on(Rule::AbsenceOfThisScan) || scans >= node.scan)
+                    && (!self.on(Rule::AbsenceOfOneLog) || log == node.follower.log)
                     && (!self.on(Rule::AbsenceOfOneCache) || cache == node.links[CACHE])
             }
             _ => false,
@@ -200,7 +201,7 @@ impl Protocol {
         let absence = self.stamped_absence(&node, &ask);
         let only_in_nothings_place = self.on(Rule::AbsenceOnlyInNothingsPlace);
         let compare = self.on(Rule::CompareAndSet);
-        let Some(data) = self.reach(next, x, CACHE, Access::Write).filter(|_| same) else { return "stores nothing in Redis" };
+        let Some(data) = self.reach(next, x, CACHE, Access::Store).filter(|_| same) else { return "stores nothing in Redis" };
         if ask.found == Row::None {
             let Some(absence) = absence else { return "stores no absence in Redis" };
             if only_in_nothings_place && data.entry != Entry::Nothing {
@@ -227,10 +228,10 @@ impl Protocol {
         }
         let cache = node.links[CACHE];
         if !self.on(Rule::AbsenceStampedByFollower) {
-            return Some(Entry::Absence { cache, log: node.links[self.log()] });
+            return Some(Entry::Absence { cache, log: node.links[self.log()], scans: ask.scans });
         }
         // Where log and entries are on one server, both must mean the same.
-        (self.scenario.split || ask.log == cache).then_some(Entry::Absence { cache, log: ask.log })
+        (self.scenario.split || ask.log == cache).then_some(Entry::Absence { cache, log: ask.log, scans: ask.scans })
     }
 
     fn look_again(&self, next: &mut Node, ask: &Ask, node: &Node) {

@@ -48,13 +48,17 @@ impl Model for Protocol {
                 for server in &mut world.servers {
                     *server = Server { run: 1, age: s.window + 1, ..Server::default() };
                     server.data.secret = u8::from(s.secrets);
+                    // Every instance has registered its own, and read the register.
+                    server.data.window = s.window;
                     server.replica = server.data;
                 }
-                for node in &mut world.nodes {
+                for (x, node) in world.nodes.iter_mut().enumerate() {
                     *node = Node { filter: Some(*holds || s.row != Row::None), links: [1; 2], agreed: 1, ..Node::default() };
                     node.secret = u8::from(s.secrets);
                     node.follower.log = 1;
                     node.follower.made = Some(NOTHING_BEGAN);
+                    node.window = if x == crate::world::A { s.window } else { s.after_restart() };
+                    node.longest = s.window;
                 }
                 world
             })
@@ -101,9 +105,19 @@ impl Protocol {
         usize::from(self.scenario.split)
     }
 
-    /// Ticks that an announce is remembered for, counted as a closed interval.
-    fn life(&self, longer: Rule) -> u8 {
-        self.scenario.window + 1 + if self.on(longer) { self.scenario.deadline } else { 0 }
+    /// Ticks that an announce is remembered for under this window, counted as a closed interval.
+    fn life(&self, window: u8, longer: Rule) -> u8 {
+        window + 1 + if self.on(longer) { self.scenario.deadline } else { 0 }
+    }
+
+    /// The window that an instance goes by.
+    fn window(&self, node: &Node) -> u8 {
+        if self.on(Rule::LongestWindowCounts) { node.longest.max(node.window) } else { node.window }
+    }
+
+    /// Ticks that a mark of this instance lives for.
+    fn mark_life(&self, node: &Node) -> u8 {
+        self.life(self.window(node), Rule::MarkLastsADeadlineMore)
     }
 
     /// Whether the instance may reject.

@@ -53,12 +53,12 @@ impl Protocol {
                 next.put.secret = node.secret;
                 next.put.left = scenario.deadline + 1;
                 if self.on(Rule::WindowFromSending) {
-                    next.put.window = scenario.window + 1;
+                    next.put.window = next.nodes[A].window + 1;
                 }
                 Some("PUT begins")
             }
             PutStep::Remembered => {
-                next.nodes[A].memory = self.life(Rule::MemoryLastsADeadlineMore);
+                next.nodes[A].memory = self.life(self.window(&next.nodes[A]), Rule::MemoryLastsADeadlineMore);
                 if self.on(Rule::AnnounceDropsHot) {
                     next.nodes[A].drop_absence();
                 }
@@ -82,8 +82,9 @@ impl Protocol {
                 Some("PUT is journalled")
             }
             PutStep::Marked => {
-                let life = self.life(Rule::MarkLastsADeadlineMore);
-                let mark = self.on(Rule::Mark);
+                let life = self.mark_life(&next.nodes[A]);
+                // Of another form it stands where nobody else looks.
+                let mark = self.on(Rule::Mark) && !scenario.other_form;
                 let data = self.reach(next, A, CACHE, Access::Write)?;
                 if mark {
                     (data.entry, data.left) = (Entry::Announced, life);
@@ -107,7 +108,7 @@ impl Protocol {
                 next.put.left = 0;
                 next.put.spread = scenario.max_lag + 1;
                 if !self.on(Rule::WindowFromSending) {
-                    next.put.window = scenario.window + 1;
+                    next.put.window = next.nodes[A].window + 1;
                 }
                 Some("204")
             }

@@ -55,11 +55,15 @@ impl Protocol {
             lag: self.scenario.max_lag + 1,
             reborn: true,
             journal: before.journal,
+            window: self.scenario.after_restart(),
             snapshot: before.snapshot,
             ..Node::default()
         };
         if before.journal && self.on(Rule::JournalIntoMemory) {
-            node.memory = self.life(Rule::MemoryLastsADeadlineMore);
+            if self.on(Rule::JournalTellsTheWindow) {
+                node.longest = before.window;
+            }
+            node.memory = self.life(self.window(node), Rule::MemoryLastsADeadlineMore);
         }
         if before.snapshot.at == SnapshotStep::Written {
             let mut restored = next;

@@ -11,6 +11,8 @@ pub(super) enum Access {
     Read,
     /// Writes k's entry.
     Write,
+    /// Stores what was loaded.
+    Store,
     /// Reads the log.
     Follow,
     /// Appends to the log.
@@ -29,9 +31,10 @@ impl Protocol {
             return None;
         }
         match (server.before, access) {
-            (Before::Dead, _) | (Before::Demoted, Access::Write | Access::Append) | (Before::Flushed, Access::Follow | Access::Append) => {
-                None
-            }
+            (Before::Dead, _)
+            | (Before::Demoted, Access::Write | Access::Store | Access::Append)
+            | (Before::Flushed, Access::Follow | Access::Append) => None,
+            (Before::Flushed, Access::Store) if self.on(Rule::StoreInItsLog) => None,
             (Before::Demoted, Access::Follow) if self.on(Rule::ReadPrimaryOnly) => None,
             (Before::Demoted | Before::Flushed, _) => Some(&mut server.data),
             (Before::CutOffWith(_), Access::Append) if self.on(Rule::WaitForReplicas) => None,
@@ -85,6 +88,6 @@ impl Data {
 
 impl Delta {
     pub(super) fn new(number: u8, kind: Kind, previous: u8, secret: u8) -> Self {
-        Self { number, kind, previous, age: 0, secret }
+        Self { number, kind, previous, age: 0, secret, window: 0 }
     }
 }
