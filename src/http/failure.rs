@@ -94,6 +94,7 @@ fn public_lookup(error: &LookupError) -> String {
         | LookupError::BreakerOpen(_)
         | LookupError::SetTooOld
         | LookupError::BatchFull(_)
+        | LookupError::Overloaded(_)
         | LookupError::Cancelled => error.to_string(),
     }
 }
@@ -105,7 +106,7 @@ fn public_announce(error: &AnnounceError) -> String {
         AnnounceError::Journal(_) => "the announce could not be written to the journal; the log tells why".to_owned(),
         AnnounceError::Marker(_) => "the announce's marker could not be set in Redis; the log tells why".to_owned(),
         AnnounceError::Log(_) => "the announce could not be appended to the delta log; the log tells why".to_owned(),
-        AnnounceError::NoSecret | AnnounceError::Full(_) | AnnounceError::Deadline(_) => error.to_string(),
+        AnnounceError::NoSecret | AnnounceError::Full(_) | AnnounceError::TooFast { .. } | AnnounceError::Deadline(_) => error.to_string(),
     }
 }
 
