@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn pings_now_and_then_and_window_updates_for_what_was_sent_are_not_counted_against_anyone() {
+    fn as_many_pings_and_window_updates_as_clients_send_are_admitted() {
         let (mut frames, mut now) = begun();
         for _ in 0..100_000 {
             now += Duration::from_millis(25);

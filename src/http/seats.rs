@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_closes_makes_room_as_long_as_there_are_places_for_it() {
+    async fn a_closing_connection_makes_room_as_long_as_it_has_another_place() {
         let mut seats = Seats::new(16);
         let all = connections(&mut seats, 16, 16).await;
         let left: Vec<bool> = all.iter().map(|activity| activity.may_linger()).collect();

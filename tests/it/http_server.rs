@@ -198,7 +198,7 @@ async fn connection_cap_holds_and_the_next_client_is_served_when_one_leaves() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_taken_slowly_keeps_its_connection_where_the_listener_is_full() {
+async fn an_answer_that_is_taken_slowly_keeps_its_place_on_a_full_listener() {
     let server = start(ConnectionLimits { max_connections: 2, ..limits() }).await;
     let (mut large, mut idle) = (server.connect().await, server.connect().await);
     ask(&mut large, "/large").await;

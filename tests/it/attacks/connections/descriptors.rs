@@ -1,5 +1,6 @@
 //! File descriptors run out for nobody: what the process needs itself is set aside, and each listener has a cap of its own.
 
+use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
 
@@ -19,6 +20,16 @@ fn limited(dir: &Path, toml: &str) -> Process {
     Process::start_limited(dir, &["--config", &write_config(dir, toml)], DESCRIPTORS)
 }
 
+/// Silent, with half a head, kept alive after a request, or of HTTP/2.
+fn member(address: &str, n: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let said: [&[u8]; 4] =
+        [b"", b"GET /half", b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"];
+    // It may be closed already, for the next.
+    let _ = stream.write_all(said[n % 4]);
+    stream
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn hundreds_of_connections_take_no_listener_and_no_dependency_down() {
     let (dir, site, redis) = (TempDir::new().unwrap(), site(Site::postgres()).await, RedisServer::start());
@@ -30,7 +41,7 @@ async fn hundreds_of_connections_take_no_listener_and_no_dependency_down() {
     process.logged("server.max_connections clamped");
     enforces(&Http::default(), &telemetry).await;
     for (round, address) in [&data, &telemetry, &admin].into_iter().enumerate() {
-        let crowd: Vec<TcpStream> = (0..CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let crowd: Vec<TcpStream> = (0..CONNECTIONS).map(|n| member(address, n)).collect();
         let http = Http::default();
         // A load through Redis, calls to the database at once, an announce, and what stands on the other listeners.
         let ids = (1..=16).map(|n| round * 100 + n);

@@ -100,7 +100,8 @@ async fn requests_in_flight_are_not_cut_for_a_new_client() {
     let mut lock = sqlx::PgConnection::connect(&site.url()).await.unwrap();
     lock.execute("BEGIN; LOCK TABLE users IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let ask = |n: usize| {
-        let (url, http) = (app.url(&format!("/v1/keys/users/{}", n + 100)), if n % 2 == 0 { Http::default() } else { Http::h2c() });
+        let (url, http) =
+            (app.url(&format!("/v1/keys/users/{}", n + 100)), if n.is_multiple_of(2) { Http::default() } else { Http::h2c() });
         tokio::spawn(async move { http.get(&url).await })
     };
     let in_flight: Vec<_> = (0..10).map(ask).collect();
