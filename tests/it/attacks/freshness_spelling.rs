@@ -54,6 +54,10 @@ async fn tables() -> Vec<Table> {
 
 async fn start(table: &Table) -> TestApp {
     table.run("INSERT INTO users VALUES ('bob', 'first')").await;
+    enforcing(table).await
+}
+
+async fn enforcing(table: &Table) -> TestApp {
     TestApp::enforcing(&format!(
         "[keyspaces.users]\nkey = \"text-ci\"\nfreshness = \"announced\"\ncommit_window = \"50ms\"\ndeadline = \"2s\"\nmax_staleness = \"1h\"\n\
          cache = {{ absent_ttl = \"10m\", hot_ttl = \"10m\" }}\n\
@@ -144,4 +148,27 @@ async fn a_flood_of_odd_spellings_is_still_rejected_by_the_filter() {
     }
     let asked = app.metric("bloomguard_lookups_total{keyspace=\"users\",source=\"filter\",result=\"absent\"}").await;
     assert!(asked >= 190.0, "{asked} of 200 were rejected");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_whose_lower_case_the_database_tells_is_found_as_it_is_spelled() {
+    for mut table in tables().await.drain(1..3) {
+        (table.source, table.query) =
+            ("SELECT lower(name::text) FROM users", "SELECT name, word FROM users WHERE lower(name::text) = lower($1::text)");
+        for (name, _) in NAMES {
+            table.run(&format!("INSERT INTO users VALUES ('{name}', 'old')")).await;
+        }
+        let app = enforcing(&table).await;
+        for (name, _) in NAMES {
+            never_absent(&app, name).await;
+            assert_eq!(app.get(&path("keys", name)).await.status, 200, "{name}");
+        }
+        let body = serde_json::json!(NAMES.map(|(name, _)| name)).to_string();
+        let json = [("content-type", "application/json")];
+        let check = app.http.send("POST", &app.url("/v1/check/users"), &json, &body).await.json();
+        assert_eq!(check["absent"], serde_json::json!([]), "{check}");
+        let strangers = serde_json::json!(["ÉTRANGER", "stranger", "bob"]).to_string();
+        let check = app.http.send("POST", &app.url("/v1/check/users"), &json, &strangers).await.json();
+        assert_eq!(check["absent"], serde_json::json!([0, 1]), "{check}");
+    }
 }
