@@ -87,6 +87,8 @@ pub struct BatchCheck<'a> {
     scratch: Vec<u8>,
     /// Keys to be checked at the backend if they are absent, with their indices.
     drawn: Vec<(usize, Key, KeyHash)>,
+    /// Keys that the database may fold otherwise than we do: maybe, whatever the filter says.
+    doubtful: Vec<usize>,
     /// Keys until the next such one.
     gap: Option<u64>,
 }
@@ -106,6 +108,7 @@ impl Guard {
             hashes: Vec::with_capacity(expected),
             scratch: Vec::new(),
             drawn: Vec::new(),
+            doubtful: Vec::new(),
             gap: self.canary.draw_gap(),
         })
     }
@@ -123,6 +126,9 @@ impl BatchCheck<'_> {
             self.guard.backend.admits(key)?;
         }
         let hash = self.secret.hash_ref(key);
+        if self.form == KeyForm::TextCi && !raw.is_ascii() && self.form.canonical(raw)?.folded_apart().is_some() {
+            self.doubtful.push(self.hashes.len());
+        }
         if let Some(gap) = &mut self.gap {
             if *gap == 0 && self.drawn.len() < QUEUE {
                 // Anew from what was given, which may be spelled otherwise at the backend.
@@ -140,7 +146,7 @@ impl BatchCheck<'_> {
     /// request began, and takes "absent" for what is so when it is told.
     #[must_use]
     pub fn finish(self) -> Checked {
-        let Self { guard, secret, hashes, drawn, .. } = self;
+        let Self { guard, secret, hashes, drawn, doubtful, .. } = self;
         // In this order: a swap in between can only make the answer stricter, and under another secret no filter finds its keys by these hashes.
         let until = guard.standing.trusted_until();
         let generation = guard.active.current().filter(|_| guard.secret.is_still(&secret));
@@ -160,6 +166,9 @@ impl BatchCheck<'_> {
             absent += raw().count() as u64;
             found.iter_mut().zip(handful).for_each(|(maybe, hash)| *maybe |= !covers(hash));
             maybes.extend(found.chunks(8).map(bits));
+        }
+        for index in doubtful {
+            maybes[index / 8] |= 1 << (index % 8);
         }
         let said = Checked { maybes, checked: hashes.len(), generation: generation.number, state };
         guard.metrics.checked(Verdict::Absent, absent);

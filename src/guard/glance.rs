@@ -39,7 +39,13 @@ impl Guard {
         loop {
             let secret = self.secret.load();
             let hash = secret.hash(key);
-            let glance = self.glance(hash, Moment::now());
+            let mut glance = self.glance(hash, Moment::now());
+            // The source may list the database's lower case, and the database fold this key otherwise than we do.
+            if glance.probe.verdict == Verdict::Absent
+                && let Some(other) = key.folded_apart()
+            {
+                glance.probe.verdict = self.glance(secret.hash(&other), glance.at).probe.verdict;
+            }
             // A thread may have been held up meanwhile until there was another secret, and a filter under that: it finds no key by this hash.
             if glance.probe.effective() != Verdict::Absent || self.secret.is_still(&secret) {
                 return (hash, glance);

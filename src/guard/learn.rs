@@ -22,7 +22,7 @@ impl Guard {
         let now = Moment::now();
         let probe = errand.glance.probe;
         if found {
-            self.proven.found(errand.hash, &errand.key, now);
+            self.proven.found(errand.hash, &errand.asked(), now);
         }
         match (probe.generation, probe.verdict, found) {
             (0, ..) => {}

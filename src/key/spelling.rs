@@ -14,6 +14,16 @@ impl Key {
         folds_differently(original, &self.bytes).then(|| Self::from_canonical(original.clone()))
     }
 
+    /// The lower case of the given spelling under a database that folds each letter alone, as libc does, where that is another key: a source that lists the
+    /// database's own lower case has this one.
+    #[must_use]
+    pub fn folded_apart(&self) -> Option<Self> {
+        let given = self.given()?;
+        let alone = |letter: char| if letter == 'İ' { 'i'.to_lowercase() } else { letter.to_lowercase() };
+        let folded: String = given.as_str()?.chars().flat_map(alone).collect();
+        (folded.as_bytes() != self.as_bytes()).then(|| Self::from_canonical(folded.into()))
+    }
+
     /// This key with a spelling that was given.
     #[must_use]
     pub fn spelled(&self, given: &Self) -> Self {
@@ -35,6 +45,16 @@ pub(super) fn folds_differently(raw: &[u8], canonical: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::key::KeyForm;
+
+    #[test]
+    fn what_folds_otherwise_letter_by_letter_is_another_key() {
+        for (raw, apart) in
+            [("ΟΔΥΣΣΕΥΣ", Some("οδυσσευσ")), ("İSTANBUL", Some("istanbul")), ("ÉVA", None), ("ΣΑ", None), ("ISTANBUL", None)]
+        {
+            let key = KeyForm::TextCi.canonical(raw.as_bytes()).unwrap();
+            assert_eq!(key.folded_apart().as_ref().and_then(|key| key.as_str()), apart, "{raw}");
+        }
+    }
 
     #[test]
     fn a_spelling_is_kept_where_databases_fold_it_differently() {

@@ -52,12 +52,17 @@ async fn tables() -> Vec<Table> {
     tables
 }
 
-async fn start(table: &Table) -> TestApp {
+async fn start(table: &Table, deadline: u32) -> TestApp {
     table.run("INSERT INTO users VALUES ('bob', 'first')").await;
+    enforcing(table, deadline).await
+}
+
+/// Absences are cached one deadline after the window.
+async fn enforcing(table: &Table, deadline: u32) -> TestApp {
     TestApp::enforcing(&format!(
-        "[keyspaces.users]\nkey = \"text-ci\"\nfreshness = \"announced\"\ncommit_window = \"50ms\"\ndeadline = \"2s\"\nmax_staleness = \"1h\"\n\
+        "[keyspaces.users]\nkey = \"text-ci\"\nfreshness = \"announced\"\ncommit_window = \"50ms\"\ndeadline = \"{deadline}s\"\nmax_staleness = \"1h\"\n\
          cache = {{ absent_ttl = \"10m\", hot_ttl = \"10m\" }}\n\
-         [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"{}\"\ntimeout = \"1s\"\n[keyspaces.users.source]\nquery = \"{}\"\n",
+         [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"{}\"\ntimeout = \"{deadline}s\"\n[keyspaces.users.source]\nquery = \"{}\"\n",
         table.url, table.query, table.source
     ))
     .await
@@ -81,11 +86,14 @@ async fn told(app: &TestApp, name: &str, answer: &str) {
     }
 }
 
-/// Never a 404, whatever else.
+/// Never a 404, and a value five times; a lookup may take too long on a busy machine.
 async fn never_absent(app: &TestApp, name: &str) {
-    for _ in 0..5 {
+    let (start, mut found) = (Instant::now(), 0);
+    while found < 5 {
         let answer = app.get(&path("keys", name)).await;
         assert_ne!(answer.status, 404, "{name}: {}", answer.told());
+        assert!(start.elapsed() < Duration::from_secs(60), "{name}: {}", answer.told());
+        found += u32::from(answer.status == 200);
     }
     let body = serde_json::json!([name, "bob"]).to_string();
     let batch = app.http.send("POST", &app.url("/v1/lookup/users"), &[("content-type", "application/json")], &body).await.json();
@@ -97,7 +105,7 @@ async fn never_absent(app: &TestApp, name: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_is_found_as_it_is_spelled_however_its_database_folds() {
     for table in tables().await {
-        let app = start(&table).await;
+        let app = start(&table, 2).await;
         for (name, canonical) in NAMES {
             assert_eq!(app.send("PUT", &path("keys", name), &[]).await.status, 204);
             // Nobody has committed it yet: both spellings are absent at the backend, and one absence is cached as soon as its window is over.
@@ -105,7 +113,6 @@ async fn a_row_is_found_as_it_is_spelled_however_its_database_folds() {
             assert_ne!(app.get(&path("keys", name)).await.told(), "404 hot", "{name}: an absence of another spelling");
             table.run(&format!("INSERT INTO users VALUES ('{name}', 'new')")).await;
             never_absent(&app, name).await;
-            assert_eq!(app.get(&path("keys", name)).await.status, 200, "{name}");
         }
         drop(app);
     }
@@ -115,7 +122,7 @@ async fn a_row_is_found_as_it_is_spelled_however_its_database_folds() {
 async fn values_of_two_spellings_are_never_mixed_up_by_the_caches() {
     // To this one É and é are two rows.
     let table = tables().await.swap_remove(0);
-    let app = start(&table).await;
+    let app = start(&table, 20).await;
     for name in ["ÉVA", "éva"] {
         assert_eq!(app.send("PUT", &path("keys", name), &[]).await.status, 204);
     }
@@ -137,11 +144,33 @@ async fn values_of_two_spellings_are_never_mixed_up_by_the_caches() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_odd_spellings_is_still_rejected_by_the_filter() {
     let table = tables().await.swap_remove(0);
-    let app = start(&table).await;
+    let app = start(&table, 20).await;
     for number in 0..200 {
         let answer = app.get(&path("keys", &format!("ÉTRANGER {number}"))).await;
         assert_eq!(answer.status, 404, "{}", answer.told());
     }
     let asked = app.metric("bloomguard_lookups_total{keyspace=\"users\",source=\"filter\",result=\"absent\"}").await;
     assert!(asked >= 190.0, "{asked} of 200 were rejected");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_whose_lower_case_the_database_tells_is_found_as_it_is_spelled() {
+    // Under LC_CTYPE=C its lower case is none to Unicode, which a build notices by itself.
+    let mut table = tables().await.swap_remove(2);
+    (table.source, table.query) =
+        ("SELECT lower(name::text) FROM users", "SELECT name, word FROM users WHERE lower(name::text) = lower($1::text)");
+    for (name, _) in NAMES {
+        table.run(&format!("INSERT INTO users VALUES ('{name}', 'old')")).await;
+    }
+    let app = enforcing(&table, 20).await;
+    for (name, _) in NAMES {
+        never_absent(&app, name).await;
+    }
+    let body = serde_json::json!(NAMES.map(|(name, _)| name)).to_string();
+    let json = [("content-type", "application/json")];
+    let check = app.http.send("POST", &app.url("/v1/check/users"), &json, &body).await.json();
+    assert_eq!(check["absent"], serde_json::json!([]), "{check}");
+    let strangers = serde_json::json!(["ÉTRANGER", "stranger", "bob"]).to_string();
+    let check = app.http.send("POST", &app.url("/v1/check/users"), &json, &strangers).await.json();
+    assert_eq!(check["absent"], serde_json::json!([0, 1]), "{check}");
 }
