@@ -19,6 +19,8 @@ impl Guard {
         let filter = current.as_ref().map(|g| &g.filter);
         let (items, capacity) = filter.map_or((0, 0), |f| (f.items(), f.capacity()));
         let cache = self.shared.status();
+        // Read once: a lock that is taken in the expression below is held to its end.
+        let sampled = *self.sampled.lock();
         KeyspaceStatus {
             state,
             reason,
@@ -37,7 +39,7 @@ impl Guard {
             false_negatives: self.observed.false_negatives(),
             distinct_absent_keys: self.growth.distinct_absent(),
             distinct_inserted_keys: self.growth.distinct_inserted(),
-            source_sample_absent_ratio: self.sampled.lock().and_then(SourceSample::absent_ratio),
+            source_sample_absent_ratio: sampled.and_then(SourceSample::absent_ratio),
             age_seconds: self.swapped_at.lock().map(|at| now.since(at).as_secs_f64()),
             freshness_lag_seconds: self.standing.fresh_since().map(|at| now.since(at).as_secs_f64()),
             max_staleness_seconds: self.rests_on_age().then(|| self.standing.max_staleness().as_secs_f64()),
@@ -51,7 +53,7 @@ impl Guard {
                 .iter()
                 .cloned()
                 .chain(self.source_warning.lock().clone())
-                .chain(self.sampled.lock().and_then(SourceSample::warning))
+                .chain(sampled.and_then(SourceSample::warning))
                 .chain(self.set_warning())
                 .chain(self.poll_warning())
                 .chain(filter.and_then(|filter| self.growth_warning(filter)))
