@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::verify::SourceSample;
 use super::{BackendStatus, Guard, KeyspaceStatus, LastRebuild};
 use crate::clock::Moment;
 use crate::config::Freshness;
@@ -19,8 +18,10 @@ impl Guard {
         let filter = current.as_ref().map(|g| &g.filter);
         let (items, capacity) = filter.map_or((0, 0), |f| (f.items(), f.capacity()));
         let cache = self.shared.status();
-        // Read once: a lock that is taken in the expression below is held to its end.
-        let sampled = *self.sampled.lock();
+        let (sampled_absent, sample_warning) = {
+            let sampled = self.sampled.lock();
+            (sampled.absent_ratio(), sampled.warning())
+        };
         KeyspaceStatus {
             state,
             reason,
@@ -39,7 +40,7 @@ impl Guard {
             false_negatives: self.observed.false_negatives(),
             distinct_absent_keys: self.growth.distinct_absent(),
             distinct_inserted_keys: self.growth.distinct_inserted(),
-            source_sample_absent_ratio: sampled.and_then(SourceSample::absent_ratio),
+            source_sample_absent_ratio: sampled_absent,
             age_seconds: self.swapped_at.lock().map(|at| now.since(at).as_secs_f64()),
             freshness_lag_seconds: self.standing.fresh_since().map(|at| now.since(at).as_secs_f64()),
             max_staleness_seconds: self.rests_on_age().then(|| self.standing.max_staleness().as_secs_f64()),
@@ -53,7 +54,7 @@ impl Guard {
                 .iter()
                 .cloned()
                 .chain(self.source_warning.lock().clone())
-                .chain(sampled.and_then(SourceSample::warning))
+                .chain(sample_warning)
                 .chain(self.set_warning())
                 .chain(self.poll_warning())
                 .chain(filter.and_then(|filter| self.growth_warning(filter)))
