@@ -113,12 +113,12 @@ ROWS = {
             ("max by (keyspace) (bloomguard_filter_distinct_inserted_keys{@})", "{{keyspace}}"),
         ),
         panel(
-            "Verdicts", 8, "ops",
+            "Verdicts", 12, "ops",
             "What the filter said, in every state that has one. In shadow, absent is what enforcing would have saved.",
             (per_second("bloomguard_filter_checks_total", "keyspace, verdict"), "{{keyspace}} {{verdict}}"), custom=STACKED,
         ),
         panel(
-            "Keys held exactly", 8, "short",
+            "Keys held exactly", 12, "short",
             "Keys of the last scan where backend.kind is \"set\"; 0 of other keyspaces.",
             ("max by (keyspace) (bloomguard_set_keys{@})", "{{keyspace}}"),
         ),

@@ -76,7 +76,7 @@ impl Guard {
 
     /// Asks the backend for rows that it had lately. Where it has had none yet, nothing speaks for it.
     async fn ask_for_known_rows(self: Arc<Self>) {
-        let known = self.proven.latest(ASKED_FOR);
+        let known = self.known_rows(ASKED_FOR);
         let asked = timeout(self.deadline, self.verify_at_backend(&known)).await;
         let now = Moment::now();
         let Ok(Ok(verified)) = asked else { return self.storm.undecided(now) };

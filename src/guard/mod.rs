@@ -156,7 +156,7 @@ pub struct Guard {
     /// What the last scan found that endangers the key set.
     source_warning: Mutex<Option<String>>,
     /// What the backend said of keys that the last scan brought.
-    sampled: Mutex<Option<verify::SourceSample>>,
+    sampled: Mutex<verify::SourceSample>,
     swapped_at: Mutex<Option<Moment>>,
     /// What the rebuild under way waits for.
     rebuild_waits: Mutex<Option<&'static str>>,

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::verify::SourceSample;
 use super::{AnnounceStatus, BackendStatus, Guard, KeyspaceStatus, LastRebuild};
 use crate::clock::Moment;
 use crate::config::Freshness;
@@ -21,6 +20,10 @@ impl Guard {
         let reason = exceeded.map_or_else(|| reason.clone(), |exceeded| format!("{reason}; {exceeded}"));
         let (items, capacity) = filter.map_or((0, 0), |f| (f.items(), f.capacity()));
         let cache = self.shared.status();
+        let (sampled_absent, sample_warning) = {
+            let sampled = self.sampled.lock();
+            (sampled.absent_ratio(), sampled.warning())
+        };
         KeyspaceStatus {
             state,
             reason,
@@ -39,7 +42,7 @@ impl Guard {
             false_negatives: self.observed.false_negatives(),
             distinct_absent_keys: self.growth.distinct_absent(),
             distinct_inserted_keys: self.growth.distinct_inserted(),
-            source_sample_absent_ratio: self.sampled.lock().and_then(SourceSample::absent_ratio),
+            source_sample_absent_ratio: sampled_absent,
             announces: self.announce_status(),
             age_seconds: self.swapped_at.lock().map(|at| now.since(at).as_secs_f64()),
             freshness_lag_seconds: self.standing.fresh_since().map(|at| now.since(at).as_secs_f64()),
@@ -54,7 +57,7 @@ impl Guard {
                 .iter()
                 .cloned()
                 .chain(self.source_warning.lock().clone())
-                .chain(self.sampled.lock().and_then(SourceSample::warning))
+                .chain(sample_warning)
                 .chain(self.peer_warnings())
                 .chain(self.set_warning())
                 .chain(self.poll_warning())

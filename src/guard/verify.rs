@@ -4,7 +4,6 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::Guard;
 use crate::backend::{BackendError, FetchContext, Value};
-use crate::clock::Moment;
 use crate::key::{Key, KeyForm};
 
 /// Calls of a backend that takes one key at a time: a check must not crowd out lookups.
@@ -22,10 +21,10 @@ pub(crate) enum Verified {
 }
 
 /// What the backend says of keys that were sampled from the source.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct SourceSample {
-    /// Rows that it has.
-    pub(crate) rows: usize,
+    /// Keys of rows that it has.
+    pub(crate) rows: Vec<Key>,
     /// Keys without rows.
     pub(crate) absent: usize,
 }
@@ -34,17 +33,20 @@ impl SourceSample {
     /// From this share on an operator is told.
     const MANY: f64 = 0.25;
 
-    pub(super) fn absent_ratio(self) -> Option<f64> {
-        let asked = self.rows + self.absent;
-        (asked > 0).then(|| self.absent as f64 / asked as f64)
+    const fn asked(&self) -> usize {
+        self.rows.len() + self.absent
     }
 
-    pub(super) fn warning(self) -> Option<String> {
-        let Self { rows, absent } = self;
+    pub(super) fn absent_ratio(&self) -> Option<f64> {
+        (self.asked() > 0).then(|| self.absent as f64 / self.asked() as f64)
+    }
+
+    pub(super) fn warning(&self) -> Option<String> {
+        let absent = self.absent;
         self.absent_ratio().filter(|ratio| *ratio >= Self::MANY && absent > 1).map(|_| {
             format!(
                 "the backend has no row for {absent} of {} keys that were sampled from the source: the source lists keys without rows, or rows are missing at the backend",
-                rows + absent
+                self.asked()
             )
         })
     }
@@ -53,7 +55,16 @@ impl SourceSample {
 impl Guard {
     /// The keys of a scan were sampled.
     pub(crate) fn sampled(&self, sample: SourceSample) {
-        *self.sampled.lock() = Some(sample);
+        *self.sampled.lock() = sample;
+    }
+
+    /// Up to so many keys whose rows the backend had, and that nobody has deleted since: the latest that lookups found, then those of the last scan's sample.
+    pub(super) fn known_rows(&self, count: usize) -> Vec<Key> {
+        let mut known = self.proven.latest(count);
+        let sampled = self.sampled.lock();
+        let there = sampled.rows.iter().filter(|key| !self.deleted.contains(self.secret.hash(key)));
+        known.extend(there.take(count.saturating_sub(known.len())).cloned());
+        known
     }
 
     /// Asks the backend for each of `keys`, many at once where it can.
@@ -76,12 +87,6 @@ impl Guard {
             rest = more;
         }
         Ok(verified)
-    }
-
-    /// The backend has these rows: a check has asked for them.
-    pub(crate) fn saw_rows<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
-        let now = Moment::now();
-        keys.for_each(|key| self.proven.found(self.secret.hash(key), key, now));
     }
 
     async fn verify_together(&self, keys: &[Key]) -> Result<Vec<Verified>, BackendError> {

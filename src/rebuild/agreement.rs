@@ -46,8 +46,8 @@ async fn of_member(
     let verified = guard.verify_at_backend(samples.plain()).await?;
     judge_found(&verified)?;
     sample.absent += verified.iter().filter(|verified| **verified == Verified::NoRow).count();
-    sample.rows += verified.iter().filter(|verified| **verified == Verified::Row).count();
-    guard.saw_rows(samples.plain().iter().zip(&verified).filter(|(_, verified)| **verified == Verified::Row).map(|(key, _)| key));
+    let rows = samples.plain().iter().zip(&verified).filter(|(_, verified)| **verified == Verified::Row);
+    sample.rows.extend(rows.map(|(key, _)| key.clone()));
     Ok(None)
 }
 

@@ -32,7 +32,7 @@ async fn flood(ks: &Keyspace, keys: u64, replayed: usize) -> Vec<String> {
 /// 40 rounds of the replayed keys beside 40,000 random ones: what 20,000 absent keys a second bring in two seconds.
 async fn a_flood_leaves_the_caches_as_they_are(rate: f64) {
     let mut large = config();
-    large.filter.false_positive_rate = rate;
+    (large.filter.false_positive_rate, large.filter.headroom) = (rate, 1.0);
     let ks = Keyspace::enforcing(large).await;
     for i in 0..50 {
         assert_eq!(ks.get(&format!("user:{i}")).await, "200 backend");
@@ -60,7 +60,9 @@ async fn a_flood_and_a_replay_at_one_percent_are_no_storm() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn collected_false_positives_asked_at_once_are_no_storm() {
-    let ks = Keyspace::enforcing(config()).await;
+    let mut large = config();
+    large.filter.false_positive_rate = 0.01;
+    let ks = Keyspace::enforcing(large).await;
     let collected: Vec<String> =
         (0..).map(|n| format!("c:{n}")).filter(|text| ks.guard.peek(&key(text)).verdict == Verdict::Maybe).take(150).collect();
     for positive in &collected {

@@ -22,7 +22,7 @@ fn header(now: Moment) -> Header {
         log: Some(LogMark { identity: Hex([2; 16]), millis: 4, sequence: 5, made: 6 }),
         polls: Some(vec![PollMark { watermark: WatermarkText::Integer("-7".into()), age: 1_000_000_000, open_for: 2_000_000_000 }]),
         journal: JournalMark { id: Hex(JOURNAL.id), next: 10 },
-        proven: false,
+        proven: true,
         layers: Vec::new(),
     }
 }
