@@ -286,10 +286,12 @@ impl AsyncWrite for Observed {
         self.stream.is_write_vectored()
     }
 
-    /// Called once all that there was has been written.
+    /// hyper calls it once all of its own has been written, which says nothing of answers that were given in front of it.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.activity.flushed();
+        if !self.activity.is_sending() {
+            self.activity.flushed();
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -354,6 +356,25 @@ mod tests {
             assert!(matches!(activity.due(heard + idle - HEADER, HEADER, IDLE), Due::At(_)));
             assert_eq!(activity.due(heard + idle, HEADER, IDLE), Due::Idle);
         }
+    }
+
+    #[test]
+    fn what_the_client_does_not_take_is_due_after_the_send_timeout() {
+        const SEND: Duration = Duration::from_secs(30);
+        let activity = new();
+        let now = activity.started;
+        let due = |at| activity.due(at, HEADER, IDLE).or_unsent(activity.unsent_due(at, SEND));
+        assert_eq!(due(now), Due::At(now + HEADER));
+        let response = activity.unsent().track(bytes::Bytes::from_static(b"value"));
+        assert_eq!(due(Instant::now() + SEND), Due::Unsent, "whatever else is due");
+        drop(response);
+        activity.answered();
+        assert_eq!(due(now + SEND), Due::At(now + SEND + HEADER));
+        activity.sends(true);
+        activity.blocked();
+        assert_eq!(due(Instant::now() + SEND), Due::Unsent);
+        activity.sends(false);
+        assert!(matches!(due(Instant::now() + SEND), Due::At(_)));
     }
 
     #[test]

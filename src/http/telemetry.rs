@@ -16,7 +16,8 @@ use crate::metrics::Route;
 /// `/livez` `/readyz` `/startupz` `/status` `/metrics`.
 pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
-    let (deadline, body_limit) = (context.settings.telemetry_deadline, BodyLimitLayer::new(context.settings.max_body_bytes, &context.buffers));
+    let (deadline, body_limit) =
+        (context.settings.telemetry_deadline, BodyLimitLayer::new(context.settings.max_body_bytes, &context.buffers));
     let buffered = BufferedLayer::new(&context.buffers, Share::Telemetry);
     Router::new()
         .route("/livez", get(health::livez))

@@ -157,6 +157,8 @@ drain_timeout = 25
 listen = "0.0.0.0:4040"
 max_batch_keys = 0
 max_batch_bytes = 0
+max_buffered_bytes = "1MiB"
+send_timeout = "0s"
 [log]
 format = "yaml"
 [redis]
@@ -190,6 +192,8 @@ query = "SELECT 1"
         "server.listen: off loopback it needs token_file, or allow_unauthenticated = true, is \"0.0.0.0:4040\"",
         "server.max_batch_bytes: must be at least 1, is 0",
         "server.max_batch_keys: must be from 1 to 1000000, is 0",
+        "server.max_buffered_bytes: must be 0, or at least four times max_body_bytes = 16777216, is 1048576",
+        "server.send_timeout: must be at least 1ms, is 0s",
         "server.workrs: unknown key; did you mean workers?",
     ];
     assert_eq!(stderr.lines().collect::<Vec<_>>(), expected);

@@ -176,7 +176,12 @@ async fn a_batch_that_nobody_waits_for_ends_with_its_calls_under_way() {
     let (turnstile, before) = (ks.backend.hold_after_read(), ks.backend.calls());
     let batch = tokio::spawn({
         let ks = Arc::clone(&ks);
-        async move { ks.guard.lookup_all((0..100).map(|i| key(format!("user:{i}"))).collect(), LookupOptions::default(), u64::MAX, &mut unlimited()).await.len() }
+        async move {
+            ks.guard
+                .lookup_all((0..100).map(|i| key(format!("user:{i}"))).collect(), LookupOptions::default(), u64::MAX, &mut unlimited())
+                .await
+                .len()
+        }
     });
     turnstile.reached().await;
     batch.abort();
