@@ -95,7 +95,7 @@ ROWS = {
         panel(
             "Refused or cut for their bytes", 8, "reqps",
             "request, values and response: no room under server.max_buffered_bytes. slow_body: a body that came too slowly. slow_client: a response that was not taken within server.send_timeout.",
-            (per_second("bloomguard_buffer_refusals_total", "reason"), "{{reason}}"),
+            ("sum by (reason) (rate(bloomguard_buffer_refusals_total{%}[i]))", "{{reason}}"),
         ),
         panel(
             "CPU of the process", 8, "none",
@@ -114,12 +114,12 @@ ROWS = {
             ("min by (instance) (process_max_fds{%})", "{{instance}} limit"),
         ),
         panel(
-            "Threads", 8, "none",
+            "Threads", 12, "none",
             "server.workers, and those that scan and read files, which come and go. Ever more of them: a file system or a database hangs.",
             ("max by (instance) (process_threads{%})", "{{instance}}"),
         ),
         panel(
-            "Uptime", 8, "s",
+            "Uptime", 12, "s",
             "Since each instance's start. One that falls to zero again and again is killed or ends: look for its last log lines, and for OOMKilled.",
             ("time() - max by (instance) (process_start_time_seconds{%})", "{{instance}}"),
         ),
