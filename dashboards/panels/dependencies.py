@@ -101,7 +101,7 @@ ROWS = {
         panel(
             "Refused or cut for their bytes", 8, "reqps",
             "request, values and response: no room under server.max_buffered_bytes. slow_body: a body that came too slowly. slow_client: a response that was not taken within server.send_timeout.",
-            (per_second("bloomguard_buffer_refusals_total", "reason"), "{{reason}}"),
+            ("sum by (reason) (rate(bloomguard_buffer_refusals_total{%}[i]))", "{{reason}}"),
         ),
         panel(
             "CPU of the process", 8, "none",

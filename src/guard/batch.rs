@@ -5,6 +5,7 @@ use std::time::Instant as StdInstant;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, future, stream};
+use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 use super::allowance::{Allowance, Loads};
@@ -14,7 +15,7 @@ use super::single_flight::{Flight, Loaded, Part};
 use super::{Guard, Lookup, LookupError, LookupOptions};
 use crate::backend::{BackendError, FetchContext};
 use crate::buffers::{Buffers, Reservation};
-use crate::cache::{CacheError, Seen};
+use crate::cache::CacheError;
 use crate::key::Key;
 
 /// Bytes that one read of the shared cache may bring at the least, so that small batches cost one round trip.
@@ -143,8 +144,8 @@ impl Guard {
     }
 
     /// Reads the shared cache, as many entries at a time as fit into the batch's room however long they are. Returns what it has no answer for.
-    async fn ask_shared_together(self: &Arc<Self>, led: Vec<(Flight, Errand)>, batch: &Loads, began: Instant) -> Vec<Pending> {
-        let at_a_time = self.entries_at_a_time(batch.limit());
+    async fn ask_shared_together(self: &Arc<Self>, led: Vec<(Flight, Errand)>, batch: &Loads, mut began: Instant) -> Vec<Pending> {
+        let (at_a_time, deadline) = (self.entries_at_a_time(batch.limit()), began + self.deadline);
         let mut led = led.into_iter();
         let mut pending = Vec::with_capacity(led.len());
         let mut failure = None;
@@ -155,8 +156,12 @@ impl Guard {
             }
             part.iter().for_each(|(flight, _)| flight.begin_read());
             let keys: Vec<Key> = part.iter().map(|(_, errand)| errand.key.clone()).collect();
+            // What others read takes none of the cache's time: who took it for a cache that hangs would load all from the backend.
+            let waits = Instant::now();
+            let Ok(_room) = timeout_at(deadline, self.room_to_read(keys.len(), batch.buffers())).await else { break };
+            began += waits.elapsed();
             let seen = match &failure {
-                None => self.within_patience(began, self.read_shared(&keys, batch.buffers())).await,
+                None => self.within_patience(began, self.shared.get_many(&keys)).await,
                 // Who did not answer once is not waited for again.
                 Some(error) => Err(CacheError::clone(error)),
             };
@@ -174,11 +179,9 @@ impl Guard {
         pending
     }
 
-    /// One read of the shared cache, once the reads of all batches together leave it room.
-    pub(super) async fn read_shared(&self, keys: &[Key], buffers: &Buffers) -> Result<Vec<Seen>, CacheError> {
-        let largest = self.settings.load().limits.max_value_bytes.saturating_mul(keys.len() as u64);
-        let _turn = buffers.read(largest).await;
-        self.shared.get_many(keys).await
+    /// Waits until the reads of all batches together leave room for one of so many entries of the shared cache, however long they are.
+    pub(super) async fn room_to_read<'a>(&self, keys: usize, buffers: &'a Buffers) -> Option<SemaphorePermit<'a>> {
+        buffers.read(self.settings.load().limits.max_value_bytes.saturating_mul(keys as u64)).await
     }
 
     /// One call of the backend, within its cap; further ones where the rows do not fit into one. Where the process has no room for rows, the flights end without

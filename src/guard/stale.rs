@@ -55,7 +55,11 @@ impl Guard {
         let failed: Vec<usize> = (0..errands.len()).filter(failed).collect();
         for part in failed.chunks(self.entries_at_a_time(allowance.limit())) {
             let keys: Vec<Key> = part.iter().map(|index| errands[*index].key.clone()).collect();
-            let Ok(Ok(seen)) = timeout_at(deadline, self.read_shared(&keys, allowance.buffers())).await else { return };
+            let read = async {
+                let _room = self.room_to_read(keys.len(), allowance.buffers()).await;
+                self.shared.get_many(&keys).await
+            };
+            let Ok(Ok(seen)) = timeout_at(deadline, read).await else { return };
             for (index, seen) in part.iter().zip(seen) {
                 let error = answers[*index].as_ref().and_then(|loaded| loaded.as_ref().err()).unwrap_or(late);
                 if let Some(answer) = self.stale(seen, error) {

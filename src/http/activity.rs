@@ -393,6 +393,25 @@ mod tests {
     }
 
     #[test]
+    fn what_the_client_does_not_take_is_due_after_the_send_timeout() {
+        const SEND: Duration = Duration::from_secs(30);
+        let activity = new();
+        let now = activity.started;
+        let due = |at| activity.due(at, HEADER, IDLE).or_unsent(activity.unsent_due(at, SEND));
+        assert_eq!(due(now), Due::At(now + HEADER));
+        let response = activity.unsent().track(bytes::Bytes::from_static(b"value"));
+        assert_eq!(due(Instant::now() + SEND), Due::Unsent, "whatever else is due");
+        drop(response);
+        activity.answered();
+        assert_eq!(due(now + SEND), Due::At(now + SEND + HEADER));
+        activity.sends(true);
+        activity.blocked();
+        assert_eq!(due(Instant::now() + SEND), Due::Unsent);
+        activity.sends(false);
+        assert!(matches!(due(Instant::now() + SEND), Due::At(_)));
+    }
+
+    #[test]
     fn http2_pings_are_no_heads() {
         let activity = Arc::new(new());
         let start = activity.started;

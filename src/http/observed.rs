@@ -96,10 +96,12 @@ impl AsyncWrite for Observed {
         self.stream.is_write_vectored()
     }
 
-    /// Called once all that there was has been written.
+    /// hyper calls it once all of its own has been written, which says nothing of answers that were given in front of it.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.activity.flushed();
+        if !self.activity.is_sending() {
+            self.activity.flushed();
+        }
         Poll::Ready(Ok(()))
     }
 

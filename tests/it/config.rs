@@ -159,6 +159,8 @@ max_batch_keys = 0
 max_batch_bytes = 0
 max_announces_per_second = 0
 max_announce_bytes = "1KiB"
+max_buffered_bytes = "1MiB"
+send_timeout = "0s"
 [log]
 format = "yaml"
 [redis]
@@ -194,6 +196,8 @@ query = "SELECT 1"
         "server.max_announces_per_second: must be from 1 to 10000000, is 0",
         "server.max_batch_bytes: must be at least 1, is 0",
         "server.max_batch_keys: must be from 1 to 1000000, is 0",
+        "server.max_buffered_bytes: must be 0, or at least four times max_body_bytes = 16777216, is 1048576",
+        "server.send_timeout: must be at least 1ms, is 0s",
         "server.workrs: unknown key; did you mean workers?",
     ];
     assert_eq!(stderr.lines().collect::<Vec<_>>(), expected);

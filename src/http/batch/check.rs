@@ -6,7 +6,7 @@ use axum::http::header::{ACCEPT, HeaderMap};
 use bytes::Bytes;
 use hyper::body::Body;
 
-use super::BatchRequest;
+use super::{BatchRequest, hold};
 use crate::guard::Checked;
 use crate::http::BoxError;
 use crate::http::answer::{self, DataResponse};
@@ -20,7 +20,7 @@ where
 {
     let guard = &request.keyspace.guard;
     let mut check = guard.begin_check(request.expected_keys()).map_err(|e| Problem::from(&e))?;
-    let mut held = request.every_key(|raw| check.add(raw)).await?;
+    let held = request.every_key(|raw| check.add(raw)).await?;
     // Before the filter is asked, as for one key.
     let as_maybe = unapplied_version(headers, |version| guard.has_applied(version));
     let mut checked = check.finish();
@@ -31,8 +31,7 @@ where
     let binary = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).is_some_and(|accept| accept.contains("application/octet-stream"));
     let (media_type, body) =
         if binary { ("application/octet-stream", checked.into_bits()) } else { ("application/json", document(&checked)) };
-    held.resize(body.len() as u64).map_err(|error| Problem::from(&error))?;
-    Ok(answer::batch(media_type, held.hold(body.into()), state, generation))
+    Ok(answer::batch(media_type, hold(held, body)?, state, generation))
 }
 
 /// `{"absent":[…],"checked":…,"generation":…,"state":"…"}`.

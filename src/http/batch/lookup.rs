@@ -8,13 +8,12 @@ use hyper::body::Body;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::BatchRequest;
+use super::{BatchRequest, hold};
 use crate::guard::{Answer, Lookup};
 use crate::http::BoxError;
 use crate::http::answer::{self, DataResponse};
 use crate::http::options::lookup_options;
 use crate::http::problem::Problem;
-use crate::words::BufferRefusal;
 
 /// What an outcome takes beside its value.
 const OUTCOME_BYTES: usize = 48;
@@ -67,10 +66,7 @@ where
     let options = lookup_options(headers, |version| guard.has_applied(version), settings.honor_no_cache);
     let lookups = guard.lookup_all(keys, options, settings.max_batch_bytes, &mut held).await;
     let body = document(refused, lookups).map_err(|e| Problem::internal(&e))?;
-    // Of all that the batch took, the response is left.
-    let left = held.resize(body.len() as u64).inspect_err(|_| held.buffers().refused(BufferRefusal::Response));
-    left.map_err(|error| Problem::from(&error))?;
-    Ok(answer::batch("application/json", held.hold(body.into()), guard.state(), guard.generation()))
+    Ok(answer::batch("application/json", hold(held, body)?, guard.state(), guard.generation()))
 }
 
 /// `{"results":[…]}`. Each value is dropped as soon as it is written.

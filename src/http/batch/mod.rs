@@ -33,6 +33,7 @@ use super::problem::Problem;
 use crate::buffers::Reservation;
 use crate::guard::ParseError;
 use crate::key::{Key, KeyForm};
+use crate::words::BufferRefusal;
 
 pub(super) const ALLOW: &str = "POST";
 
@@ -149,6 +150,13 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
         let held = self.every_key(|raw| keyspace.guard.key(raw).map(|key| keys.push(key))).await?;
         Ok((keyspace, keys, held))
     }
+}
+
+/// The body of the response to a batch: all that is left of what the batch had reserved.
+fn hold(mut held: Reservation, body: Vec<u8>) -> Result<Bytes, Problem> {
+    let resized = held.resize(body.len() as u64).inspect_err(|_| held.buffers().refused(BufferRefusal::Response));
+    resized.map_err(|error| Problem::from(&error))?;
+    Ok(held.hold(body.into()))
 }
 
 /// Announces all keys, or none: 204 once none of them can be lost.

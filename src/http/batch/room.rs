@@ -21,7 +21,7 @@ pub(super) struct Room {
 impl Room {
     pub(super) fn new(buffers: &Arc<Buffers>, resource: Resource, format: Format, max_keys: usize) -> Self {
         let (keeps, per_key) = match resource {
-            // Measured, `the_budget_knows_what_a_key_of_a_lookup_takes`: 760 bytes, and what a load under way takes, of which there are 2,048.
+            // Measured by `a_batch_takes_memory_by_its_keys_and_not_by_their_square`.
             Resource::Lookup => (1, 1024),
             Resource::Keys | Resource::Invalidate => (1, 512),
             // A hash and a verdict.

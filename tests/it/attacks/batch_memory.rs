@@ -13,8 +13,10 @@ use crate::support::process::Process;
 use crate::support::scripted::key;
 
 const KEYS: usize = 10_000;
-/// What a batch may add to the process.
+/// What a process with a small filter and next to no caches may take while it answers such a batch ...
 const MOST: u64 = 64 << 20;
+/// ... and what it may keep of that: pages of its code that it had not needed before, and fragments.
+const KEPT: u64 = 24 << 20;
 
 #[tokio::test]
 async fn a_batch_takes_memory_by_its_keys_and_not_by_their_square() {
@@ -26,7 +28,8 @@ async fn a_batch_takes_memory_by_its_keys_and_not_by_their_square() {
             let keys = (first..first + KEYS).map(|i| key(format!("user:{i}"))).collect();
             let (peak, lookups) = peak_bytes(ks.guard.lookup_all(keys, LookupOptions::default(), 64 << 20, &mut unlimited())).await;
             assert!(lookups.iter().all(|lookup| told(lookup).starts_with(status)), "each key is {status}");
-            assert!(peak < 24 << 20, "{peak} bytes for {KEYS} keys by {together}, all {status}");
+            eprintln!("{peak} bytes for {KEYS} keys by {together}, all {status}");
+            assert!(peak < 16 << 20, "{peak} bytes for {KEYS} keys by {together}, all {status}");
         }
     }
 }
@@ -34,7 +37,7 @@ async fn a_batch_takes_memory_by_its_keys_and_not_by_their_square() {
 /// Starts on a table of as many rows, in a keyspace with these lines of configuration.
 fn start(dir: &TempDir, site: &Site, lines: &str) -> Process {
     let toml = format!(
-        "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\ndeadline = \"100s\"\n{lines}\n\
+        "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\ndeadline = \"100s\"\ncache.hot_capacity = \"1KiB\"\n{lines}\n\
          [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"{}\"\ntimeout = \"50s\"\n\
          [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
         site.url(),
@@ -70,9 +73,9 @@ async fn the_largest_batch_takes_less_than_64_mib_of_a_process() {
                 assert!(results.len() == KEYS && results.iter().all(|result| result["status"] == status), "{:.300}", answer.text());
             }
             let (peak, after) = (process.peak_bytes(), process.resident_bytes());
-            eprintln!("{state}: before {before}, peak {peak}, after {after}");
-            assert!(peak < before + MOST, "{state}: {before} bytes before, {peak} at the most");
-            assert!(after < before + MOST / 2, "{state}: {before} bytes before, {after} after");
+            eprintln!("{state}: {before} bytes before, {peak} at the most, {after} after");
+            assert!(peak < MOST, "{state}: {before} bytes before, {peak} at the most");
+            assert!(after < before + KEPT, "{state}: {before} bytes before, {after} after");
         }
     }
 }

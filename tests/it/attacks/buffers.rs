@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,7 +47,7 @@ impl Victim {
         .await;
         let toml = format!(
             "[server]\nmax_buffered_bytes = {BUDGET}\n{lines}\n\
-             [keyspaces.users]\nkey = \"integer\"\nfreshness = \"rebuilt\"\nannounces = true\ndeadline = \"60s\"\n\
+             [keyspaces.users]\nkey = \"integer\"\nfreshness = \"announced\"\ndeadline = \"60s\"\n\
              cache = {{ hot_capacity = \"1MiB\", max_value_bytes = \"2MiB\" }}\n\
              [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT name FROM users WHERE id = $1\"\ntimeout = \"30s\"\n\
              [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
@@ -222,7 +224,7 @@ async fn hoard(data: &str, window: u32, rows: std::ops::Range<usize>) -> (Vec<u1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn responses_behind_a_closed_window_are_bounded_and_end() {
     for window in [0, 1] {
-        let victim = Victim::start("send_timeout = \"4s\"").await;
+        let victim = Victim::start("send_timeout = \"15s\"").await;
         let hoards = futures_util::future::join_all((0..20).map(|n| hoard(&victim.data, window, n * 13..n * 13 + 27))).await;
         let told: Vec<u16> = hoards.iter().flat_map(|(told, _)| told.clone()).collect();
         assert!(told.iter().all(|status| matches!(status, 200 | 503)), "{told:?}");
@@ -245,8 +247,6 @@ async fn a_client_that_reads_nothing_or_too_little_is_closed() {
     let victim = Victim::start("send_timeout = \"2s\"").await;
     let keys = serde_json::to_string(&(1..=12).collect::<Vec<_>>()).unwrap();
     let request = format!("{}{keys}", head(&format!("content-length: {}", keys.len())));
-    let mut clients: Vec<TcpStream> = (0..16).map(|_| victim.connect_narrow()).collect();
-    clients.iter_mut().for_each(|client| client.write_all(request.as_bytes()).unwrap());
     // Answers from in front of hyper, whose client goes on asking and never reads.
     let mut asking = victim.connect_narrow();
     let asks = std::thread::spawn(move || {
@@ -256,20 +256,27 @@ async fn a_client_that_reads_nothing_or_too_little_is_closed() {
     // One that takes a byte now and then is not better.
     let mut slow = victim.connect_narrow();
     slow.write_all(request.as_bytes()).unwrap();
-    let reads = std::thread::spawn(move || {
-        let mut read = 0;
-        while matches!(slow.read(&mut [0; 1]), Ok(1)) {
-            read += 1;
-            std::thread::sleep(Duration::from_millis(100));
+    let enough = Arc::new(AtomicBool::new(false));
+    let reads = std::thread::spawn({
+        let enough = Arc::clone(&enough);
+        move || {
+            // What the kernel has of the response it delivers, whoever has closed the connection.
+            while !enough.load(Relaxed) && matches!(slow.read(&mut [0; 1]), Ok(1)) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
         }
-        read
     });
+    while victim.metric("buffered_bytes").await < (12 * ROW_BYTES) as f64 {
+        tokio::task::yield_now().await;
+    }
+    let mut clients: Vec<TcpStream> = (0..16).map(|_| victim.connect_narrow()).collect();
+    clients.iter_mut().for_each(|client| client.write_all(request.as_bytes()).unwrap());
     while victim.refused("slow_client").await < 3.0 {
         victim.still_serves().await;
     }
-    let read = tokio::task::spawn_blocking(move || asks.join().map(|()| reads.join().unwrap()).unwrap()).await.unwrap();
-    assert!(read < 1000, "{read} bytes");
     victim.holds_nothing().await;
+    enough.store(true, Relaxed);
+    tokio::task::spawn_blocking(move || (asks.join().unwrap(), reads.join().unwrap())).await.unwrap();
     drop(clients);
     victim.took_no_more_than_the_budget();
 }
@@ -289,7 +296,7 @@ async fn many_heads_of_one_http2_connection_are_bounded() {
         sender.ready().await.unwrap();
         waiting.push(tokio::spawn(sender.send_request(request)));
     }
-    while victim.metric("buffered_bytes").await < 190.0 * 100_000.0 {
+    while victim.metric("buffered_bytes").await < 10.0 * 100_000.0 {
         tokio::task::yield_now().await;
     }
     let mut cut = 0;
