@@ -95,7 +95,7 @@ impl Tools {
         };
         let room = self.memory.room();
         let filter = background::start("make-filter", move || Filter::within(spec, room)).await.map_err(|_| BuildError::Cancelled)??;
-        let build = Arc::new(self.guard.begin(filter).map_err(|_| BuildError::Cancelled)?);
+        let build = Arc::new(self.guard.begin(filter)?);
 
         let scan = Instant::now();
         let filled = self.fill(&build, gathered, form, tracker).await;

@@ -133,8 +133,10 @@ rules! {
     ReadPrimaryOnly,
     /// An announce is not acknowledged before so many replicas have it (`min_replicas_acked`): a primary that is cut off acknowledges nothing.
     WaitForReplicas,
-    /// An announce of others that the memory can't hold is a loss.
-    FullMemoryIsALoss,
+    /// An announce of others that the memory can't hold makes every key count as within its window.
+    FullMemoryIsAllKeys,
+    /// … and no build begins before that closes: its candidate would lack the key.
+    NoBuildWhileUnheld,
 
     // The secret under which keys are hashed.
     /// The secret is agreed on after each connect; else a wiped Redis gives it to others only, and each side's entries mean nothing to the other.
