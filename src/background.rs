@@ -99,6 +99,17 @@ fn be_nice(nice: i32) -> io::Result<()> {
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Returns free memory to the system. glibc keeps what is free below something that is not: after a flood of small entries, half of what they took.
+/// Takes milliseconds, so not for threads that serve.
+#[allow(unsafe_code)] // No crate of ours has this call.
+pub fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: may be called at any time from any thread, and touches nothing that is allocated.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,6 +22,8 @@ use crate::key::Key;
 
 /// What moka and this module hold for an entry beyond key and body: 545 bytes were measured at a million entries.
 const ENTRY_OVERHEAD: usize = 550;
+/// What a mark takes: a place of its stripe's table, which is between 7/16 and 7/8 full, and a row by expiry.
+pub const MARK_BYTES: usize = 90;
 /// Calls for keys of one stripe wait for each other; more stripes than cores make that rare.
 const STRIPES: usize = 64;
 /// Expired marks that one `put_mark` takes out: more than it adds, so the backlog shrinks, and few enough not to be felt.
@@ -58,10 +60,7 @@ pub struct MemoryCache {
 }
 
 impl MemoryCache {
-    /// What a mark takes: a place of its stripe's table, which is between 7/16 and 7/8 full, and a row by expiry.
-    pub const MARK_BYTES: usize = 90;
-
-    /// An empty cache that holds about `capacity_bytes` of values and absences, and `max_marks` marks of [`MARK_BYTES`](Self::MARK_BYTES) each.
+    /// An empty cache that holds about `capacity_bytes` of values and absences, and `max_marks` marks of [`MARK_BYTES`] each.
     #[must_use]
     pub fn new(capacity_bytes: u64, max_marks: usize) -> Self {
         let slots = Cache::builder()

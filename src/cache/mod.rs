@@ -20,7 +20,7 @@ use crate::redis::LogIdentity;
 
 pub use self::hot::{HotCache, HotEntry};
 pub use self::lease::{Claim, Ending, Lease, Turn};
-pub use self::memory::MemoryCache;
+pub use self::memory::{MARK_BYTES, MemoryCache};
 pub use self::none::NoCache;
 pub use self::redis::RedisCache;
 pub use self::ttl::jittered;

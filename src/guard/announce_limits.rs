@@ -2,7 +2,7 @@
 
 use super::announce_rate::AnnounceRate;
 use super::recent::Limits;
-use crate::cache::MemoryCache;
+use crate::cache::MARK_BYTES;
 use crate::config::ServerConfig;
 
 /// Announces that are held at the most, whatever memory there is: each build puts all of them into its candidate.
@@ -39,7 +39,7 @@ impl AnnounceLimits {
     #[must_use]
     pub const fn cost(&self) -> usize {
         // A quarter more: marks of drops have room beside those of announces.
-        if self.remarks { RECENT_BYTES } else { RECENT_BYTES + MemoryCache::MARK_BYTES * 5 / 4 }
+        if self.remarks { RECENT_BYTES } else { RECENT_BYTES + MARK_BYTES * 5 / 4 }
     }
 
     /// Keys without bytes that are held at the most.

@@ -24,6 +24,19 @@ pub struct Build {
     began: Moment,
 }
 
+/// Why a build can't begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CantBegin {
+    /// One at a time.
+    #[error(transparent)]
+    Busy(#[from] Busy),
+    /// Announces of others are within their commit window that are not held here: the filter would lack them.
+    #[error(
+        "more announces of other instances are within their commit window than server.max_announce_bytes holds, and a filter that is built now would lack some"
+    )]
+    Unheld,
+}
+
 /// Why a build can't be put in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CantSwap {
@@ -149,8 +162,8 @@ impl Guard {
     /// Begins a build: from now on every insert reaches `filter` too, and the announces within their window are in it already.
     ///
     /// # Errors
-    /// [`Busy`].
-    pub(crate) fn begin(self: &Arc<Self>, filter: Filter) -> Result<Build, Busy> {
+    /// [`CantBegin`].
+    pub(crate) fn begin(self: &Arc<Self>, filter: Filter) -> Result<Build, CantBegin> {
         let secret = self.secret.fingerprint();
         let candidate = self.active.begin(filter)?;
         self.deleted.scan_began();
@@ -160,6 +173,10 @@ impl Guard {
         }
         // After `begin`, never before: an announce that loaded the filter pair too early for the candidate is in the memory by now.
         build.replay_recent();
+        // Asked after the candidate was published and before anything is scanned.
+        if self.recent.lacks_some(Moment::now()) {
+            return Err(CantBegin::Unheld);
+        }
         Ok(build)
     }
 }

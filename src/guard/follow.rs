@@ -207,8 +207,9 @@ impl Guard {
             let hashes = &entry.delta.hashes;
             match entry.delta.kind {
                 Kind::Announce => {
-                    if self.recent.remember_told(hashes, Moment::now()).is_err() {
-                        self.log_was_lost(Loss::Gap);
+                    // Where there is no room the filter in force has them all the same; only a build would lack them.
+                    if !self.recent.remember_others(hashes, Moment::now()) {
+                        tracing::warn!(keyspace = %self.name, "more announces of other instances than are held: no filter is built before their windows close");
                     }
                     self.expect_rows(hashes);
                 }

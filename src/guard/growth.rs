@@ -190,12 +190,11 @@ impl Guard {
         })
     }
 
-    /// Keys for which the next filter needs room, of `known` that the source has: where announces and polls have lately brought more than headroom
-    /// is for, twice as many as these. So each filter lasts about as long again as the keys took to come, however many they are, and those whose rows
-    /// never come are gone with the first build after their window.
-    pub(crate) fn capacity_for(&self, known: u64, with_headroom: u64) -> u64 {
-        let lately = self.growth.distinct_inserted().max(self.recent.held().0 as u64);
-        with_headroom.max(known.saturating_add(lately.saturating_mul(2)))
+    /// Keys that announces and polls have lately brought, whether their rows came or not. Where these are more than headroom is for, the next filter gets
+    /// room for as many again, so that each lasts about as long as the keys took to come. Those whose rows never come are gone with the first build
+    /// after their window.
+    pub(crate) fn announced_lately(&self) -> u64 {
+        self.growth.distinct_inserted().max(self.recent.held().0 as u64)
     }
 }
 

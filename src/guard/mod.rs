@@ -56,7 +56,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
 pub use self::announce_limits::AnnounceLimits;
-pub use self::build::{Build, CantSwap};
+pub use self::build::{Build, CantBegin, CantSwap};
 pub use self::check::{BatchCheck, Checked};
 pub use self::enforcement::{EnforcementStatus, Origin, SwitchError};
 pub use self::error::{AnnounceError, DropError, LookupError};

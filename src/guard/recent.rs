@@ -54,8 +54,10 @@ struct Inner {
     count: usize,
     /// Bytes of keys in all slices.
     key_bytes: usize,
-    /// More keys were polled than are held: until then every key counts as within its window.
+    /// More keys were polled, or announced by others, than are held: until then every key counts as within its window.
     all_until: Option<Moment>,
+    /// Until then announces of others are within their window that are not held, and a build would lack them.
+    unheld_until: Option<Moment>,
 }
 
 /// What was announced in a sixteenth of a window.
@@ -115,11 +117,27 @@ impl Recent {
         Ok(())
     }
 
-    /// Remembers all of these announces of another instance from now on, or none.
-    pub(super) fn remember_told(&self, hashes: &[KeyHash], now: Moment) -> Result<(), Full> {
+    fn remember_told(&self, hashes: &[KeyHash], now: Moment) -> Result<(), Full> {
         let mut inner = self.make_room(hashes, 0, now)?;
         inner.remember_told(hashes, now, self.life());
         Ok(())
+    }
+
+    /// Remembers these announces of another instance from now on. In place of more than are held, every key counts as within its window, and a build that
+    /// begins before that closes [would lack some](Self::lacks_some): they were acknowledged, so nothing of them may be lost. `false`: this has just begun.
+    pub(super) fn remember_others(&self, hashes: &[KeyHash], now: Moment) -> bool {
+        let Err(Full(_)) = self.remember_told(hashes, now) else { return true };
+        let (mut inner, until) = (self.inner.lock(), now.plus(self.life()));
+        let before = inner.unheld_until;
+        inner.all_until = inner.all_until.max(Some(until));
+        inner.unheld_until = before.max(Some(until));
+        before.is_some_and(|before| before > now)
+    }
+
+    /// Whether announces of others are within their window that are not held here. To be asked after the candidate is published: what is announced
+    /// later reaches that.
+    pub(super) fn lacks_some(&self, now: Moment) -> bool {
+        self.inner.lock().unheld_until.is_some_and(|until| until > now)
     }
 
     /// Remembers keys of rows that a poll has found. Announces keep half of the room: in place of more, every key counts as within its window.

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use super::{AnnounceStatus, BackendStatus, Guard, KeyspaceStatus, LastRebuild};
+use crate::background;
 use crate::clock::Moment;
 use crate::config::Freshness;
 use crate::words::State;
+
+/// Bytes of announces whose windows have closed that are worth a search for pages to return.
+const WORTH_RETURNING: usize = 8 << 20;
 
 impl Guard {
     /// For `/status`.
@@ -61,6 +65,7 @@ impl Guard {
                 .chain(self.peer_warnings())
                 .chain(self.set_warning())
                 .chain(self.poll_warning())
+                .chain(self.announce_warning(now))
                 .chain(filter.and_then(|filter| self.growth_warning(filter)))
                 .collect(),
             backend: self.members().is_none().then(|| BackendStatus { breaker: self.breaker.state() }),
@@ -68,6 +73,11 @@ impl Guard {
             snapshot: self.snapshots.as_ref().map(|snapshots| snapshots.status()),
             cache,
         }
+    }
+
+    fn announce_warning(&self, now: Moment) -> Option<String> {
+        let why = "more announces of other instances are within their commit window than server.max_announce_bytes holds: no filter is built and no absence cached until it closes";
+        self.recent.lacks_some(now).then(|| why.into())
     }
 
     fn announce_status(&self) -> AnnounceStatus {
@@ -97,6 +107,7 @@ impl Guard {
 
     /// Looks at the state every second, so that a filter that ages unasked is told of too, one that is too small built anew, and a hold lifted. Runs until dropped.
     pub async fn keep_watch(self: Arc<Self>) {
+        let mut most = 0;
         let mut every = tokio::time::interval(std::time::Duration::from_secs(1));
         loop {
             every.tick().await;
@@ -111,6 +122,13 @@ impl Guard {
             self.settle_windows();
             self.recent.purge(now);
             self.shared.purge();
+            let held = self.recent.held().1;
+            most = most.max(held);
+            if held + WORTH_RETURNING <= most && held <= most / 2 {
+                most = held;
+                // Beside this task; nobody waits for it.
+                drop(tokio::task::spawn_blocking(background::give_memory_back));
+            }
             self.watch_growth(now);
             self.canary.tick(self.observed.absent_verdicts(), now);
         }

@@ -86,7 +86,7 @@ impl Tools {
         }
         // A source that can't count may have grown since its last scan by what was announced.
         let known = counted.or(last.map(KeyCounts::total).max(self.guard.items()));
-        let (spec, reservation) = self.set_aside(known)?;
+        let (spec, reservation) = self.set_aside(known, counted.is_some())?;
         let bytes = spec.bytes_needed().map_err(AllocError::from)?;
         let reservation = Arc::new(reservation);
         let gathered = match self.guard.members() {
@@ -95,7 +95,7 @@ impl Tools {
         };
         let room = self.memory.room();
         let filter = background::start("make-filter", move || Filter::within(spec, room)).await.map_err(|_| BuildError::Cancelled)??;
-        let build = Arc::new(self.guard.begin(filter).map_err(|_| BuildError::Cancelled)?);
+        let build = Arc::new(self.guard.begin(filter)?);
 
         let scan = Instant::now();
         let filled = self.fill(&build, gathered, form, tracker).await;
@@ -154,7 +154,7 @@ impl Tools {
 
     /// Room for the keys that were counted (or, where the source can't count, those of the last scan), and for those that are expected; and for those that
     /// were announced lately, as far as there is memory: a flood of announces must not keep a filter from being built.
-    fn set_aside(&self, known: Option<u64>) -> Result<(FilterSpec, Reservation), BuildError> {
+    fn set_aside(&self, known: Option<u64>, counted: bool) -> Result<(FilterSpec, Reservation), BuildError> {
         let growing = (self.filter.kind == FilterKind::Scalable).then_some(FIRST_LAYER_KEYS);
         let keys = known.max(self.filter.expected_keys).or(growing).ok_or(BuildError::UnknownSize)?;
         let configured = self.filter.capacity_for(keys);
@@ -163,7 +163,10 @@ impl Tools {
             let bytes = spec.bytes_needed().map_err(AllocError::from)?;
             Ok((spec, self.memory.reserve(self.guard.name(), bytes)?))
         };
-        let roomy = self.guard.capacity_for(keys, configured);
+        let lately = self.guard.announced_lately();
+        // What the filter in force holds has them already; what the source counts may have none of them.
+        let room = if counted { lately.saturating_mul(2) } else { lately };
+        let roomy = configured.max(keys.saturating_add(room));
         match reserve(spec(roomy)) {
             Err(_) if roomy > configured => reserve(spec(configured)),
             reserved => reserved,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::memory::NoMemory;
 use crate::backend::SetError;
 use crate::filter::AllocError;
+use crate::guard::CantBegin;
 use crate::key::Key;
 use crate::source::SourceError;
 use crate::words::RebuildOutcome;
@@ -82,6 +83,9 @@ pub enum BuildError {
     /// Where to begin in the delta log is not known yet.
     #[error("the delta log could not be read from Redis yet")]
     NoLog,
+    /// The filter would lack announces.
+    #[error(transparent)]
+    Begin(#[from] CantBegin),
     /// The task that filled the filter died.
     #[error("the build was cancelled")]
     Cancelled,
@@ -93,7 +97,7 @@ impl BuildError {
     pub const fn outcome(&self) -> RebuildOutcome {
         match self {
             Self::Source(_) | Self::UnknownForm | Self::UnknownSize | Self::Set(_) => RebuildOutcome::SourceFailed,
-            Self::Filter(_) | Self::Memory(_) => RebuildOutcome::NoMemory,
+            Self::Filter(_) | Self::Memory(_) | Self::Begin(CantBegin::Unheld) => RebuildOutcome::NoMemory,
             Self::Empty => RebuildOutcome::Empty,
             Self::Collapsed { .. } => RebuildOutcome::Collapsed,
             Self::Overfull { .. } => RebuildOutcome::Overfull,
@@ -102,7 +106,7 @@ impl BuildError {
             Self::Backend(_) => RebuildOutcome::BackendFailed,
             Self::NoSecret => RebuildOutcome::NoSecret,
             Self::NoLog => RebuildOutcome::NoLog,
-            Self::Cancelled => RebuildOutcome::Cancelled,
+            Self::Begin(CantBegin::Busy(_)) | Self::Cancelled => RebuildOutcome::Cancelled,
         }
     }
 
@@ -118,7 +122,10 @@ impl BuildError {
     fn reason(&self) -> &'static str {
         match self {
             Self::Source(error) => error.public_reason(),
-            Self::Cancelled => "the build was cancelled",
+            Self::Begin(CantBegin::Busy(_)) | Self::Cancelled => "the build was cancelled",
+            Self::Begin(CantBegin::Unheld) => {
+                "more announces of other instances are within their commit window than are held: a build would lack some"
+            }
             Self::NoSecret => "the keyspace secret could not be read from Redis yet",
             Self::NoLog => "the delta log could not be read from Redis yet",
             Self::UnknownSize => "the number of keys is not known: set filter.expected_keys",

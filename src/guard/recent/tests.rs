@@ -57,7 +57,7 @@ fn a_key_announced_again_and_again_takes_the_room_of_one() {
         for second in 0..100 {
             for _ in 0..100 {
                 if told {
-                    recent.remember_told(&[key("a").0], at(second)).unwrap();
+                    assert!(recent.remember_others(&[key("a").0], at(second)));
                 } else {
                     remember(&recent, "a", at(second)).unwrap();
                 }
@@ -75,7 +75,7 @@ fn another_instance_s_word_of_a_key_does_not_take_its_key_away() {
     let recent = Recent::new(WINDOW, ROOMY);
     let hash = remember(&recent, "a", at(0)).unwrap();
     for second in [0, 1, 5] {
-        recent.remember_told(&[hash], at(second)).unwrap();
+        assert!(recent.remember_others(&[hash], at(second)));
     }
     assert_eq!(own(&recent, at(10)), ["a"]);
     assert!(recent.contains(hash, at(20)) && !recent.contains(hash, at(22)));
@@ -128,7 +128,7 @@ fn what_moved_to_a_younger_slice_leaves_no_table_behind() {
     let recent = Recent::new(WINDOW, ROOMY);
     let hashes: Vec<_> = (0..10_000).map(|n| key(&n.to_string()).0).collect();
     for second in 0..15 {
-        recent.remember_told(&hashes, at(second)).unwrap();
+        assert!(recent.remember_others(&hashes, at(second)));
     }
     recent.purge(at(15));
     let places: usize = recent.inner.lock().slices.iter().map(|slice| slice.told.capacity() + slice.own.capacity()).sum();
@@ -150,7 +150,7 @@ fn own_keys_come_in_chunks_each_once() {
 fn own_keys_are_remembered_under_another_hash_for_a_whole_window() {
     let recent = Recent::new(WINDOW, ROOMY);
     remember(&recent, "a", at(0)).unwrap();
-    recent.remember_told(&[key("b").0], at(0)).unwrap();
+    assert!(recent.remember_others(&[key("b").0], at(0)));
     let (hashes, remembered) = recent.rehash_own(at(10), |bytes| key(&format!("{}'", std::str::from_utf8(bytes).unwrap())).0);
     assert_eq!((&hashes[..], remembered), (&[key("a'").0][..], Ok(())));
     assert!(["a", "b", "a'"].into_iter().all(|text| recent.contains(key(text).0, at(15))));
@@ -168,4 +168,16 @@ fn a_shorter_window_of_later_closes_none_of_before() {
     recent.purge(at(4));
     assert!(recent.contains(hash, at(0).plus(WINDOW - Duration::from_secs(1))));
     assert!(!recent.contains(hash, at(0).plus(WINDOW)));
+}
+
+#[test]
+fn more_announces_of_others_than_fit_are_all_keys_and_hold_builds_up() {
+    let recent = Recent::new(WINDOW, Limits { count: 2, ..ROOMY });
+    let hashes = ["a", "b", "c"].map(|text| key(text).0);
+    assert!(recent.remember_others(&hashes[..2], at(0)) && !recent.lacks_some(at(0)));
+    assert!(!recent.remember_others(&hashes[2..], at(1)), "it has just begun");
+    assert!(recent.remember_others(&hashes[2..], at(5)), "it goes on");
+    assert!(recent.contains(hashes[2], at(20)) && recent.contains(key("d").0, at(20)));
+    assert!(recent.lacks_some(at(20)) && !recent.lacks_some(at(21)));
+    assert!(!recent.contains(key("d").0, at(21)));
 }

@@ -136,8 +136,10 @@ rules! {
     ReadPrimaryOnly,
     /// An announce is not acknowledged before so many replicas have it (`min_replicas_acked`): a primary that is cut off acknowledges nothing.
     WaitForReplicas,
-    /// An announce of others that the memory can't hold is a loss.
-    FullMemoryIsALoss,
+    /// An announce of others that the memory can't hold makes every key count as within its window.
+    FullMemoryIsAllKeys,
+    /// … and no build begins before that closes: its candidate would lack the key.
+    NoBuildWhileUnheld,
 
     // Instances that are configured otherwise, as during a rolling restart.
     /// An announce is remembered for the longest window that any instance is known to have, and losses last as long; else a reader with a shorter window

@@ -112,6 +112,8 @@ pub struct Node {
     pub hot: Hot,
     /// Ticks that k is still remembered for.
     pub memory: u8,
+    /// … but not by name: a build can't put it into its candidate.
+    pub unheld: bool,
     /// k is in the journal.
     pub journal: bool,
     /// Something was lost that only a scan which begins in so many ticks mends: `Some(0)`, one that begins now.

@@ -51,6 +51,9 @@ impl Protocol {
         if !may || self.scenario.secrets && node.secret == 0 {
             return;
         }
+        if node.unheld && self.on(Rule::NoBuildWhileUnheld) {
+            return;
+        }
         let mut next = *world;
         next.left.builds[x] -= 1;
         let node = &mut next.nodes[x];
@@ -77,7 +80,7 @@ impl Protocol {
 }
 
 fn remember(node: &mut Node) {
-    if node.memory > 0 {
+    if node.memory > 0 && !node.unheld {
         node.candidate = Some(true);
     }
 }

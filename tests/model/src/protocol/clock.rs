@@ -40,6 +40,7 @@ impl Protocol {
         for (x, node) in world.nodes.iter_mut().enumerate() {
             down(&mut node.memory);
             if node.memory == 0 {
+                node.unheld = false;
                 node.again = Again::No;
                 let kept = self.on(Rule::JournalUntilSnapshot) && scenario.left.snapshots > 0;
                 node.journal &= kept && !(node.snapshot.at == SnapshotStep::Written && node.snapshot.holds);

@@ -167,8 +167,12 @@ impl Protocol {
         if page.announces {
             if !full {
                 node.memory = life;
-            } else if self.on(Rule::FullMemoryIsALoss) {
-                self.lose(node, self.window(node) + 1);
+                node.unheld = false;
+            } else {
+                node.unheld = true;
+                if self.on(Rule::FullMemoryIsAllKeys) {
+                    node.memory = life;
+                }
             }
             if self.on(Rule::DeltaDropsHot) {
                 node.drop_absence();
