@@ -21,6 +21,8 @@ use crate::http::activity::{Activity, Observed};
 
 /// A head must fit in.
 const BUFFER: usize = 16 << 10;
+/// What a connection over HTTP/2 begins with. hyper closes where it comes later, and answers 400 to what only resembles it.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Readings in a row of one connection, before others have their turn.
 const MOST_ROUNDS: usize = 4;
 
@@ -138,7 +140,11 @@ impl Lane {
         while taken < bytes.len() {
             let rest = &bytes[taken..];
             // hyper would take it for the connection's first.
-            if self.stream.activity().begun() > 0 && rest.starts_with(b"PRI ") {
+            let is_later = self.stream.activity().begun() > 0;
+            if is_later && rest.len() < PREFACE.len() && PREFACE.starts_with(rest) {
+                break;
+            }
+            if is_later && rest.starts_with(PREFACE) {
                 return if text.is_empty() { Err(io::ErrorKind::InvalidData.into()) } else { Ok((taken, Turn::Ours { look: true })) };
             }
             // hyper bids clients farewell.
