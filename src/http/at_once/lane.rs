@@ -25,6 +25,8 @@ use crate::http::observed::Observed;
 const BUFFER: usize = 16 << 10;
 /// hyper looks at a head again once it is whole: it is told that a malformed one is.
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
+/// What a connection over HTTP/2 begins with. hyper closes where it comes later, and answers 400 to what only resembles it.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Readings in a row of one connection, before others have their turn.
 const MOST_ROUNDS: usize = 4;
 
@@ -147,7 +149,11 @@ impl Lane {
         while taken < bytes.len() {
             let rest = &bytes[taken..];
             // hyper would take it for the connection's first.
-            if self.stream.activity().begun() > 0 && rest.starts_with(b"PRI ") {
+            let is_later = self.stream.activity().begun() > 0;
+            if is_later && rest.len() < PREFACE.len() && PREFACE.starts_with(rest) {
+                break;
+            }
+            if is_later && rest.starts_with(PREFACE) {
                 return (bytes.len(), Turn::Ended);
             }
             // hyper bids clients farewell.
