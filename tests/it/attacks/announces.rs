@@ -35,7 +35,7 @@ fn config(site: &Site, keyspaces: &[&str], keyspace: &str, redis: Option<&RedisS
         format!(
             "[keyspaces.{name}]\nkey = \"text\"\nfreshness = \"announced\"\ndeadline = \"10s\"\n{keyspace}\n\
              [keyspaces.{name}.cache]\nhot_capacity = \"1MiB\"\n\
-             [keyspaces.{name}.canary]\nsample_rate = 0\n\
+             [keyspaces.{name}.canary]\nsample_rate = 0\nproof = 0\n\
              [keyspaces.{name}.backend]\nurl = \"{url}\"\nquery = \"SELECT id FROM users WHERE id = $1\"\ntimeout = \"9s\"\n\
              [keyspaces.{name}.source]\nquery = \"SELECT id FROM users\"\n"
         )

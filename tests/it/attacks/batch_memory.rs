@@ -37,7 +37,7 @@ async fn a_batch_takes_memory_by_its_keys_and_not_by_their_square() {
 /// Starts on a table of as many rows, in a keyspace with these lines of configuration.
 fn start(dir: &TempDir, site: &Site, lines: &str) -> Process {
     let toml = format!(
-        "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\ndeadline = \"100s\"\ncache.hot_capacity = \"1KiB\"\n{lines}\n\
+        "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\ndeadline = \"100s\"\ncache.hot_capacity = \"1KiB\"\ncanary.proof = 0\n{lines}\n\
          [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"{}\"\ntimeout = \"50s\"\n\
          [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
         site.url(),

@@ -47,7 +47,7 @@ impl Victim {
         .await;
         let toml = format!(
             "[server]\nmax_buffered_bytes = {BUDGET}\n{lines}\n\
-             [keyspaces.users]\nkey = \"integer\"\nfreshness = \"announced\"\ndeadline = \"60s\"\n\
+             [keyspaces.users]\nkey = \"integer\"\nfreshness = \"announced\"\ndeadline = \"60s\"\ncanary.proof = 0\n\
              cache = {{ hot_capacity = \"1MiB\", max_value_bytes = \"2MiB\" }}\n\
              [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT name FROM users WHERE id = $1\"\ntimeout = \"30s\"\n\
              [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",

@@ -54,6 +54,7 @@ timeout = "50s"
 query = "SELECT id FROM users"
 [keyspaces.users.canary]
 sample_rate = 0
+proof = 0
 "#,
             site.url()
         );

@@ -18,7 +18,7 @@ impl Killed {
         site.run("CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, 'first')").await;
         let dir = tempfile::tempdir().unwrap();
         let toml = format!(
-            "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"announced\"\ncommit_window = \"10m\"\ndeadline = \"10s\"\n\
+            "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"announced\"\ncommit_window = \"10m\"\ndeadline = \"10s\"\ncanary.proof = 0\n\
              [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT id, name FROM users WHERE id = $1\"\ntimeout = \"5s\"\n\
              [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
             site.url()

@@ -56,6 +56,7 @@ timeout = "4s"
 query = "{source}"
 [keyspaces.users.canary]
 sample_rate = 0
+proof = 0
 "#,
         site.url()
     )
