@@ -98,7 +98,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_may_come_slowly_but_must_come() {
-        assert_eq!(read(60, 17 << 10).await.unwrap(), 60 * 17 << 10);
+        assert_eq!(read(60, 17 << 10).await.unwrap(), 60 * (17 << 10));
         assert_eq!(read(4, 1).await.unwrap(), 4, "what is short enough may take the whole window");
         for (pieces, bytes) in [(60, 15 << 10), (6, 1)] {
             assert!(read(pieces, bytes).await.unwrap_err().is::<SlowBody>(), "{pieces} pieces of {bytes} bytes");
