@@ -73,7 +73,7 @@ fn a_key_that_was_checked_gives_way_to_others_and_is_checked_again_where_there_a
     };
     let many = checks(20_000, 0..20);
     // Half of the first second's budget is left over at first.
-    assert!(many[0] <= 15 && many.iter().sum::<u32>() > 400, "{} checks of one key", many[0]);
+    assert!(many[0] <= 15 && many.iter().sum::<u32>() > 300, "{} checks of one key", many[0]);
     let one = checks(1, 20..40);
     assert!(one[0] >= 80, "{} checks of the only key", one[0]);
 }
