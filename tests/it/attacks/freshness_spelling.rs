@@ -81,7 +81,7 @@ async fn told(app: &TestApp, name: &str, answer: &str) {
         if told == answer {
             return;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "{name}: {told}, not {answer}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{name}: {told}, not {answer}; {}", app.status("users").await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -113,6 +113,8 @@ async fn a_row_is_found_as_it_is_spelled_however_its_database_folds() {
             assert_ne!(app.get(&path("keys", name)).await.told(), "404 hot", "{name}: an absence of another spelling");
             table.run(&format!("INSERT INTO users VALUES ('{name}', 'new')")).await;
             never_absent(&app, name).await;
+            // A build that finds such a row ends the rejecting, and with it the caching of absences.
+            table.run(&format!("DELETE FROM users WHERE name = '{name}'")).await;
         }
         drop(app);
     }
@@ -170,7 +172,7 @@ async fn a_row_whose_lower_case_the_database_tells_is_found_as_it_is_spelled() {
     let json = [("content-type", "application/json")];
     let check = app.http.send("POST", &app.url("/v1/check/users"), &json, &body).await.json();
     assert_eq!(check["absent"], serde_json::json!([]), "{check}");
-    let strangers = serde_json::json!(["ÉTRANGER", "stranger", "bob"]).to_string();
+    let strangers = serde_json::json!(["ÉTRANGER", "stranger"]).to_string();
     let check = app.http.send("POST", &app.url("/v1/check/users"), &json, &strangers).await.json();
     assert_eq!(check["absent"], serde_json::json!([0, 1]), "{check}");
 }
