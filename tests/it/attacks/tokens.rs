@@ -11,8 +11,10 @@ use crate::support::app::{Http, TestApp};
 use crate::support::database::Site;
 use crate::support::process::Process;
 
+type Headers = &'static [(&'static str, &'static str)];
+
 /// Every request of the data listener with the scope that it needs.
-const REQUESTS: [(&str, &str, &[(&str, &str)], &str); 11] = [
+const REQUESTS: [(&str, &str, Headers, &str); 11] = [
     ("GET", "/v1/keys/users/1", &[], "read"),
     ("HEAD", "/v1/keys/users/1", &[], "read"),
     ("GET", "/v1/check/users/1", &[], "read"),
