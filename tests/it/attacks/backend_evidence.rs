@@ -10,7 +10,7 @@ use crate::product::users;
 use crate::support::app::{Http, TestApp};
 use crate::support::database::Site;
 use crate::support::eventually;
-use crate::support::keyspace::{Keyspace, config, told};
+use crate::support::keyspace::{Keyspace, config, told, unlimited};
 use crate::support::process::Process;
 use crate::support::scripted::{key, value};
 
@@ -23,7 +23,7 @@ async fn flood(ks: &Keyspace, keys: u64, replayed: usize) -> Vec<String> {
         (0..).map(|n| format!("replayed:{n}")).filter(|text| ks.guard.peek(&key(text)).verdict == Verdict::Maybe).take(replayed).collect();
     for first in (0..keys).step_by(1000) {
         let batch = (first..first + 1000).map(|n| key(format!("random:{n}"))).chain(positives.iter().map(key)).collect();
-        let lookups = ks.guard.lookup_all(batch, LookupOptions::default(), u64::MAX).await;
+        let lookups = ks.guard.lookup_all(batch, LookupOptions::default(), u64::MAX, &mut unlimited()).await;
         assert!(lookups.iter().all(|lookup| told(lookup).starts_with("404")));
     }
     positives
