@@ -28,7 +28,6 @@ async fn a_batch_takes_memory_by_its_keys_and_not_by_their_square() {
             let keys = (first..first + KEYS).map(|i| key(format!("user:{i}"))).collect();
             let (peak, lookups) = peak_bytes(ks.guard.lookup_all(keys, LookupOptions::default(), 64 << 20, &mut unlimited())).await;
             assert!(lookups.iter().all(|lookup| told(lookup).starts_with(status)), "each key is {status}");
-            eprintln!("{peak} bytes for {KEYS} keys by {together}, all {status}");
             assert!(peak < 16 << 20, "{peak} bytes for {KEYS} keys by {together}, all {status}");
         }
     }
@@ -73,7 +72,6 @@ async fn the_largest_batch_takes_less_than_64_mib_of_a_process() {
                 assert!(results.len() == KEYS && results.iter().all(|result| result["status"] == status), "{:.300}", answer.text());
             }
             let (peak, after) = (process.peak_bytes(), process.resident_bytes());
-            eprintln!("{state}: {before} bytes before, {peak} at the most, {after} after");
             assert!(peak < MOST, "{state}: {before} bytes before, {peak} at the most");
             assert!(after < before + KEPT, "{state}: {before} bytes before, {after} after");
         }

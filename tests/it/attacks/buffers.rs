@@ -97,7 +97,6 @@ impl Victim {
 
     fn took_no_more_than_the_budget(&self) {
         let grown = self.process.peak_bytes().saturating_sub(self.before);
-        eprintln!("{} bytes before, at the most {grown} more", self.before);
         assert!(grown < BUDGET + SLACK, "{grown} bytes beyond {}", self.before);
     }
 
