@@ -14,12 +14,12 @@ pub fn run(data: &[u8]) {
     let dir = PLACE.path();
     let _ = std::fs::remove_file(dir.join("users.journal.old"));
     std::fs::write(dir.join("users.journal"), data).unwrap();
-    let (journal, replayed) = Journal::open_in_place(dir, "users", LIFE).unwrap();
+    let (journal, replayed) = Journal::open_in_place(dir, "users", LIFE, Duration::ZERO).unwrap();
     assert!(replayed.keys.iter().map(|key| key.as_bytes().len()).sum::<usize>() <= data.len());
     let announced = KeyForm::Text.canonical(b"announced").unwrap();
     let appended = futures_util::FutureExt::now_or_never(journal.append(std::slice::from_ref(&announced)));
     appended.expect("it is written in place").unwrap();
     drop(journal);
-    let (_, again) = Journal::open_in_place(dir, "users", LIFE).unwrap();
+    let (_, again) = Journal::open_in_place(dir, "users", LIFE, Duration::ZERO).unwrap();
     assert!(again.keys.contains(&announced) && replayed.keys.iter().all(|key| again.keys.contains(key)));
 }
