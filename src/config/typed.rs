@@ -76,8 +76,11 @@ fn take(tree: &mut Value, steps: &[Step]) {
         (Step::Key(key), Some(Value::Table(table))) => {
             table.remove(key);
         }
-        // The numbers of those behind it stay what they are.
-        (Step::Index(index), Some(Value::Array(items))) => items[*index] = Value::Table(Table::new()),
+        // The numbers of those behind a section stay what they are. A plain value goes: a table in its place would be the next mistake, for ever.
+        (Step::Index(index), Some(Value::Array(items))) => match &mut items[*index] {
+            Value::Table(section) if !section.is_empty() => section.clear(),
+            _ => drop(items.remove(*index)),
+        },
         _ => {}
     }
 }

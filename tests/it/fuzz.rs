@@ -87,8 +87,7 @@ fn any_body_is_the_same_batch_however_it_is_cut() {
 
 #[test]
 fn any_text_is_a_configuration_or_has_mistakes_of_one_line() {
-    // Some mutations of schedules take minutes to judge in a debug build, so only the corpus is tried here.
-    try_target("config", 0);
+    try_target("config", 40);
 }
 
 #[test]
