@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test deps fmt clippy audit unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build bench-check bench-tools
+.PHONY: test attacks deps fmt clippy audit unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build bench-check bench-tools
 
 test: deps fmt clippy audit unit charts doc
 
@@ -73,6 +73,12 @@ bench-check: bench-http-build
 # The load generator that speaks HTTP/2.
 bench-tools:
 	$(CARGO) install oha --version 1.16.0 --locked --root target/tools
+
+# Each attack of docs/security.md against the release binary, with a well-behaved client beside it: the table of figures there.
+attacks:
+	$(CARGO) build --locked --release --bin bloomguard
+	BLOOMGUARD_TEST_BINARY=$(CURDIR)/target/release/bloomguard BLOOMGUARD_ATTACK_SECONDS=3 \
+		$(CARGO) test --locked --test it attacks::figures -- --nocapture
 
 bench-http-build:
 	$(CARGO) build --locked --release --package bloomguard --package bloomguard-bench-http

@@ -9,7 +9,7 @@ const FILES: [&str; 2] = ["active.rs", "filling.rs"];
 /// In all of them, so that two announces meet a list that is full, and three keys are as many handfuls.
 const SMALL: [Edit; 2] = [
     ("const HANDFUL: usize = 1024;", "const HANDFUL: usize = 1;"),
-    ("const MOST_WAITING: usize = 4096;", "const MOST_WAITING: usize = 1;"),
+    ("const MOST_WAITING: usize = 16_384;", "const MOST_WAITING: usize = 1;"),
 ];
 
 /// What stands in one of the files once, and what is put in its place.

@@ -6,6 +6,7 @@ mod batch_memory;
 mod browsers;
 mod buffers;
 mod connections;
+mod figures;
 mod forgetful_redis;
 mod freshness;
 mod freshness_journal;

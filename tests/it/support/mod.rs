@@ -2,6 +2,7 @@
 
 pub mod allocations;
 pub mod app;
+pub mod bystander;
 pub mod chaos_proxy;
 pub mod database;
 pub mod http_server;

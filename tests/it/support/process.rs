@@ -24,6 +24,11 @@ impl Drop for Process {
     }
 }
 
+/// The program: of this build, or what `BLOOMGUARD_TEST_BINARY` names, such as a release build whose figures are wanted.
+fn program() -> String {
+    std::env::var("BLOOMGUARD_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_bloomguard").to_owned())
+}
+
 impl Process {
     /// Starts in `dir` with these arguments and listeners on free ports.
     pub fn start(dir: &Path, arguments: &[&str]) -> Self {
@@ -32,13 +37,13 @@ impl Process {
 
     /// Starts with variables of the environment besides.
     pub fn start_with(dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        Self::start_by(Command::new(env!("CARGO_BIN_EXE_bloomguard")), dir, arguments, variables)
+        Self::start_by(Command::new(program()), dir, arguments, variables)
     }
 
     /// Starts where no process may have more files open than this.
     pub fn start_limited(dir: &Path, arguments: &[&str], files: u32) -> Self {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_bloomguard")]);
+        shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), &program()]);
         Self::start_by(shell, dir, arguments, &[])
     }
 
