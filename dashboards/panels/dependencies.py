@@ -109,12 +109,12 @@ ROWS = {
             ("sum by (instance) (rate(process_cpu_seconds_total{%}[i]))", "{{instance}}"),
         ),
         panel(
-            "Memory of the process", 8, "bytes",
+            "Memory of the process", 12, "bytes",
             "What each instance takes. A rebuild holds filters twice.",
             ("max by (instance) (process_resident_memory_bytes{%})", "{{instance}}"),
         ),
         panel(
-            "Open files", 8, "none",
+            "Open files", 12, "none",
             "Sockets and files, and how many there may be. At the limit no connection is accepted: raise the limit of open files of the container or service.",
             ("max by (instance) (process_open_fds{%})", "{{instance}}"),
             ("min by (instance) (process_max_fds{%})", "{{instance}} limit"),

@@ -76,10 +76,12 @@ fn take(tree: &mut Value, steps: &[Step]) {
         (Step::Key(key), Some(Value::Table(table))) => {
             table.remove(key);
         }
-        // The numbers of those behind a section stay what they are. A plain value goes: a table in its place would be the next mistake, for ever.
+        // An empty section in its place keeps the numbers of those behind it. Where that is the mistake, or a list is one of words, the item goes: another
+        // section would be the next mistake, for ever.
         (Step::Index(index), Some(Value::Array(items))) => match &mut items[*index] {
-            Value::Table(section) if !section.is_empty() => section.clear(),
-            _ => drop(items.remove(*index)),
+            Value::Table(section) if section.is_empty() => drop(items.remove(*index)),
+            Value::String(_) => drop(items.remove(*index)),
+            item => *item = Value::Table(Table::new()),
         },
         _ => {}
     }

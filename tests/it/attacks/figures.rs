@@ -114,7 +114,7 @@ fn idle(target: &Target, _: u64, stop: &AtomicBool) {
 }
 
 fn pings(target: &Target, _: u64, stop: &AtomicBool) {
-    let ping = b"\0\0\x08\x06\0\0\0\0\012345678".repeat(1000);
+    let ping = b"\0\0\x08\x06\0\0\0\0\0pingping".repeat(1000);
     while !stop.load(Relaxed) {
         let Some(mut stream) = target.connect() else { continue };
         let mut sent = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
