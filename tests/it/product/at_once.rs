@@ -249,7 +249,7 @@ async fn who_reads_nothing_is_not_answered_without_end_and_loses_nothing() {
     let absent = format!("/v1/keys/users/{}", absent(&app));
     let (read, mut write) = TcpStream::connect(app.data.to_string()).await.unwrap().into_split();
     let paths = ["/v1/keys/users/1", absent.as_str(), absent.as_str()];
-    let requests: String = (0..REQUESTS).map(|n| format!("GET {} HTTP/1.1\r\nhost: x\r\n\r\n", paths[n % 3])).collect();
+    let requests: String = (0..REQUESTS).map(|n| format!("GET {} HTTP/1.1\r\nhost: localhost\r\n\r\n", paths[n % 3])).collect();
     let writing = tokio::spawn(async move { write.write_all(requests.as_bytes()).await });
     let before = until_sockets_are_full(&app, 404).await;
     assert!(before < REQUESTS as f64 * 2.0 / 3.0, "all was answered, and nothing read");
@@ -278,7 +278,7 @@ async fn an_answer_that_is_taken_slowly_is_not_cut_by_a_drain() {
     let app = TestApp::enforcing(&config(&site.url(), "", "cache.hot_ttl = \"1h\"")).await;
     app.get("/v1/keys/users/1").await;
     let mut stream = TcpStream::connect(app.data.to_string()).await.unwrap();
-    stream.write_all("GET /v1/keys/users/1 HTTP/1.1\r\nhost: x\r\n\r\n".repeat(32).as_bytes()).await.unwrap();
+    stream.write_all("GET /v1/keys/users/1 HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(32).as_bytes()).await.unwrap();
     let mut read = BufReader::new(stream);
     read.fill_buf().await.unwrap();
     until_sockets_are_full(&app, 200).await;
@@ -295,7 +295,7 @@ async fn who_takes_answers_late_is_not_taken_for_one_who_sends_a_head_late() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&format!("header_timeout = \"2s\"\n{}", config(&site.url(), "", ""))).await;
     // Long, so that there is no end of them in what is read at once, and the last of those comes in part.
-    let request = format!("GET /v1/keys/users/{} HTTP/1.1\r\nhost: x\r\nuser-agent: {}\r\n\r\n", absent(&app), "x".repeat(150));
+    let request = format!("GET /v1/keys/users/{} HTTP/1.1\r\nhost: localhost\r\nuser-agent: {}\r\n\r\n", absent(&app), "x".repeat(150));
     let (read, mut write) = TcpStream::connect(app.data.to_string()).await.unwrap().into_split();
     let writing = tokio::spawn(async move { write.write_all(request.repeat(REQUESTS).as_bytes()).await.map(|()| write) });
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -311,7 +311,7 @@ async fn who_takes_answers_late_is_not_taken_for_one_who_sends_a_head_late() {
 async fn http2_does_not_begin_in_the_middle_of_a_connection_and_costs_no_other_its_answers() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
-    let request = format!("GET /v1/keys/users/{} HTTP/1.1\r\nhost: x\r\n\r\n", absent(&app));
+    let request = format!("GET /v1/keys/users/{} HTTP/1.1\r\nhost: localhost\r\n\r\n", absent(&app));
     let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     for (first, second) in [(request.clone(), preface.to_owned()), (format!("{request}{preface}"), String::new())] {
         let mut read = BufReader::new(TcpStream::connect(app.data.to_string()).await.unwrap());
@@ -324,7 +324,7 @@ async fn http2_does_not_begin_in_the_middle_of_a_connection_and_costs_no_other_i
         assert_eq!(rest, b"");
         // Another's is answered once.
         let mut other = TcpStream::connect(app.data.to_string()).await.unwrap();
-        other.write_all(b"GET /v1/keys/nobody/1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        other.write_all(b"GET /v1/keys/nobody/1 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
         let mut told = String::new();
         timeout(Duration::from_secs(60), other.read_to_string(&mut told)).await.unwrap().unwrap();
         assert!(told.starts_with("HTTP/1.1 400 ") && told.matches("HTTP/1.1 ").count() == 1, "{told}");

@@ -129,7 +129,9 @@ async fn a_filter_that_its_keys_outgrow_is_built_anew_at_the_size_they_need() {
     assert_eq!(announced.status, 204);
     crate::support::eventually("it is built anew", || app.guard("users").generation() > 1).await;
     let after = app.status("users").await;
-    assert_eq!(after["capacity"], 1690, "{after}");
+    // Its 1,300 keys, and twice the 300 that were announced lately, which are an estimate.
+    let capacity = after["capacity"].as_u64().unwrap();
+    assert!((1870..=1930).contains(&capacity), "{after}");
     assert_eq!(app.guard("users").generation(), 2);
 }
 

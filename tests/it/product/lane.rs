@@ -136,7 +136,7 @@ async fn any_stream_of_requests_is_answered_in_front_of_hyper_as_behind_it() {
         let mut streams = Vec::new();
         for _ in 0..STREAMS {
             let (requests, end) = stream(&mut rng, &absent);
-            let first = format!("GET /v1/keys/users/{absent} HTTP/1.1\r\nhost: x\r\n{way}\r\n\r\n");
+            let first = format!("GET /v1/keys/users/{absent} HTTP/1.1\r\nhost: localhost\r\n{way}\r\n\r\n");
             let pieces = StdRng::seed_from_u64(rng.random());
             let answers = answers(&app, &format!("{first}{requests}"), &end, pieces).await;
             streams.push((requests + &end, answers));
