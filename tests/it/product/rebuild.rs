@@ -118,7 +118,7 @@ async fn who_fills_a_filter_is_nicer_than_who_answers_unless_there_is_none_to_an
     let keys = dir.path().join("keys");
     std::fs::write(&keys, (1..=USERS).map(|id| format!("{id}\n")).collect::<String>()).unwrap();
     let toml = format!(
-        "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\nfilter = {{ expected_keys = {USERS} }}\nrebuild = {{ max_keys_per_second = 500 }}\n\
+        "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\nfilter = {{ expected_keys = {USERS} }}\nrebuild = {{ max_keys_per_second = 500 }}\ncanary.proof = 0\n\
          backend = {{ url = \"{}\", query = \"SELECT name FROM users WHERE id = $1\" }}\nsource = {{ kind = \"file\", path = {keys:?} }}\n",
         site.url()
     );
