@@ -103,7 +103,8 @@ fn for_keyspace(asked: &PlanArguments, config: &Config) -> anyhow::Result<Plan> 
 
 fn beside(keyspace: &KeyspaceConfig, config: &Config) -> Beside {
     let caches = app::cache_bytes(keyspace, config.redis.is_some());
-    Beside { caches, announces: config.server.max_announce_bytes, process: PROCESS_BYTES }
+    let (buffers, _) = config.server.buffered_bytes(memory_limit());
+    Beside { caches, announces: config.server.max_announce_bytes, buffers, process: PROCESS_BYTES }
 }
 
 fn chosen<'a>(asked: &'a PlanArguments, config: &'a Config) -> anyhow::Result<(&'a str, &'a KeyspaceConfig)> {

@@ -37,6 +37,8 @@ pub struct Beside {
     pub caches: u64,
     /// `server.max_announce_bytes`.
     pub announces: u64,
+    /// The least that requests and responses may hold.
+    pub buffers: u64,
     /// The process itself.
     pub process: u64,
 }
@@ -84,12 +86,13 @@ impl Plan {
             self.rate,
             grouped(self.absent_per_second as u64)
         );
-        let Beside { caches, announces, process } = self.beside;
-        let beside = caches.saturating_add(announces).saturating_add(process);
+        let Beside { caches, announces, buffers, process } = self.beside;
+        let beside = caches.saturating_add(announces).saturating_add(buffers).saturating_add(process);
         head += &format!(
-            "beside the filter: {} for caches, {} for announces within their commit window, {} for the process\n",
+            "beside the filter: {} for caches, {} for announces within their commit window, {} for requests and responses, {} for the process\n",
             size(caches),
             size(announces),
+            size(buffers),
             size(process)
         );
         for row in rows {
