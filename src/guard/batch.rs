@@ -124,6 +124,8 @@ impl Guard {
     /// Leads the loads of a batch: from the shared cache, then from the backend by chunks. Loads that the batch has no more room for are left
     /// to those who wait for them besides.
     async fn fly_together(self: Arc<Self>, led: Vec<(Flight, Errand)>, batch: Loads) {
+        // Of its own: the client may hang up, and with it goes what the request had reserved.
+        let Some(_held) = batch.reserve_flights(led.len()) else { return };
         let began = Instant::now();
         let deadline = began + self.deadline;
         let mut pending = self.ask_shared_together(led, &batch, began).await.into_iter();
@@ -158,7 +160,8 @@ impl Guard {
             let keys: Vec<Key> = part.iter().map(|(_, errand)| errand.key.clone()).collect();
             // What others read takes none of the cache's time: who took it for a cache that hangs would load all from the backend.
             let waits = Instant::now();
-            let Ok(_room) = timeout_at(deadline, self.room_to_read(keys.len(), batch.buffers())).await else { break };
+            let room = async { if failure.is_none() { self.room_to_read(keys.len(), batch.buffers()).await } else { None } };
+            let Ok(_room) = timeout_at(deadline, room).await else { break };
             began += waits.elapsed();
             let seen = match &failure {
                 None => self.within_patience(began, self.shared.get_many(&keys)).await,

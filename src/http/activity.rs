@@ -211,7 +211,8 @@ impl Activity {
 
     /// `None`: a request is in flight, or an answer is not sent, or the connection is closing and has no place to give. Half a head is no request.
     pub(super) fn idle(&self) -> Option<Idle> {
-        if self.is_answering() || self.is_sending() || self.is_blocked() || self.is_lingering() {
+        // A response over HTTP/2 may wait for its window where neither hyper nor the socket shows it.
+        if self.is_answering() || self.is_sending() || self.is_blocked() || self.is_lingering() || self.unsent.oldest().is_some() {
             return None;
         }
         let since = self.started + Duration::from_millis(self.last_request.load(Relaxed));

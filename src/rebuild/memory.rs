@@ -97,8 +97,9 @@ impl MemoryBudget {
         budget
     }
 
+    /// What requests and responses may not be denied, or hold at this moment: they return that only when their clients have taken it.
     fn least_buffers(&self) -> u64 {
-        self.buffers.as_ref().map_or(0, |share| share.least)
+        self.buffers.as_ref().map_or(0, |share| share.least.max(share.buffers.reserved().min(share.most)))
     }
 
     /// Leaves requests and responses what builds have not taken.

@@ -196,7 +196,7 @@ query = "SELECT 1"
         "server.max_announces_per_second: must be from 1 to 10000000, is 0",
         "server.max_batch_bytes: must be at least 1, is 0",
         "server.max_batch_keys: must be from 1 to 1000000, is 0",
-        "server.max_buffered_bytes: must be 0, or at least four times max_body_bytes = 16777216, is 1048576",
+        "server.max_buffered_bytes: must be 0, or at least 67108864 for a body of max_body_bytes and a batch of max_batch_keys, is 1048576",
         "server.send_timeout: must be at least 1ms, is 0s",
         "server.workrs: unknown key; did you mean workers?",
     ];

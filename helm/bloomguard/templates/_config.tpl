@@ -62,6 +62,12 @@ demo:
 {{- if include "bloomguard.isDemo" . -}}{{ include "bloomguard.demoKeyspaces" . }}{{- else -}}{{ toYaml .Values.config.keyspaces }}{{- end -}}
 {{- end -}}
 
+{{/* Whether the data port demands a token: a token for the admin listener alone says nothing of it. Empty where it does not. */}}
+{{- define "bloomguard.demandsToken" -}}
+{{- if .Values.auth.existingSecret -}}true{{- end -}}
+{{- range (default dict .Values.config.server).tokens -}}{{- if or (has "read" .scopes) (has "write" .scopes) -}}true{{- end -}}{{- end -}}
+{{- end -}}
+
 {{/* bloomguard.toml */}}
 {{- define "bloomguard.config" -}}
 {{- include "bloomguard.checks" . -}}
@@ -74,7 +80,7 @@ demo:
 {{- $_ := set $server "drain_timeout" (printf "%vs" .Values.drainTimeoutSeconds) -}}
 {{- if .Values.auth.existingSecret -}}
 {{- $_ := set $server "token_file" (printf "/etc/bloomguard/secrets/%s/%s" .Values.auth.existingSecret .Values.auth.key) -}}
-{{- else if and $standalone (not $server.tokens) -}}
+{{- else if and $standalone (not (include "bloomguard.demandsToken" .)) -}}
 {{- $_ := set $server "allow_unauthenticated" true -}}
 {{- end -}}
 {{- $table := dict "server" $server "keyspaces" (include "bloomguard.keyspaces" . | fromYaml) -}}

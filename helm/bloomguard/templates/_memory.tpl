@@ -54,7 +54,8 @@ Bytes that requests and responses may hold: server.max_buffered_bytes. Where tha
 {{- $server := default dict .Values.config.server -}}
 {{- $set := include "bloomguard.bytes" (default 0 $server.max_buffered_bytes) | int64 -}}
 {{- $body := include "bloomguard.bytes" (default "16MiB" $server.max_body_bytes) | int64 -}}
-{{- ternary $set (max 67108864 (mul 4 $body)) (gt $set 0) -}}
+{{- $batch := div (mul 4 (add (mul 1024 (default 10000 $server.max_batch_keys | int64)) (mul 2 $body))) 3 -}}
+{{- ternary $set (max 67108864 (mul 4 $body) $batch) (gt $set 0) -}}
 {{- end -}}
 
 {{/* Memory of the container: 32 MiB for the process, requests and responses, all keyspaces, and a tenth for what the allocator can't use. */}}

@@ -87,8 +87,8 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
         match known() {
             Ok((keyspace, format, form)) => {
                 let settings = &context.settings;
-                let mut room = Room::new(&context.buffers, resource, format, settings.max_batch_keys);
-                room.expect(body.size_hint().lower())?;
+                let room = Room::new(&context.buffers, resource, format, settings.max_batch_keys);
+                room.admit(body.size_hint().lower())?;
                 Ok(Self { keyspace, format, body, form, settings, room })
             }
             Err(problem) => discard(body, context.settings.max_body_bytes).await.and(Err(problem)),
@@ -118,7 +118,6 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
             let frame = frame.map_err(|error| Problem::of_body(&*error, max_body_bytes))?;
             let Some(piece) = frame.data_ref() else { continue };
             came += piece.len() as u64;
-            // One that did not say how long it is.
             self.room.expect(came)?;
             if let Err(problem) = reading.piece(piece, &mut keys) {
                 return discard(body, max_body_bytes).await.and(Err(problem));

@@ -11,6 +11,7 @@ use crate::words::BufferRefusal;
 /// The reservation of a batch whose body is on its way.
 pub(super) struct Room {
     held: Reservation,
+    share: Share,
     /// Times that the body's bytes are held: as a document, and in keys.
     copies: u64,
     /// Bytes that each key takes beside its own.
@@ -32,7 +33,17 @@ impl Room {
             // A line may be as long as the body.
             Format::Ndjson | Format::Text => 1,
         };
-        Self { held: buffers.empty(Share::Batches), copies, per_key, max_keys: max_keys as u64 }
+        let share = if resource == Resource::Keys { Share::Announces } else { Share::Batches };
+        Self { held: buffers.empty(share), share, copies, per_key, max_keys: max_keys as u64 }
+    }
+
+    /// Whether a body of so many bytes would fit at this moment. Nothing is reserved for what has only been declared: a head costs its sender nothing.
+    ///
+    /// # Errors
+    /// The problem `overloaded`.
+    pub(super) fn admit(&self, bytes: u64) -> Result<(), Problem> {
+        let fits = self.held.buffers().has_room(self.share, self.needed(bytes));
+        fits.map_err(|error| self.refusal(error))
     }
 
     /// The body has at least so many bytes: each key takes one of them in every format, and another from the next key.
@@ -40,15 +51,21 @@ impl Room {
     /// # Errors
     /// The problem `overloaded`.
     pub(super) fn expect(&mut self, bytes: u64) -> Result<(), Problem> {
-        let keys = (bytes / 2 + 1).min(self.max_keys);
-        let needed = bytes.saturating_mul(self.copies).saturating_add(keys.saturating_mul(self.per_key));
+        let needed = self.needed(bytes);
         if needed <= self.held.bytes() {
             return Ok(());
         }
-        self.held.resize(needed).map_err(|error: Overloaded| {
-            self.held.buffers().refused(BufferRefusal::Request);
-            Problem::from(&error)
-        })
+        self.held.resize(needed).map_err(|error| self.refusal(error))
+    }
+
+    fn needed(&self, bytes: u64) -> u64 {
+        let keys = (bytes / 2 + 1).min(self.max_keys);
+        bytes.saturating_mul(self.copies).saturating_add(keys.saturating_mul(self.per_key))
+    }
+
+    fn refusal(&self, error: Overloaded) -> Problem {
+        self.held.buffers().refused(BufferRefusal::Request);
+        Problem::from(&error)
     }
 
     /// What stays reserved of a body of so many bytes once its keys are known.
@@ -68,6 +85,8 @@ mod tests {
     fn a_batch_reserves_by_its_length_and_then_by_its_keys() {
         let buffers = Buffers::new(100_000, Metrics::new().buffers);
         let mut room = Room::new(&buffers, Resource::Lookup, Format::Json, 20);
+        room.admit(1_000).unwrap();
+        assert_eq!(buffers.reserved(), 0, "what was only declared holds nothing");
         room.expect(1_000).unwrap();
         assert_eq!(buffers.reserved(), 2 * 1_000 + 20 * 1024);
         room.expect(9).unwrap();

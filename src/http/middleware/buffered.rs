@@ -41,8 +41,10 @@ impl BufferedLayer {
     fn head<B>(&self, request: &Request<B>, http2: bool) -> Result<Option<Reservation>, Overloaded> {
         let headers = request.headers();
         let fields = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
+        let uri = request.uri();
+        let target = uri.path_and_query().map_or(0, |target| target.as_str().len()) + uri.authority().map_or(0, |host| host.as_str().len());
         // hyper's map takes about as much for each field beside its text.
-        let bytes = request.uri().path().len() + fields + headers.len() * 64;
+        let bytes = target + fields + headers.len() * 64;
         if bytes <= SMALL && !http2 {
             return Ok(None);
         }

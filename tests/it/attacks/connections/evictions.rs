@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use sqlx::{Connection, Executor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -53,9 +53,12 @@ async fn answers(app: &TestApp) {
 async fn idle_connections_make_room_for_a_new_client() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&full(&site.url())).await;
-    for text in
-        ["", "GET /v1/keys/users/42 HTTP/1.1\r\nhost: half", "PRI * HTTP/2.0\r\n", "GET /v1/keys/users/42 HTTP/1.1\r\nhost: x\r\n\r\n"]
-    {
+    for text in [
+        "",
+        "GET /v1/keys/users/42 HTTP/1.1\r\nhost: half",
+        "PRI * HTTP/2.0\r\n",
+        "GET /v1/keys/users/42 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    ] {
         let mut idle = Vec::new();
         for _ in 0..FEW {
             idle.push(connection(app.data, text).await);
@@ -182,4 +185,32 @@ async fn clients_that_connect_again_and_again_keep_nobody_out() {
         attacker.await.unwrap();
     }
     assert!(app.metric(EVICTED).await > 50.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_that_waits_for_its_http2_window_is_not_cut() {
+    const LENGTH: usize = 1 << 20;
+    let site = site(Site::sqlite()).await;
+    site.run(&format!("INSERT INTO users VALUES (5000, printf('%.{LENGTH}c', 'n'))")).await;
+    let app = TestApp::enforcing(&full(&site.url())).await;
+    let stream = TcpStream::connect(app.data).await.unwrap();
+    // The window of the stream and of its connection: what hyper's client asks for by itself would take all at once.
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(65_535).initial_connection_window_size(65_535);
+    let (mut sender, driver) = builder.handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(driver);
+    let request = hyper::Request::get(app.url("/v1/keys/users/5000")).body(Full::default()).unwrap();
+    let mut body = sender.send_request(request).await.unwrap().into_body();
+    let mut taken = body.frame().await.unwrap().unwrap().into_data().unwrap().len();
+    let mut idle = Vec::new();
+    for _ in 1..FEW {
+        idle.push(connection(app.data, "GET /v1/keys/users/42 HTTP/1.1\r\nhost: localhost\r\n\r\n").await);
+    }
+    for _ in 0..3 {
+        answers(&app).await;
+    }
+    while let Some(frame) = timeout(LONG, body.frame()).await.unwrap() {
+        taken += frame.expect("it is not cut").into_data().map_or(0, |data| data.len());
+    }
+    assert!(taken > LENGTH, "{taken}");
 }
