@@ -24,7 +24,7 @@ use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::buffers::Buffers;
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
 use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SourceConfig, SourceKind};
-use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, WriterId};
+use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, Terms, WriterId};
 use crate::guard::{AnnounceLimits, Guard, Journal, LogParts, Parts};
 use crate::http::{self, AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr};
 use crate::metrics::{KeyspaceMetrics, Metrics};
@@ -219,6 +219,12 @@ struct Patience {
     redis_until: Instant,
 }
 
+/// Fingerprint of what a key is here, as far as the configuration says: never 0 or 1, which journals keep for themselves.
+fn meaning_of_keys(keyspace: &KeyspaceConfig) -> u64 {
+    let terms = Terms::new(keyspace.key, keyspace.data_fingerprint(), Duration::ZERO, Duration::ZERO);
+    (terms.data ^ (u64::from(terms.form) << 32)) | 2
+}
+
 async fn parts(
     name: &str,
     keyspace: &KeyspaceConfig,
@@ -250,7 +256,8 @@ async fn parts(
         }
         None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, announces.marks()).keeping_stale(keyspace.cache.stale_if_error)),
     };
-    let (journal, mut replayed) = Journal::open(&config.server.data_dir, name, keyspace.commit_window, keyspace.deadline)
+    let (window, deadline) = (keyspace.commit_window, keyspace.deadline);
+    let (journal, mut replayed) = Journal::open_of(&config.server.data_dir, name, window, deadline, meaning_of_keys(keyspace))
         .context("the announce journal in server.data_dir")?;
     let start = Start { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
     let found = start.find(memory, patience.read_until).await;

@@ -30,7 +30,12 @@ if not identity or string.sub(identity, 1, 32) ~= ARGV[1] then return false end
 local time = redis.call('TIME')
 local oldest = string.format('%.0f-0', time[1] * 1000 - ARGV[2])
 local id
+local before = redis.call('XLEN', KEYS[1])
 for i = 4, #ARGV do id = redis.call('XADD', KEYS[1], 'MINID', '~', oldest, '*', 'd', ARGV[i]) end
+if redis.call('XLEN', KEYS[1]) < before + #ARGV - 3 then
+  local floor = redis.call('GET', KEYS[3])
+  if not floor or tonumber(string.match(floor, '^%d+')) < time[1] * 1000 - ARGV[2] then redis.call('SET', KEYS[3], oldest) end
+end
 if redis.call('MEMORY', 'USAGE', KEYS[1]) > tonumber(ARGV[3]) then
   redis.call('XTRIM', KEYS[1], 'MAXLEN', math.floor(redis.call('XLEN', KEYS[1]) * 0.9))
   local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
@@ -227,6 +232,10 @@ impl DeltaLog for RedisDeltaLog {
             && *self.terms.lock() != Some((identity, terms))
         {
             self.register(&terms).await?;
+            // Over another connection, which may have found another server.
+            if *self.terms.lock() != Some((identity, terms)) {
+                return Err(LogError::Replaced);
+            }
         }
         let previous = self.previous.lock().filter(|(log, _)| *log == identity).map_or(EntryId::ZERO, |(_, id)| id);
         let mut append = self.append.key(&self.stream);

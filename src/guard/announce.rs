@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 
 use super::error::TellError;
 use super::peers::Windows;
-use super::recent::keys_of;
+use super::recent::{ChunkPlace, keys_of};
 use super::{AnnounceError, DropError, Guard, Replayed};
 use crate::cache::{CacheError, Mark};
 use crate::clock::Moment;
@@ -20,6 +20,20 @@ use crate::words::AnnounceOutcome;
 const REMARK_CONCURRENCY: usize = 64;
 /// Keys of the journal that are remembered at a time: where not all have room, as many as have.
 const REPLAYED_TOGETHER: usize = 1024;
+/// How far this instance's announces are in the log again, of one connection and one secret: each try appends those that the last one has not.
+#[derive(Debug)]
+struct Again {
+    over: Option<(Option<u64>, u64)>,
+    began: Moment,
+    place: Option<ChunkPlace>,
+}
+
+impl Default for Again {
+    fn default() -> Self {
+        Self { over: None, began: Moment::NEVER, place: None }
+    }
+}
+
 /// Pause before marks that could not be set are tried again.
 const REMARK_PAUSE: Duration = Duration::from_millis(200);
 
@@ -166,14 +180,15 @@ impl Guard {
         }
         hashes.iter().for_each(|hash| self.active.insert(hash.get()));
         self.note_announced(&hashes);
-        if replayed.damaged || forgotten {
-            // Announces were lost: only a scan that begins after their windows have closed finds all their rows.
-            tracing::error!(keyspace = %self.name, "the announce journal is damaged: the keyspace does not reject before a scan that begins after the commit window");
-            self.standing.broken(
-                now.plus(self.windows().window),
-                "the announce journal was damaged at start; a scan after the commit window mends it".into(),
-            );
-        }
+        let lost = match replayed {
+            Replayed { damaged: true, .. } => "the announce journal was damaged at start",
+            Replayed { foreign: true, .. } => "the announce journal is of another key form, source or backend",
+            _ if forgotten => "the announce journal held more announces than server.max_announce_bytes has room for",
+            _ => return,
+        };
+        // Only a scan that begins after their windows have closed finds all their rows.
+        tracing::error!(keyspace = %self.name, reason = lost, "announces lost at start");
+        self.standing.broken(now.plus(self.windows().window), format!("{lost}; a scan after the commit window mends it"));
     }
 
     /// Sets the marks of every announce within its window again each time the shared cache was connected anew, for the new server may not have
@@ -183,7 +198,8 @@ impl Guard {
         // Once at the start too, for what the journal held: the connection may be older than this task.
         loop {
             epochs.mark_unchanged();
-            while !self.announce_again().await {
+            let mut again = Again::default();
+            while !self.announce_again(&mut again).await {
                 tokio::time::sleep(REMARK_PAUSE).await;
             }
             if epochs.changed().await.is_err() {
@@ -195,12 +211,14 @@ impl Guard {
     /// Sets the marks of this instance's announces within their window and appends them to the log once more; says whether that is done.
     ///
     /// They live as long as new ones, and not for what is left of this instance's window: another's mark or tombstone may be younger, and would end sooner.
-    async fn announce_again(&self) -> bool {
-        let epoch = self.shared.epoch();
-        let began = Moment::now();
-        let (mut place, mut count, mut failed, mut told) = (None, 0, 0, true);
-        while told && let Some((next, chunk)) = self.recent.own_keys(place, began) {
-            place = Some(next);
+    async fn announce_again(&self, again: &mut Again) -> bool {
+        let (epoch, secret) = (self.shared.epoch(), self.secret.fingerprint());
+        if again.over != Some((epoch, secret)) {
+            *again = Again { over: Some((epoch, secret)), began: Moment::now(), place: None };
+        }
+        let began = again.began;
+        let (mut count, mut failed, mut told) = (0, 0, true);
+        while told && let Some((next, chunk)) = self.recent.own_keys(again.place, began) {
             let keys: Vec<Key> = keys_of(&chunk).map(|key| Key::from_canonical(Bytes::copy_from_slice(key))).collect();
             count += keys.len();
             failed = stream::iter(keys.clone())
@@ -210,11 +228,15 @@ impl Guard {
                 .count()
                 .await;
             told = failed == 0 && self.tell_again(&keys, epoch).await;
+            if told {
+                again.place = Some(next);
+            }
         }
         if count > 0 {
             tracing::info!(keyspace = %self.name, count, failed, told, "set the marks of recent announces again");
         }
-        told
+        // Another secret has given all of them another place.
+        told && self.secret.fingerprint() == secret
     }
 
     async fn tell_again(&self, keys: &[Key], epoch: Option<u64>) -> bool {

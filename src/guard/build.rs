@@ -228,8 +228,9 @@ impl Build {
     pub fn missing(&self) -> Vec<Key> {
         let filter = self.filter();
         let proven = self.guard.proven.before(self.began);
-        // Hashed now: they may have been proven before the fleet's secret was known.
-        proven.into_iter().filter(|key| !filter.contains(self.hash(key).get())).collect()
+        // Hashed now: they may have been proven before the fleet's secret was known. A source may list the lower case that its database makes.
+        let holds = |key: &Key| filter.contains(self.hash(key).get());
+        proven.into_iter().filter(|key| !holds(key) && !key.folded_apart().is_some_and(|other| holds(&other))).collect()
     }
 
     /// A key turned out to be gone: later builds need not hold it.

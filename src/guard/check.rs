@@ -109,8 +109,15 @@ impl Guard {
             scratch: Vec::new(),
             drawn: Vec::new(),
             doubtful: Vec::new(),
-            gap: self.canary.draw_gap(),
+            gap: self.draw_gap(),
         })
+    }
+}
+
+impl Guard {
+    /// As many keys are passed over until the next that is looked for at the backend; a proof takes what it gets.
+    fn draw_gap(&self) -> Option<u64> {
+        self.canary.draw_gap().or_else(|| self.standing.enforcing.proof.is_open().then_some(0))
     }
 }
 
@@ -133,7 +140,7 @@ impl BatchCheck<'_> {
             if *gap == 0 && self.drawn.len() < QUEUE {
                 // Anew from what was given, which may be spelled otherwise at the backend.
                 self.drawn.push((self.hashes.len(), self.form.canonical(raw)?, hash));
-                self.gap = self.guard.canary.draw_gap();
+                self.gap = self.guard.draw_gap();
             } else {
                 *gap = gap.saturating_sub(1);
             }

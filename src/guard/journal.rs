@@ -24,7 +24,7 @@ use tokio::sync::{Notify, oneshot};
 mod format;
 
 pub use self::format::Extent;
-use self::format::{Claims, Contents, Windows, encode, longer};
+use self::format::{ANY, Claims, Contents, MIXED, Windows, encode, longer};
 use crate::clock::Moment;
 use crate::filter::snapshot::{Hex, JournalMark};
 use crate::key::Key;
@@ -71,6 +71,8 @@ pub struct Replayed {
     pub extent: Option<Extent>,
     /// `commit_window` and `deadline` under which they were written, the longest of each; `None`: a release of before does not tell.
     pub windows: Option<(Duration, Duration)>,
+    /// They were written under another key form, source or backend: their hashes may mean nothing here.
+    pub foreign: bool,
 }
 
 /// Why an announce is not in the journal.
@@ -96,7 +98,15 @@ impl Journal {
     /// # Errors
     /// Where the files can't be read or written.
     pub fn open(dir: &Path, keyspace: &str, window: Duration, deadline: Duration) -> io::Result<(Self, Replayed)> {
-        let (writer, replayed) = open(dir, keyspace, (window, deadline))?;
+        Self::open_of(dir, keyspace, window, deadline, ANY)
+    }
+
+    /// As [`Journal::open`], of keys that mean what this fingerprint of the configuration says.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn open_of(dir: &Path, keyspace: &str, window: Duration, deadline: Duration, meaning: u64) -> io::Result<(Self, Replayed)> {
+        let (writer, replayed) = open(dir, keyspace, (window, deadline), meaning)?;
         let (id, shared) = (writer.young.id, Arc::clone(&writer.shared));
         let (appends, queue) = sync_channel(QUEUE);
         std::thread::Builder::new().name(format!("journal-{keyspace}")).spawn(move || writer.run(&queue))?;
@@ -108,7 +118,7 @@ impl Journal {
     /// # Errors
     /// As [`Journal::open`].
     pub fn open_in_place(dir: &Path, keyspace: &str, window: Duration, deadline: Duration) -> io::Result<(Self, Replayed)> {
-        let (writer, replayed) = open(dir, keyspace, (window, deadline))?;
+        let (writer, replayed) = open(dir, keyspace, (window, deadline), ANY)?;
         let (id, shared) = (writer.young.id, Arc::clone(&writer.shared));
         Ok((Self { way: Way::InPlace(Mutex::new(writer)), id, shared }, replayed))
     }
@@ -150,14 +160,14 @@ impl Journal {
     }
 }
 
-fn open(dir: &Path, keyspace: &str, windows: Windows) -> io::Result<(Writer, Replayed)> {
+fn open(dir: &Path, keyspace: &str, windows: Windows, meaning: u64) -> io::Result<(Writer, Replayed)> {
     let files = Files { young: dir.join(format!("{keyspace}.journal")), old: dir.join(format!("{keyspace}.journal.old")) };
     let between = files.fresh().try_exists()?;
-    let replayed = Replayed::of(Contents::read(&files.old)?, Contents::read(&files.young)?, between);
+    let replayed = Replayed::of(Contents::read(&files.old)?, Contents::read(&files.young)?, between, meaning);
     // Numbers of a journal that can't be followed to its end say nothing of the next one.
     let extent = replayed.extent.unwrap_or_else(|| Extent { id: rand::random(), first: 0, next: replayed.keys.len() as u64 });
     let shared = Arc::new(Shared { next: extent.next.into(), needed_from: u64::MAX.into(), wanted: Notify::new() });
-    let writer = Writer::start(files, &replayed, windows, extent, shared)?;
+    let writer = Writer::start(files, &replayed, windows, meaning, extent, shared)?;
     Ok((writer, replayed))
 }
 
@@ -192,6 +202,8 @@ struct Writer {
     since: Moment,
     /// `commit_window` and `deadline`.
     windows: Windows,
+    /// Fingerprint of what its keys mean.
+    meaning: u64,
     /// How long records of the young file matter: longer than new ones, while it holds some of before a restart.
     life: Duration,
     /// Which journal, and the numbers of the young file's records.
@@ -203,12 +215,14 @@ struct Writer {
 
 impl Writer {
     /// Begins a young file that holds what was replayed, so that a second crash loses nothing either.
-    fn start(files: Files, replayed: &Replayed, windows: Windows, extent: Extent, shared: Arc<Shared>) -> io::Result<Self> {
+    fn start(files: Files, replayed: &Replayed, windows: Windows, meaning: u64, extent: Extent, shared: Arc<Shared>) -> io::Result<Self> {
         let held = replayed.windows.map_or(windows, |before| longer(before, windows));
         let fresh = files.fresh();
         let mut file = create(&fresh)?;
         let records: Vec<u8> = replayed.keys.iter().flat_map(encode).collect();
-        let (bytes, claims) = extent.file(extent.first, None, held, &records);
+        // While it holds keys of another meaning, the next start must notice it too.
+        let meant = if replayed.foreign { MIXED } else { meaning };
+        let (bytes, claims) = extent.file(extent.first, None, held, meant, &records);
         file.write_all(&bytes)?;
         file.sync_data()?;
         fs::rename(&fresh, &files.young)?;
@@ -223,6 +237,7 @@ impl Writer {
             claims: Claims::new(claims),
             since: Moment::now(),
             windows,
+            meaning,
             life: held.0.saturating_add(held.1),
             young: extent,
             dir_synced: true,
@@ -285,7 +300,7 @@ impl Writer {
     fn rotate(&mut self) -> io::Result<()> {
         let fresh = self.files.fresh();
         let mut file = create(&fresh)?;
-        let (bytes, claims) = self.young.file(self.young.next, Some(self.young.first), self.windows, &[]);
+        let (bytes, claims) = self.young.file(self.young.next, Some(self.young.first), self.windows, self.meaning, &[]);
         file.write_all(&bytes)?;
         // Before it has its name: an empty file under it would be one of no journal.
         file.sync_data()?;

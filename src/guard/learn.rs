@@ -81,7 +81,9 @@ impl Guard {
         let now = Moment::now();
         let Ok(Ok(verified)) = asked else { return self.storm.undecided(now) };
         let count = |answer: Verified| verified.iter().filter(|verified| **verified == answer).count();
-        if count(Verified::Row) > 0 && count(Verified::Row) >= count(Verified::NoRow) {
+        if !known.is_empty() && count(Verified::Row) + count(Verified::NoRow) == 0 {
+            self.storm.undecided(now);
+        } else if count(Verified::Row) > 0 && count(Verified::Row) >= count(Verified::NoRow) {
             self.storm.acquit(now);
         } else if let Some(believed) = self.storm.convict(now) {
             self.storm_began(believed);

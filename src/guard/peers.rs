@@ -247,7 +247,7 @@ impl Guard {
         warnings.extend(self.peers.other_windows());
         warnings.extend(self.fleet.iter().flat_map(|fleet| fleet.other_namespaces()).map(|other| {
             format!(
-                "another namespace announces rows of the same backend: its delta log is {other:?} in Redis; what is announced there is not known here, so                  every writer must announce to both"
+                "another namespace announces rows of the same backend: its delta log is {other:?} in Redis; what is announced there is not known here, so every writer must announce to both"
             )
         }));
         warnings.sort_unstable();

@@ -256,10 +256,10 @@ impl Inner {
 
     /// The slice of this moment, whose keys are then held for a window more.
     fn begin_slice(&mut self, now: Moment, life: Duration) -> usize {
-        // A window that was longer before does not close sooner for keys that are announced again now.
-        let until = self.slices.back().map_or(now.plus(life), |last| last.until.max(now.plus(life)));
+        let until = now.plus(life);
         match self.slices.back_mut() {
-            Some(last) if now < last.began.plus(life / SLICES) => last.until = until,
+            // Where windows were longer before, a slice of its own would not be dropped sooner; nor does a window close sooner for what is said again now.
+            Some(last) if now < last.began.plus(life / SLICES) || until <= last.until => last.until = last.until.max(until),
             _ => self.slices.push_back(Slice { began: now, until, own: Hashes::default(), told: Hashes::default(), keys: Keys::default() }),
         }
         self.slices.len() - 1

@@ -133,7 +133,9 @@ impl BuildError {
             Self::Set(_) => "a key can't be held in the set; the log and the admin API tell why",
             Self::Filter(_) | Self::Memory(_) => "filter and keys do not fit the memory limit",
             Self::Empty => "the source has no keys",
-            Self::Collapsed { .. } => "the source has far fewer keys than expected",
+            Self::Collapsed { .. } => {
+                "the source has far fewer keys than filter.expected_keys or the last count: lower or remove that, or accept fewer once by the admin API"
+            }
             Self::Overfull { .. } => "the key set grew during the scan, or filter.expected_keys is too low",
             Self::MissingKeys { .. } => "the source lacks keys that the backend holds",
             Self::Mismatch(_) => "source and backend disagree on keys",

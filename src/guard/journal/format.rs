@@ -28,6 +28,12 @@ const FIXED_1: usize = 4 + 16 + 8;
 const ELDER: u8 = 1;
 /// For how long the records of the file matter: `commit_window` and `deadline` in milliseconds, 8 bytes each.
 const WINDOWS: u8 = 2;
+/// What the keys of the file mean: a fingerprint of key form, source and backend, in 8 bytes.
+const MEANING: u8 = 3;
+/// A meaning that is not known, and fits every other.
+pub(super) const ANY: u64 = 0;
+/// Keys of several meanings.
+pub(super) const MIXED: u64 = 1;
 /// Bytes of a claim: number after the last record that was acknowledged, XXH3-64 of it, the journal and the claim's place.
 const CLAIM: usize = 8 + SUM;
 /// Two places for claims stand behind the head. The younger claim is in one of them and the one before in the other, so one that was torn hides no other.
@@ -66,13 +72,15 @@ pub(super) struct Contents {
     /// An elder file stood beside it.
     elder: Option<u64>,
     windows: Option<Windows>,
+    meaning: u64,
 }
 
 impl Replayed {
     /// Of both files, each of which may be missing. `between`: a younger file has been made that has not its name yet.
-    pub(super) fn of(old: Option<Contents>, young: Option<Contents>, between: bool) -> Self {
-        let windows =
-            [&old, &young].into_iter().flatten().filter(|file| !file.keys.is_empty()).filter_map(|file| file.windows).reduce(longer);
+    pub(super) fn of(old: Option<Contents>, young: Option<Contents>, between: bool, meaning: u64) -> Self {
+        let with_keys = || [&old, &young].into_iter().flatten().filter(|file| !file.keys.is_empty());
+        let windows = with_keys().filter_map(|file| file.windows).reduce(longer);
+        let foreign = meaning != ANY && with_keys().any(|file| file.meaning != ANY && file.meaning != meaning);
         let (keys, damaged, extent) = match (old, young) {
             // The process died before it had removed the elder, which the younger had been made of.
             (Some(old), Some(young)) if old.extent.id == young.extent.id && young.extent.first <= old.extent.first && !young.damaged => {
@@ -88,7 +96,7 @@ impl Replayed {
             (None, Some(young)) => (young.keys, young.damaged || young.elder.is_some(), Some(young.extent)),
             (None, None) => return Self::default(),
         };
-        Self { keys, damaged, extent: extent.filter(|_| !damaged), windows }
+        Self { keys, damaged, extent: extent.filter(|_| !damaged), windows, foreign }
     }
 }
 
@@ -102,19 +110,21 @@ impl Extent {
         self.next - self.first
     }
 
-    fn head(&self, first: u64, elder: Option<u64>, windows: Windows) -> Vec<u8> {
+    fn head(&self, first: u64, elder: Option<u64>, windows: Windows, meaning: u64) -> Vec<u8> {
         let mut further = elder.map_or_else(Vec::new, |elder| [&[ELDER, 8][..], &elder.to_le_bytes()].concat());
         further.extend_from_slice(&[WINDOWS, 16]);
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).to_le_bytes();
         further.extend([windows.0, windows.1].into_iter().flat_map(millis));
+        further.extend_from_slice(&[MEANING, 8]);
+        further.extend_from_slice(&meaning.to_le_bytes());
         let mut head = [MAGIC.as_slice(), &self.id, &first.to_le_bytes(), &(further.len() as u32).to_le_bytes(), &further].concat();
         head.extend_from_slice(&xxh3_64(&head).to_le_bytes());
         head
     }
 
     /// A file that holds `records`, of which the first has this number, with both claims on them; and where the claims begin.
-    pub(super) fn file(&self, first: u64, elder: Option<u64>, windows: Windows, records: &[u8]) -> (Vec<u8>, u64) {
-        let mut bytes = self.head(first, elder, windows);
+    pub(super) fn file(&self, first: u64, elder: Option<u64>, windows: Windows, meaning: u64, records: &[u8]) -> (Vec<u8>, u64) {
+        let mut bytes = self.head(first, elder, windows, meaning);
         let claims = bytes.len();
         (0..CLAIMS).for_each(|place| bytes.extend_from_slice(&claim(&self.id, place, self.next)));
         bytes.extend_from_slice(records);
@@ -163,6 +173,7 @@ struct Head {
     elder: Option<u64>,
     /// `None`: a release of before does not tell.
     windows: Option<Windows>,
+    meaning: u64,
 }
 
 /// The head of a file, without which it is of an earlier version, and what follows.
@@ -181,7 +192,7 @@ fn read_head(bytes: &[u8]) -> Option<(Head, &[u8])> {
     };
     if bytes.starts_with(&MAGIC_1) {
         // It claims nothing.
-        return Some((Head { id, first, claimed: Some(first), elder: None, windows: None }, whole(FIXED_1)?));
+        return Some((Head { id, first, claimed: Some(first), elder: None, windows: None, meaning: ANY }, whole(FIXED_1)?));
     }
     if !bytes.starts_with(&MAGIC) {
         return None;
@@ -198,7 +209,8 @@ fn read_head(bytes: &[u8]) -> Option<(Head, &[u8])> {
         let millis = |at: usize| value.get(at..)?.first_chunk().map(|bytes| Duration::from_millis(u64::from_le_bytes(*bytes)));
         Some((millis(0)?, millis(8)?))
     });
-    Some((Head { id, first, claimed: valid.max(), elder, windows }, records))
+    let meaning = field(fields, MEANING).and_then(|value| value.try_into().ok()).map_or(ANY, u64::from_le_bytes);
+    Some((Head { id, first, claimed: valid.max(), elder, windows, meaning }, records))
 }
 
 /// The value of the field with this tag.
@@ -235,11 +247,11 @@ impl Contents {
             rest = after;
         }
         // Without a head it can't be told what came before: the numbers are those of a journal that nobody knows.
-        let unknown = || Head { id: rand::random(), first: 0, claimed: Some(0), elder: None, windows: None };
-        let Head { id, first, claimed, elder, windows } = head.unwrap_or_else(unknown);
+        let unknown = || Head { id: rand::random(), first: 0, claimed: Some(0), elder: None, windows: None, meaning: ANY };
+        let Head { id, first, claimed, elder, windows, meaning } = head.unwrap_or_else(unknown);
         let extent = Extent { id, first, next: first.saturating_add(keys.len() as u64) };
         damaged |= claimed.is_none_or(|claimed| extent.next < claimed);
-        Ok(Some(Self { keys, damaged, extent, elder, windows }))
+        Ok(Some(Self { keys, damaged, extent, elder, windows, meaning }))
     }
 }
 

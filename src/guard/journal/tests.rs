@@ -102,7 +102,7 @@ async fn a_crash_in_the_middle_of_a_start_or_a_rotation_loses_no_number() {
     assert_eq!(extent(&["b", "c"]), Some((1, 3)));
     // Two files that don't follow each other.
     fs::copy(&young, &old).unwrap();
-    fs::write(&young, Extent { id: [9; 16], first: 7, next: 7 }.file(7, None, (Duration::ZERO, Duration::ZERO), &[]).0).unwrap();
+    fs::write(&young, Extent { id: [9; 16], first: 7, next: 7 }.file(7, None, (Duration::ZERO, Duration::ZERO), 0, &[]).0).unwrap();
     assert_eq!(extent(&["b", "c"]), None);
 }
 
@@ -142,7 +142,7 @@ async fn a_full_disk_refuses_announces_until_there_is_room() {
 #[tokio::test]
 async fn a_file_whose_name_is_not_on_disk_takes_no_announce() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut writer, _) = super::open(dir.path(), "users", (Duration::from_secs(60), Duration::ZERO)).unwrap();
+    let (mut writer, _) = super::open(dir.path(), "users", (Duration::from_secs(60), Duration::ZERO), 0).unwrap();
     let append = || Append { records: encode(&key("a")), count: 1, done: oneshot::channel().0 };
     // The name was changed, and the folder can't be synced.
     (writer.dir_synced, writer.files.young) = (false, dir.path().join("gone/users.journal"));
@@ -195,7 +195,7 @@ async fn what_can_not_be_read_to_its_end_is_damage() {
 
 /// A journal of two files with three records each in them, and where each record of the younger ends.
 fn rotated(dir: &Path) -> (Vec<u8>, Vec<u8>, Vec<usize>) {
-    let (mut writer, _) = super::open(dir, "users", (Duration::from_secs(60), Duration::ZERO)).unwrap();
+    let (mut writer, _) = super::open(dir, "users", (Duration::from_secs(60), Duration::ZERO), 0).unwrap();
     let append = |text: &str| Append { records: encode(&key(text)), count: 1, done: oneshot::channel().0 };
     ["a", "b", "c"].iter().for_each(|text| writer.write(&[append(text)]).unwrap());
     writer.rotate().unwrap();
@@ -239,7 +239,7 @@ async fn a_torn_claim_hides_no_other_and_claims_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (old, young, ends) = rotated(dir.path());
     let (extent, length) = (Extent { id: *young[4..].first_chunk().unwrap(), first: 3, next: 3 }, ends[0]);
-    let claims = extent.file(3, Some(0), (Duration::from_secs(60), Duration::ZERO), &[]).1 as usize;
+    let claims = extent.file(3, Some(0), (Duration::from_secs(60), Duration::ZERO), 0, &[]).1 as usize;
     let half = (length - claims) / 2;
     let damaged = |young: &[u8]| {
         fs::write(dir.path().join("users.journal.old"), &old).unwrap();
@@ -288,5 +288,20 @@ async fn a_restart_with_a_shorter_window_is_told_the_longer_one() {
         let (journal, replayed) = Journal::open(dir.path(), "users", short, deadline).unwrap();
         assert_eq!((replayed.keys, replayed.windows), (vec![key("a")], Some((long, deadline))));
         drop(journal);
+    }
+}
+
+#[tokio::test]
+async fn a_journal_of_another_meaning_is_told_until_its_keys_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |meaning| Journal::open_of(dir.path(), "users", Duration::from_secs(60), Duration::ZERO, meaning).unwrap();
+    let (journal, replayed) = open(7);
+    assert!(!replayed.foreign, "nothing was announced before");
+    journal.append(&[key("a")]).await.unwrap();
+    drop(journal);
+    assert!(!open(7).1.foreign);
+    for _ in 0..2 {
+        let replayed = open(8).1;
+        assert!(replayed.foreign && !replayed.damaged && replayed.keys == [key("a")], "also by the start after the next");
     }
 }

@@ -181,3 +181,15 @@ fn more_announces_of_others_than_fit_are_all_keys_and_hold_builds_up() {
     assert!(recent.lacks_some(at(20)) && !recent.lacks_some(at(21)));
     assert!(!recent.contains(key("d").0, at(21)));
 }
+
+#[test]
+fn a_shorter_window_makes_no_more_slices() {
+    let recent = Recent::new(WINDOW, ROOMY);
+    remember(&recent, "before", at(0)).unwrap();
+    recent.set_life(WINDOW / 30);
+    for n in 0..1_600u64 {
+        let now = at(0).plus(Duration::from_millis(n * 10));
+        remember(&recent, &n.to_string(), now).unwrap();
+        assert!(recent.inner.lock().slices.len() <= SLICES as usize + 2, "after {n}");
+    }
+}
