@@ -93,6 +93,7 @@ async fn half_a_million(redis: Option<&RedisServer>) -> (u64, u64) {
         left = process.resident_bytes().saturating_sub(before);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    eprintln!("{} MiB before, {} more, {} left", before / MIB, (most - before) / MIB, left / MIB);
     (most - before, left)
 }
 
