@@ -124,7 +124,9 @@ impl Guard {
             self.shared.purge();
             let held = self.recent.held().1;
             most = most.max(held);
-            if held + WORTH_RETURNING <= most && held <= most / 2 {
+            // What is left at the end is returned too, however little it is.
+            let is_last = held == 0 && most >= WORTH_RETURNING / 8;
+            if is_last || held + WORTH_RETURNING <= most && held <= most / 2 {
                 most = held;
                 // Beside this task; nobody waits for it.
                 drop(tokio::task::spawn_blocking(background::give_memory_back));
