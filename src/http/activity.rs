@@ -14,6 +14,8 @@ use tokio::time::Instant;
 use super::seats::{Idle, Seat};
 use super::unsent::Unsent;
 
+/// A client that takes nothing of an answer for so long loses its place where others wait for one.
+const STALLED: Duration = Duration::from_secs(1);
 /// No request head is being read.
 const NONE: u64 = u64::MAX;
 
@@ -184,14 +186,19 @@ impl Activity {
 
     /// When the client must have taken what waits for it: whether that is the socket, or a response whose window is closed.
     pub(super) fn unsent_due(&self, now: Instant, send_timeout: Duration) -> Due {
-        let blocked = self.blocked_since.load(Relaxed);
-        let blocked = (blocked != NONE).then(|| self.started + Duration::from_millis(blocked));
-        match blocked.into_iter().chain(self.unsent.oldest()).min() {
+        match self.stalled_since() {
             Some(since) if since + send_timeout <= now => Due::Unsent,
             Some(since) => Due::At(since + send_timeout),
             // What begins to wait right after this look is due no earlier.
             None => Due::At(now + send_timeout),
         }
+    }
+
+    /// Since when the client has not taken what waits for it.
+    fn stalled_since(&self) -> Option<Instant> {
+        let blocked = self.blocked_since.load(Relaxed);
+        let blocked = (blocked != NONE).then(|| self.started + Duration::from_millis(blocked));
+        blocked.into_iter().chain(self.unsent.oldest()).min()
     }
 
     /// See [`sends`](Self::sends).
@@ -211,12 +218,18 @@ impl Activity {
 
     /// `None`: a request is in flight, or an answer is not sent, or the connection is closing and has no place to give. Half a head is no request.
     pub(super) fn idle(&self) -> Option<Idle> {
+        if self.is_lingering() {
+            return None;
+        }
         // A response over HTTP/2 may wait for its window where neither hyper nor the socket shows it.
-        if self.is_answering() || self.is_sending() || self.is_blocked() || self.is_lingering() || self.unsent.oldest().is_some() {
+        if let Some(since) = self.stalled_since() {
+            return (since.elapsed() >= STALLED).then_some(Idle { stalled: true, asked_before: true, since });
+        }
+        if self.is_answering() || self.is_sending() || self.is_blocked() {
             return None;
         }
         let since = self.started + Duration::from_millis(self.last_request.load(Relaxed));
-        Some(Idle { asked_before: self.begun() > 0, since })
+        Some(Idle { stalled: false, asked_before: self.begun() > 0, since })
     }
 
     /// Since the connection began.

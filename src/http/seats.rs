@@ -1,7 +1,8 @@
 //! The places of a listener: how many connections it holds, and which one leaves where all are taken.
 //!
 //! A connection on which nothing was ever asked leaves before any other, the oldest first; then the one on which nothing was asked for the longest. A connection
-//! with a request in flight, or with an answer that is not sent, never does. Only the accept loop touches the order, so it needs no lock.
+//! with a request in flight, or with an answer that is not sent, does only where no other can, and only once its client has taken nothing of an answer for a
+//! second: else as many clients as there are places, each of which takes nothing, would keep everybody else out until `server.send_timeout`. Only the accept loop touches the order, so it needs no lock.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -27,6 +28,8 @@ pub(super) const MOST_CLOSING: usize = 64;
 /// How long a connection has been idle. Lesser ones leave first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Idle {
+    /// Its client does not take an answer; `since` is when that began.
+    pub(super) stalled: bool,
     /// Whether anything was ever asked on it.
     pub(super) asked_before: bool,
     /// The end of the last request, or the beginning of the connection.

@@ -98,6 +98,12 @@ impl Keys for PostgresKeys {
                     "compare it under a deterministic one, such as COLLATE \"C\", in source and backend query",
                 )
             }
+            KeyType::Uuid if form != KeyForm::Uuid => {
+                ("of type uuid", "set key = \"uuid\", or cast it to text in source and backend query")
+            }
+            KeyType::Numeric if form != KeyForm::Integer => {
+                ("of type numeric", "set key = \"integer\" where it holds whole numbers, or cast it to text in source and backend query")
+            }
             _ => return Ok(None),
         };
         Ok(Some(format!("the key column is {what}: it matches keys that key form \"{form}\" tells apart; {mend}")))

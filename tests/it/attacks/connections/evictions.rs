@@ -24,7 +24,7 @@ const INFLIGHT: &str = "bloomguard_backend_inflight_requests{keyspace=\"users\"}
 /// Heads and idle connections are not timed out here.
 fn full(url: &str) -> String {
     let patient = config(url, "", "").replace("deadline = \"10s\"", "deadline = \"100s\"").replace("timeout = \"5s\"", "timeout = \"90s\"");
-    format!("max_connections = {FEW}\nheader_timeout = \"10m\"\n{patient}")
+    format!("max_connections = {FEW}\nheader_timeout = \"10m\"\nsend_timeout = \"10m\"\n{patient}")
 }
 
 /// Opens it, and waits for what `text` brings, if anything.
@@ -213,4 +213,32 @@ async fn a_response_that_waits_for_its_http2_window_is_not_cut() {
         taken += frame.expect("it is not cut").into_data().map_or(0, |data| data.len());
     }
     assert!(taken > LENGTH, "{taken}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_take_nothing_of_their_answers_do_not_keep_others_out() {
+    let site = site(Site::sqlite()).await;
+    let app = TestApp::enforcing(&full(&site.url())).await;
+    let mut greedy = Vec::new();
+    for _ in 0..FEW + 5 {
+        let stream = TcpStream::connect(app.data).await.unwrap();
+        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(0);
+        let app = &app;
+        // One that waits for a place is not answered, like any other.
+        greedy.push(async move {
+            let (mut sender, driver) = builder.handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await.ok()?;
+            tokio::spawn(driver);
+            let request = hyper::Request::get(app.url("/v1/keys/users/42")).body(Full::default()).unwrap();
+            Some((sender.send_request(request).await.ok()?, sender))
+        });
+    }
+    let before = app.metric(EVICTED).await;
+    let (held, ()) = tokio::join!(futures_util::future::join_all(greedy), async {
+        for _ in 0..3 {
+            answers(&app).await;
+        }
+    });
+    assert!(held.iter().filter(|one| one.is_some()).count() >= FEW, "each of them has got a head");
+    assert!(app.metric(EVICTED).await > before);
 }
