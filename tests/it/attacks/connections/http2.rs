@@ -84,7 +84,10 @@ async fn a_flood_of_control_frames_ends_the_connection() {
         let (address, bytes) = (app.data.to_string(), [PREFACE, &open, &one.repeat(20_000)].concat());
         let told = tokio::task::spawn_blocking(move || told(&address, &bytes)).await.unwrap();
         assert_eq!(goaway(&told), Some(11), "{name}: ENHANCE_YOUR_CALM");
-        assert_eq!(app.metric(CUT).await, (n + 1) as f64, "{name}");
+        // h2 bounds empty DATA by itself too, and may be first. The connection is counted as it ends, a moment after its client has seen it.
+        while app.metric(CUT).await < (n + usize::from(name != "DATA, empty")) as f64 {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
