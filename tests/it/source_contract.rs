@@ -191,6 +191,18 @@ async fn padded_and_case_insensitive_columns_of_postgresql_conflict_with_text() 
 }
 
 #[tokio::test]
+async fn types_of_postgresql_with_several_spellings_need_their_form() {
+    let database = Database::create();
+    database.psql("CREATE TABLE t (u uuid, n numeric)");
+    let conflict = async |column: &str, form| at(&database.url(), &format!("SELECT {column} FROM t")).form_conflict(form).await.unwrap();
+    assert!(conflict("u", KeyForm::Text).await.unwrap().contains("set key = \"uuid\""));
+    assert!(conflict("n", KeyForm::Text).await.unwrap().contains("set key = \"integer\""));
+    for (column, form) in [("u", KeyForm::Uuid), ("n", KeyForm::Integer), ("u::text", KeyForm::Text), ("n::text", KeyForm::Text)] {
+        assert_eq!(conflict(column, form).await, None, "{column}");
+    }
+}
+
+#[tokio::test]
 async fn citext_suggests_its_form_and_conflicts_with_text() {
     let database = Database::create();
     database.psql("CREATE EXTENSION citext; CREATE TABLE t (id citext); INSERT INTO t VALUES ('Foo')");
