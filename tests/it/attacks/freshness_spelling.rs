@@ -175,4 +175,6 @@ async fn a_row_whose_lower_case_the_database_tells_is_found_as_it_is_spelled() {
     let strangers = serde_json::json!(["ÉTRANGER", "stranger"]).to_string();
     let check = app.http.send("POST", &app.url("/v1/check/users"), &json, &strangers).await.json();
     assert_eq!(check["absent"], serde_json::json!([0, 1]), "{check}");
+    // What lookups have found is in the next filter too, as the source lists it.
+    assert_eq!(app.rebuild("users").await, "swapped");
 }
