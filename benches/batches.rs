@@ -34,9 +34,15 @@ async fn measure(name: &str, site: Site) {
     let rows = format!("SELECT i, 'User ' || i FROM ({}) AS n", site.series(ROWS));
     site.run(&format!("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO t {rows}")).await;
     let query = site.query("SELECT id, name FROM t WHERE id = $1");
-    let config = BackendConfig { url: SecretUrl::new(site.url()), query, timeout: Duration::from_secs(60), ..Default::default() };
+    let config = BackendConfig {
+        url: SecretUrl::new(site.url()),
+        query,
+        timeout: Duration::from_secs(60),
+        ..Default::default()
+    };
     let backend = SqlBackend::new(&config, Arc::new(OnceLock::from(KeyForm::Integer))).unwrap();
-    let keys: Vec<Key> = (1..=ASKED).map(|i| KeyForm::Integer.canonical((i * 97).to_string().as_bytes()).unwrap()).collect();
+    let keys: Vec<Key> =
+        (1..=ASKED).map(|i| KeyForm::Integer.canonical((i * 97).to_string().as_bytes()).unwrap()).collect();
     // Connections, plans and statements are made by the first round.
     for round in 0..=ROUNDS {
         let (alone, together) = (each_alone(&backend, &keys).await, by_chunks(&backend, &keys).await);

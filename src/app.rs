@@ -25,16 +25,18 @@ use crate::buffers::Buffers;
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
 use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, Terms, WriterId};
-use crate::guard::{AnnounceLimits, Guard, Journal, LogParts, Parts};
-use crate::http::{self, AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, Keyspace, LocalAddr};
+use crate::http::{self, AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, LocalAddr, ServedKeyspace};
+use crate::keyspace::{AnnounceLimits, Journal, Keyspace, LogParts, Parts};
+use crate::labels::Listener;
 use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
 use crate::rebuild::{MemoryBudget, Runner, machine_memory, memory_limit};
 use crate::redis::RedisLink;
 use crate::reload::{self, ConfigSource, Triggers};
-use crate::source::{FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union};
+use crate::source::{
+    FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union,
+};
 use crate::telemetry::LogLevel;
-use crate::words::Listener;
 use crate::{quickstart, shutdown};
 
 /// Time for the last snapshot where the drain has left none.
@@ -45,7 +47,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What the process owns while it runs.
 ///
 /// Built bottom-up by [`App::build`], which binds the listeners last; torn down by [`App::run`] in the opposite order: data and admin listener
-/// drain, then the telemetry listener, then the tasks, and with the last reference to a guard its journal.
+/// drain, then the telemetry listener, then the tasks, and with the last reference to a keyspace its journal.
 pub struct App {
     /// Handlers' view of everything below.
     context: Arc<HttpContext>,
@@ -82,7 +84,8 @@ impl App {
         let redis_until = Instant::now() + links::REDIS_AT_START;
         let redis = connect_redis(config, &metrics).await?;
         let announces = config.server.max_announce_bytes;
-        let caches: u64 = config.keyspaces.values().map(|keyspace| cache_bytes(keyspace, redis.is_some()) + announces).sum();
+        let caches: u64 =
+            config.keyspaces.values().map(|keyspace| cache_bytes(keyspace, redis.is_some()) + announces).sum();
         // Without a limit, a quarter of the machine is as much as a process may take for this beside others.
         let limit = memory_limit();
         let (least, most) = config.server.buffered_bytes(limit.or_else(machine_memory));
@@ -91,30 +94,33 @@ impl App {
         let mut tasks = JoinSet::new();
         let mut keyspaces = BTreeMap::new();
         let patience = Patience { read_until: Instant::now() + start::LONGEST_READS, redis_until };
-        for (name, keyspace) in &config.keyspaces {
-            let parts = parts(name, keyspace, config, redis.as_ref(), &metrics, &memory, patience)
+        for (name, settings) in &config.keyspaces {
+            let parts = parts(name, settings, config, redis.as_ref(), &metrics, &memory, patience)
                 .await
                 .with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
-            let guard = Guard::new(parts);
+            let keyspace = Keyspace::new(parts);
             let link = redis.as_ref().and_then(|links| links.of(name)).map(|links| &links.main);
             if let Some(link) = link {
-                tasks.spawn(agree_on_secret(Arc::clone(&guard), Arc::clone(link)));
+                tasks.spawn(agree_on_secret(Arc::clone(&keyspace), Arc::clone(link)));
             }
-            let source = source(keyspace, config).with_context(|| format!("keyspaces.{name}"))?;
-            let (runner, rebuild) = Runner::new(Arc::clone(&guard), source, Arc::clone(&memory), keyspace, Arc::clone(&recorders))
-                .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
+            let source = source(settings, config).with_context(|| format!("keyspaces.{name}"))?;
+            let (runner, rebuild) =
+                Runner::new(Arc::clone(&keyspace), source, Arc::clone(&memory), settings, Arc::clone(&recorders))
+                    .map_err(|e| anyhow::anyhow!("keyspaces.{name}.rebuild.schedule: {e}"))?;
             tasks.spawn(runner.taking_turns(scan_permit(name, link)).run());
-            if let Some(poller) = poller(&guard, keyspace, &recorders).with_context(|| format!("keyspaces.{name}"))? {
+            if let Some(poller) =
+                poller(&keyspace, settings, &recorders).with_context(|| format!("keyspaces.{name}"))?
+            {
                 tasks.spawn(poller.run());
             }
-            tasks.spawn(Arc::clone(&guard).keep_marks());
-            tasks.spawn(Arc::clone(&guard).follow_log());
-            tasks.spawn(Arc::clone(&guard).keep_watch());
-            tasks.spawn(Arc::clone(&guard).keep_snapshots());
-            tasks.spawn(Arc::clone(&guard).run_canary());
-            tasks.spawn(Arc::clone(&guard).judge_found_rows());
-            keyspaces.insert(name.clone(), Keyspace { guard, rebuild, metrics: recorders });
+            tasks.spawn(Arc::clone(&keyspace).keep_marks());
+            tasks.spawn(Arc::clone(&keyspace).follow_log());
+            tasks.spawn(Arc::clone(&keyspace).keep_watch());
+            tasks.spawn(Arc::clone(&keyspace).keep_snapshots());
+            tasks.spawn(Arc::clone(&keyspace).run_canary());
+            tasks.spawn(Arc::clone(&keyspace).judge_found_rows());
+            keyspaces.insert(name.clone(), ServedKeyspace { keyspace, rebuild, metrics: recorders });
         }
         let mode = config.server.socket_mode().unwrap_or(0o660);
         let mut settings = HttpSettings::new(&config.server);
@@ -144,10 +150,10 @@ impl App {
         [&self.data, &self.telemetry, &self.admin].map(|bound| bound.local_addr().clone())
     }
 
-    /// The guard of a keyspace.
+    /// The keyspace of a keyspace.
     #[must_use]
-    pub fn guard(&self, keyspace: &str) -> Option<Arc<Guard>> {
-        self.context.keyspaces.get(keyspace).map(|k| Arc::clone(&k.guard))
+    pub fn keyspace(&self, keyspace: &str) -> Option<Arc<Keyspace>> {
+        self.context.keyspaces.get(keyspace).map(|k| Arc::clone(&k.keyspace))
     }
 
     /// Serves until `shutdown`, then finishes the requests in flight. The telemetry listener answers to the end, so that probes see the drain.
@@ -169,17 +175,31 @@ impl App {
             counted(Listener::Data),
             shutdown.clone(),
         );
-        let admin =
-            http::serve(self.admin, http::admin_router(context()), limits(connections.admin), counted(Listener::Admin), shutdown.clone());
+        let admin = http::serve(
+            self.admin,
+            http::admin_router(context()),
+            limits(connections.admin),
+            counted(Listener::Admin),
+            shutdown.clone(),
+        );
         // The drain timeout is over by then: whoever reads slowly must not get another.
-        let last = ConnectionLimits { drain_timeout: LAST_WORDS.min(self.drain_timeout), ..limits(connections.telemetry) };
-        let telemetry = http::serve(self.telemetry, http::telemetry_router(context()), last, counted(Listener::Telemetry), drained.clone());
+        let last =
+            ConnectionLimits { drain_timeout: LAST_WORDS.min(self.drain_timeout), ..limits(connections.telemetry) };
+        let telemetry = http::serve(
+            self.telemetry,
+            http::telemetry_router(context()),
+            last,
+            counted(Listener::Telemetry),
+            drained.clone(),
+        );
         let work = async {
-            let ((data, admin), told) = tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));
+            let ((data, admin), told) =
+                tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));
             // After the last announce, and while probes still see the drain.
             let deadline = (told + self.drain_timeout).max(Instant::now() + LAST_SNAPSHOT);
-            let guards = self.context.keyspaces.values().map(|keyspace| Arc::clone(&keyspace.guard).last_snapshot(deadline));
-            futures_util::future::join_all(guards).await;
+            let last_snapshots =
+                self.context.keyspaces.values().map(|served| Arc::clone(&served.keyspace).last_snapshot(deadline));
+            futures_util::future::join_all(last_snapshots).await;
             drained.cancel();
             data.forced + admin.forced
         };
@@ -202,11 +222,16 @@ async fn announce_drain(context: &HttpContext, shutdown: &CancellationToken) -> 
 
 fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
     fs::create_dir_all(dir).with_context(|| format!("server.data_dir: {} can't be made", dir.display()))?;
-    let lock = File::create(dir.join("lock")).with_context(|| format!("server.data_dir: {} can't be written to", dir.display()))?;
+    let lock = File::create(dir.join("lock"))
+        .with_context(|| format!("server.data_dir: {} can't be written to", dir.display()))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
-        Err(fs::TryLockError::WouldBlock) => bail!("server.data_dir: {} is in use by another bloomguard; give each its own", dir.display()),
-        Err(fs::TryLockError::Error(e)) => Err(e).with_context(|| format!("server.data_dir: {} can't be locked", dir.display())),
+        Err(fs::TryLockError::WouldBlock) => {
+            bail!("server.data_dir: {} is in use by another bloomguard; give each its own", dir.display())
+        }
+        Err(fs::TryLockError::Error(e)) => {
+            Err(e).with_context(|| format!("server.data_dir: {} can't be locked", dir.display()))
+        }
     }
 }
 
@@ -239,7 +264,9 @@ async fn parts(
     let backend: Arc<dyn Backend> = match keyspace.backend.kind {
         BackendKind::Sql => Arc::new(SqlBackend::new(&keyspace.backend, Arc::clone(&form)).context("backend")?),
         BackendKind::Http => Arc::new(HttpBackend::new(&keyspace.backend).context("backend")?),
-        BackendKind::Set => Arc::new(SetBackend::new(Members::new(Arc::clone(&form), keyspace.commit_window + keyspace.deadline))),
+        BackendKind::Set => {
+            Arc::new(SetBackend::new(Members::new(Arc::clone(&form), keyspace.commit_window + keyspace.deadline)))
+        }
     };
     let (links, replicas) = (redis.and_then(|links| links.of(name)), redis.and_then(|links| links.replicas));
     let announces = AnnounceLimits::new(&config.server, links.is_some() || keyspace.backend.kind == BackendKind::Set);
@@ -252,13 +279,19 @@ async fn parts(
             let cache = RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint()).storing_within(patience);
             // Where a log follows, its wait is for the marks too.
             let cache = cache.marking_over(Arc::clone(&links.announces), replicas.filter(|_| log.is_none()));
-            Arc::new(cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0).keeping_stale(keyspace.cache.stale_if_error))
+            Arc::new(
+                cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0).keeping_stale(keyspace.cache.stale_if_error),
+            )
         }
-        None => Arc::new(MemoryCache::new(keyspace.cache.hot_capacity, announces.marks()).keeping_stale(keyspace.cache.stale_if_error)),
+        None => Arc::new(
+            MemoryCache::new(keyspace.cache.hot_capacity, announces.marks())
+                .keeping_stale(keyspace.cache.stale_if_error),
+        ),
     };
     let (window, deadline) = (keyspace.commit_window, keyspace.deadline);
-    let (journal, mut replayed) = Journal::open_of(&config.server.data_dir, name, window, deadline, meaning_of_keys(keyspace))
-        .context("the announce journal in server.data_dir")?;
+    let (journal, mut replayed) =
+        Journal::open_of(&config.server.data_dir, name, window, deadline, meaning_of_keys(keyspace))
+            .context("the announce journal in server.data_dir")?;
     let start = Start { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
     let found = start.find(memory, patience.read_until).await;
     replayed.damaged |= found.shows_lost_announces();
@@ -313,15 +346,19 @@ pub(crate) fn source(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Resu
 }
 
 /// What polls the keyspace's sources, where they are to be polled.
-fn poller(guard: &Arc<Guard>, keyspace: &KeyspaceConfig, metrics: &Arc<KeyspaceMetrics>) -> anyhow::Result<Option<Poller>> {
+fn poller(
+    keyspace: &Arc<Keyspace>,
+    config: &KeyspaceConfig,
+    metrics: &Arc<KeyspaceMetrics>,
+) -> anyhow::Result<Option<Poller>> {
     let mut sources: Vec<(Arc<dyn Incremental>, IncrementalConfig)> = Vec::new();
-    for (index, table) in keyspace.source.iter().enumerate() {
-        let polls = SqlPolls::new(table, &keyspace.backend.url).with_context(|| keyspace.source.key(index))?;
+    for (index, table) in config.source.iter().enumerate() {
+        let polls = SqlPolls::new(table, &config.backend.url).with_context(|| config.source.key(index))?;
         if let (Some(polls), Some(settings)) = (polls, &table.incremental) {
             sources.push((Arc::new(polls), settings.clone()));
         }
     }
-    Ok((!sources.is_empty()).then(|| Poller::new(Arc::clone(guard), sources, keyspace, Arc::clone(metrics))))
+    Ok((!sources.is_empty()).then(|| Poller::new(Arc::clone(keyspace), sources, config, Arc::clone(metrics))))
 }
 
 /// A key set that never changes gives instances nothing to tell.
@@ -336,7 +373,8 @@ fn delta_log(name: &str, keyspace: &KeyspaceConfig, config: &Config, redis: Opti
         return None;
     }
     let (links, replicas) = (links.of(name)?, links.replicas);
-    let (writer, retention) = (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
+    let (writer, retention) =
+        (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
     let log = RedisDeltaLog::new(Arc::clone(&links.main), name, writer, retention);
     let log = log.appending_over(Arc::clone(&links.announces), replicas);
     // Only where the promise rests on announces does it matter who else takes them.
@@ -356,7 +394,10 @@ fn scan_permit(name: &str, redis: Option<&Arc<RedisLink>>) -> Option<Arc<dyn Sca
 /// As [`App::build`].
 pub fn serve(config: Config, source: ConfigSource, log: LogLevel, quickstart: bool) -> anyhow::Result<()> {
     raise_file_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers(config.server.workers)).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers(config.server.workers))
+        .enable_all()
+        .build()?;
     let served = runtime.block_on(async {
         let (shutdown, hangups) = (shutdown::on_signal()?, shutdown::hangups()?);
         if quickstart {
@@ -364,9 +405,9 @@ pub fn serve(config: Config, source: ConfigSource, log: LogLevel, quickstart: bo
         }
         let mut app = App::build(&config).await?;
         app.reload_on(Triggers { source, hangups, log }, config);
-        if let (true, Some(guard)) = (quickstart, app.guard(quickstart::KEYSPACE)) {
+        if let (true, Some(keyspace)) = (quickstart, app.keyspace(quickstart::KEYSPACE)) {
             let address = app.data.local_addr().to_string();
-            app.tasks.spawn(async move { quickstart::greet(guard, &address).await });
+            app.tasks.spawn(async move { quickstart::greet(keyspace, &address).await });
         }
         app.run(shutdown).await;
         Ok(())

@@ -121,7 +121,8 @@ mod tests {
     #[tokio::test]
     async fn work_is_done_by_a_thread_of_its_own_that_is_nicer_and_nobody_else_is() {
         let before = nice();
-        let (name, nicer) = start("looks-around", || (thread::current().name().map(str::to_owned), nice())).await.unwrap();
+        let (name, nicer) =
+            start("looks-around", || (thread::current().name().map(str::to_owned), nice())).await.unwrap();
         assert_eq!(name.as_deref(), Some("looks-around"));
         assert_eq!(nicer, before.max(NICEST));
         assert_eq!(nice(), before);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::words::BreakerState;
+use crate::labels::BreakerState;
 
 /// When a breaker opens, and for how long.
 #[derive(Debug, Clone, Copy)]
@@ -196,8 +196,11 @@ mod tests {
 
     use super::*;
 
-    const POLICY: BreakerPolicy =
-        BreakerPolicy { failures: 3, first_pause: Duration::from_millis(100), longest_pause: Duration::from_millis(350) };
+    const POLICY: BreakerPolicy = BreakerPolicy {
+        failures: 3,
+        first_pause: Duration::from_millis(100),
+        longest_pause: Duration::from_millis(350),
+    };
 
     fn breaker() -> (Breaker, Arc<Mutex<Vec<BreakerState>>>) {
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -251,7 +254,11 @@ mod tests {
         now += ms(350);
         breaker.succeed(breaker.try_call(now).unwrap());
         breaker.trip(breaker.try_call(now).unwrap(), now);
-        assert_eq!(breaker.try_call(now), Err(Rejected { retry_in: ms(350) }), "a trial alone must not shorten the pause");
+        assert_eq!(
+            breaker.try_call(now),
+            Err(Rejected { retry_in: ms(350) }),
+            "a trial alone must not shorten the pause"
+        );
         now += ms(350);
         breaker.succeed(breaker.try_call(now).unwrap());
         breaker.succeed(breaker.try_call(now).unwrap());

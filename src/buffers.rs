@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::labels::BufferRefusal;
 use crate::metrics::BufferMetrics;
-use crate::words::BufferRefusal;
 
 /// Bytes that the shared cache may return to batches at one moment, at the least: what one read of a batch may return.
 const LEAST_READ: u64 = 64 << 20;
@@ -54,7 +54,9 @@ pub struct Buffers {
 
 /// The budget is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("requests and responses hold as many bytes as server.max_buffered_bytes = {limit} leaves for this one; retry later")]
+#[error(
+    "requests and responses hold as many bytes as server.max_buffered_bytes = {limit} leaves for this one; retry later"
+)]
 pub struct Overloaded {
     /// The budget in bytes.
     pub limit: u64,

@@ -58,7 +58,7 @@ struct Arguments {
 enum Given {
     /// Serve (also without a command)
     Serve(ServeArguments),
-    /// Print every mistake of a configuration; exit 0 if there is none, 78 otherwise
+    /// Print every error of a configuration; exit 0 if there is none, 78 otherwise
     CheckConfig {
         /// TOML files; later ones override earlier ones
         #[arg(value_name = "FILE", required = true)]
@@ -127,7 +127,11 @@ pub fn config_files(named: Vec<PathBuf>) -> Result<ConfigFiles, NoConfig> {
     if !named.is_empty() {
         return Ok(ConfigFiles { files: named, quickstart: false });
     }
-    if Path::new(QUICKSTART).is_file() { Ok(ConfigFiles { files: vec![QUICKSTART.into()], quickstart: true }) } else { Err(NoConfig) }
+    if Path::new(QUICKSTART).is_file() {
+        Ok(ConfigFiles { files: vec![QUICKSTART.into()], quickstart: true })
+    } else {
+        Err(NoConfig)
+    }
 }
 
 /// Says on standard error what is wrong with a configuration; the exit status to end with.
@@ -162,7 +166,7 @@ pub fn serve(named: Vec<PathBuf>) -> ExitCode {
     }
 }
 
-/// Judges a configuration as `serve` would, environment included: one line a mistake on standard error, or one line on standard output.
+/// Judges a configuration as `serve` would, environment included: one line a error on standard error, or one line on standard output.
 #[must_use]
 pub fn check_config(files: &[PathBuf]) -> ExitCode {
     match config::load(files, config::environment()) {
@@ -197,8 +201,14 @@ mod tests {
     fn serving_needs_no_command() {
         let both = vec![PathBuf::from("a.toml"), PathBuf::from("b.toml")];
         assert_eq!(command(&[]).unwrap(), Command::Serve { config: vec![] });
-        assert_eq!(command(&["--config", "a.toml", "--config=b.toml"]).unwrap(), Command::Serve { config: both.clone() });
-        assert_eq!(command(&["serve", "--config", "a.toml", "--config", "b.toml"]).unwrap(), Command::Serve { config: both });
+        assert_eq!(
+            command(&["--config", "a.toml", "--config=b.toml"]).unwrap(),
+            Command::Serve { config: both.clone() }
+        );
+        assert_eq!(
+            command(&["serve", "--config", "a.toml", "--config", "b.toml"]).unwrap(),
+            Command::Serve { config: both }
+        );
     }
 
     #[test]

@@ -10,8 +10,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{Connection, SqliteConnection};
 
-use crate::guard::Guard;
-use crate::words::{State, Verdict};
+use crate::keyspace::Keyspace;
+use crate::labels::{State, Verdict};
 
 /// Users in the demo database.
 const USERS: u32 = 1_000_000;
@@ -31,7 +31,8 @@ pub async fn prepare(data_dir: &Path) -> anyhow::Result<()> {
     if database.exists() {
         return Ok(());
     }
-    std::fs::create_dir_all(data_dir).with_context(|| format!("server.data_dir: {} can't be made", data_dir.display()))?;
+    std::fs::create_dir_all(data_dir)
+        .with_context(|| format!("server.data_dir: {} can't be made", data_dir.display()))?;
     let aside = data_dir.join("quickstart.db.new");
     if aside.exists() {
         std::fs::remove_file(&aside)?;
@@ -72,21 +73,24 @@ async fn fill(file: &Path) -> anyhow::Result<()> {
 }
 
 fn progress_bar() -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let target =
+        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(u64::from(USERS)), target);
-    if let Ok(style) = ProgressStyle::with_template("making the demo database {wide_bar} {human_pos}/{human_len} users  eta {eta}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("making the demo database {wide_bar} {human_pos}/{human_len} users  eta {eta}")
+    {
         bar.set_style(style);
     }
     bar
 }
 
 /// Waits until the demo's keyspace enforces, then prints one `curl` line for each outcome.
-pub async fn greet(guard: Arc<Guard>, address: &str) {
-    while guard.state() != State::Enforcing {
-        prove(&guard).await;
+pub async fn greet(keyspace: Arc<Keyspace>, address: &str) {
+    while keyspace.state() != State::Enforcing {
+        prove(&keyspace).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let absent = absent_user(&guard).unwrap_or(USERS * 2);
+    let absent = absent_user(&keyspace).unwrap_or(USERS * 2);
     let lines = format!(
         "\nbloomguard guards {USERS} users. Try, in this order:\n\n\
          curl -i http://{address}/v1/keys/{KEYSPACE}/{absent}   # absent: 404 from the filter, no query\n\
@@ -98,17 +102,20 @@ pub async fn greet(guard: Arc<Guard>, address: &str) {
 }
 
 /// Compares absences with the database, so that the first request of a user who tries the demo is answered by the filter.
-async fn prove(guard: &Guard) {
-    let Some(needed) = guard.proof().filter(|_| guard.state() == State::Shadow).map(|proof| proof.needed) else { return };
-    let keys = (USERS * 2..USERS * 2 + needed * 2).filter_map(|id| guard.key(id.to_string().as_bytes()).ok());
-    let absent = keys.filter(|key| guard.peek(key).verdict == Verdict::Absent).take(needed as usize).collect();
-    if let Err(error) = guard.prove_by(absent).await {
+async fn prove(keyspace: &Keyspace) {
+    let Some(needed) = keyspace.proof().filter(|_| keyspace.state() == State::Shadow).map(|proof| proof.needed) else {
+        return;
+    };
+    let keys = (USERS * 2..USERS * 2 + needed * 2).filter_map(|id| keyspace.key(id.to_string().as_bytes()).ok());
+    let absent = keys.filter(|key| keyspace.peek(key).verdict == Verdict::Absent).take(needed as usize).collect();
+    if let Err(error) = keyspace.prove_by(absent).await {
         tracing::warn!(%error, "the demo database did not answer: absences are compared again");
     }
 }
 
 /// A user that does not exist and is no false positive of the filter in force.
-fn absent_user(guard: &Guard) -> Option<u32> {
-    (USERS * 2..USERS * 2 + 1000)
-        .find(|id| guard.key(id.to_string().as_bytes()).is_ok_and(|key| guard.peek(&key).verdict == Verdict::Absent))
+fn absent_user(keyspace: &Keyspace) -> Option<u32> {
+    (USERS * 2..USERS * 2 + 1000).find(|id| {
+        keyspace.key(id.to_string().as_bytes()).is_ok_and(|key| keyspace.peek(&key).verdict == Verdict::Absent)
+    })
 }

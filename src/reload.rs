@@ -11,18 +11,18 @@ use tokio::sync::{mpsc, watch};
 pub use self::files::ConfigSource;
 use self::files::FileWatch;
 use crate::config::{Config, ConfigErrors};
-use crate::guard::Guard;
 use crate::http::{InForce, LiveTokens, ReloadRequest, Reloaded, Tokens};
+use crate::keyspace::Keyspace;
+use crate::labels::ReloadOutcome;
 use crate::metrics::Metrics;
 use crate::rebuild::RebuildHandle;
 use crate::telemetry::LogLevel;
-use crate::words::ReloadOutcome;
 
 /// Who goes by the live settings of a keyspace.
 #[derive(Debug)]
 pub struct KeyspaceParts {
     /// Answers lookups.
-    pub guard: Arc<Guard>,
+    pub keyspace: Arc<Keyspace>,
     /// Builds its filter.
     pub rebuild: RebuildHandle,
 }
@@ -105,8 +105,12 @@ impl Reloader {
         match self.files.load().await {
             Ok(new) => Ok(self.take_over(new, because)),
             Err(errors) => {
-                let mistakes: Vec<String> = errors.mistakes().iter().map(ToString::to_string).collect();
-                tracing::error!(because, mistakes = mistakes.join("; "), "the configuration is bad: what was in force stays");
+                let listed: Vec<String> = errors.errors().iter().map(ToString::to_string).collect();
+                tracing::error!(
+                    because,
+                    errors = listed.join("; "),
+                    "the configuration is bad: what was in force stays"
+                );
                 let waiting = self.in_force.differences(&self.read).len();
                 self.parts.metrics.reloads.ended(ReloadOutcome::Failed, waiting);
                 Err(errors)
@@ -135,9 +139,9 @@ impl Reloader {
     /// Of what is the same nobody notices anything.
     fn apply(&self, merged: &Config) {
         for (name, config) in &merged.keyspaces {
-            let Some(keyspace) = self.parts.keyspaces.get(name) else { continue };
-            keyspace.guard.reconfigure(config);
-            if let Err(error) = keyspace.rebuild.reconfigure(&config.rebuild) {
+            let Some(served) = self.parts.keyspaces.get(name) else { continue };
+            served.keyspace.reconfigure(config);
+            if let Err(error) = served.rebuild.reconfigure(&config.rebuild) {
                 tracing::error!(keyspace = name, error, "the schedule of rebuilds stays as it was");
             }
         }

@@ -29,7 +29,7 @@ impl LogLevel {
 fn filter(level: &str) -> anyhow::Result<EnvFilter> {
     EnvFilter::try_new(level).map_err(|e| {
         anyhow::anyhow!(
-            "log.level: must be error, warn, info, debug, trace or a filter such as \"info,bloomguard::guard=debug\", is {level:?}: {e}"
+            "log.level: must be error, warn, info, debug, trace or a filter such as \"info,bloomguard::keyspace=debug\", is {level:?}: {e}"
         )
     })
 }
@@ -55,7 +55,8 @@ pub fn init(config: &LogConfig) -> anyhow::Result<LogLevel> {
         lines.finish().try_init()?;
         LogLevel(Box::new(move |filter| Ok(level.reload(filter)?)))
     } else {
-        let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false).with_filter_reloading();
+        let lines =
+            lines.json().flatten_event(true).with_current_span(false).with_span_list(false).with_filter_reloading();
         let level = lines.reload_handle();
         lines.finish().try_init()?;
         LogLevel(Box::new(move |filter| Ok(level.reload(filter)?)))

@@ -29,7 +29,9 @@ pub(crate) fn run(keys: &Keys, table: &Table) -> Structures {
     for _ in 0..ROUNDS {
         let ours = timed(table, "ours 1 %", "insert", keys, || inserted(keys));
         drop(ours);
-        drop(timed(table, "ours 1 %, in handfuls", "insert", keys, || handed(keys, |filter, hashes| filter.insert_many(hashes))));
+        drop(timed(table, "ours 1 %, in handfuls", "insert", keys, || {
+            handed(keys, |filter, hashes| filter.insert_many(hashes))
+        }));
         let structures = Structures {
             ours: timed(table, "ours 1 %", "build", keys, || handed(keys, SplitBlock::fill)),
             ours_thousandth: timed(table, "ours 0.1 %", "build", keys, || filled(keys, 0.001)),

@@ -30,7 +30,10 @@ const HASHES: [(&str, HashOf); 6] = [
         twice(hasher.finish())
     }),
     ("FNV-1a-64", |key| {
-        twice(key.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)))
+        twice(
+            key.iter()
+                .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)),
+        )
     }),
 ];
 
@@ -39,7 +42,10 @@ fn twice(hash: u64) -> u128 {
 }
 
 pub(crate) fn run() {
-    println!("\nHashes: nanoseconds a key of so many bytes; rates in % of filters of {KEYS} keys made for {} %\n", RATE * 100.0);
+    println!(
+        "\nHashes: nanoseconds a key of so many bytes; rates in % of filters of {KEYS} keys made for {} %\n",
+        RATE * 100.0
+    );
     println!(
         "| hash | 8 B | 16 B | 32 B | 64 B | 1 KiB | textbook, `user:<n>` | textbook, 8-byte numbers | ours, `user:<n>` | ours, 8-byte numbers |"
     );

@@ -24,11 +24,18 @@ pub(crate) fn run(structures: &Structures, present: &Keys, absent: &Keys, table:
         .measurement_time(Duration::from_millis(900))
         .without_plots()
         .configure_from_args();
-    let members = Keys::numbered((present.len() as u64 / 2)..(present.len() as u64 / 2 + QUERIES).min(present.len() as u64));
+    let members =
+        Keys::numbered((present.len() as u64 / 2)..(present.len() as u64 / 2 + QUERIES).min(present.len() as u64));
     let Structures { lines, ours, ours_thousandth, fast, sbbf, fuse, bloom } = structures;
     let (timed_absent, timed_members) = (absent.first(TIMED), members.first(TIMED));
-    let mut lookups =
-        Lookups { criterion: &mut criterion, table, absent, members: &members, timed_absent: &timed_absent, timed_members: &timed_members };
+    let mut lookups = Lookups {
+        criterion: &mut criterion,
+        table,
+        absent,
+        members: &members,
+        timed_absent: &timed_absent,
+        timed_members: &timed_members,
+    };
     lookups.keys("floor", |key| lines.read(hash(key)));
     lookups.peer("ours 1 %", ours);
     lookups.peer("sbbf-rs 1 %", sbbf);

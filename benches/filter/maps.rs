@@ -15,15 +15,34 @@ use crate::keys::{Keys, hash};
 const PASSES: usize = 3;
 
 pub(crate) fn run(keys: &Keys, absent: &Keys) {
-    println!("\nSets of {} keys, one thread; nanoseconds and bytes a key, without what the allocator itself needs\n", keys.len());
+    println!(
+        "\nSets of {} keys, one thread; nanoseconds and bytes a key, without what the allocator itself needs\n",
+        keys.len()
+    );
     println!("| set | bytes/key | absent | present | insert |");
     println!("|---|---|---|---|---|");
     let filter = |rate| SplitBlock::new(keys.len() as u64, rate).unwrap();
     for (name, rate) in [("ours 1 %", 0.01), ("ours 0.1 %", 0.001)] {
         let bytes = |filter: &SplitBlock| filter.bits() as f64 / 8.0;
-        measure(name, keys, absent, || filter(rate), |f, key| f.insert(hash(key)), |f, key| f.contains(hash(key)), Some(&bytes));
+        measure(
+            name,
+            keys,
+            absent,
+            || filter(rate),
+            |f, key| f.insert(hash(key)),
+            |f, key| f.contains(hash(key)),
+            Some(&bytes),
+        );
     }
-    measure("`HashSet`", keys, absent, HashSet::<Box<[u8]>>::new, |set, key| _ = set.insert(key.into()), HashSet::contains, None);
+    measure(
+        "`HashSet`",
+        keys,
+        absent,
+        HashSet::<Box<[u8]>>::new,
+        |set, key| _ = set.insert(key.into()),
+        HashSet::contains,
+        None,
+    );
     measure(
         "`Mutex<HashMap>`",
         keys,

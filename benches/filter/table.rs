@@ -11,10 +11,20 @@ type Figure = (&'static str, &'static str);
 const GOALS: [(&str, Figure, Figure, f64); 8] = [
     ("absent, hash included: ours / floor", ("ours 1 %", "absent"), ("floor", "absent"), 1.2),
     ("absent, hash included: ours / sbbf-rs", ("ours 1 %", "absent"), ("sbbf-rs 1 %", "absent"), 1.0),
-    ("absent, hash included: ours / sbbf-rs with our hash", ("ours 1 %", "absent"), ("sbbf-rs 1 %, our hash", "absent"), 1.0),
+    (
+        "absent, hash included: ours / sbbf-rs with our hash",
+        ("ours 1 %", "absent"),
+        ("sbbf-rs 1 %, our hash", "absent"),
+        1.0,
+    ),
     ("absent, hash done: ours / sbbf-rs", ("ours 1 %", "hashed"), ("sbbf-rs 1 %", "hashed"), 1.0),
     ("absent, hash included: ours / fastbloom", ("ours 1 %", "absent"), ("fastbloom 1 %", "absent"), 0.4),
-    ("absent, hash included: ours / fastbloom with our hash", ("ours 1 %", "absent"), ("fastbloom 1 %, our hash", "absent"), 0.4),
+    (
+        "absent, hash included: ours / fastbloom with our hash",
+        ("ours 1 %", "absent"),
+        ("fastbloom 1 %, our hash", "absent"),
+        0.4,
+    ),
     ("absent, hash done: ours / fastbloom", ("ours 1 %", "hashed"), ("fastbloom 1 %", "hashed"), 0.4),
     ("batched, hash done: ours / floor", ("ours 1 %", "batched"), ("floor", "batched"), 1.2),
 ];
@@ -36,7 +46,9 @@ impl Table {
         let mut rows: Vec<_> = figures.keys().map(|(row, _)| *row).collect();
         rows.dedup();
         for row in rows {
-            let cell = |column: &&'static str| figures.get(&(row, *column)).map_or("–".to_owned(), |value| format!("{value:.2}"));
+            let cell = |column: &&'static str| {
+                figures.get(&(row, *column)).map_or("–".to_owned(), |value| format!("{value:.2}"))
+            };
             println!("| {row} | {} |", COLUMNS.iter().map(cell).collect::<Vec<_>>().join(" | "));
         }
         println!();

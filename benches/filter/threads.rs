@@ -19,7 +19,10 @@ const HEAD: &str = "| structure | threads | M ops/s | P50 | P90 | P99 | P99.9 |\
 
 pub(crate) fn run(keys: &Keys) {
     let zipf = keys.zipf(DRAWS);
-    println!("\nThreads at one filter for {} keys, hashing included; percentiles in µs, of which the clock takes:\n", keys.len());
+    println!(
+        "\nThreads at one filter for {} keys, hashing included; percentiles in µs, of which the clock takes:\n",
+        keys.len()
+    );
     println!("{HEAD}");
     row("the clock", 1, &race(1, &zipf, true, || (), |(), key| _ = black_box(key)));
     table("Inserts, each key once", |threads, at| at.insert(threads, keys, keys, false));
@@ -29,12 +32,21 @@ pub(crate) fn run(keys: &Keys) {
 
 /// Ratios first: what a machine does in a second is its own affair.
 fn table(title: &str, run: impl Fn(usize, &dyn Contender) -> Outcome) {
-    let contenders: [&dyn Contender; 4] = [&Kind::<Ours>::NEW, &Kind::<Locked>::NEW, &Kind::<Shards>::NEW, &Kind::<Actors>::NEW];
-    let outcomes: Vec<Vec<Outcome>> = contenders.iter().map(|one| THREADS.iter().map(|threads| run(*threads, *one)).collect()).collect();
-    println!("\n{title}: operations a second, ours = 1\n\n| threads | {} |", THREADS.map(|threads| threads.to_string()).join(" | "));
+    let contenders: [&dyn Contender; 4] =
+        [&Kind::<Ours>::NEW, &Kind::<Locked>::NEW, &Kind::<Shards>::NEW, &Kind::<Actors>::NEW];
+    let outcomes: Vec<Vec<Outcome>> =
+        contenders.iter().map(|one| THREADS.iter().map(|threads| run(*threads, *one)).collect()).collect();
+    println!(
+        "\n{title}: operations a second, ours = 1\n\n| threads | {} |",
+        THREADS.map(|threads| threads.to_string()).join(" | ")
+    );
     println!("|---|{}", "---|".repeat(THREADS.len()));
     for (contender, its) in contenders.iter().zip(&outcomes) {
-        let ratios: Vec<_> = its.iter().zip(&outcomes[0]).map(|(its, ours)| format!("{:.2}", its.per_second / ours.per_second)).collect();
+        let ratios: Vec<_> = its
+            .iter()
+            .zip(&outcomes[0])
+            .map(|(its, ours)| format!("{:.2}", its.per_second / ours.per_second))
+            .collect();
         println!("| {} | {} |", contender.name(), ratios.join(" | "));
     }
     println!("\n{HEAD}");
@@ -77,7 +89,13 @@ impl<S: Shared> Contender for Kind<S> {
         let mut client = shared.client();
         members.iter().for_each(|key| client.insert(hash(key)));
         drop(client);
-        race(threads, keys, true, || shared.client(), |client, key| assert!(client.contains(hash(key)), "a key is missed"))
+        race(
+            threads,
+            keys,
+            true,
+            || shared.client(),
+            |client, key| assert!(client.contains(hash(key)), "a key is missed"),
+        )
     }
 }
 
@@ -99,7 +117,11 @@ pub(crate) fn before_a_map(keys: &Keys) {
     println!("\nLookups in a `RwLock<HashMap>` of {} keys, nine in ten absent; percentiles in µs\n", keys.len());
     println!("{HEAD}");
     for threads in [1, 8, 32] {
-        row("the map", threads, &race(threads, &asked, true, || (), |(), key| _ = black_box(map.read().contains_key(key))));
+        row(
+            "the map",
+            threads,
+            &race(threads, &asked, true, || (), |(), key| _ = black_box(map.read().contains_key(key))),
+        );
         let both = |key: &[u8]| filter.contains(hash(key)) && map.read().contains_key(key);
         row("a filter before it", threads, &race(threads, &asked, true, || (), |(), key| _ = black_box(both(key))));
     }

@@ -1,4 +1,4 @@
-//! Whatever a file says, it is a configuration that can be shown, or has mistakes of one line each.
+//! Whatever a file says, it is a configuration that can be shown, or has errors of one line each.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -13,8 +13,8 @@ pub fn run(data: &[u8]) {
     match bloomguard::config::load(&[file], std::iter::empty()) {
         Ok(config) => assert!(config.document().is_object()),
         Err(errors) => {
-            assert!(!errors.mistakes().is_empty());
-            for mistake in errors.mistakes() {
+            assert!(!errors.errors().is_empty());
+            for mistake in errors.errors() {
                 assert!(!mistake.to_string().contains(['\n', '\r', '\u{1b}']), "{mistake:?}");
             }
         }

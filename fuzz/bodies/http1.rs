@@ -48,9 +48,9 @@ async fn serve(dir: &Path) -> String {
     );
     std::fs::write(&file, toml).unwrap();
     let app = App::build(&config::load(&[file], std::iter::empty()).unwrap()).await.unwrap();
-    let (guard, address) = (app.guard("users").unwrap(), app.addresses()[0].to_string());
+    let (keyspace, address) = (app.keyspace("users").unwrap(), app.addresses()[0].to_string());
     tokio::spawn(app.run(CancellationToken::new()));
-    while guard.state().as_str() != "enforcing" {
+    while keyspace.state().as_str() != "enforcing" {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     address
@@ -73,7 +73,8 @@ fn is_comparable(data: &[u8]) -> bool {
     let text = String::from_utf8_lossy(data).to_ascii_lowercase();
     let posts = text.matches("post").count() - text.matches("post /v1/check/users http").count();
     let lengths = text.split("content-length").skip(1);
-    let is_short = |length: &str| length.bytes().skip_while(|b| !b.is_ascii_digit()).take_while(u8::is_ascii_digit).count() <= 2;
+    let is_short =
+        |length: &str| length.bytes().skip_while(|b| !b.is_ascii_digit()).take_while(u8::is_ascii_digit).count() <= 2;
     posts == 0 && !text.contains("put") && !text.contains("delete") && lengths.into_iter().all(is_short)
 }
 
@@ -87,7 +88,8 @@ fn answers(way: &str, data: &[u8]) -> Option<Vec<Vec<String>>> {
     let mut bytes = vec![];
     stream.read_to_end(&mut bytes).ok()?;
     let lines = |answer: &str| {
-        let mut lines: Vec<String> = answer.split("\r\n").filter(|line| !line.starts_with("date: ")).map(str::to_owned).collect();
+        let mut lines: Vec<String> =
+            answer.split("\r\n").filter(|line| !line.starts_with("date: ")).map(str::to_owned).collect();
         lines.sort();
         lines
     };

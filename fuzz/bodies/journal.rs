@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use bloomguard::guard::Journal;
 use bloomguard::key::KeyForm;
+use bloomguard::keyspace::Journal;
 use tempfile::TempDir;
 
 static PLACE: LazyLock<TempDir> = LazyLock::new(|| TempDir::new().unwrap());

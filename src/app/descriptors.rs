@@ -39,12 +39,20 @@ impl Connections {
     /// As the limit of open files allows; says so where that is less than configured.
     pub(super) fn within_limit(config: &Config) -> Self {
         // `None`: no limit.
-        let limit = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let limit = getrlimit(Resource::Nofile)
+            .current
+            .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let (reserved, configured) = (reserved(config), config.server.max_connections);
         let all = Self::share(limit, reserved, configured);
-        let needed = reserved.saturating_add(Self { data: configured, telemetry: TELEMETRY, admin: ADMIN }.descriptors());
+        let needed =
+            reserved.saturating_add(Self { data: configured, telemetry: TELEMETRY, admin: ADMIN }.descriptors());
         if reserved.saturating_add(all.descriptors()) > limit {
-            tracing::error!(limit, reserved, needed, "open file limit too low for this configuration: raise it (LimitNOFILE)");
+            tracing::error!(
+                limit,
+                reserved,
+                needed,
+                "open file limit too low for this configuration: raise it (LimitNOFILE)"
+            );
         }
         if all.data < configured {
             let clamped = all.data;
@@ -80,8 +88,10 @@ impl Connections {
 fn reserved(config: &Config) -> usize {
     let redis = config.redis.as_ref().map_or(0, |redis| {
         let each = config.keyspaces.len();
-        let (main, announces) =
-            (if RedisPlace::is_cluster(&redis.url) { each } else { 1 }, if redis.min_replicas_acked > 0 { each } else { 0 });
+        let (main, announces) = (
+            if RedisPlace::is_cluster(&redis.url) { each } else { 1 },
+            if redis.min_replicas_acked > 0 { each } else { 0 },
+        );
         OF_REDIS + (main + announces) * OF_LINK
     });
     config.keyspaces.values().map(of_keyspace).fold(OF_PROCESS + redis, usize::saturating_add)
@@ -121,7 +131,10 @@ mod tests {
             for reserved in [40, 75, 120] {
                 let all = Connections::share(limit, reserved, 10_000);
                 let spare = (limit - reserved).checked_sub(all.descriptors());
-                assert!(spare.is_some_and(|spare| all.data == 10_000 || spare <= 3), "{limit} {reserved}: {all:?} {spare:?}");
+                assert!(
+                    spare.is_some_and(|spare| all.data == 10_000 || spare <= 3),
+                    "{limit} {reserved}: {all:?} {spare:?}"
+                );
             }
         }
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::config::{Config, RedisConfig, RedisPlace};
+use crate::labels::Dependency;
 use crate::metrics::Metrics;
 use crate::redis::{RedisLink, Replicas};
-use crate::words::Dependency;
 
 /// How long start-up waits for Redis before it goes on without.
 pub(super) const REDIS_AT_START: Duration = Duration::from_secs(1);
@@ -41,7 +41,8 @@ pub(super) async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> an
         connect_each(config, redis, Dependency::Redis, metrics)?
     } else {
         let breakers = Arc::clone(&metrics.breakers);
-        let link = RedisLink::connect(redis, move |state| breakers.set(Dependency::Redis, "", state)).context("redis.url")?;
+        let link =
+            RedisLink::connect(redis, move |state| breakers.set(Dependency::Redis, "", state)).context("redis.url")?;
         config.keyspaces.keys().map(|name| (name.clone(), Arc::clone(&link))).collect()
     };
     let replicas = Replicas::of(redis);

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::App;
 use crate::config::Config;
-use crate::http::{ConfigDesk, InForce, Keyspace, LiveTokens};
+use crate::http::{ConfigDesk, InForce, LiveTokens, ServedKeyspace};
 use crate::metrics::Metrics;
 use crate::reload::{KeyspaceParts, Parts, Reloader, Triggers};
 
@@ -26,14 +26,17 @@ impl App {
 /// Both ends of what the admin listener and whoever reads the configuration again have to tell each other.
 pub(super) fn parts(
     config: &Config,
-    keyspaces: &BTreeMap<String, Keyspace>,
+    keyspaces: &BTreeMap<String, ServedKeyspace>,
     metrics: &Arc<Metrics>,
     tokens: &Arc<LiveTokens>,
 ) -> (Parts, ConfigDesk) {
     let (asking, requests) = mpsc::channel(WAITING);
     let (in_force, shown) = watch::channel(Arc::new(InForce::at_start(config)));
-    let parts = |keyspace: &Keyspace| KeyspaceParts { guard: Arc::clone(&keyspace.guard), rebuild: keyspace.rebuild.clone() };
-    let keyspaces = keyspaces.iter().map(|(name, keyspace)| (name.clone(), parts(keyspace))).collect();
+    let parts = |served: &ServedKeyspace| KeyspaceParts {
+        keyspace: Arc::clone(&served.keyspace),
+        rebuild: served.rebuild.clone(),
+    };
+    let keyspaces = keyspaces.iter().map(|(name, served)| (name.clone(), parts(served))).collect();
     let parts = Parts { keyspaces, metrics: Arc::clone(metrics), tokens: Arc::clone(tokens), requests, in_force };
     (parts, ConfigDesk { requests: asking, in_force: shown })
 }

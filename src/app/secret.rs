@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::guard::Guard;
 use crate::key::KeySecret;
+use crate::keyspace::Keyspace;
 use crate::redis::{LinkError, RedisLink};
 
 /// How often it is compared, besides after each connect.
@@ -15,13 +15,20 @@ const SOON_AGAIN: Duration = Duration::from_millis(5);
 /// The fleet's secret from Redis, `None` where it does not answer; that of the snapshot, or a fresh one, where there is no fleet.
 ///
 /// Asked for again until then: who goes on without has no use for its snapshot, for one answer that came late.
-pub(super) async fn secret(keyspace: &str, redis: Option<&Arc<RedisLink>>, known: Option<KeySecret>, until: Instant) -> Option<KeySecret> {
+pub(super) async fn secret(
+    keyspace: &str,
+    redis: Option<&Arc<RedisLink>>,
+    known: Option<KeySecret>,
+    until: Instant,
+) -> Option<KeySecret> {
     let proposal = known.unwrap_or_else(KeySecret::random);
     let Some(link) = redis else { return Some(proposal) };
     loop {
         match link.secret(keyspace, &proposal).await {
             Ok(secret) => return Some(secret),
-            Err(LinkError::Timeout(_) | LinkError::Unavailable(_)) if Instant::now() < until => tokio::time::sleep(SOON_AGAIN).await,
+            Err(LinkError::Timeout(_) | LinkError::Unavailable(_)) if Instant::now() < until => {
+                tokio::time::sleep(SOON_AGAIN).await
+            }
             Err(error) => {
                 tracing::warn!(keyspace, %error, "the keyspace secret could not be read from Redis: nothing is built before it is");
                 return None;
@@ -31,13 +38,13 @@ pub(super) async fn secret(keyspace: &str, redis: Option<&Arc<RedisLink>>, known
 }
 
 /// Agrees with Redis on the secret after each connect, for it may have been wiped: who is there first proposes the one that it has.
-pub(super) async fn agree_on_secret(guard: Arc<Guard>, link: Arc<RedisLink>) {
+pub(super) async fn agree_on_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink>) {
     let mut epochs = link.epochs();
     loop {
         epochs.mark_unchanged();
-        match link.secret(guard.name(), &guard.proposed_secret()).await {
-            Ok(secret) => guard.agree_on_secret(secret),
-            Err(error) => tracing::debug!(keyspace = guard.name(), %error, "the keyspace secret was not read"),
+        match link.secret(keyspace.name(), &keyspace.proposed_secret()).await {
+            Ok(secret) => keyspace.agree_on_secret(secret),
+            Err(error) => tracing::debug!(keyspace = keyspace.name(), %error, "the keyspace secret was not read"),
         }
         // Also where a connection is there and did not answer.
         let _ = tokio::time::timeout(AGAIN, epochs.changed()).await;

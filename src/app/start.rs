@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::has_log;
 use crate::config::{BackendKind, Config, KeyspaceConfig};
-use crate::guard::{Expected, Refused, Replayed, Restored, SnapshotParts, Snapshots, restore};
 use crate::key::KeySecret;
+use crate::keyspace::{Expected, Refused, Replayed, Restored, SnapshotParts, Snapshots, restore};
+use crate::labels::SnapshotOutcome;
 use crate::metrics::KeyspaceMetrics;
 use crate::rebuild::{MemoryBudget, Reservation};
-use crate::words::SnapshotOutcome;
 
 /// How long all snapshots together may be read before anything listens: probes wait no longer than they have to.
 pub(super) const LONGEST_READS: Duration = Duration::from_secs(20);
@@ -64,7 +64,11 @@ impl Start<'_> {
 }
 
 /// Reads and judges, and sets the memory of the filter aside.
-fn read(place: &Path, expected: &Expected, memory: &Arc<MemoryBudget>) -> Result<Option<(Restored, Reservation)>, Refused> {
+fn read(
+    place: &Path,
+    expected: &Expected,
+    memory: &Arc<MemoryBudget>,
+) -> Result<Option<(Restored, Reservation)>, Refused> {
     let mut set_aside = None;
     let restored = restore(place, expected, |sizes| {
         let reservation = memory.reserve(&expected.keyspace, sizes.iter().sum()).map_err(|e| e.to_string())?;
@@ -92,7 +96,9 @@ impl Found {
         let snapshots = self.snapshots?;
         let agreed = self.restored.and_then(|found| match (found, secret) {
             (Some(_), None) => Err(Refused::NoSecret),
-            (Some((restored, _)), Some(secret)) if restored.secret().fingerprint() != secret.fingerprint() => Err(Refused::Secret),
+            (Some((restored, _)), Some(secret)) if restored.secret().fingerprint() != secret.fingerprint() => {
+                Err(Refused::Secret)
+            }
             (found, _) => Ok(found),
         });
         let restored = match agreed {

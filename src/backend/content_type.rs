@@ -61,7 +61,8 @@ impl ContentType {
     #[must_use]
     pub fn is_json(&self) -> bool {
         let Self::Other(MediaType(value)) = self else { return *self == Self::Json };
-        let essence = value.as_bytes().split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+        let essence =
+            value.as_bytes().split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
         essence == b"application/json" || essence.ends_with(b"+json")
     }
 }
@@ -80,7 +81,13 @@ mod tests {
 
     #[test]
     fn types_are_kept_as_they_were_written() {
-        for text in ["text/plain; charset=utf-8", "application/json; charset=utf-8", "Application/JSON", "image/png", "x/y;a=\"b c\""] {
+        for text in [
+            "text/plain; charset=utf-8",
+            "application/json; charset=utf-8",
+            "Application/JSON",
+            "image/png",
+            "x/y;a=\"b c\"",
+        ] {
             let parsed = ContentType::parse(text.as_bytes()).unwrap();
             assert!(matches!(parsed, ContentType::Other(_)), "{text}");
             assert_eq!(parsed.header(), text);
@@ -91,7 +98,16 @@ mod tests {
 
     #[test]
     fn what_can_not_be_sent_on_is_none() {
-        for text in [&b""[..], b"json", b"/json", b"text/plain\r\nx: y", b"text/\xff", b"text/\0", "text/é".as_bytes(), &[b'/'; 300]] {
+        for text in [
+            &b""[..],
+            b"json",
+            b"/json",
+            b"text/plain\r\nx: y",
+            b"text/\xff",
+            b"text/\0",
+            "text/é".as_bytes(),
+            &[b'/'; 300],
+        ] {
             assert_eq!(ContentType::parse(text), None, "{text:?}");
         }
     }

@@ -109,7 +109,10 @@ mod tests {
         assert_eq!(read(&states), Some((PARENT.to_owned(), Some("a=1,b=2,c=3".to_owned()))));
         let later = PARENT.replace("00-4", "01-4") + "-more";
         assert_eq!(read(&[("traceparent", &later)]), Some((later.clone(), None)));
-        assert_eq!(read(&[("traceparent", PARENT), ("tracestate", &"x".repeat(5000))]), Some((PARENT.to_owned(), None)));
+        assert_eq!(
+            read(&[("traceparent", PARENT), ("tracestate", &"x".repeat(5000))]),
+            Some((PARENT.to_owned(), None))
+        );
     }
 
     #[test]

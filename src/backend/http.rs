@@ -36,7 +36,8 @@ impl HttpBackend {
     /// # Errors
     /// [`BackendError::Invalid`] where URL or headers can never be used.
     pub fn new(config: &BackendConfig) -> Result<Self, BackendError> {
-        let url = UrlTemplate::parse(config.url.expose()).map_err(|error| BackendError::Invalid(format!("the url {error}")))?;
+        let url = UrlTemplate::parse(config.url.expose())
+            .map_err(|error| BackendError::Invalid(format!("the url {error}")))?;
         let headers = header_map(config.headers.iter().chain(config.secret_headers.iter()))
             .map_err(|error| BackendError::Invalid(error.to_string()))?;
         let client = Client::new(url.origin(), headers, config.ca.as_ref(), config.max_concurrency)?;
@@ -54,7 +55,10 @@ impl HttpBackend {
         if !self.url.admits(key.as_bytes()) {
             return Err(BackendError::Invalid(KeyError::DotSegment.to_string()));
         }
-        let target = self.url.target(key.as_bytes()).ok_or_else(|| BackendError::Invalid("the key is too long for a URL".into()))?;
+        let target = self
+            .url
+            .target(key.as_bytes())
+            .ok_or_else(|| BackendError::Invalid("the key is too long for a URL".into()))?;
         let answer = self.client.send(Method::GET, target, self.headers(context)).await?;
         let status = answer.status();
         if self.absent_status.contains(&status.as_u16()) {
@@ -77,7 +81,9 @@ impl HttpBackend {
         if let Some(trace) = &context.trace {
             trace.write(&mut headers);
         }
-        let left = context.deadline.map_or(self.timeout, |deadline| self.timeout.min(deadline.saturating_duration_since(Instant::now())));
+        let left = context
+            .deadline
+            .map_or(self.timeout, |deadline| self.timeout.min(deadline.saturating_duration_since(Instant::now())));
         if let Ok(value) = HeaderValue::try_from(format!("{}ms", left.as_millis().max(1))) {
             headers.insert(HeaderName::from_static("bloomguard-timeout"), value);
         }
@@ -113,7 +119,9 @@ impl Backend for HttpBackend {
     }
 
     async fn fetch(&self, key: &Key, context: &FetchContext) -> Result<Option<Value>, BackendError> {
-        tokio::time::timeout(self.timeout, self.ask(key, context)).await.unwrap_or(Err(BackendError::Timeout(self.timeout)))
+        tokio::time::timeout(self.timeout, self.ask(key, context))
+            .await
+            .unwrap_or(Err(BackendError::Timeout(self.timeout)))
     }
 
     fn fingerprint(&self) -> u64 {
@@ -128,7 +136,9 @@ async fn value(answer: Answer) -> Result<Value, BackendError> {
         return Err(invalid(&format!("a body coded as {coding}, which nobody asked for")));
     }
     let content_type = match answer.headers().get(CONTENT_TYPE) {
-        Some(text) => ContentType::parse(text.as_bytes()).ok_or_else(|| invalid("a content type that can't be sent on"))?,
+        Some(text) => {
+            ContentType::parse(text.as_bytes()).ok_or_else(|| invalid("a content type that can't be sent on"))?
+        }
         None => ContentType::OctetStream,
     };
     let tells_its_end = answer.tells_its_end();
@@ -144,7 +154,8 @@ async fn value(answer: Answer) -> Result<Value, BackendError> {
 
 /// Whether these bytes are a whole JSON object, array or string: cut anywhere, they would be none.
 fn ends_by_itself(body: &[u8]) -> bool {
-    matches!(body.trim_ascii_start().first(), Some(b'{' | b'[' | b'"')) && serde_json::from_slice::<IgnoredAny>(body).is_ok()
+    matches!(body.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'))
+        && serde_json::from_slice::<IgnoredAny>(body).is_ok()
 }
 
 impl From<ClientError> for BackendError {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::key::{Key, KeyError, KeyForm, KeyRef};
-use crate::words::BackendOutcome;
+use crate::labels::BackendOutcome;
 
 mod content_type;
 mod context;

@@ -141,7 +141,11 @@ pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity, now
         ABSENCE => {
             let Some(token) = head[8..].first_chunk().copied().map(Token) else { return Entry::Nothing };
             let sent = absence_sent(head).unwrap_or_default();
-            if bytes[..] == encode_absence(token, fingerprint, identity, sent) { Entry::Absence } else { Entry::Nothing }
+            if bytes[..] == encode_absence(token, fingerprint, identity, sent) {
+                Entry::Absence
+            } else {
+                Entry::Nothing
+            }
         }
         _ => Entry::Nothing,
     }
@@ -292,12 +296,13 @@ mod tests {
         let encoded = prop_oneof![
             token.clone().prop_map(|t| encode_absence(t, FINGERPRINT, IDENTITY, SENT).to_vec()),
             token.clone().prop_map(|t| encode_mark(Mark::Dropped, t).to_vec()),
-            (token, body.clone())
-                .prop_map(|(t, b)| { encode_value(&Value { body: Bytes::from(b), content_type: ContentType::Json }, t, &ORIGIN) }),
+            (token, body.clone()).prop_map(|(t, b)| {
+                encode_value(&Value { body: Bytes::from(b), content_type: ContentType::Json }, t, &ORIGIN)
+            }),
         ];
         let flips = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
-        let damaged =
-            (encoded, flips, any::<prop::sample::Index>(), any::<bool>(), body.clone()).prop_map(|(mut bytes, flips, cut, cuts, tail)| {
+        let damaged = (encoded, flips, any::<prop::sample::Index>(), any::<bool>(), body.clone()).prop_map(
+            |(mut bytes, flips, cut, cuts, tail)| {
                 for (at, with) in flips {
                     let at = at.index(bytes.len());
                     bytes[at] ^= with;
@@ -308,7 +313,8 @@ mod tests {
                     bytes.extend_from_slice(&tail);
                 }
                 bytes
-            });
+            },
+        );
         prop_oneof![1 => body, 4 => damaged]
     }
 

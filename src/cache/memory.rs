@@ -106,7 +106,9 @@ impl MemoryCache {
             }
             (Some(slot), _) => match &slot.value {
                 Some(value) => match slot.stored.elapsed().checked_sub(slot.ttl) {
-                    Some(past) if !slot.kept_stale.is_zero() => (Entry::Stale { value: value.clone(), past }, Some(slot.token), None),
+                    Some(past) if !slot.kept_stale.is_zero() => {
+                        (Entry::Stale { value: value.clone(), past }, Some(slot.token), None)
+                    }
                     _ => (Entry::Value(value.clone()), Some(slot.token), Some(slot.expiry())),
                 },
                 None => (Entry::Absence, Some(slot.token), None),
@@ -123,7 +125,10 @@ impl MemoryCache {
             return Stored::No;
         }
         let kept_stale = if value.is_some() { self.kept_stale } else { Duration::ZERO };
-        self.slots.insert(key.clone(), Arc::new(Slot { token: self.token(), value, ttl, kept_stale, cost, stored: Instant::now() }));
+        self.slots.insert(
+            key.clone(),
+            Arc::new(Slot { token: self.token(), value, ttl, kept_stale, cost, stored: Instant::now() }),
+        );
         Stored::Yes
     }
 
@@ -170,7 +175,14 @@ impl SharedCache for MemoryCache {
         Ok(Seen { entry, stamp: Stamp::local(head(token)), expiry })
     }
 
-    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, cost: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
+    async fn put_value(
+        &self,
+        key: &Key,
+        value: &Value,
+        ttl: Duration,
+        cost: Duration,
+        seen: &Stamp,
+    ) -> Result<Stored, CacheError> {
         Ok(self.put(key, Some(value.clone()), ttl, cost, seen))
     }
 
@@ -190,7 +202,10 @@ impl SharedCache for MemoryCache {
         if self.try_mark(key, mark, life) {
             return Ok(());
         }
-        Err(CacheError::Refused(format!("{} keys are marked already, which is as many as this process holds", self.max_marks)))
+        Err(CacheError::Refused(format!(
+            "{} keys are marked already, which is as many as this process holds",
+            self.max_marks
+        )))
     }
 
     fn epochs(&self) -> watch::Receiver<u64> {
@@ -208,7 +223,10 @@ impl SharedCache for MemoryCache {
 
 impl fmt::Debug for MemoryCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryCache").field("bytes", &self.slots.weighted_size()).field("marks", &self.marks).finish_non_exhaustive()
+        f.debug_struct("MemoryCache")
+            .field("bytes", &self.slots.weighted_size())
+            .field("marks", &self.marks)
+            .finish_non_exhaustive()
     }
 }
 

@@ -159,7 +159,14 @@ pub trait SharedCache: Send + Sync {
     ///
     /// # Errors
     /// [`CacheError`].
-    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, cost: Duration, seen: &Stamp) -> Result<Stored, CacheError>;
+    async fn put_value(
+        &self,
+        key: &Key,
+        value: &Value,
+        ttl: Duration,
+        cost: Duration,
+        seen: &Stamp,
+    ) -> Result<Stored, CacheError>;
 
     /// Stores an absence for `ttl` if there is no entry at all (`SET NX`), or still the absence that counts no more, under the log identity that `seen` was read under.
     ///
@@ -194,7 +201,8 @@ pub trait SharedCache: Send + Sync {
             return Ok(());
         }
         let seen = keys.iter().zip(self.get_many(keys).await?);
-        let absent: Vec<Key> = seen.filter(|(_, seen)| matches!(seen.entry, Entry::Absence)).map(|(key, _)| key.clone()).collect();
+        let absent: Vec<Key> =
+            seen.filter(|(_, seen)| matches!(seen.entry, Entry::Absence)).map(|(key, _)| key.clone()).collect();
         if absent.is_empty() { Ok(()) } else { self.put_marks(&absent, Mark::Announced, life).await }
     }
 

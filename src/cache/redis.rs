@@ -9,7 +9,9 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::entry::{self, Token};
-use super::{CacheError, CacheStatus, Claim, Ending, Entry, Expiry, Lease, Mark, Over, Seen, SharedCache, Stamp, Stored, Turn};
+use super::{
+    CacheError, CacheStatus, Claim, Ending, Entry, Expiry, Lease, Mark, Over, Seen, SharedCache, Stamp, Stored, Turn,
+};
 use crate::backend::Value;
 use crate::clock::Moment;
 use crate::key::Key;
@@ -104,11 +106,18 @@ impl RedisCache {
         let found = found.map(Bytes::from);
         let head = found.as_ref().map(|bytes| entry::head(bytes).to_vec());
         let stamp = Stamp { epoch: call.epoch(), log: Some(call.facts().identity), sent, head };
-        let entry = found.as_ref().map_or(Entry::Nothing, |bytes| entry::decode(bytes, self.fingerprint, call.facts().identity, sent));
+        let entry = found
+            .as_ref()
+            .map_or(Entry::Nothing, |bytes| entry::decode(bytes, self.fingerprint, call.facts().identity, sent));
         // What is kept for longer tells itself how long it is to be served.
-        let left = found.as_ref().and_then(|bytes| entry::fresh_left(bytes, sent)).or(left.and_then(|left| u64::try_from(left).ok()));
+        let left = found
+            .as_ref()
+            .and_then(|bytes| entry::fresh_left(bytes, sent))
+            .or(left.and_then(|left| u64::try_from(left).ok()));
         let expiry = match (&entry, &found, left.filter(|_| self.tells_expiries)) {
-            (Entry::Value(_), Some(bytes), Some(left)) => Some(Expiry { left: Duration::from_millis(left), cost: entry::cost(bytes) }),
+            (Entry::Value(_), Some(bytes), Some(left)) => {
+                Some(Expiry { left: Duration::from_millis(left), cost: entry::cost(bytes) })
+            }
             _ => None,
         };
         Seen { entry, stamp, expiry }
@@ -117,11 +126,20 @@ impl RedisCache {
     /// Whether an absence that begins with these bytes is of the present filter.
     fn believes(&self, call: &Call<'_>, head: &[u8]) -> bool {
         let since = self.believed_since.load(Ordering::Acquire);
-        since == 0 || entry::absence_sent(head).is_some_and(|sent| sent >= call.server_millis_at_most(Moment::from_nanos(since)))
+        since == 0
+            || entry::absence_sent(head)
+                .is_some_and(|sent| sent >= call.server_millis_at_most(Moment::from_nanos(since)))
     }
 
     /// Stores where nothing was seen, if nothing is there still; says whether it took.
-    async fn set_if_absent(&self, call: &Call<'_>, name: &[u8], bytes: &[u8], ttl: Duration, seen: &Stamp) -> Result<bool, CacheError> {
+    async fn set_if_absent(
+        &self,
+        call: &Call<'_>,
+        name: &[u8],
+        bytes: &[u8],
+        ttl: Duration,
+        seen: &Stamp,
+    ) -> Result<bool, CacheError> {
         let latest = seen.sent.saturating_add(millis(self.patience));
         call.set_in_time(name, bytes, millis(ttl), latest).await
     }
@@ -152,7 +170,8 @@ impl SharedCache for RedisCache {
             }
             let sent = call.server_millis();
             let mut answers = call.pipeline::<Vec<redis::Value>>(&reads).await?.into_iter();
-            let found: Vec<Option<Vec<u8>>> = answers.next().map(redis::from_redis_value).and_then(Result::ok).unwrap_or_default();
+            let found: Vec<Option<Vec<u8>>> =
+                answers.next().map(redis::from_redis_value).and_then(Result::ok).unwrap_or_default();
             if found.len() != part.len() {
                 return Err(CacheError::Refused("MGET answered for another number of keys".into()));
             }
@@ -164,16 +183,27 @@ impl SharedCache for RedisCache {
         Ok(seen)
     }
 
-    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, cost: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
+    async fn put_value(
+        &self,
+        key: &Key,
+        value: &Value,
+        ttl: Duration,
+        cost: Duration,
+        seen: &Stamp,
+    ) -> Result<Stored, CacheError> {
         let call = self.link.call()?;
         if call.epoch() != seen.epoch {
             return Ok(Stored::No);
         }
         // By the server's clock, as its own expiries are.
         let fresh_until = if self.kept_stale.is_zero() { 0 } else { call.server_millis().saturating_add(millis(ttl)) };
-        let origin = entry::Origin { fingerprint: self.fingerprint, identity: call.facts().identity, cost, fresh_until };
-        let (name, bytes, ttl) =
-            (self.entries.of(key), entry::encode_value(value, Token::random(), &origin), ttl.saturating_add(self.kept_stale));
+        let origin =
+            entry::Origin { fingerprint: self.fingerprint, identity: call.facts().identity, cost, fresh_until };
+        let (name, bytes, ttl) = (
+            self.entries.of(key),
+            entry::encode_value(value, Token::random(), &origin),
+            ttl.saturating_add(self.kept_stale),
+        );
         let stored = match &seen.head {
             None => self.set_if_absent(&call, &name, &bytes, ttl, seen).await?,
             Some(head) => call.compare_and_set(&name, head, entry::HEADER_LEN, &bytes, millis(ttl)).await?,
@@ -227,7 +257,8 @@ impl SharedCache for RedisCache {
         let call = self.marks.call()?;
         let mut set = 0;
         for part in keys.chunks(KEYS_A_COMMAND) {
-            let marks = part.iter().map(|key| (self.entries.of(key), entry::encode_mark(Mark::Announced, Token::random())));
+            let marks =
+                part.iter().map(|key| (self.entries.of(key), entry::encode_mark(Mark::Announced, Token::random())));
             set += call.mark_over(marks, over == Over::AllButValues, millis(life)).await?;
         }
         match &self.replicas {
@@ -280,7 +311,9 @@ impl SharedCache for RedisCache {
     fn status(&self) -> CacheStatus {
         match self.link.facts() {
             Ok(facts) => CacheStatus { kind: "redis", reachable: true, warning: facts.warning() },
-            Err(why) => CacheStatus { kind: "redis", reachable: false, warning: Some(format!("Redis can't be reached: {why}")) },
+            Err(why) => {
+                CacheStatus { kind: "redis", reachable: false, warning: Some(format!("Redis can't be reached: {why}")) }
+            }
         }
     }
 }

@@ -55,14 +55,21 @@ fn describe(header: &Header) -> String {
     line("boot", &format_args!("{:?}, {} after it", taken.boot_id, Ago(taken.boot_nanos)));
     line("scan began", &format_args!("{} before that", Ago(header.scan_age)));
     match log {
-        Some(log) => line("delta log", &format_args!("{}-{} of {}, {} entries made", log.millis, log.sequence, log.identity, log.made)),
+        Some(log) => line(
+            "delta log",
+            &format_args!("{}-{} of {}, {} entries made", log.millis, log.sequence, log.identity, log.made),
+        ),
         None => line("delta log", &"none"),
     }
     for poll in polls.iter().flatten() {
         let from = Watermark(&poll.watermark);
         line(
             "polls",
-            &format_args!("from {from}; the last one began {} before, transactions open for {}", Ago(poll.age), Ago(poll.open_for)),
+            &format_args!(
+                "from {from}; the last one began {} before, transactions open for {}",
+                Ago(poll.age),
+                Ago(poll.open_for)
+            ),
         );
     }
     line("proven", if header.proven { &"yes" } else { &"no" });
@@ -71,7 +78,10 @@ fn describe(header: &Header) -> String {
         let size = format_args!("{} bits, {} a key, {} bytes", layer.bits, layer.hashes, layer.words * 8);
         line(
             "layer",
-            &format_args!("{number}: {}, for {} keys at {}; {size}; XXH3-128 {}", layer.kind, layer.capacity, layer.rate, layer.checksum),
+            &format_args!(
+                "{number}: {}, for {} keys at {}; {size}; XXH3-128 {}",
+                layer.kind, layer.capacity, layer.rate, layer.checksum
+            ),
         );
     }
     text

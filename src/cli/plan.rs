@@ -35,8 +35,14 @@ pub struct PlanArguments {
 
 fn keys(text: &str) -> Result<u64, String> {
     let number = text.replace('_', "");
-    let whole = || number.parse::<f64>().ok().filter(|n| n.fract() == 0.0 && (1.0..1.8e19).contains(n)).map(|n| n as u64);
-    number.parse::<u64>().ok().or_else(whole).filter(|keys| *keys > 0).ok_or("must be a whole number, at least 1".into())
+    let whole =
+        || number.parse::<f64>().ok().filter(|n| n.fract() == 0.0 && (1.0..1.8e19).contains(n)).map(|n| n as u64);
+    number
+        .parse::<u64>()
+        .ok()
+        .or_else(whole)
+        .filter(|keys| *keys > 0)
+        .ok_or("must be a whole number, at least 1".into())
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -114,7 +120,8 @@ fn chosen<'a>(asked: &'a PlanArguments, config: &'a Config) -> anyhow::Result<(&
         None if config.keyspaces.len() == 1 => config.keyspaces.keys().next().context("no keyspace")?,
         None => return Err(anyhow!("name one with --keyspace: {}", names())),
     };
-    let keyspace = config.keyspaces.get(name).ok_or_else(|| anyhow!("there is no keyspace {name:?}, but {}", names()))?;
+    let keyspace =
+        config.keyspaces.get(name).ok_or_else(|| anyhow!("there is no keyspace {name:?}, but {}", names()))?;
     Ok((name, keyspace))
 }
 

@@ -54,7 +54,9 @@ impl Answer {
         match status {
             StatusCode::TOO_MANY_REQUESTS => ClientError::Unavailable(format!("{origin} answered {status}")),
             _ if status.is_server_error() => ClientError::Unavailable(format!("{origin} answered {status}")),
-            _ if status.is_redirection() => ClientError::Invalid(format!("{origin} answered {status}, and redirects are not followed")),
+            _ if status.is_redirection() => {
+                ClientError::Invalid(format!("{origin} answered {status}, and redirects are not followed"))
+            }
             _ => ClientError::Invalid(format!("{origin} answered {status}")),
         }
     }
@@ -64,7 +66,8 @@ impl Answer {
     /// Under a transfer coding that does not end with chunks it does so, whatever length is announced beside it.
     #[must_use]
     pub fn tells_its_end(&self) -> bool {
-        self.body.size_hint().exact().is_some() || listed(&self.headers, &TRANSFER_ENCODING).last().is_some_and(is_chunked)
+        self.body.size_hint().exact().is_some()
+            || listed(&self.headers, &TRANSFER_ENCODING).last().is_some_and(is_chunked)
     }
 
     /// The coding of its body, where that is not plain.

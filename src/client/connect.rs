@@ -60,8 +60,9 @@ impl Connector {
     pub(super) fn new(origin: Origin, trust: Option<&Trust>) -> Result<Self, ClientError> {
         let invalid = |what: &str, error: &dyn std::fmt::Display| ClientError::Invalid(format!("{what}: {error}"));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder =
-            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(|error| invalid("TLS", &error))?;
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| invalid("TLS", &error))?;
         let builder = match trust {
             Some(trust) => builder.with_root_certificates(trust.roots()),
             None if origin.is_secure() => builder
@@ -74,20 +75,26 @@ impl Connector {
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let tls = builder.with_no_client_auth();
-        let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
+        let https =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
         Ok(Self { origin, https })
     }
 
     /// Opens a connection. It lives until it is dropped or the server closes it.
     pub(super) async fn connect(&self) -> Result<Connection, ClientError> {
-        tokio::time::timeout(CONNECT_TIMEOUT, self.connect_patiently())
-            .await
-            .unwrap_or_else(|_| Err(ClientError::Unavailable(format!("{}: no connection within {CONNECT_TIMEOUT:?}", self.origin))))
+        tokio::time::timeout(CONNECT_TIMEOUT, self.connect_patiently()).await.unwrap_or_else(|_| {
+            Err(ClientError::Unavailable(format!("{}: no connection within {CONNECT_TIMEOUT:?}", self.origin)))
+        })
     }
 
     async fn connect_patiently(&self) -> Result<Connection, ClientError> {
         let origin = self.origin.to_string();
-        let io = self.https.clone().call(self.origin.uri()).await.map_err(|error| ClientError::unavailable(&origin, &*error))?;
+        let io = self
+            .https
+            .clone()
+            .call(self.origin.uri())
+            .await
+            .map_err(|error| ClientError::unavailable(&origin, &*error))?;
         Connection::over(io, origin).await
     }
 }

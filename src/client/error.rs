@@ -31,7 +31,11 @@ impl ClientError {
 
     /// What hyper says of a connection to `origin`.
     pub(super) fn of(origin: &str, error: &hyper::Error) -> Self {
-        if error.is_parse() { Self::Invalid(format!("{origin}: {}", with_causes(error))) } else { Self::unavailable(origin, error) }
+        if error.is_parse() {
+            Self::Invalid(format!("{origin}: {}", with_causes(error)))
+        } else {
+            Self::unavailable(origin, error)
+        }
     }
 }
 

@@ -31,7 +31,8 @@ pub fn header_map<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Re
     for (name, value) in pairs {
         let name: HeaderName = name.parse().map_err(|_| HeaderError::Name(name.to_owned()))?;
         let printable = value.bytes().all(|b| b == b' ' || b.is_ascii_graphic());
-        let mut value = HeaderValue::from_str(value).ok().filter(|_| printable).ok_or_else(|| HeaderError::Value(name.clone()))?;
+        let mut value =
+            HeaderValue::from_str(value).ok().filter(|_| printable).ok_or_else(|| HeaderError::Value(name.clone()))?;
         value.set_sensitive(true);
         if is_reserved(&name) {
             return Err(HeaderError::Reserved(name));
@@ -75,7 +76,8 @@ fn is_reserved(name: &HeaderName) -> bool {
         header::IF_UNMODIFIED_SINCE,
     ];
     reserved.contains(name)
-        || ["keep-alive", "proxy-connection", "traceparent", "tracestate", "bloomguard-timeout"].contains(&name.as_str())
+        || ["keep-alive", "proxy-connection", "traceparent", "tracestate", "bloomguard-timeout"]
+            .contains(&name.as_str())
 }
 
 #[cfg(test)]
@@ -106,7 +108,10 @@ mod tests {
     #[test]
     fn lines_are_names_and_values() {
         let lines = header_lines("Authorization: Bearer a:b \r\n\nX-Tenant:7\n").unwrap();
-        assert_eq!(lines, [("Authorization".to_owned(), "Bearer a:b".to_owned()), ("X-Tenant".to_owned(), "7".to_owned())]);
+        assert_eq!(
+            lines,
+            [("Authorization".to_owned(), "Bearer a:b".to_owned()), ("X-Tenant".to_owned(), "7".to_owned())]
+        );
         assert_eq!(header_lines("X-A: 1\nhunter2"), Err(HeaderError::Line(2)));
     }
 }

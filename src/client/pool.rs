@@ -62,7 +62,12 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Invalid`] where TLS is needed and the system has no certificate authorities.
-    pub fn new(origin: &Origin, headers: HeaderMap, trust: Option<&Trust>, max_connections: usize) -> Result<Self, ClientError> {
+    pub fn new(
+        origin: &Origin,
+        headers: HeaderMap,
+        trust: Option<&Trust>,
+        max_connections: usize,
+    ) -> Result<Self, ClientError> {
         let connector = Connector::new(origin.clone(), trust)?;
         let slots = Arc::new(Semaphore::new(max_connections.clamp(1, Semaphore::MAX_PERMITS)));
         let headers = all_headers(origin, headers)?;
@@ -100,7 +105,9 @@ impl Client {
     async fn acquire(&self) -> Result<Lease, ClientError> {
         let slot = Arc::clone(&self.0.slots).acquire_owned().await.map_err(|_| self.given_up())?;
         match self.0.pop_idle() {
-            Some(Idle { connection, opened, .. }) => Ok(Lease { connection, opened, reused: true, client: self.clone(), slot }),
+            Some(Idle { connection, opened, .. }) => {
+                Ok(Lease { connection, opened, reused: true, client: self.clone(), slot })
+            }
             None => self.open(slot).await,
         }
     }
@@ -111,7 +118,8 @@ impl Client {
         let client = self.clone();
         tokio::spawn(async move {
             let opened = client.0.connector.connect().await;
-            let lease = opened.map(|connection| Lease { connection, opened: Instant::now(), reused: false, client, slot });
+            let lease =
+                opened.map(|connection| Lease { connection, opened: Instant::now(), reused: false, client, slot });
             if let Err(Ok(unwanted)) = answer.send(lease) {
                 unwanted.finish();
             }
@@ -161,14 +169,16 @@ impl Lease {
 
 fn all_headers(origin: &Origin, own: HeaderMap) -> Result<HeaderMap, ClientError> {
     let mut headers = HeaderMap::new();
-    let host = HeaderValue::from_str(origin.host()).map_err(|error| ClientError::Invalid(format!("{origin}: {error}")))?;
+    let host =
+        HeaderValue::from_str(origin.host()).map_err(|error| ClientError::Invalid(format!("{origin}: {error}")))?;
     headers.insert(HOST, host);
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("bloomguard/", env!("CARGO_PKG_VERSION"))));
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     if let Some((user, password)) = origin.user() {
         use base64::Engine as _;
         let credentials = base64::engine::general_purpose::STANDARD.encode([user, b":", password].concat());
-        let mut value = HeaderValue::try_from(format!("Basic {credentials}")).map_err(|error| ClientError::Invalid(error.to_string()))?;
+        let mut value = HeaderValue::try_from(format!("Basic {credentials}"))
+            .map_err(|error| ClientError::Invalid(error.to_string()))?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }

@@ -116,7 +116,9 @@ impl Origin {
             return Err(UrlError::Host);
         }
         let decoded = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
-        let user = user.map(|user| user.split_once(':').unwrap_or((user, ""))).map(|(user, password)| (decoded(user), decoded(password)));
+        let user = user
+            .map(|user| user.split_once(':').unwrap_or((user, "")))
+            .map(|(user, password)| (decoded(user), decoded(password)));
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
         Ok((Self { secure, authority, user }, target))
     }

@@ -71,7 +71,9 @@ fn whose(url: &SecretUrl) -> String {
         "http" | "https" => format!("{path}?{parameters}"),
         // All others say how to get there; `options` may set the search path.
         _ => {
-            let told = parameters.split('&').filter(|parameter| parameter.starts_with("options") || parameter.starts_with("dbname="));
+            let told = parameters
+                .split('&')
+                .filter(|parameter| parameter.starts_with("options") || parameter.starts_with("dbname="));
             std::iter::once(path).chain(told).collect::<Vec<_>>().join("&")
         }
     }
@@ -112,7 +114,8 @@ mod tests {
             (keyspace.backend.url, keyspace.backend.query) = (SecretUrl::new(url.into()), query.into());
             keyspace.data_fingerprint()
         };
-        let (url, query, source) = ("postgres://u:p@h:1/db", "SELECT name FROM users WHERE id = $1", "SELECT id FROM users");
+        let (url, query, source) =
+            ("postgres://u:p@h:1/db", "SELECT name FROM users WHERE id = $1", "SELECT id FROM users");
         let plain = of(url, query, source);
         for same in [
             of("postgres://u:other@h:1/db", query, source),
@@ -193,7 +196,11 @@ mod tests {
             keyspace.backend.url = SecretUrl::new(url.into());
             keyspace.basis(None, false)
         };
-        assert_ne!(of_url("postgres://u:p?w@h/db"), of_url("postgres://u:p?w@other/db"), "hosts that are not shown for a stray @");
+        assert_ne!(
+            of_url("postgres://u:p?w@h/db"),
+            of_url("postgres://u:p?w@other/db"),
+            "hosts that are not shown for a stray @"
+        );
         assert_ne!(of_url("u:p@h/db"), of_url("u:p@other/db"), "nor where it is no url");
         assert_eq!(
             keyspace(|keyspace| keyspace.max_staleness = Duration::from_secs(7)).basis(None, false),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::mistake::push_key;
+use super::error::push_key;
 use super::{BackendConfig, Config, Headers, SecretText, SecretUrl, SourceConfig};
 use crate::client::Trust;
 
@@ -37,7 +37,8 @@ impl Config {
         let mut found = BTreeSet::new();
         differ(&self.document(), &other.document(), "", &mut found);
         let theirs = other.hidden();
-        let changed = self.hidden().into_iter().filter(|(path, mine)| theirs.get(path).is_some_and(|theirs| theirs != mine));
+        let changed =
+            self.hidden().into_iter().filter(|(path, mine)| theirs.get(path).is_some_and(|theirs| theirs != mine));
         found.extend(changed.map(|(path, _)| path));
         found
     }
@@ -72,7 +73,12 @@ impl Config {
     }
 }
 
-fn of_section<'c>(section: &str, headers: &'c Headers, secret_headers: &'c Headers, ca: &'c Option<Trust>) -> [(String, Hidden<'c>); 3] {
+fn of_section<'c>(
+    section: &str,
+    headers: &'c Headers,
+    secret_headers: &'c Headers,
+    ca: &'c Option<Trust>,
+) -> [(String, Hidden<'c>); 3] {
     [
         (format!("{section}.headers"), Hidden::Headers(headers)),
         (format!("{section}.headers_file"), Hidden::Headers(secret_headers)),
@@ -104,7 +110,9 @@ fn differ(mine: &Value, theirs: &Value, at: &str, found: &mut BTreeSet<String>) 
             }
         }
         // Statuses and the like are one setting; sources are sections.
-        (Value::Array(mine), Value::Array(theirs)) if mine.len() == theirs.len() && mine.iter().all(Value::is_object) => {
+        (Value::Array(mine), Value::Array(theirs))
+            if mine.len() == theirs.len() && mine.iter().all(Value::is_object) =>
+        {
             for (index, (mine, theirs)) in mine.iter().zip(theirs).enumerate() {
                 differ(mine, theirs, &format!("{at}[{index}]"), found);
             }
@@ -151,11 +159,17 @@ mod tests {
         };
         assert_eq!(named(|c, _| c.log.level = "debug".into()), ["log.level"]);
         assert_eq!(named(|c, _| c.redis = Some(RedisConfig::default())), ["redis"]);
-        assert_eq!(named(|c, _| drop(c.keyspaces.insert("orders".into(), KeyspaceConfig::default()))), ["keyspaces.orders"]);
+        assert_eq!(
+            named(|c, _| drop(c.keyspaces.insert("orders".into(), KeyspaceConfig::default()))),
+            ["keyspaces.orders"]
+        );
         assert_eq!(named(|c, _| drop(c.keyspaces.insert("url".into(), KeyspaceConfig::default()))), ["keyspaces.url"]);
         assert_eq!(named(|_, k| k.cache.ttl = Duration::from_secs(1)), ["keyspaces.users.cache.ttl"]);
         assert_eq!(named(|_, k| k.backend.absent_status.push(410)), ["keyspaces.users.backend.absent_status"]);
-        assert_eq!(named(|_, k| k.source.iter_mut().for_each(|s| s.allow_empty = true)), ["keyspaces.users.source.allow_empty"]);
+        assert_eq!(
+            named(|_, k| k.source.iter_mut().for_each(|s| s.allow_empty = true)),
+            ["keyspaces.users.source.allow_empty"]
+        );
         assert_eq!(named(|c, _| c.server.token.clear()), ["server.token_file"]);
         assert_eq!(
             named(|_, k| k.backend.headers = Headers::new(vec![("x-key".into(), "other".into())])),
@@ -166,12 +180,19 @@ mod tests {
             k.backend.url = url("other");
             own_url(k);
         });
-        assert_eq!(plain.differences(&inherited).into_iter().collect::<Vec<_>>(), ["keyspaces.users.backend.url"], "once");
+        assert_eq!(
+            plain.differences(&inherited).into_iter().collect::<Vec<_>>(),
+            ["keyspaces.users.backend.url"],
+            "once"
+        );
     }
 
     #[test]
     fn no_secret_is_shown() {
         let shown = config(|_, _| {}).document().to_string();
-        assert!(!shown.contains("hunter2") && shown.contains("postgres://u:redacted@db/app") && shown.contains("x-key"), "{shown}");
+        assert!(
+            !shown.contains("hunter2") && shown.contains("postgres://u:redacted@db/app") && shown.contains("x-key"),
+            "{shown}"
+        );
     }
 }

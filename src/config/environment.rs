@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-use super::mistake::{Mistakes, key_path};
+use super::error::{ErrorCollector, key_path};
 
 const PREFIX: &str = "BLOOMGUARD__";
 
@@ -28,7 +28,7 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 pub(super) fn apply(
     tree: &mut Table,
     environment: impl Iterator<Item = (String, String)>,
-    mistakes: &mut Mistakes,
+    errors: &mut ErrorCollector,
 ) -> BTreeMap<String, Override> {
     // Sorted, so that the outcome does not hang on the order in which the environment is listed.
     let variables: BTreeMap<String, String> = environment.filter(|(name, _)| name.starts_with(PREFIX)).collect();
@@ -37,7 +37,7 @@ pub(super) fn apply(
         let segments: Vec<String> = variable[PREFIX.len()..].split("__").map(str::to_lowercase).collect();
         let value = parse(&raw);
         if segments.iter().any(String::is_empty) || !put(tree, &segments, value) {
-            mistakes.add(variable, "names no key; the form is BLOOMGUARD__SECTION__KEY");
+            errors.add(variable, "names no key; the form is BLOOMGUARD__SECTION__KEY");
             continue;
         }
         overrides.insert(key_path(&segments), Override { variable, raw });

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::mistake::{Mistakes, shown_text};
+use super::error::{ErrorCollector, shown_text};
 use super::{Config, Headers, SecretText, SecretUrl};
 use crate::client::{Trust, TrustError, header_lines};
 
@@ -14,48 +14,51 @@ const MAX_BYTES: u64 = 4 << 20;
 const MAX_TOKENS: usize = 16;
 
 /// Reads every file that the configuration names and puts what it holds beside its path.
-pub(super) fn resolve(config: &mut Config, mistakes: &mut Mistakes) {
+pub(super) fn resolve(config: &mut Config, errors: &mut ErrorCollector) {
     if let Some(redis) = &mut config.redis {
-        resolve_url(&mut redis.url, redis.url_file.as_deref(), "redis", mistakes);
+        resolve_url(&mut redis.url, redis.url_file.as_deref(), "redis", errors);
     }
     for (name, keyspace) in &mut config.keyspaces {
         let backend = &mut keyspace.backend;
-        resolve_url(&mut backend.url, backend.url_file.as_deref(), &format!("keyspaces.{name}.backend"), mistakes);
-        backend.secret_headers = read_headers(backend.headers_file.as_deref(), &format!("keyspaces.{name}.backend"), mistakes);
-        backend.ca = read_ca(backend.ca_file.as_deref(), &format!("keyspaces.{name}.backend"), mistakes);
+        resolve_url(&mut backend.url, backend.url_file.as_deref(), &format!("keyspaces.{name}.backend"), errors);
+        backend.secret_headers =
+            read_headers(backend.headers_file.as_deref(), &format!("keyspaces.{name}.backend"), errors);
+        backend.ca = read_ca(backend.ca_file.as_deref(), &format!("keyspaces.{name}.backend"), errors);
         let keys: Vec<String> = (0..keyspace.source.iter().len()).map(|index| keyspace.source.key(index)).collect();
         for (source, key) in keyspace.source.iter_mut().zip(keys) {
             let section = format!("keyspaces.{name}.{key}");
-            resolve_url(&mut source.url, source.url_file.as_deref(), &section, mistakes);
-            source.secret_headers = read_headers(source.headers_file.as_deref(), &section, mistakes);
-            source.ca = read_ca(source.ca_file.as_deref(), &section, mistakes);
+            resolve_url(&mut source.url, source.url_file.as_deref(), &section, errors);
+            source.secret_headers = read_headers(source.headers_file.as_deref(), &section, errors);
+            source.ca = read_ca(source.ca_file.as_deref(), &section, errors);
         }
     }
     let server = &mut config.server;
-    server.token = read_tokens(server.token_file.as_deref(), "server.token_file", mistakes);
-    server.admin_token = read_tokens(server.admin_token_file.as_deref(), "server.admin_token_file", mistakes);
-    for (index, tokens) in server.tokens.iter_mut().enumerate().filter(|(_, tokens)| !tokens.file.as_os_str().is_empty()) {
-        tokens.tokens = read_tokens(Some(&tokens.file), &format!("server.tokens[{index}].file"), mistakes);
+    server.token = read_tokens(server.token_file.as_deref(), "server.token_file", errors);
+    server.admin_token = read_tokens(server.admin_token_file.as_deref(), "server.admin_token_file", errors);
+    for (index, tokens) in
+        server.tokens.iter_mut().enumerate().filter(|(_, tokens)| !tokens.file.as_os_str().is_empty())
+    {
+        tokens.tokens = read_tokens(Some(&tokens.file), &format!("server.tokens[{index}].file"), errors);
     }
 }
 
-fn resolve_url(url: &mut SecretUrl, file: Option<&Path>, section: &str, mistakes: &mut Mistakes) {
+fn resolve_url(url: &mut SecretUrl, file: Option<&Path>, section: &str, errors: &mut ErrorCollector) {
     let Some(file) = file else { return };
     let path = format!("{section}.url_file");
     if !url.is_empty() {
-        mistakes.add(path, "can't be set together with url");
+        errors.add(path, "can't be set together with url");
         return;
     }
     match read(file) {
         Ok(text) => *url = SecretUrl::new(text),
         Err(rule) => {
-            mistakes.reject(path, rule);
+            errors.reject(path, rule);
         }
     }
 }
 
 /// One token a line, so that a new one can be accepted before the old one is withdrawn.
-fn read_tokens(file: Option<&Path>, path: &str, mistakes: &mut Mistakes) -> Vec<SecretText> {
+fn read_tokens(file: Option<&Path>, path: &str, errors: &mut ErrorCollector) -> Vec<SecretText> {
     let Some(file) = file else { return vec![] };
     let judged = read(file).and_then(|text| {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -68,22 +71,23 @@ fn read_tokens(file: Option<&Path>, path: &str, mistakes: &mut Mistakes) -> Vec<
         }
         Ok(lines.into_iter().map(|line| SecretText::new(line.to_owned())).collect())
     });
-    judged.map_err(|rule| mistakes.reject(path, rule)).unwrap_or_default()
+    judged.map_err(|rule| errors.reject(path, rule)).unwrap_or_default()
 }
 
-/// The mistakes of a file of secrets name its lines and show nothing of them.
-fn read_headers(file: Option<&Path>, section: &str, mistakes: &mut Mistakes) -> Headers {
+/// The errors of a file of secrets name its lines and show nothing of them.
+fn read_headers(file: Option<&Path>, section: &str, errors: &mut ErrorCollector) -> Headers {
     let Some(file) = file else { return Headers::default() };
     let headers = read(file).and_then(|text| header_lines(&text).map_err(|error| error.to_string()));
-    headers.map(Headers::new).map_err(|rule| mistakes.reject(format!("{section}.headers_file"), rule)).unwrap_or_default()
+    headers.map(Headers::new).map_err(|rule| errors.reject(format!("{section}.headers_file"), rule)).unwrap_or_default()
 }
 
-fn read_ca(file: Option<&Path>, section: &str, mistakes: &mut Mistakes) -> Option<Trust> {
+fn read_ca(file: Option<&Path>, section: &str, errors: &mut ErrorCollector) -> Option<Trust> {
     let file = file?;
-    let named =
-        |error: TrustError| format!("must be a file of PEM certificates, is {}: it {error}", shown_text(&file.display().to_string()));
+    let named = |error: TrustError| {
+        format!("must be a file of PEM certificates, is {}: it {error}", shown_text(&file.display().to_string()))
+    };
     let trust = read(file).and_then(|text| Trust::from_pem(text.as_bytes()).map_err(named));
-    trust.map_err(|rule| mistakes.reject(format!("{section}.ca_file"), rule)).ok()
+    trust.map_err(|rule| errors.reject(format!("{section}.ca_file"), rule)).ok()
 }
 
 /// What a file holds, without the line end that editors append.

@@ -101,7 +101,9 @@ impl FromStr for AbsentHeader {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const RULE: &str = "expected the name of a header, or \"Name: value\"";
         let (name, value) = text.split_once(':').map_or((text, None), |(name, value)| (name, Some(value.trim())));
-        if value.is_some_and(|value| value.is_empty() || value.contains(';') || !value.bytes().all(|b| b == b' ' || b.is_ascii_graphic())) {
+        if value.is_some_and(|value| {
+            value.is_empty() || value.contains(';') || !value.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
+        }) {
             return Err(RULE);
         }
         Ok(Self { name: name.trim().parse().map_err(|_| RULE)?, value: value.map(str::to_owned) })
@@ -148,7 +150,9 @@ mod tests {
         let named: AbsentHeader = "X-Row".parse().unwrap();
         assert!(named.is_in(&answer(&[("x-row", "anything")])) && !named.is_in(&answer(&[("x-rows", "1")])));
         let typed: AbsentHeader = "Content-Type: application/json".parse().unwrap();
-        for (given, fits) in [("application/json", true), ("Application/JSON; charset=utf-8", true), ("text/html", false)] {
+        for (given, fits) in
+            [("application/json", true), ("Application/JSON; charset=utf-8", true), ("text/html", false)]
+        {
             assert_eq!(typed.is_in(&answer(&[("content-type", given)])), fits, "{given}");
         }
         for text in ["", ":", "X-Row:", "bad name", "X: a;b", "X: é"] {

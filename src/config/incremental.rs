@@ -26,6 +26,11 @@ pub struct IncrementalConfig {
 
 impl Default for IncrementalConfig {
     fn default() -> Self {
-        Self { query: String::new(), watermark: None, interval: Duration::from_secs(1), overlap: Duration::from_secs(30) }
+        Self {
+            query: String::new(),
+            watermark: None,
+            interval: Duration::from_secs(1),
+            overlap: Duration::from_secs(30),
+        }
     }
 }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BackendConfig, CacheConfig, CanaryConfig, Enforcement, EnforcementSetting, FilterConfig, RebuildConfig, Sources, units};
+use super::{
+    BackendConfig, CacheConfig, CanaryConfig, Enforcement, EnforcementSetting, FilterConfig, RebuildConfig, Sources,
+    units,
+};
 use crate::key::KeyForm;
 
 /// A named set of keys guarded together.

@@ -88,7 +88,9 @@ mod tests {
 
     #[test]
     fn loopback_is_told_from_the_rest() {
-        for local in ["127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "localhost:1", "unix:/run/b.sock"] {
+        for local in
+            ["127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "localhost:1", "unix:/run/b.sock"]
+        {
             assert!(listen(local).is_local(), "{local}");
         }
         for open in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1"] {
@@ -105,7 +107,9 @@ mod tests {
 
     #[test]
     fn what_can_not_be_bound_is_refused() {
-        for text in ["", "4040", ":4040", "127.0.0.1", "127.0.0.1:70000", "unix:", "unix:relative.sock", "db.example:80"] {
+        for text in
+            ["", "4040", ":4040", "127.0.0.1", "127.0.0.1:70000", "unix:", "unix:relative.sock", "db.example:80"]
+        {
             assert!(text.parse::<Listen>().is_err(), "{text}");
         }
     }

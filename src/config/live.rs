@@ -42,7 +42,12 @@ impl CacheConfig {
     /// All but `hot_capacity`, which is memory that was set aside, and `refresh_ahead` and `stale_if_error`, without which the caches tell no expiries and
     /// keep nothing past them.
     fn with_live_settings_of(&self, new: &Self) -> Self {
-        Self { hot_capacity: self.hot_capacity, refresh_ahead: self.refresh_ahead, stale_if_error: self.stale_if_error, ..new.clone() }
+        Self {
+            hot_capacity: self.hot_capacity,
+            refresh_ahead: self.refresh_ahead,
+            stale_if_error: self.stale_if_error,
+            ..new.clone()
+        }
     }
 }
 
@@ -55,8 +60,11 @@ mod tests {
 
     /// Of a keyspace that is scanned every so many minutes, and may be as old as that many.
     fn config(every: u64, max_staleness: u64) -> Config {
-        let mut users =
-            KeyspaceConfig { enforce_percent: 5, max_staleness: Duration::from_secs(max_staleness * 60), ..KeyspaceConfig::default() };
+        let mut users = KeyspaceConfig {
+            enforce_percent: 5,
+            max_staleness: Duration::from_secs(max_staleness * 60),
+            ..KeyspaceConfig::default()
+        };
         users.rebuild.schedule = format!("*/{every} * * * *");
         users.rebuild.jitter = Duration::ZERO;
         Config { keyspaces: [("users".to_owned(), users)].into(), ..Config::default() }

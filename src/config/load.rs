@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::mistake::Mistakes;
+use super::error::ErrorCollector;
 use super::{Config, ConfigErrors, Freshness, SourceKind, environment, files, typed, unsupported, validate};
 
 /// Reads TOML files, later ones overriding earlier ones key by key, then the `BLOOMGUARD__SECTION__KEY` variables of `environment`.
@@ -14,28 +14,28 @@ use super::{Config, ConfigErrors, Freshness, SourceKind, environment, files, typ
 /// Reads the files that the configuration names (`url_file`, `token_file`, `headers_file`, `ca_file` and the like) too; it connects nowhere and binds nothing.
 ///
 /// # Errors
-/// Every mistake at once. Only a file that can't be read or is no TOML ends the search early, because nobody knows what it would have said.
+/// Every error at once. Only a file that can't be read or is no TOML ends the search early, because nobody knows what it would have said.
 pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigErrors> {
-    let mut mistakes = Mistakes::default();
+    let mut errors = ErrorCollector::default();
     let mut tree = Table::new();
     for path in paths {
-        if let Some(table) = read(path, &mut mistakes) {
+        if let Some(table) = read(path, &mut errors) {
             merge(&mut tree, table);
         }
     }
-    if let Some(errors) = std::mem::take(&mut mistakes).into_errors(&BTreeMap::new()) {
+    if let Some(errors) = std::mem::take(&mut errors).into_errors(&BTreeMap::new()) {
         return Err(errors);
     }
 
-    let overrides = environment::apply(&mut tree, environment, &mut mistakes);
-    unsupported::refuse(&mut tree, &mut mistakes);
+    let overrides = environment::apply(&mut tree, environment, &mut errors);
+    unsupported::refuse(&mut tree, &mut errors);
     polled_by_default(&mut tree);
-    let mut config = typed::read(tree, &overrides, &mut mistakes);
-    files::resolve(&mut config, &mut mistakes);
-    validate::check(&config, &mut mistakes);
+    let mut config = typed::read(tree, &overrides, &mut errors);
+    files::resolve(&mut config, &mut errors);
+    validate::check(&config, &mut errors);
 
     let variables = overrides.into_iter().map(|(path, set)| (path, set.variable)).collect();
-    if let Some(errors) = mistakes.into_errors(&variables) {
+    if let Some(errors) = errors.into_errors(&variables) {
         return Err(errors);
     }
     for keyspace in config.keyspaces.values_mut() {
@@ -53,17 +53,17 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
 /// A number that changes when anything changes that [`load`] would read: the files, and what the files that they name hold.
 #[must_use]
 pub fn fingerprint(paths: &[PathBuf], environment: impl Iterator<Item = (String, String)>) -> u64 {
-    let mut mistakes = Mistakes::default();
+    let mut errors = ErrorCollector::default();
     let mut tree = Table::new();
     let mut seen = Xxh3::new();
     // What is no regular file can be read once only, as a pipe.
     for path in paths.iter().filter(|path| !is_special(path)) {
         add_file(&mut seen, path);
-        if let Some(table) = read(path, &mut mistakes) {
+        if let Some(table) = read(path, &mut errors) {
             merge(&mut tree, table);
         }
     }
-    environment::apply(&mut tree, environment, &mut mistakes);
+    environment::apply(&mut tree, environment, &mut errors);
     add_named_files(&mut seen, &Value::Table(tree));
     seen.digest()
 }
@@ -108,34 +108,35 @@ fn polled_by_default(tree: &mut Table) {
     for (_, keyspace) in keyspaces.iter_mut() {
         let Some(keyspace) = keyspace.as_table_mut() else { continue };
         let polls = |source: &Value| source.get("incremental").is_some();
-        let polled =
-            keyspace.get("source").is_some_and(|source| source.as_array().map_or_else(|| polls(source), |all| all.iter().any(polls)));
+        let polled = keyspace
+            .get("source")
+            .is_some_and(|source| source.as_array().map_or_else(|| polls(source), |all| all.iter().any(polls)));
         if polled && !keyspace.contains_key("freshness") {
             keyspace.insert("freshness".into(), Freshness::Polled.as_str().into());
         }
     }
 }
 
-fn read(path: &Path, mistakes: &mut Mistakes) -> Option<Table> {
+fn read(path: &Path, errors: &mut ErrorCollector) -> Option<Table> {
     let name = path.display().to_string();
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => {
-            mistakes.add(name, format!("can't be read: {error}"));
+            errors.add(name, format!("can't be read: {error}"));
             return None;
         }
     };
-    let (_, errors) = toml::de::DeTable::parse_recoverable(&text);
-    for error in &errors {
+    let (_, parse_errors) = toml::de::DeTable::parse_recoverable(&text);
+    for error in &parse_errors {
         let offset = error.span().map_or(0, |span| span.start);
         let (line, column) = position(&text, offset);
         // The message alone: the error's own display quotes the line, which may hold a password.
-        mistakes.add(format!("{name}:{line}:{column}"), format!("not valid TOML: {}", error.message()));
+        errors.add(format!("{name}:{line}:{column}"), format!("not valid TOML: {}", error.message()));
     }
-    if !errors.is_empty() {
+    if !parse_errors.is_empty() {
         return None;
     }
-    text.parse::<Table>().map_err(|error| mistakes.add(name, format!("not valid TOML: {}", error.message()))).ok()
+    text.parse::<Table>().map_err(|error| errors.add(name, format!("not valid TOML: {}", error.message()))).ok()
 }
 
 /// Line and column, both from 1, of a byte offset.

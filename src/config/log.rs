@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
-    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,bloomguard::guard=debug`. Default `info`.
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,bloomguard::keyspace=debug`. Default `info`.
     pub level: String,
     /// Default: text on a terminal, JSON otherwise.
     pub format: LogFormat,

@@ -1,7 +1,7 @@
 //! The configuration: one small file a section, every field with its unit and default.
 //!
 //! [`load`] is the way in: files and environment become a tree, `unsupported` takes out what is not built yet, the section types
-//! deserialize the rest, `files` reads the secrets that files hold, and `validate` judges what types can't. Each stage adds its mistakes
+//! deserialize the rest, `files` reads the secrets that files hold, and `validate` judges what types can't. Each stage adds its errors
 //! to the same list, so a user sees all of them at once.
 
 mod backend;
@@ -11,6 +11,7 @@ mod canary;
 mod document;
 mod enforcement;
 mod environment;
+mod error;
 mod files;
 mod filter;
 mod headers;
@@ -20,7 +21,6 @@ mod listen;
 mod live;
 mod load;
 mod log;
-mod mistake;
 mod parameters;
 mod rebuild;
 mod redis;
@@ -45,6 +45,7 @@ pub use self::cache::CacheConfig;
 pub use self::canary::CanaryConfig;
 pub use self::enforcement::{Enforcement, EnforcementSetting};
 pub use self::environment::environment;
+pub use self::error::{ConfigError, ConfigErrors};
 pub use self::filter::{FilterConfig, FilterKind};
 pub use self::headers::{AbsentHeader, Headers};
 pub use self::incremental::IncrementalConfig;
@@ -52,7 +53,6 @@ pub use self::keyspace::{Freshness, KeyspaceConfig};
 pub use self::listen::{Listen, ListenError};
 pub use self::load::{fingerprint, load};
 pub use self::log::{LogConfig, LogFormat};
-pub use self::mistake::{ConfigErrors, Mistake};
 pub use self::rebuild::RebuildConfig;
 pub use self::redis::{RedisConfig, RedisLogConfig};
 pub use self::redis_place::RedisPlace;

@@ -47,7 +47,9 @@ fn read(sql: &str, dialect: Dialect) -> (BTreeSet<u32>, Vec<&str>) {
             'e' | 'E' if dialect == Dialect::Postgres && rest[1..].starts_with('\'') => 1 + escaped(&rest[1..], '\''),
             '#' if dialect == Dialect::MySql => through(rest, "\n"),
             // To MySQL `5--3` is a sum.
-            '-' if rest.starts_with("--") && (dialect != Dialect::MySql || !rest[2..].starts_with(|c: char| c > ' ')) => {
+            '-' if rest.starts_with("--")
+                && (dialect != Dialect::MySql || !rest[2..].starts_with(|c: char| c > ' ')) =>
+            {
                 through(rest, "\n")
             }
             '/' if rest.starts_with("/*") => through(rest, "*/"),

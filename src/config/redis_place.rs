@@ -90,7 +90,11 @@ impl<'a> Parts<'a> {
         if service.is_empty() {
             return Err("it lacks the name of the primary, as in redis+sentinel://host:26379/mymaster");
         }
-        let db = if db.is_empty() { 0 } else { i64::from_str(db).ok().filter(|db| *db >= 0).ok_or("its database is no number")? };
+        let db = if db.is_empty() {
+            0
+        } else {
+            i64::from_str(db).ok().filter(|db| *db >= 0).ok_or("its database is no number")?
+        };
         let (mut name, mut password) = ("", "");
         for parameter in self.parameters.split('&').filter(|parameter| !parameter.is_empty()) {
             match parameter.split_once('=') {
@@ -136,7 +140,11 @@ fn hosts(text: &str, default_port: u16) -> Result<Vec<(String, u16)>, &'static s
             Some(rest) => rest.split_once(']')?,
             None => text.split_at(text.find(':').unwrap_or(text.len())),
         };
-        let port = if port.is_empty() { default_port } else { port.strip_prefix(':')?.parse().ok().filter(|port| *port > 0)? };
+        let port = if port.is_empty() {
+            default_port
+        } else {
+            port.strip_prefix(':')?.parse().ok().filter(|port| *port > 0)?
+        };
         let is_sane = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:".contains(&b));
         is_sane.then(|| (name.to_owned(), port))
     };
@@ -153,8 +161,11 @@ mod tests {
 
     #[test]
     fn sentinels_are_read_with_the_service_the_database_and_both_logins() {
-        let url = "redis+sentinel://app:p%40ss@a,b:26380,[::1]:1/my%2Dmaster/3?sentinel_username=s&sentinel_password=q%2Bw";
-        let Ok(RedisPlace::Sentinels { sentinels, service, server, sentinel }) = parse(url) else { panic!("{:?}", parse(url)) };
+        let url =
+            "redis+sentinel://app:p%40ss@a,b:26380,[::1]:1/my%2Dmaster/3?sentinel_username=s&sentinel_password=q%2Bw";
+        let Ok(RedisPlace::Sentinels { sentinels, service, server, sentinel }) = parse(url) else {
+            panic!("{:?}", parse(url))
+        };
         assert_eq!(sentinels, [("a".to_owned(), 26379), ("b".to_owned(), 26380), ("::1".to_owned(), 1)]);
         assert_eq!((service.as_str(), server.db()), ("my-master", 3));
         assert_eq!((server.username(), server.password()), (Some("app"), Some("p@ss")));
@@ -194,7 +205,11 @@ mod tests {
 
     #[test]
     fn no_password_is_shown() {
-        for url in ["redis+sentinel://u:hunter2@a,b/m?sentinel_password=hunter2", "redis+cluster://u:hunter2@a,b", "redis://u:hunter2@a"] {
+        for url in [
+            "redis+sentinel://u:hunter2@a,b/m?sentinel_password=hunter2",
+            "redis+cluster://u:hunter2@a,b",
+            "redis://u:hunter2@a",
+        ] {
             let shown = format!("{:?} {:?}", parse(url).unwrap(), SecretUrl::new(url.into()));
             assert!(!shown.contains("hunter2"), "{shown}");
         }

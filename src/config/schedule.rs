@@ -36,7 +36,9 @@ pub(super) fn longest_gap(schedule: &Cron) -> Option<Duration> {
         last_of_day = next;
     }
     let mut day = first.date_naive();
-    while let Some(next) = midnight(day + Days::new(1)).le(&end).then(|| first_from(schedule, day + Days::new(1))).flatten() {
+    while let Some(next) =
+        midnight(day + Days::new(1)).le(&end).then(|| first_from(schedule, day + Days::new(1))).flatten()
+    {
         longest = longest.max(between(midnight(day) + (last_of_day - midnight(first.date_naive())), next));
         day = next.date_naive();
     }

@@ -97,7 +97,8 @@ impl ServerConfig {
     /// 1 KiB a key.
     #[must_use]
     pub fn least_for_a_batch(&self) -> u64 {
-        let batch = (self.max_batch_keys as u64).saturating_mul(1024).saturating_add(self.max_body_bytes.saturating_mul(2));
+        let batch =
+            (self.max_batch_keys as u64).saturating_mul(1024).saturating_add(self.max_body_bytes.saturating_mul(2));
         self.max_body_bytes.saturating_mul(BODIES_BUFFERED).max((batch / 3).saturating_mul(4))
     }
 

@@ -80,7 +80,9 @@ impl SourceConfig {
         match self.kind {
             SourceKind::Sql => false,
             SourceKind::Http => true,
-            SourceKind::File => self.path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz") || e.eq_ignore_ascii_case("zst")),
+            SourceKind::File => {
+                self.path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz") || e.eq_ignore_ascii_case("zst"))
+            }
             SourceKind::Redis => self.pattern.is_some(),
         }
     }

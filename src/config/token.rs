@@ -55,7 +55,8 @@ impl ServerConfig {
     /// Whether the data listener demands a token: a file names some that read or write.
     #[must_use]
     pub fn data_demands_token(&self) -> bool {
-        self.token_file.is_some() || self.tokens.iter().any(|file| file.scopes.iter().any(|scope| *scope != Scope::Admin))
+        self.token_file.is_some()
+            || self.tokens.iter().any(|file| file.scopes.iter().any(|scope| *scope != Scope::Admin))
     }
 
     /// Whether the admin listener demands a token instead of a loopback `Host`.

@@ -1,4 +1,4 @@
-//! From a TOML tree to typed fields, without stopping at the first mistake.
+//! From a TOML tree to typed fields, without stopping at the first error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use toml::{Table, Value};
 
 use super::Config;
 use super::environment::Override;
-use super::mistake::{Mistakes, push_key, shown};
+use super::error::{ErrorCollector, push_key, shown};
 
 /// Deserializes the tree. What does not fit is reported, taken out, and the rest tried again: each round takes one value out or turns one
 /// override into text, so it ends.
-pub(super) fn read(tree: Table, overrides: &BTreeMap<String, Override>, mistakes: &mut Mistakes) -> Config {
+pub(super) fn read(tree: Table, overrides: &BTreeMap<String, Override>, errors: &mut ErrorCollector) -> Config {
     let mut tree = Value::Table(tree);
     let mut as_text = BTreeSet::new();
     loop {
@@ -21,7 +21,7 @@ pub(super) fn read(tree: Table, overrides: &BTreeMap<String, Override>, mistakes
         };
         let steps = existing(&tree, error.path());
         let Some(slot) = slot(&mut tree, &steps).filter(|_| !steps.is_empty()) else {
-            mistakes.reject("configuration", error.inner().message());
+            errors.reject("configuration", error.inner().message());
             return Config::default();
         };
         let path = written(&steps);
@@ -35,7 +35,7 @@ pub(super) fn read(tree: Table, overrides: &BTreeMap<String, Override>, mistakes
         // Whatever stands in the place of headers may hold one that is secret.
         let hidden = Value::String("redacted".into());
         let is_header = steps.iter().any(|step| matches!(step, Step::Key(key) if key == "headers"));
-        mistakes.reject(path, rule(error.inner().message(), if is_header { &hidden } else { slot }));
+        errors.reject(path, rule(error.inner().message(), if is_header { &hidden } else { slot }));
         take(&mut tree, &steps);
     }
 }
@@ -52,7 +52,9 @@ fn existing(tree: &Value, path: &Path) -> Vec<Step> {
     let mut steps = Vec::new();
     for segment in path {
         let (step, next) = match (segment, value) {
-            (Segment::Map { key } | Segment::Enum { variant: key }, Value::Table(table)) => (Step::Key(key.clone()), table.get(key)),
+            (Segment::Map { key } | Segment::Enum { variant: key }, Value::Table(table)) => {
+                (Step::Key(key.clone()), table.get(key))
+            }
             (Segment::Seq { index }, Value::Array(items)) => (Step::Index(*index), items.get(*index)),
             _ => break,
         };
@@ -76,8 +78,8 @@ fn take(tree: &mut Value, steps: &[Step]) {
         (Step::Key(key), Some(Value::Table(table))) => {
             table.remove(key);
         }
-        // An empty section in its place keeps the numbers of those behind it. Where that is the mistake, or a list is one of words, the item goes: another
-        // section would be the next mistake, for ever.
+        // An empty section in its place keeps the numbers of those behind it. Where that is the error, or a list is one of words, the item goes: another
+        // section would be the next error, for ever.
         (Step::Index(index), Some(Value::Array(items))) => match &mut items[*index] {
             Value::Table(section) if section.is_empty() => drop(items.remove(*index)),
             Value::String(_) => drop(items.remove(*index)),
@@ -136,9 +138,11 @@ fn plainly(expected: &str) -> &str {
     }
 }
 
-/// The known key that was probably meant: at most two typing mistakes away, or the beginning of one another.
+/// The known key that was probably meant: at most two typing errors away, or the beginning of one another.
 fn nearest<'n>(unknown: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let close = |name: &&str| (edits(unknown, name) <= 2 && unknown.len() > 2) || (unknown.len() > 3 && name.starts_with(unknown));
+    let close = |name: &&str| {
+        (edits(unknown, name) <= 2 && unknown.len() > 2) || (unknown.len() > 3 && name.starts_with(unknown))
+    };
     known.filter(close).min_by_key(|name| edits(unknown, name))
 }
 

@@ -56,7 +56,9 @@ impl Visitor<'_> for SizeText {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-        text.parse::<bytesize::ByteSize>().map(|size| size.as_u64()).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+        text.parse::<bytesize::ByteSize>()
+            .map(|size| size.as_u64())
+            .map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
     }
 
     fn visit_i64<E: Error>(self, bytes: i64) -> Result<u64, E> {

@@ -4,7 +4,7 @@
 
 use toml::{Table, Value};
 
-use super::mistake::{Mistakes, push_key, shown};
+use super::error::{ErrorCollector, push_key, shown};
 
 /// When a key is refused.
 enum When {
@@ -59,24 +59,25 @@ const REFUSALS: &[Refusal] = &[
 ];
 
 /// Reports what is refused and takes it out of the tree, so that it is not reported as unknown as well.
-pub(super) fn refuse(tree: &mut Table, mistakes: &mut Mistakes) {
+pub(super) fn refuse(tree: &mut Table, errors: &mut ErrorCollector) {
     for refusal in REFUSALS {
-        descend(tree, refusal.path, refusal, "", mistakes);
+        descend(tree, refusal.path, refusal, "", errors);
     }
 }
 
-fn descend(table: &mut Table, path: &[&str], refusal: &Refusal, at: &str, mistakes: &mut Mistakes) {
+fn descend(table: &mut Table, path: &[&str], refusal: &Refusal, at: &str, errors: &mut ErrorCollector) {
     let [segment, rest @ ..] = path else { return };
-    let names: Vec<String> = if *segment == "*" { table.keys().cloned().collect() } else { vec![(*segment).to_owned()] };
+    let names: Vec<String> =
+        if *segment == "*" { table.keys().cloned().collect() } else { vec![(*segment).to_owned()] };
     for name in names {
         let mut at = at.to_owned();
         push_key(&mut at, &name);
         match table.get_mut(&name) {
-            Some(Value::Table(inner)) if !rest.is_empty() => descend(inner, rest, refusal, &at, mistakes),
+            Some(Value::Table(inner)) if !rest.is_empty() => descend(inner, rest, refusal, &at, errors),
             Some(Value::Array(items)) if !rest.is_empty() => {
                 for (index, item) in items.iter_mut().enumerate() {
                     if let Value::Table(inner) = item {
-                        descend(inner, rest, refusal, &format!("{at}[{index}]"), mistakes);
+                        descend(inner, rest, refusal, &format!("{at}[{index}]"), errors);
                     }
                 }
             }
@@ -85,7 +86,7 @@ fn descend(table: &mut Table, path: &[&str], refusal: &Refusal, at: &str, mistak
                     When::Is(_) => format!("{} is {}", shown(value), refusal.rule),
                     When::Set | When::Array => refusal.rule.to_owned(),
                 };
-                mistakes.reject(at, rule);
+                errors.reject(at, rule);
                 table.remove(&name);
             }
             _ => {}

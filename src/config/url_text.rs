@@ -22,8 +22,18 @@ const SHOWN_OF_POSTGRES: &[&str] = &[
     "user",
     "application_name",
 ];
-const SHOWN_OF_MYSQL: &[&str] =
-    &["sslmode", "ssl-mode", "sslca", "ssl-ca", "charset", "collation", "statement-cache-capacity", "socket", "timezone", "time-zone"];
+const SHOWN_OF_MYSQL: &[&str] = &[
+    "sslmode",
+    "ssl-mode",
+    "sslca",
+    "ssl-ca",
+    "charset",
+    "collation",
+    "statement-cache-capacity",
+    "socket",
+    "timezone",
+    "time-zone",
+];
 const SHOWN_OF_SQLITE: &[&str] = &["mode", "cache", "immutable", "vfs"];
 const SHOWN_OF_REDIS: &[&str] = &["sentinel_username", "db", "user", "protocol"];
 /// What the PostgreSQL driver reads besides. It logs others with their values.
@@ -73,7 +83,8 @@ impl<'u> UrlText<'u> {
             None => (Some(login), None),
         });
         let (tail, fragment) = tail.split_once('#').map_or((tail, None), |(tail, fragment)| (tail, Some(fragment)));
-        let (path, parameters) = tail.split_once('?').map_or((tail, None), |(path, parameters)| (path, Some(parameters)));
+        let (path, parameters) =
+            tail.split_once('?').map_or((tail, None), |(path, parameters)| (path, Some(parameters)));
         Ok(Self { scheme, user, password, hosts, path, parameters, has_fragment: fragment.is_some() })
     }
 
@@ -127,7 +138,8 @@ fn show_parameters(shown: &mut String, parameters: &str, scheme: &str) {
             shown.push_str(if parameter.is_empty() { "" } else { REDACTED });
             continue;
         };
-        let is_name = name.len() <= LONGEST_NAME && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.[]".contains(&b));
+        let is_name =
+            name.len() <= LONGEST_NAME && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.[]".contains(&b));
         shown.push_str(if is_name { name } else { REDACTED });
         shown.push('=');
         shown.push_str(if known.contains(&name) || value == "{key}" { value } else { REDACTED });
@@ -140,7 +152,8 @@ fn is_host(text: &str) -> bool {
         Some(bracketed) => bracketed,
         None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
-    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    let is_port =
+        port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
     is_port && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~%:{}".contains(&b))
 }
 
@@ -161,10 +174,15 @@ impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoUrl => f.write_str("must be a URL"),
-            Self::Unescaped('@') => f.write_str("must percent-encode @ as %40 in its user and password, and behind its host"),
+            Self::Unescaped('@') => {
+                f.write_str("must percent-encode @ as %40 in its user and password, and behind its host")
+            }
             Self::Unescaped(c) => {
                 let code = u32::from(*c);
-                write!(f, "must percent-encode {c} as %{code:02X} in its user and password, or @ as %40 behind its host")
+                write!(
+                    f,
+                    "must percent-encode {c} as %{code:02X} in its user and password, or @ as %40 behind its host"
+                )
             }
         }
     }
@@ -199,12 +217,17 @@ mod tests {
         assert_eq!(flaw("unix:///run/redis@x.sock"), None);
         assert_eq!(flaw("host=db password=hunter2"), Some(Flaw::NoUrl));
         assert_eq!(flaw("hunter 2://db"), Some(Flaw::NoUrl));
-        assert_eq!(Flaw::Unescaped('/').to_string(), "must percent-encode / as %2F in its user and password, or @ as %40 behind its host");
+        assert_eq!(
+            Flaw::Unescaped('/').to_string(),
+            "must percent-encode / as %2F in its user and password, or @ as %40 behind its host"
+        );
     }
 
     #[test]
     fn a_driver_gets_no_parameter_that_it_would_log() {
-        let given = for_driver("postgres://u:p@h/d?sslpassword=x&sslmode=disable&connect_timeout=5&options=-c%20a&options[b]=c&password=p");
+        let given = for_driver(
+            "postgres://u:p@h/d?sslpassword=x&sslmode=disable&connect_timeout=5&options=-c%20a&options[b]=c&password=p",
+        );
         assert_eq!(given, "postgres://u:p@h/d?sslmode=disable&options=-c%20a&options[b]=c&password=p");
         assert_eq!(for_driver("mysql://u:p@h/d?x=y"), "mysql://u:p@h/d?x=y");
     }

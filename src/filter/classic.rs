@@ -121,7 +121,8 @@ impl Classic {
     #[inline]
     #[must_use]
     pub fn contains(&self, hash: u128) -> bool {
-        self.probes(hash).all(|place| self.memory.words()[(place / 64) as usize].load(Ordering::Relaxed) >> (place % 64) & 1 == 1)
+        self.probes(hash)
+            .all(|place| self.memory.words()[(place / 64) as usize].load(Ordering::Relaxed) >> (place % 64) & 1 == 1)
     }
 
     /// Adds every key of `other`, whose parameters are equal.

@@ -122,7 +122,12 @@ fn keys_that_are_filled_in_are_found_and_make_the_filter_grow_as_inserts_do() {
         assert_eq!(filled.layer_count(), inserted.layer_count(), "{kind:?}");
         assert!(kind == FilterKind::Counting || filled.layer_count() > 1, "{kind:?}");
         // The looks at the fill may come a key or two apart.
-        assert!(filled.items().abs_diff(inserted.items()) <= 1 + keys / 200, "{kind:?}: {} {}", filled.items(), inserted.items());
+        assert!(
+            filled.items().abs_diff(inserted.items()) <= 1 + keys / 200,
+            "{kind:?}: {} {}",
+            filled.items(),
+            inserted.items()
+        );
     }
 }
 
@@ -232,7 +237,10 @@ fn layers_make_the_same_filter_again_and_others_are_refused() {
         let after = Filter::from_layers(spec, copied(&before), anywhere()).unwrap();
         assert!((0..1_300).all(|n| after.contains(number(n))), "{kind:?}");
         assert!((1_300..20_000).all(|n| after.contains(number(n)) == before.contains(number(n))), "{kind:?}");
-        assert_eq!((after.items(), after.bits(), after.layer_count()), (before.items(), before.bits(), before.layer_count()));
+        assert_eq!(
+            (after.items(), after.bits(), after.layer_count()),
+            (before.items(), before.bits(), before.layer_count())
+        );
         after.insert(number(9_999_999));
         assert!(after.contains(number(9_999_999)));
 
@@ -257,7 +265,10 @@ fn a_union_holds_the_keys_of_both_and_is_refused_where_it_would_not() {
         }
         left.union(&right).unwrap();
         assert_eq!((left.items(), left.fill_ratio()), (both.items(), both.fill_ratio()), "{kind:?}");
-        assert!((0..20_000).all(|n| left.contains(number(n)) == both.contains(number(n))), "{kind:?}: a union is exact");
+        assert!(
+            (0..20_000).all(|n| left.contains(number(n)) == both.contains(number(n))),
+            "{kind:?}: a union is exact"
+        );
         let refused = |other: &Filter| left.union(other).unwrap_err().to_string();
         assert!(refused(&filter(kind, 4_000, 0.01)).contains("differ in size"));
         assert!(refused(&Filter::new(*left.spec()).unwrap()).contains("differ in salt"));
@@ -275,7 +286,10 @@ fn what_can_not_be_is_refused_by_its_value_for_every_kind() {
     for kind in FilterKind::ALL {
         for rate in [0.0, 1.0, -0.1, f64::NAN, f64::INFINITY, -0.0] {
             let spec = FilterSpec { kind, capacity: 10, rate };
-            assert!(spec.bytes_needed().unwrap_err().to_string().contains("must be greater than 0 and less than 1"), "{kind:?} {rate}");
+            assert!(
+                spec.bytes_needed().unwrap_err().to_string().contains("must be greater than 0 and less than 1"),
+                "{kind:?} {rate}"
+            );
             // A scalable filter names the value that was asked for, not the share of its first layer.
             assert!(Filter::new(spec).unwrap_err().to_string().ends_with(&format!("is {rate}")), "{kind:?} {rate}");
         }

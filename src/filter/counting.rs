@@ -81,7 +81,10 @@ impl Counting {
 
     fn counters(&self, hash: u128) -> impl Iterator<Item = Counter<'_>> {
         let probes = Probes::new(self.salt, hash, self.size.hashes, self.size.bits);
-        probes.map(|place| Counter { word: &self.memory.words()[(place / PER_WORD) as usize], shift: place % PER_WORD * COUNTER_BITS })
+        probes.map(|place| Counter {
+            word: &self.memory.words()[(place / PER_WORD) as usize],
+            shift: place % PER_WORD * COUNTER_BITS,
+        })
     }
 
     /// Adds a key, also one that is in already: each insert is counted.
@@ -110,7 +113,8 @@ impl Counting {
 
     /// Adds every insert of `other`, whose parameters are equal.
     pub(super) fn merge(&self, other: &Self) {
-        let counters = |words: usize, lane: u64| Counter { word: &self.memory.words()[words], shift: lane * COUNTER_BITS };
+        let counters =
+            |words: usize, lane: u64| Counter { word: &self.memory.words()[words], shift: lane * COUNTER_BITS };
         for (index, more) in other.words().iter().enumerate() {
             let more = more.load(Ordering::Relaxed);
             for lane in (0..PER_WORD).filter(|lane| more >> (lane * COUNTER_BITS) & STUCK > 0) {

@@ -139,7 +139,11 @@ mod tests {
                 (0..4).for_each(|part| filling.fill(&(part * 500..(part + 1) * 500).map(hash).collect::<Vec<_>>()));
                 filling.share()
             });
-            assert!((0..2_000).chain((1..=3).flat_map(|a| a * 1_000_000..a * 1_000_000 + 500)).all(|n| shared.contains(hash(n))));
+            assert!(
+                (0..2_000)
+                    .chain((1..=3).flat_map(|a| a * 1_000_000..a * 1_000_000 + 500))
+                    .all(|n| shared.contains(hash(n)))
+            );
         }
     }
 }

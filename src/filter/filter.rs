@@ -73,7 +73,15 @@ impl Filter {
 
     fn of(spec: FilterSpec, first: Layer, room: Room) -> Self {
         let more = (1..spec.most_layers()).map(|_| OnceLock::new()).collect();
-        Self { first, grown: AtomicUsize::new(0), more, spec, room, growing: Mutex::new(()), refused: AtomicBool::new(false) }
+        Self {
+            first,
+            grown: AtomicUsize::new(0),
+            more,
+            spec,
+            room,
+            growing: Mutex::new(()),
+            refused: AtomicBool::new(false),
+        }
     }
 
     /// A filter again of its [`Filter::layers`]. Grants for all layers but the first are asked of `room`.

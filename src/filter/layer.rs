@@ -109,7 +109,11 @@ impl Layer {
     }
 
     /// A layer again of its words. `None`: it is not as one that would be made for this now.
-    pub(super) fn restored(made_for: LayerSpec, header: &LayerHeader, mut memory: Memory) -> Result<Option<Self>, SizingError> {
+    pub(super) fn restored(
+        made_for: LayerSpec,
+        header: &LayerHeader,
+        mut memory: Memory,
+    ) -> Result<Option<Self>, SizingError> {
         let footprint = made_for.footprint()?;
         let fits = header.kind == made_for.kind
             && header.capacity == made_for.capacity

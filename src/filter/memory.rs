@@ -52,7 +52,8 @@ impl Memory {
         let words = usize::try_from(words).map_err(|_| refused())?;
         let bytes = words.checked_mul(WORD).ok_or_else(refused)?;
         // Miri knows no system calls.
-        let made = if bytes < HUGE_PAGE || cfg!(miri) { Self::on_heap(words, bytes) } else { Self::mapped(words, bytes) };
+        let made =
+            if bytes < HUGE_PAGE || cfg!(miri) { Self::on_heap(words, bytes) } else { Self::mapped(words, bytes) };
         made.ok_or_else(refused)
     }
 
@@ -69,7 +70,9 @@ impl Memory {
         let bytes = bytes.checked_next_multiple_of(page)?;
         let all = bytes.checked_add(HUGE_PAGE)?;
         // SAFETY: the kernel chooses where; nothing of ours lies there.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), all, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }.ok()?;
+        let base =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), all, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }
+                .ok()?;
         let head = base.align_offset(HUGE_PAGE);
         let tail = HUGE_PAGE - head;
         // SAFETY: head + bytes + tail is exactly the mapping made above; head < HUGE_PAGE, both in whole pages, and nobody has a reference into it. A trim

@@ -40,7 +40,9 @@ mod tests {
     fn the_shares_of_all_layers_together_are_at_most_the_rate() {
         for rate in [0.5, 0.01, 1e-6] {
             assert!((0..MOST_LAYERS).map(|index| doubling(10, rate, index).full_at).sum::<f64>() <= rate);
-            assert!((0..2).map(|index| with_overflow(LayerKind::Classic, 10, rate, index).full_at).sum::<f64>() <= rate);
+            assert!(
+                (0..2).map(|index| with_overflow(LayerKind::Classic, 10, rate, index).full_at).sum::<f64>() <= rate
+            );
         }
         assert_eq!(doubling(u64::MAX, 0.1, 3).capacity, u64::MAX);
     }

@@ -142,7 +142,9 @@ impl Windowed {
     pub fn contains(&self, hash: u128, now: u64) -> bool {
         let oldest = (now / self.slice).saturating_sub(u64::from(self.spec.slices));
         // Slices of later epochs too: another caller's clock may be ahead, and what it has seen was seen.
-        self.ring.iter().any(|place| place.load().as_ref().is_some_and(|slice| slice.epoch >= oldest && slice.filter.contains(hash)))
+        self.ring.iter().any(|place| {
+            place.load().as_ref().is_some_and(|slice| slice.epoch >= oldest && slice.filter.contains(hash))
+        })
     }
 
     /// The slice in which keys of this epoch belong: its own, or a younger one that has taken its place, in which they are only remembered longer.

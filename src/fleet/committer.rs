@@ -97,7 +97,10 @@ impl Group {
         }
         for hash in hashes {
             match self.deltas.last_mut() {
-                Some(last) if (last.kind, last.secret, last.terms) == (kind, secret, terms) && last.hashes.len() < HASHES_AN_ENTRY => {
+                Some(last)
+                    if (last.kind, last.secret, last.terms) == (kind, secret, terms)
+                        && last.hashes.len() < HASHES_AN_ENTRY =>
+                {
                     last.hashes.push(hash);
                 }
                 _ => self.deltas.push(Delta { kind, secret, terms, hashes: vec![hash] }),
@@ -164,14 +167,18 @@ mod tests {
         let committer = Committer::new(log.clone());
         let send = |kind, n, epoch: u64| {
             let committer = committer.clone();
-            tokio::spawn(async move { committer.append(Delta { kind, secret: 1, terms: None, hashes: vec![hash(n)] }, Some(epoch)).await })
+            tokio::spawn(async move {
+                committer.append(Delta { kind, secret: 1, terms: None, hashes: vec![hash(n)] }, Some(epoch)).await
+            })
         };
         let first = send(Kind::Announce, 0, 1);
         while log.begun.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
         let mut later = Vec::new();
-        for (n, (kind, epoch)) in (1..).zip([(Kind::Announce, 1), (Kind::Announce, 1), (Kind::Drop, 1), (Kind::Announce, 2)]) {
+        for (n, (kind, epoch)) in
+            (1..).zip([(Kind::Announce, 1), (Kind::Announce, 1), (Kind::Drop, 1), (Kind::Announce, 2)])
+        {
             later.push(send(kind, n, epoch));
             while committer.0.capacity() != QUEUE - n as usize {
                 tokio::task::yield_now().await;
@@ -179,10 +186,18 @@ mod tests {
         }
         log.permits.add_permits(3);
         assert_eq!(first.await.unwrap().unwrap().1, EntryId::at(1));
-        let places: Vec<_> =
-            futures_util::future::join_all(later).await.into_iter().map(|place| place.unwrap().unwrap().1.millis).collect();
+        let places: Vec<_> = futures_util::future::join_all(later)
+            .await
+            .into_iter()
+            .map(|place| place.unwrap().unwrap().1.millis)
+            .collect();
         assert_eq!(places, [2, 2, 2, 3], "another connection's append goes by itself");
-        let delta = |kind, hashes: &[u128]| Delta { kind, secret: 1, terms: None, hashes: hashes.iter().map(|n| hash(*n)).collect() };
+        let delta = |kind, hashes: &[u128]| Delta {
+            kind,
+            secret: 1,
+            terms: None,
+            hashes: hashes.iter().map(|n| hash(*n)).collect(),
+        };
         let expected = [
             (vec![delta(Kind::Announce, &[0])], Some(1)),
             (vec![delta(Kind::Announce, &[1, 2]), delta(Kind::Drop, &[3])], Some(1)),
@@ -193,9 +208,13 @@ mod tests {
 
     #[tokio::test]
     async fn large_announces_become_several_entries() {
-        let log = Arc::new(Slow { appended: Mutex::default(), begun: AtomicUsize::new(0), permits: Semaphore::new(10) });
+        let log =
+            Arc::new(Slow { appended: Mutex::default(), begun: AtomicUsize::new(0), permits: Semaphore::new(10) });
         let committer = Committer::new(log.clone());
-        committer.append(Delta { kind: Kind::Announce, secret: 1, terms: None, hashes: (0..600).map(hash).collect() }, None).await.unwrap();
+        committer
+            .append(Delta { kind: Kind::Announce, secret: 1, terms: None, hashes: (0..600).map(hash).collect() }, None)
+            .await
+            .unwrap();
         let sizes: Vec<usize> = log.appended.lock()[0].0.iter().map(|delta| delta.hashes.len()).collect();
         assert_eq!(sizes, [256, 256, 88]);
     }

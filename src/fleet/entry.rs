@@ -60,7 +60,8 @@ impl FromStr for EntryId {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let number = |part: &str| part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok()).flatten().ok_or(());
+        let number =
+            |part: &str| part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok()).flatten().ok_or(());
         let (millis, sequence) = text.split_once('-').ok_or(())?;
         Ok(Self { millis: number(millis)?, sequence: number(sequence)? })
     }

@@ -140,7 +140,9 @@ impl Follower {
                 None => None,
             },
             Some(place) if place.identity != page.identity => Some(Loss::Replaced),
-            Some(place) if page.last < place.last || place.made.is_some_and(|made| page.made < made) => Some(Loss::Shrunk),
+            Some(place) if page.last < place.last || place.made.is_some_and(|made| page.made < made) => {
+                Some(Loss::Shrunk)
+            }
             Some(place) => return place.go_on(page, self.retention),
         };
         let begun = self.begin(&page);
@@ -208,7 +210,8 @@ mod tests {
     }
 
     fn entry(at: u64, writer: u64, previous: u64) -> Entry {
-        let delta = Delta { kind: Kind::Announce, secret: 0, terms: None, hashes: vec![KeyHash::from_bits(u128::from(at))] };
+        let delta =
+            Delta { kind: Kind::Announce, secret: 0, terms: None, hashes: vec![KeyHash::from_bits(u128::from(at))] };
         Entry { id: id(at), writer: WriterId(writer), previous: id(previous), delta }
     }
 
@@ -364,7 +367,10 @@ mod tests {
     #[test]
     fn gaps_and_entries_that_can_not_be_read_are_losses_and_the_others_apply() {
         let mut log = begun();
-        let gap = Entry { delta: Delta { kind: Kind::Gap, secret: 0, terms: None, hashes: Vec::new() }, ..entry(NOW - 9, 7, 0) };
+        let gap = Entry {
+            delta: Delta { kind: Kind::Gap, secret: 0, terms: None, hashes: Vec::new() },
+            ..entry(NOW - 9, 7, 0)
+        };
         let step = log.read(&[gap, entry(NOW - 8, 7, NOW - 9)]);
         assert_eq!((step.loss, step.entries.len()), (Some(Loss::Gap), 2));
         let mut unreadable = log.page(&[entry(NOW - 6, 7, NOW - 8)], 1);

@@ -113,7 +113,8 @@ end
 return {identity, time[1], time[2], last, made, redis.call('GET', KEYS[3]) or '0-0', entries, redis.call('GET', KEYS[4]), peers}";
 
 /// What [`READ`] answers.
-type Answer = (Option<String>, u64, u64, String, u64, String, Vec<(String, Vec<Vec<u8>>)>, Option<String>, Vec<(Vec<u8>, u64)>);
+type Answer =
+    (Option<String>, u64, u64, String, u64, String, Vec<(String, Vec<Vec<u8>>)>, Option<String>, Vec<(Vec<u8>, u64)>);
 
 /// How much a log keeps.
 #[derive(Debug, Clone, Copy)]
@@ -262,7 +263,8 @@ impl DeltaLog for RedisDeltaLog {
         read.key(call.log_name()).key(&self.floor).key(&self.switch).key(&self.register);
         read.arg(after.to_string()).arg(ENTRIES_A_READ).arg(ours);
         let (identity, seconds, micros, last, made, floor, found, switch, peers): Answer = call.script(&read).await?;
-        let birth: LogBirth = identity.ok_or(LogError::Replaced)?.parse().map_err(|()| strange("GET of the log identity"))?;
+        let birth: LogBirth =
+            identity.ok_or(LogError::Replaced)?.parse().map_err(|()| strange("GET of the log identity"))?;
         let id = |text: &str| text.parse::<EntryId>().map_err(|()| strange("XINFO"));
         let complete = found.len() < ENTRIES_A_READ;
         let mut entries = Vec::with_capacity(found.len());
@@ -277,7 +279,9 @@ impl DeltaLog for RedisDeltaLog {
         let now = seconds.saturating_mul(1000) + micros / 1000;
         let switch = switch.and_then(|text| text.parse().ok());
         // By another writer of ours, before a restart, is by another instance too.
-        let peer = |(text, at): (Vec<u8>, u64)| Peer::parse(&String::from_utf8_lossy(&text), Duration::from_millis(now.saturating_sub(at)));
+        let peer = |(text, at): (Vec<u8>, u64)| {
+            Peer::parse(&String::from_utf8_lossy(&text), Duration::from_millis(now.saturating_sub(at)))
+        };
         let peers = peers.into_iter().filter_map(peer).filter(|peer| peer.writer != self.writer).collect();
         Ok(Page {
             identity: birth.identity,
@@ -297,7 +301,9 @@ impl DeltaLog for RedisDeltaLog {
         let call = self.link.call()?;
         let mut note = self.note.key(&self.register);
         note.key(call.log_name()).arg(Peer::text(self.writer, terms, &self.host));
-        note.arg(millis(self.retention.time.saturating_add(KEPT_LONGER))).arg(REGISTERED).arg(call.log_identity().to_string());
+        note.arg(millis(self.retention.time.saturating_add(KEPT_LONGER)))
+            .arg(REGISTERED)
+            .arg(call.log_identity().to_string());
         let noted: Option<u64> = call.script(&note).await?;
         noted.ok_or(LogError::Replaced)?;
         if let Some(namespace) = &self.namespace {
@@ -330,7 +336,8 @@ fn millis(duration: Duration) -> u64 {
 
 /// What people call this host; instance ids are random.
 fn host() -> String {
-    let name = std::env::var("HOSTNAME").or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname")).unwrap_or_default();
+    let name =
+        std::env::var("HOSTNAME").or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname")).unwrap_or_default();
     name.trim().chars().filter(|c| !c.is_control()).take(HOST_CHARS).collect()
 }
 

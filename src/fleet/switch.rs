@@ -40,7 +40,10 @@ impl FromStr for Switch {
         let (serial, setting) = match parts[..] {
             [FORM, serial, "config"] => (serial, None),
             [FORM, serial, mode, percent] => {
-                let mode = [Enforcement::Enforce, Enforcement::Shadow].into_iter().find(|known| known.as_str() == mode).ok_or(())?;
+                let mode = [Enforcement::Enforce, Enforcement::Shadow]
+                    .into_iter()
+                    .find(|known| known.as_str() == mode)
+                    .ok_or(())?;
                 let percent = percent.parse().ok().filter(|percent| *percent <= EnforcementSetting::ALL).ok_or(())?;
                 (serial, Some(EnforcementSetting { mode, percent }))
             }
@@ -58,9 +61,11 @@ mod tests {
     #[test]
     fn a_switch_is_written_as_documented_and_comes_back() {
         let half = EnforcementSetting { mode: Enforcement::Enforce, percent: 50 };
-        for (setting, text) in
-            [(None, "v1 7 config"), (Some(half), "v1 7 enforce 50"), (Some(Enforcement::Shadow.into()), "v1 7 shadow 100")]
-        {
+        for (setting, text) in [
+            (None, "v1 7 config"),
+            (Some(half), "v1 7 enforce 50"),
+            (Some(Enforcement::Shadow.into()), "v1 7 shadow 100"),
+        ] {
             let switch = Switch { serial: 7, setting };
             assert_eq!(switch.to_string(), text);
             assert_eq!(text.parse(), Ok(switch));

@@ -136,7 +136,10 @@ mod tests {
         assert_eq!(ours.differs(&ours), "");
         assert_eq!(terms(KeyForm::Text, 1).differs(&ours), "its key form is text, here integer");
         assert_eq!(terms(KeyForm::Integer, 2).differs(&ours), "its backend or source is another one");
-        assert_eq!(terms(KeyForm::Uuid, 2).differs(&ours), "its key form is uuid, here integer, and its backend or source is another one");
+        assert_eq!(
+            terms(KeyForm::Uuid, 2).differs(&ours),
+            "its key form is uuid, here integer, and its backend or source is another one"
+        );
         assert!(Terms { form: 77, ..ours }.differs(&ours).contains("one that this release lacks"));
     }
 

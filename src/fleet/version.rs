@@ -31,7 +31,9 @@ impl FromStr for Version {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let mut parts = text.splitn(4, '.');
-        let (Some(FORM), Some(identity), Some(keyspace), Some(position)) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        let (Some(FORM), Some(identity), Some(keyspace), Some(position)) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
             return Err(());
         };
         Ok(Self { identity: identity.parse()?, keyspace: keyspace.to_owned(), position: position.parse()? })
@@ -44,8 +46,11 @@ mod tests {
 
     #[test]
     fn tokens_come_back_as_they_were() {
-        let version =
-            Version { identity: LogIdentity([0xab; 16]), keyspace: "users-2".into(), position: EntryId { millis: 1, sequence: 2 } };
+        let version = Version {
+            identity: LogIdentity([0xab; 16]),
+            keyspace: "users-2".into(),
+            position: EntryId { millis: 1, sequence: 2 },
+        };
         assert_eq!(version.to_string(), format!("v1.{}.users-2.1-2", "ab".repeat(16)));
         assert_eq!(version.to_string().parse(), Ok(version));
     }

@@ -18,15 +18,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::context::{HttpContext, Keyspace};
+use super::context::{HttpContext, ServedKeyspace};
 use super::middleware::{
-    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer, RequireLayer,
+    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
+    RequireLayer,
 };
 use super::problem::Problem;
 use super::reload;
 use crate::buffers::Share;
 use crate::config::{Enforcement, EnforcementSetting};
-use crate::guard::{EnforcementStatus, Mismatches};
+use crate::keyspace::{EnforcementStatus, Mismatches};
 use crate::metrics::Route;
 use crate::rebuild::{AlreadyRunning, Progress, RebuildRequest};
 
@@ -38,12 +39,16 @@ pub fn admin_router(context: Arc<HttpContext>) -> Router {
     let settings = &context.settings;
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
     let access = Access::of_admin(settings);
-    let (deadline, body_limit) = (settings.admin_deadline, BodyLimitLayer::new(settings.max_body_bytes, &context.buffers));
+    let (deadline, body_limit) =
+        (settings.admin_deadline, BodyLimitLayer::new(settings.max_body_bytes, &context.buffers));
     let buffered = BufferedLayer::new(&context.buffers, Share::Single);
     Router::new()
         .route("/admin/keyspaces/{keyspace}/rebuild", get(rebuild_progress).post(start_rebuild))
         .route("/admin/keyspaces/{keyspace}/enforcement", get(enforcement).post(switch_enforcement))
-        .route("/admin/keyspaces/{keyspace}/mismatches", get(mismatches).fallback(async || Problem::wrong_method("GET, HEAD")))
+        .route(
+            "/admin/keyspaces/{keyspace}/mismatches",
+            get(mismatches).fallback(async || Problem::wrong_method("GET, HEAD")),
+        )
         .route("/admin/reload", post(reload::reload).fallback(async || Problem::wrong_method("POST")))
         .route("/admin/config", get(reload::config).fallback(async || Problem::wrong_method("GET, HEAD")))
         .fallback(async || Problem::unknown_route(StatusCode::NOT_FOUND))
@@ -134,12 +139,18 @@ async fn start_rebuild(
     Ok((StatusCode::ACCEPTED, Json(Job { job })))
 }
 
-async fn rebuild_progress(State(context): State<Arc<HttpContext>>, Path(name): Path<String>) -> Result<Json<Progress>, Problem> {
+async fn rebuild_progress(
+    State(context): State<Arc<HttpContext>>,
+    Path(name): Path<String>,
+) -> Result<Json<Progress>, Problem> {
     Ok(Json(keyspace(&context, &name)?.rebuild.progress()))
 }
 
-async fn enforcement(State(context): State<Arc<HttpContext>>, Path(name): Path<String>) -> Result<Json<EnforcementStatus>, Problem> {
-    Ok(Json(keyspace(&context, &name)?.guard.enforcement()))
+async fn enforcement(
+    State(context): State<Arc<HttpContext>>,
+    Path(name): Path<String>,
+) -> Result<Json<EnforcementStatus>, Problem> {
+    Ok(Json(keyspace(&context, &name)?.keyspace.enforcement()))
 }
 
 async fn switch_enforcement(
@@ -149,18 +160,21 @@ async fn switch_enforcement(
 ) -> Result<Json<EnforcementStatus>, Problem> {
     let (head, body) = request.into_parts();
     require_json(&head.headers)?;
-    let guard = &keyspace(&context, &name)?.guard;
+    let keyspace = &keyspace(&context, &name)?.keyspace;
     let body = read(body, &context).await?;
     let request: EnforcementRequest = read_object(&body)?;
     let setting = request.setting()?;
     match request.scope {
-        Scope::Instance => Ok(Json(guard.enforce_here(setting))),
-        Scope::Fleet => Ok(Json(guard.enforce_everywhere(setting).await?)),
+        Scope::Instance => Ok(Json(keyspace.enforce_here(setting))),
+        Scope::Fleet => Ok(Json(keyspace.enforce_everywhere(setting).await?)),
     }
 }
 
-async fn mismatches(State(context): State<Arc<HttpContext>>, Path(name): Path<String>) -> Result<Json<Mismatches>, Problem> {
-    Ok(Json(keyspace(&context, &name)?.guard.mismatches()))
+async fn mismatches(
+    State(context): State<Arc<HttpContext>>,
+    Path(name): Path<String>,
+) -> Result<Json<Mismatches>, Problem> {
+    Ok(Json(keyspace(&context, &name)?.keyspace.mismatches()))
 }
 
 /// A body of a few words.
@@ -170,7 +184,7 @@ async fn read(body: Body, context: &HttpContext) -> Result<Bytes, Problem> {
     Ok(read.map_err(|error| Problem::of_body(&*error, limit))?.to_bytes())
 }
 
-fn keyspace<'a>(context: &'a HttpContext, name: &str) -> Result<&'a Keyspace, Problem> {
+fn keyspace<'a>(context: &'a HttpContext, name: &str) -> Result<&'a ServedKeyspace, Problem> {
     context.keyspaces.get(name).ok_or_else(|| Problem::unknown_keyspace(StatusCode::NOT_FOUND, name))
 }
 
@@ -184,7 +198,8 @@ fn rebuild_request(body: &Bytes) -> Result<RebuildRequest, Problem> {
 
 fn read_object<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
     // An object first: serde would take a bare array for the fields in order.
-    let request = serde_json::from_slice::<Map<String, Value>>(body).and_then(|object| T::deserialize(Value::Object(object)));
+    let request =
+        serde_json::from_slice::<Map<String, Value>>(body).and_then(|object| T::deserialize(Value::Object(object)));
     request.map_err(|error| Problem::bad_request("bad-body", "Request body does not fit", error.to_string()))
 }
 
@@ -219,7 +234,9 @@ mod tests {
         for value in ["application/json", "application/json; charset=utf-8", "Application/JSON ;x=y"] {
             assert!(judge(Some(value)), "{value}");
         }
-        for value in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", "text/plain; application/json", ""] {
+        for value in
+            ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", "text/plain; application/json", ""]
+        {
             assert!(!judge(Some(value)), "{value}");
         }
         assert!(!judge(None));
@@ -227,7 +244,9 @@ mod tests {
 
     #[test]
     fn a_switch_names_its_mode_and_nothing_strange() {
-        let read = |body: &str| read_object::<EnforcementRequest>(&Bytes::copy_from_slice(body.as_bytes())).and_then(|r| r.setting());
+        let read = |body: &str| {
+            read_object::<EnforcementRequest>(&Bytes::copy_from_slice(body.as_bytes())).and_then(|r| r.setting())
+        };
         let enforce = |percent| EnforcementSetting { mode: Enforcement::Enforce, percent };
         for (body, expected) in [
             (r#"{"mode":"enforce"}"#, Some(enforce(100))),
@@ -237,10 +256,21 @@ mod tests {
         ] {
             assert_eq!(read(body).unwrap(), expected, "{body}");
         }
-        for body in ["", "{}", "[]", r#"{"mode":"on"}"#, r#"{"mode":"enforce","percent":101}"#, r#"{"mode":"enforce","percent":-1}"#] {
+        for body in [
+            "",
+            "{}",
+            "[]",
+            r#"{"mode":"on"}"#,
+            r#"{"mode":"enforce","percent":101}"#,
+            r#"{"mode":"enforce","percent":-1}"#,
+        ] {
             assert!(read(body).is_err(), "{body}");
         }
-        for body in [r#"{"mode":"enforce","percent":300}"#, r#"{"mode":"enforce","scope":"pod"}"#, r#"{"mode":"enforce","colour":1}"#] {
+        for body in [
+            r#"{"mode":"enforce","percent":300}"#,
+            r#"{"mode":"enforce","scope":"pod"}"#,
+            r#"{"mode":"enforce","colour":1}"#,
+        ] {
             assert!(read(body).is_err(), "{body}");
         }
     }

@@ -1,4 +1,4 @@
-//! Outcomes of the guard as answers. On the data listener 404 means "this key is absent" and nothing else.
+//! Outcomes of the keyspace as answers. On the data listener 404 means "this key is absent" and nothing else.
 
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Response, StatusCode};
@@ -8,8 +8,8 @@ use http_body_util::Full;
 use super::middleware::Reserved;
 use super::problem::Problem;
 use crate::fleet::Version;
-use crate::guard::{Answer, Lookup, Probe, Staleness};
-use crate::words::{Source, State, Verdict};
+use crate::keyspace::{Answer, Lookup, Probe, Staleness};
+use crate::labels::{Source, State, Verdict};
 
 /// What data routes answer with.
 pub(super) type DataResponse = Response<Full<Bytes>>;
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
     use crate::backend::{ContentType, Value};
-    use crate::guard::LookupError;
+    use crate::keyspace::LookupError;
 
     const OPTIONS: AnswerOptions = AnswerOptions { bypass: false, cache_status: true };
 
@@ -155,7 +155,8 @@ mod tests {
     #[tokio::test]
     async fn an_absence_is_an_empty_404_that_names_its_source() {
         for source in [Source::Filter, Source::Hot, Source::Redis, Source::Backend] {
-            let probe = probe(if source == Source::Filter { Verdict::Absent } else { Verdict::Maybe }, State::Enforcing);
+            let probe =
+                probe(if source == Source::Filter { Verdict::Absent } else { Verdict::Maybe }, State::Enforcing);
             let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(None, source)) }, OPTIONS);
             assert_eq!(response.status(), 404);
             assert_eq!(header(&response, "bloomguard-source"), Some(source.as_str()));
@@ -176,7 +177,11 @@ mod tests {
         let response = lookup(Lookup { probe, answer: Ok(Answer::fresh(Some(value), Source::Backend)) }, OPTIONS);
         assert_eq!(response.status(), 200);
         assert_eq!(header(&response, "content-type"), Some("application/json"));
-        assert_eq!(header(&response, "bloomguard-verdict"), Some("absent"), "the raw verdict, also where it decides nothing");
+        assert_eq!(
+            header(&response, "bloomguard-verdict"),
+            Some("absent"),
+            "the raw verdict, also where it decides nothing"
+        );
         assert_eq!(header(&response, "cache-status"), Some("bloomguard; fwd=miss; detail=backend"));
         let sent = body(response).await;
         assert_eq!((&sent, sent.as_ptr()), (&stored, stored.as_ptr()), "no copy of it");
@@ -221,7 +226,10 @@ mod tests {
         };
         assert_eq!(header(&answer(true, 90_500), "cache-status"), Some("bloomguard; fwd=stale; ttl=-90; detail=redis"));
         assert_eq!(header(&answer(false, 10), "cache-status"), Some("bloomguard; hit; ttl=-1; detail=redis"));
-        assert_eq!((answer(true, 0).status().as_u16(), header(&answer(true, 0), "bloomguard-source")), (200, Some("redis")));
+        assert_eq!(
+            (answer(true, 0).status().as_u16(), header(&answer(true, 0), "bloomguard-source")),
+            (200, Some("redis"))
+        );
     }
 
     #[test]

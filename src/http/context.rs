@@ -10,7 +10,7 @@ use super::reload::ConfigDesk;
 use super::tokens::{LiveTokens, Tokens};
 use crate::buffers::Buffers;
 use crate::config::{Listen, ServerConfig};
-use crate::guard::Guard;
+use crate::keyspace::Keyspace;
 use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::rebuild::RebuildHandle;
 
@@ -23,7 +23,7 @@ const ADMIN_DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct HttpContext {
     /// The guarded keyspaces, by name.
-    pub keyspaces: BTreeMap<String, Keyspace>,
+    pub keyspaces: BTreeMap<String, ServedKeyspace>,
     /// The metrics of the process.
     pub metrics: Arc<Metrics>,
     /// Limits and switches.
@@ -38,9 +38,9 @@ pub struct HttpContext {
 
 /// One keyspace as HTTP sees it.
 #[derive(Debug)]
-pub struct Keyspace {
+pub struct ServedKeyspace {
     /// Answers lookups, announces and deletes.
-    pub guard: Arc<Guard>,
+    pub keyspace: Arc<Keyspace>,
     /// Starts rebuilds.
     pub rebuild: RebuildHandle,
     /// Its gauges are set before each scrape.
@@ -116,9 +116,17 @@ impl HttpSettings {
 impl HttpContext {
     /// Begins the uptime.
     #[must_use]
-    pub fn new(keyspaces: BTreeMap<String, Keyspace>, metrics: Arc<Metrics>, settings: HttpSettings) -> Self {
+    pub fn new(keyspaces: BTreeMap<String, ServedKeyspace>, metrics: Arc<Metrics>, settings: HttpSettings) -> Self {
         let buffers = Buffers::new(settings.max_buffered_bytes, metrics.buffers.clone());
-        Self { keyspaces, metrics, settings, buffers, config: None, draining: AtomicBool::new(false), started: Instant::now() }
+        Self {
+            keyspaces,
+            metrics,
+            settings,
+            buffers,
+            config: None,
+            draining: AtomicBool::new(false),
+            started: Instant::now(),
+        }
     }
 
     /// With a configuration that can be shown.

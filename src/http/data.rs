@@ -18,7 +18,8 @@ use super::batch::{self, BatchRequest};
 use super::context::HttpContext;
 use super::key_request::KeyRequest;
 use super::middleware::{
-    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer, RequireLayer,
+    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
+    RequireLayer,
 };
 use super::path::{KeyPath, Resource};
 use super::problem::Problem;
@@ -29,11 +30,15 @@ use crate::metrics::Route;
 /// The service of the data listener, with its middleware.
 pub fn data_service(
     context: Arc<HttpContext>,
-) -> impl Service<Request<Incoming>, Response = DataResponse, Error = Infallible, Future: Send + 'static> + Clone + Send + 'static {
+) -> impl Service<Request<Incoming>, Response = DataResponse, Error = Infallible, Future: Send + 'static>
++ Clone
++ Send
++ 'static {
     let settings = &context.settings;
     let access = Access::of_data(settings);
     let buffers = &context.buffers;
-    let (deadline, body_limit) = (DeadlineLayer::new(settings.data_deadline), BodyLimitLayer::new(settings.max_body_bytes, buffers));
+    let (deadline, body_limit) =
+        (DeadlineLayer::new(settings.data_deadline), BodyLimitLayer::new(settings.max_body_bytes, buffers));
     let buffered = BufferedLayer::new(buffers, Share::Single);
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
     let routes = service_fn(move |request| {
@@ -43,7 +48,10 @@ pub fn data_service(
     });
     // From the inside out.
     let limited = body_limit.layer(deadline.layer(routes));
-    count.layer(buffered.layer(HeadLayer.layer(CatchPanicLayer.layer(HostLayer.layer(RequireLayer::new(access).layer(limited))))))
+    count.layer(
+        buffered
+            .layer(HeadLayer.layer(CatchPanicLayer.layer(HostLayer.layer(RequireLayer::new(access).layer(limited))))),
+    )
 }
 
 fn classify(path: &str) -> Route {
@@ -58,12 +66,19 @@ where
     match Resource::split(head.uri.path()) {
         None | Some((_, "")) => Err(Problem::unknown_route(StatusCode::BAD_REQUEST)),
         // Without a slash after the keyspace there is no key: the keys are in the body.
-        Some((resource, keyspace)) if !keyspace.contains('/') => batch_route(context, resource, keyspace, &head, body).await,
+        Some((resource, keyspace)) if !keyspace.contains('/') => {
+            batch_route(context, resource, keyspace, &head, body).await
+        }
         Some((resource, _)) => key_route(context, resource, &mut head, body).await,
     }
 }
 
-async fn key_route<B>(context: &HttpContext, resource: Resource, head: &mut Parts, body: B) -> Result<DataResponse, Problem>
+async fn key_route<B>(
+    context: &HttpContext,
+    resource: Resource,
+    head: &mut Parts,
+    body: B,
+) -> Result<DataResponse, Problem>
 where
     B: Body<Data = Bytes, Error = BoxError>,
 {
@@ -73,7 +88,9 @@ where
         Resource::Lookup | Resource::Invalidate => return Err(Problem::unknown_route(StatusCode::BAD_REQUEST)),
     };
     require_method(head, allow)?;
-    let Some(path) = KeyPath::parse(head.uri.path()) else { return Err(Problem::unknown_route(StatusCode::BAD_REQUEST)) };
+    let Some(path) = KeyPath::parse(head.uri.path()) else {
+        return Err(Problem::unknown_route(StatusCode::BAD_REQUEST));
+    };
     let request = KeyRequest::new(context, &path)?;
     batch::discard(body, context.settings.max_body_bytes).await?;
     match (resource, &head.method) {
@@ -84,7 +101,13 @@ where
     }
 }
 
-async fn batch_route<B>(context: &HttpContext, resource: Resource, keyspace: &str, head: &Parts, body: B) -> Result<DataResponse, Problem>
+async fn batch_route<B>(
+    context: &HttpContext,
+    resource: Resource,
+    keyspace: &str,
+    head: &Parts,
+    body: B,
+) -> Result<DataResponse, Problem>
 where
     B: Body<Data = Bytes, Error = BoxError>,
 {

@@ -1,4 +1,4 @@
-//! The one place that maps the guard's errors to status codes. A failure is never a 404.
+//! The one place that maps the keyspace's errors to status codes. A failure is never a 404.
 
 use axum::http::StatusCode;
 
@@ -6,10 +6,10 @@ use super::path::KeyPathError;
 use super::problem::Problem;
 use crate::backend::BackendError;
 use crate::buffers::Overloaded;
-use crate::guard::{AnnounceError, DropError, LookupError, ParseError, SwitchError};
 use crate::key::KeyError;
+use crate::keyspace::{AnnounceError, DropError, LookupError, ParseError, SwitchError};
+use crate::labels::ShedReason;
 use crate::redis::Unreplicated;
-use crate::words::ShedReason;
 
 impl From<&LookupError> for Problem {
     fn from(error: &LookupError) -> Self {
@@ -22,14 +22,21 @@ impl From<&LookupError> for Problem {
                 problem.member("reason", ShedReason::BreakerOpen.as_str()).retry_after(*retry_in)
             }
             LookupError::Backend(error) => match **error {
-                BackendError::Timeout(_) => Self::unavailable("backend-timeout", "The backend gave no answer in time", detail),
-                BackendError::Unavailable(_) => Self::unavailable("backend-unavailable", "The backend can't be reached", detail),
-                BackendError::Invalid(_) => Self::unavailable("backend-invalid", "The backend's answer can't be used", detail),
+                BackendError::Timeout(_) => {
+                    Self::unavailable("backend-timeout", "The backend gave no answer in time", detail)
+                }
+                BackendError::Unavailable(_) => {
+                    Self::unavailable("backend-unavailable", "The backend can't be reached", detail)
+                }
+                BackendError::Invalid(_) => {
+                    Self::unavailable("backend-invalid", "The backend's answer can't be used", detail)
+                }
                 // Only batches bound a call, and they ask again by themselves.
                 BackendError::NoRoom => Self::unavailable("cancelled", "Cancelled", detail),
             },
             LookupError::BatchFull(limit) => {
-                Self::unavailable("batch-full", "The batch's values are too large together", detail).member("limit", *limit)
+                Self::unavailable("batch-full", "The batch's values are too large together", detail)
+                    .member("limit", *limit)
             }
             LookupError::Overloaded(error) => Self::from(error),
             LookupError::SetTooOld => Self::unavailable("set-too-old", "The set of keys can't tell", detail),
@@ -56,11 +63,13 @@ impl From<&AnnounceError> for Problem {
                 let problem = Self::unavailable("not-durable", "Not durable: don't commit, or announce again", detail);
                 problem.with_replicas(error.unreplicated())
             }
-            AnnounceError::TooFast { limit, retry_in } => {
-                Self::unavailable("announce-rate", "Announces come too fast: don't commit, or announce again later", detail)
-                    .member("limit", *limit)
-                    .retry_after(*retry_in)
-            }
+            AnnounceError::TooFast { limit, retry_in } => Self::unavailable(
+                "announce-rate",
+                "Announces come too fast: don't commit, or announce again later",
+                detail,
+            )
+            .member("limit", *limit)
+            .retry_after(*retry_in),
             AnnounceError::Full(limit) => {
                 Self::unavailable("too-many-announces", "Too many announces: don't commit, or announce again", detail)
                     .member("limit", *limit)
@@ -106,7 +115,10 @@ fn public_announce(error: &AnnounceError) -> String {
         AnnounceError::Journal(_) => "the announce could not be written to the journal; the log tells why".to_owned(),
         AnnounceError::Marker(_) => "the announce's marker could not be set in Redis; the log tells why".to_owned(),
         AnnounceError::Log(_) => "the announce could not be appended to the delta log; the log tells why".to_owned(),
-        AnnounceError::NoSecret | AnnounceError::Full(_) | AnnounceError::TooFast { .. } | AnnounceError::Deadline(_) => error.to_string(),
+        AnnounceError::NoSecret
+        | AnnounceError::Full(_)
+        | AnnounceError::TooFast { .. }
+        | AnnounceError::Deadline(_) => error.to_string(),
     }
 }
 
@@ -183,8 +195,8 @@ mod tests {
     use super::*;
     use crate::cache::CacheError;
     use crate::fleet::LogError;
-    use crate::guard::JournalError;
     use crate::key::KeyForm;
+    use crate::keyspace::JournalError;
 
     fn document(problem: Problem) -> (Response<Bytes>, serde_json::Value) {
         let response = problem.response::<Bytes>();

@@ -20,8 +20,12 @@ pub(super) async fn readyz(State(context): State<Arc<HttpContext>>) -> (StatusCo
 
 /// 200 once every keyspace has a filter, and for good: none is ever taken away. 503 with those that have none.
 pub(super) async fn startupz(State(context): State<Arc<HttpContext>>) -> (StatusCode, String) {
-    let cold: Vec<&str> =
-        context.keyspaces.iter().filter(|(_, keyspace)| keyspace.guard.generation() == 0).map(|(name, _)| name.as_str()).collect();
+    let cold: Vec<&str> = context
+        .keyspaces
+        .iter()
+        .filter(|(_, served)| served.keyspace.generation() == 0)
+        .map(|(name, _)| name.as_str())
+        .collect();
     if cold.is_empty() {
         (StatusCode::OK, "ok\n".to_owned())
     } else {

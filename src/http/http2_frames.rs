@@ -194,7 +194,12 @@ mod tests {
         assert_eq!(admitted(&frame(0, END_STREAM, 1, b""), 100), 3000);
         let (mut frames, now) = begun();
         for stream in (1..100_000).step_by(2) {
-            let more = [frame(8, 0, 0, &[0; 4]), frame(8, 0, stream, &[0; 4]), frame(6, 0, 0, &[0; 8]), frame(3, 0, stream, &[0; 4])];
+            let more = [
+                frame(8, 0, 0, &[0; 4]),
+                frame(8, 0, stream, &[0; 4]),
+                frame(6, 0, 0, &[0; 8]),
+                frame(3, 0, stream, &[0; 4]),
+            ];
             frames.read(&[frame(1, 5, stream, b"head"), more.concat()].concat(), now).unwrap();
         }
     }
@@ -204,7 +209,8 @@ mod tests {
         let (mut frames, now) = begun();
         for round in 0..10 {
             let streams = (0..200).map(|stream| 2 * (200 * round + stream) + 1);
-            let (begin, end): (Vec<_>, Vec<_>) = streams.map(|stream| (frame(1, 5, stream, b"head"), frame(3, 0, stream, &[0; 4]))).unzip();
+            let (begin, end): (Vec<_>, Vec<_>) =
+                streams.map(|stream| (frame(1, 5, stream, b"head"), frame(3, 0, stream, &[0; 4]))).unzip();
             frames.read(&[begin.concat(), end.concat()].concat(), now).unwrap();
         }
     }

@@ -11,19 +11,20 @@ pub(super) const ALLOW: &str = "GET, HEAD, PUT, DELETE";
 
 /// Looks the key up. `HEAD` differs only in that its body is left out on the way.
 pub(super) async fn get(request: KeyRequest<'_>, headers: &HeaderMap) -> DataResponse {
-    let options = lookup_options(headers, |version| request.keyspace.guard.has_applied(version), request.honor_no_cache);
+    let options =
+        lookup_options(headers, |version| request.served.keyspace.has_applied(version), request.honor_no_cache);
     let answer_options = AnswerOptions { bypass: options.bypass, ..request.answer };
-    answer::lookup(request.keyspace.guard.lookup(request.key, options).await, answer_options)
+    answer::lookup(request.served.keyspace.lookup(request.key, options).await, answer_options)
 }
 
 /// Announces the key: 204 once it can't be lost.
 pub(super) async fn put(request: KeyRequest<'_>) -> Result<DataResponse, Problem> {
-    let version = request.keyspace.guard.announce(&[request.key]).await.map_err(|e| Problem::from(&e))?;
+    let version = request.served.keyspace.announce(&[request.key]).await.map_err(|e| Problem::from(&e))?;
     Ok(answer::announced(version.as_ref()))
 }
 
 /// Drops the key of a removed row from every cache.
 pub(super) async fn delete(request: KeyRequest<'_>) -> Result<DataResponse, Problem> {
-    request.keyspace.guard.delete(&request.key).await.map_err(|e| Problem::from(&e))?;
+    request.served.keyspace.delete(&request.key).await.map_err(|e| Problem::from(&e))?;
     Ok(answer::empty(StatusCode::ACCEPTED))
 }

@@ -34,7 +34,7 @@ pub use self::admin::admin_router;
 pub use self::at_once::AtOnce;
 #[doc(hidden)]
 pub use self::batch::{BatchFormat, try_batch};
-pub use self::context::{HttpContext, HttpSettings, Keyspace};
+pub use self::context::{HttpContext, HttpSettings, ServedKeyspace};
 pub use self::data::data_service;
 pub use self::listener::{BindError, Bound, LocalAddr};
 pub use self::reload::{ConfigDesk, InForce, ReloadRequest, Reloaded};

@@ -7,7 +7,7 @@ use axum::http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
 
 use crate::backend::TraceContext;
 use crate::fleet::Version;
-use crate::guard::LookupOptions;
+use crate::keyspace::LookupOptions;
 
 static BYPASS: HeaderName = HeaderName::from_static("bloomguard-bypass");
 static MIN_VERSION: HeaderName = HeaderName::from_static("bloomguard-min-version");
@@ -15,7 +15,11 @@ static TIMEOUT: HeaderName = HeaderName::from_static("bloomguard-timeout");
 static TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Reads the headers of a guarded read. Most requests have none of them, which one look at all that they have tells sooner than five searches.
-pub(super) fn lookup_options(headers: &HeaderMap, has_applied: impl Fn(&Version) -> bool, honor_no_cache: bool) -> LookupOptions {
+pub(super) fn lookup_options(
+    headers: &HeaderMap,
+    has_applied: impl Fn(&Version) -> bool,
+    honor_no_cache: bool,
+) -> LookupOptions {
     if !headers.keys().any(|name| [&BYPASS, &MIN_VERSION, &TIMEOUT, &TRACE_PARENT, &CACHE_CONTROL].contains(&name)) {
         return LookupOptions::default();
     }
@@ -29,7 +33,8 @@ pub(super) fn lookup_options(headers: &HeaderMap, has_applied: impl Fn(&Version)
 
 /// Whether the caller has seen a version that this instance has not applied, or of which it can't tell: several must all be applied.
 pub(super) fn unapplied_version(headers: &HeaderMap, has_applied: impl Fn(&Version) -> bool) -> bool {
-    let is_applied = |token: &HeaderValue| token.to_str().is_ok_and(|text| text.parse().is_ok_and(|version| has_applied(&version)));
+    let is_applied =
+        |token: &HeaderValue| token.to_str().is_ok_and(|text| text.parse().is_ok_and(|version| has_applied(&version)));
     headers.get_all(&MIN_VERSION).iter().any(|token| !is_applied(token))
 }
 
@@ -93,7 +98,11 @@ mod tests {
         assert!(!read(&[("bloomguard-min-version", APPLIED)], false).unapplied_version);
         for token in ["", "garbage", "a:b:1", OTHER] {
             assert!(read(&[("bloomguard-min-version", token)], false).unapplied_version, "{token:?}");
-            assert!(read(&[("bloomguard-min-version", APPLIED), ("bloomguard-min-version", token)], false).unapplied_version, "{token:?}");
+            assert!(
+                read(&[("bloomguard-min-version", APPLIED), ("bloomguard-min-version", token)], false)
+                    .unapplied_version,
+                "{token:?}"
+            );
         }
     }
 

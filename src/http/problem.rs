@@ -34,7 +34,8 @@ impl Problem {
 
     /// A 503 that may pass soon.
     pub(super) fn unavailable(name: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, name, title, detail).header(RETRY_AFTER, HeaderValue::from_static("1"))
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, name, title, detail)
+            .header(RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
     pub(super) fn bad_request(name: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
@@ -52,8 +53,13 @@ impl Problem {
     }
 
     pub(super) fn wrong_method(allow: &'static str) -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", "Method not allowed", format!("this route serves {allow}"))
-            .header(ALLOW, HeaderValue::from_static(allow))
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "wrong-method",
+            "Method not allowed",
+            format!("this route serves {allow}"),
+        )
+        .header(ALLOW, HeaderValue::from_static(allow))
     }
 
     pub(super) fn body_too_large(limit: u64) -> Self {
@@ -75,14 +81,23 @@ impl Problem {
                 return Self::body_too_large(limit);
             }
             if let Some(slow) = error.downcast_ref::<SlowBody>() {
-                return Self::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", "Request body too slow", slow.to_string());
+                return Self::new(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "body-too-slow",
+                    "Request body too slow",
+                    slow.to_string(),
+                );
             }
             if let Some(overloaded) = error.downcast_ref::<Overloaded>() {
                 return Self::from(overloaded);
             }
             cause = error.source();
         }
-        Self::bad_request("body-unreadable", "Request body can't be read", "the request's body broke off or is malformed")
+        Self::bad_request(
+            "body-unreadable",
+            "Request body can't be read",
+            "the request's body broke off or is malformed",
+        )
     }
 
     /// Adds a member of its own to the document.

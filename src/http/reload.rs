@@ -13,7 +13,7 @@ use super::admin::require_json;
 use super::context::HttpContext;
 use super::problem::Problem;
 use crate::config::ConfigErrors;
-use crate::words::ReloadOutcome;
+use crate::labels::ReloadOutcome;
 
 /// Asks for the configuration to be read again, and names who waits for what became of it.
 pub type ReloadRequest = oneshot::Sender<Result<Reloaded, ConfigErrors>>;
@@ -47,11 +47,18 @@ pub struct InForce {
     pub needs_restart: Vec<String>,
 }
 
-pub(super) async fn reload(State(context): State<Arc<HttpContext>>, headers: HeaderMap) -> Result<Json<Reloaded>, Problem> {
+pub(super) async fn reload(
+    State(context): State<Arc<HttpContext>>,
+    headers: HeaderMap,
+) -> Result<Json<Reloaded>, Problem> {
     require_json(&headers)?;
     let (answer, told) = oneshot::channel();
     let nobody = || {
-        Problem::unavailable("not-reloadable", "Configuration is not read again", "nobody in this process reads its configuration again")
+        Problem::unavailable(
+            "not-reloadable",
+            "Configuration is not read again",
+            "nobody in this process reads its configuration again",
+        )
     };
     let desk = context.config.as_ref().ok_or_else(nobody)?;
     desk.requests.send(answer).await.map_err(|_| nobody())?;
@@ -66,7 +73,8 @@ pub(super) async fn config(State(context): State<Arc<HttpContext>>) -> Result<Js
 
 /// The files are to blame, and everything stays as it was.
 fn bad(errors: &ConfigErrors) -> Problem {
-    let mistakes: Vec<String> = errors.mistakes().iter().map(ToString::to_string).collect();
+    let mistakes: Vec<String> = errors.errors().iter().map(ToString::to_string).collect();
     let detail = "the configuration was read again and is bad: what was in force stays";
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-configuration", "Bad configuration", detail).member("mistakes", mistakes)
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-configuration", "Bad configuration", detail)
+        .member("mistakes", mistakes)
 }

@@ -124,7 +124,11 @@ impl Seats {
     }
 
     fn seat(&self, permit: OwnedSemaphorePermit) -> Seat {
-        Seat { permit: Mutex::new(Some(permit)), closing: Some(Arc::clone(&self.closing)), declined: Arc::clone(&self.declined) }
+        Seat {
+            permit: Mutex::new(Some(permit)),
+            closing: Some(Arc::clone(&self.closing)),
+            declined: Arc::clone(&self.declined),
+        }
     }
 
     /// Remembers a connection that has taken its place.
@@ -225,7 +229,8 @@ mod tests {
         drop(all[0].as_ref().unwrap().begin(false));
         let mut order = Vec::new();
         while seats.evict().is_ok() {
-            let leaves = |activity: &Option<Arc<Activity>>| activity.as_ref().is_some_and(|activity| activity.takes_leave());
+            let leaves =
+                |activity: &Option<Arc<Activity>>| activity.as_ref().is_some_and(|activity| activity.takes_leave());
             let left = all.iter().position(leaves).unwrap();
             all[left] = None;
             order.push(left);

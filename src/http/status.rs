@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::task::spawn_blocking;
 
 use super::context::HttpContext;
-use crate::guard::KeyspaceStatus;
+use crate::keyspace::KeyspaceStatus;
 use crate::metrics::Gauges;
 
 /// What `/status` shows.
@@ -28,7 +28,7 @@ pub(super) async fn status(State(context): State<Arc<HttpContext>>) -> Json<Stat
         version: env!("CARGO_PKG_VERSION"),
         uptime_seconds: context.uptime().as_secs(),
         draining: context.is_draining(),
-        keyspaces: context.keyspaces.iter().map(|(name, keyspace)| (name.clone(), keyspace.guard.status())).collect(),
+        keyspaces: context.keyspaces.iter().map(|(name, served)| (name.clone(), served.keyspace.status())).collect(),
     })
 }
 
@@ -37,8 +37,8 @@ pub(super) async fn status(State(context): State<Arc<HttpContext>>) -> Json<Stat
 /// A thousand lines and what the kernel says of the process are a millisecond, in which a worker answers a hundred lookups: another thread writes them.
 pub(super) async fn metrics(State(context): State<Arc<HttpContext>>) -> ([(HeaderName, &'static str); 1], String) {
     let text = spawn_blocking(move || {
-        for keyspace in context.keyspaces.values() {
-            keyspace.metrics.set_gauges(&gauges(&keyspace.guard.status()));
+        for served in context.keyspaces.values() {
+            served.metrics.set_gauges(&gauges(&served.keyspace.status()));
         }
         context.buffers.show();
         context.metrics.render()

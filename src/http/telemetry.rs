@@ -8,7 +8,8 @@ use axum::routing::get;
 
 use super::context::HttpContext;
 use super::middleware::{
-    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer, RequireLayer,
+    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
+    RequireLayer,
 };
 use super::problem::Problem;
 use super::{health, status};

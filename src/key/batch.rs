@@ -68,7 +68,11 @@ impl KeyBatch {
     pub fn get(&self, index: usize) -> Option<Key> {
         let end = *self.ends.get(index)?;
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        let original = self.respelled.binary_search_by_key(&index, |(key, _)| *key).ok().map(|at| Box::new(self.respelled[at].1.clone()));
+        let original = self
+            .respelled
+            .binary_search_by_key(&index, |(key, _)| *key)
+            .ok()
+            .map(|at| Box::new(self.respelled[at].1.clone()));
         Some(Key { bytes: Bytes::copy_from_slice(&self.bytes[start..end]), original })
     }
 

@@ -44,7 +44,9 @@ impl KeyForm {
             Self::Bytes => !raw.is_empty(),
             Self::Text => !raw.is_empty() && is_plain_text(raw),
             Self::TextCi => {
-                !raw.is_empty() && is_plain_text(raw) && !raw.iter().fold(false, |upper, byte| upper | byte.is_ascii_uppercase())
+                !raw.is_empty()
+                    && is_plain_text(raw)
+                    && !raw.iter().fold(false, |upper, byte| upper | byte.is_ascii_uppercase())
             }
             Self::Integer => is_plain_integer(raw),
             Self::Uuid => is_plain_uuid(raw),
@@ -168,7 +170,8 @@ mod tests {
             "[0-9a-fA-F]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
             "\\{?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}\\}?",
         ];
-        let spoilt = (text.prop_map(String::into_bytes), any::<prop::sample::Index>(), proptest::option::of(any::<u8>()));
+        let spoilt =
+            (text.prop_map(String::into_bytes), any::<prop::sample::Index>(), proptest::option::of(any::<u8>()));
         spoilt.prop_map(|(mut raw, place, byte)| {
             if let Some(byte) = byte.filter(|_| !raw.is_empty()) {
                 let place = place.index(raw.len());

@@ -214,13 +214,17 @@ pub enum KeyError {
     #[error("the key contains a zero byte, which key form \"{0}\" can't hold; use key = \"bytes\" for such keys")]
     ZeroByte(KeyForm),
     /// Not a decimal integer.
-    #[error("the key is not a decimal integer between -9223372036854775808 and 18446744073709551615, as key form \"integer\" demands")]
+    #[error(
+        "the key is not a decimal integer between -9223372036854775808 and 18446744073709551615, as key form \"integer\" demands"
+    )]
     NotAnInteger,
     /// Not a UUID.
     #[error("the key is not a UUID, as key form \"uuid\" demands")]
     NotAUuid,
     /// `.` or `..`, alone or as a segment, where the key is asked for by a URL.
-    #[error("the key is, or holds as a segment, \".\" or \"..\", which servers take for folders: the HTTP backend can't be asked for it")]
+    #[error(
+        "the key is, or holds as a segment, \".\" or \"..\", which servers take for folders: the HTTP backend can't be asked for it"
+    )]
     DotSegment,
 }
 
@@ -300,7 +304,8 @@ mod tests {
 
     #[test]
     fn integers_have_one_spelling() {
-        for (raw, canonical) in [("042", "42"), ("42", "42"), ("+42", "42"), ("-0", "0"), ("000", "0"), ("-007", "-7")] {
+        for (raw, canonical) in [("042", "42"), ("42", "42"), ("+42", "42"), ("-0", "0"), ("000", "0"), ("-007", "-7")]
+        {
             assert_eq!(form(KeyForm::Integer, raw).as_deref(), Ok(canonical), "{raw}");
         }
         for i in (0..=19).map(|zeros| 10_i128.pow(zeros)).flat_map(|i| [i - 1, i, -i]) {

@@ -48,9 +48,13 @@ mod tests {
 
     #[test]
     fn what_folds_otherwise_letter_by_letter_is_another_key() {
-        for (raw, apart) in
-            [("ΟΔΥΣΣΕΥΣ", Some("οδυσσευσ")), ("İSTANBUL", Some("istanbul")), ("ÉVA", None), ("ΣΑ", None), ("ISTANBUL", None)]
-        {
+        for (raw, apart) in [
+            ("ΟΔΥΣΣΕΥΣ", Some("οδυσσευσ")),
+            ("İSTANBUL", Some("istanbul")),
+            ("ÉVA", None),
+            ("ΣΑ", None),
+            ("ISTANBUL", None),
+        ] {
             let key = KeyForm::TextCi.canonical(raw.as_bytes()).unwrap();
             assert_eq!(key.folded_apart().as_ref().and_then(|key| key.as_str()), apart, "{raw}");
         }
@@ -58,7 +62,9 @@ mod tests {
 
     #[test]
     fn a_spelling_is_kept_where_databases_fold_it_differently() {
-        let given = |form: KeyForm, raw: &str| form.canonical(raw.as_bytes()).unwrap().given().map(|key| key.as_str().unwrap().to_owned());
+        let given = |form: KeyForm, raw: &str| {
+            form.canonical(raw.as_bytes()).unwrap().given().map(|key| key.as_str().unwrap().to_owned())
+        };
         for raw in ["\u{391}\u{3a3}", "\u{130}stanbul", "\u{c9}VA", "\u{212a}ELVIN"] {
             assert_eq!(given(KeyForm::TextCi, raw).as_deref(), Some(raw));
             assert_eq!(given(KeyForm::Text, raw), None);

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::Registry;
 use super::series::Gauge;
-use crate::words::{BreakerState, Dependency};
+use crate::labels::{BreakerState, Dependency};
 
 /// The states of all breakers.
 #[derive(Debug)]

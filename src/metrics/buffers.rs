@@ -2,7 +2,7 @@
 
 use super::Registry;
 use super::series::{Counter, Gauge};
-use crate::words::BufferRefusal;
+use crate::labels::BufferRefusal;
 
 /// Recorders of what requests and responses hold.
 #[derive(Debug, Clone)]
@@ -22,7 +22,11 @@ impl BufferMetrics {
             )
         };
         Self {
-            reserved: registry.gauge("buffered_bytes", "Bytes that request bodies, batches and unsent responses hold", &[]),
+            reserved: registry.gauge(
+                "buffered_bytes",
+                "Bytes that request bodies, batches and unsent responses hold",
+                &[],
+            ),
             limit: registry.gauge("buffered_bytes_limit", "Most bytes that they may hold", &[]),
             refused: BufferRefusal::ALL.iter().map(refused).collect(),
         }

@@ -2,7 +2,7 @@
 
 use super::series::{Counter, Gauge};
 use super::{BufferMetrics, Registry};
-use crate::words::{BufferRefusal, Listener};
+use crate::labels::{BufferRefusal, Listener};
 
 /// Why a listener closed a connection that its client kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -31,7 +31,10 @@ impl FilterGauges {
             bytes: gauge("filter_bytes", "Size of the filter"),
             target_fpr: gauge("filter_target_fpr", "False-positive rate asked for: filter.false_positive_rate"),
             estimated_fpr: gauge("filter_estimated_fpr", "False-positive rate predicted by the fill"),
-            observed_fpr: gauge("filter_observed_fpr", "False positives over false positives plus true negatives, since the swap"),
+            observed_fpr: gauge(
+                "filter_observed_fpr",
+                "False positives over false positives plus true negatives, since the swap",
+            ),
             distinct_absent_keys: gauge(
                 "filter_distinct_absent_keys",
                 "Distinct absent keys that were asked for in the last five minutes, estimated",

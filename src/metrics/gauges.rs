@@ -1,6 +1,6 @@
 //! What a keyspace shows of its state and its filter.
 
-use crate::words::State;
+use crate::labels::State;
 
 /// What the gauges show; set before each scrape.
 #[derive(Debug, Clone, Copy)]

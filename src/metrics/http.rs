@@ -49,11 +49,14 @@ pub enum Method {
     Other,
 }
 
-const ROUTES: &[&str] = &["keys", "check", "lookup", "invalidate", "livez", "readyz", "startupz", "status", "metrics", "admin", "unknown"];
+const ROUTES: &[&str] =
+    &["keys", "check", "lookup", "invalidate", "livez", "readyz", "startupz", "status", "metrics", "admin", "unknown"];
 const METHODS: &[&str] = &["GET", "HEAD", "PUT", "POST", "DELETE", "other"];
 /// Codes that we answer with; the last stands for any other.
-const CODES: &[&str] =
-    &["200", "202", "204", "400", "401", "403", "404", "405", "408", "409", "413", "414", "415", "422", "500", "503", "other"];
+const CODES: &[&str] = &[
+    "200", "202", "204", "400", "401", "403", "404", "405", "408", "409", "413", "414", "415", "422", "500", "503",
+    "other",
+];
 
 /// The series there are: what each route answers to the methods that it serves; the code `other` is added to each.
 ///
@@ -160,7 +163,12 @@ mod tests {
     use super::*;
 
     fn series(metrics: &Metrics) -> Vec<String> {
-        metrics.render().lines().filter(|l| l.starts_with("bloomguard_http_requests_total{")).map(str::to_owned).collect()
+        metrics
+            .render()
+            .lines()
+            .filter(|l| l.starts_with("bloomguard_http_requests_total{"))
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]

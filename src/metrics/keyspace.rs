@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::filter_gauges::FilterGauges;
 use super::series::{Counter, Gauge, Histogram};
 use super::{BreakerMetrics, Gauges, LATENCY_BUCKETS, PollMetrics, RebuildMetrics, Registry, SnapshotMetrics};
-use crate::words::{
-    AnnounceOutcome, BackendOutcome, BreakerState, CacheResult, CacheTier, CanaryResult, Dependency, LeaseWait, LookupResult,
-    RefreshOutcome, ResyncReason, ShedReason, Source, State, Verdict,
+use crate::labels::{
+    AnnounceOutcome, BackendOutcome, BreakerState, CacheResult, CacheTier, CanaryResult, Dependency, LeaseWait,
+    LookupResult, RefreshOutcome, ResyncReason, ShedReason, Source, State, Verdict,
 };
 
 /// Recorders of one keyspace. Every method is lock-free.
@@ -67,7 +67,8 @@ impl Drop for Inflight<'_> {
 impl KeyspaceMetrics {
     pub(super) fn new(registry: &Registry, keyspace: &str, breakers: Arc<BreakerMetrics>) -> Self {
         let ks = ("keyspace", keyspace);
-        let counter = |name, help, label: &[(&'static str, &str)]| registry.counter(name, help, &[&[ks], label].concat());
+        let counter =
+            |name, help, label: &[(&'static str, &str)]| registry.counter(name, help, &[&[ks], label].concat());
         let gauge = |name, help| registry.gauge(name, help, &[ks]);
         let mut lookups = vec![];
         for source in Source::ALL {
@@ -96,12 +97,23 @@ impl KeyspaceMetrics {
             lookup_duration: Source::ALL
                 .iter()
                 .map(|s| {
-                    registry.histogram("lookup_duration_seconds", "Duration of lookups", LATENCY_BUCKETS, &[ks, ("source", s.as_str())])
+                    registry.histogram(
+                        "lookup_duration_seconds",
+                        "Duration of lookups",
+                        LATENCY_BUCKETS,
+                        &[ks, ("source", s.as_str())],
+                    )
                 })
                 .collect(),
             checks: Verdict::ALL
                 .iter()
-                .map(|v| counter("filter_checks_total", "Raw verdicts of the filter, in every state", &[("verdict", v.as_str())]))
+                .map(|v| {
+                    counter(
+                        "filter_checks_total",
+                        "Raw verdicts of the filter, in every state",
+                        &[("verdict", v.as_str())],
+                    )
+                })
                 .collect(),
             false_positives: counter(
                 "filter_false_positives_total",
@@ -127,18 +139,32 @@ impl KeyspaceMetrics {
             refreshes: RefreshOutcome::ALL
                 .iter()
                 .map(|o| {
-                    counter("cache_refreshes_total", "Values loaded again ahead of their expiry, by outcome", &[("outcome", o.as_str())])
+                    counter(
+                        "cache_refreshes_total",
+                        "Values loaded again ahead of their expiry, by outcome",
+                        &[("outcome", o.as_str())],
+                    )
                 })
                 .collect(),
             lease_waits: LeaseWait::ALL
                 .iter()
                 .map(|o| {
-                    counter("cache_lease_waits_total", "Loads that waited for another instance's, by outcome", &[("outcome", o.as_str())])
+                    counter(
+                        "cache_lease_waits_total",
+                        "Loads that waited for another instance's, by outcome",
+                        &[("outcome", o.as_str())],
+                    )
                 })
                 .collect(),
             backend: BackendOutcome::ALL
                 .iter()
-                .map(|o| counter("backend_requests_total", "Backend calls of guarded reads by outcome", &[("outcome", o.as_str())]))
+                .map(|o| {
+                    counter(
+                        "backend_requests_total",
+                        "Backend calls of guarded reads by outcome",
+                        &[("outcome", o.as_str())],
+                    )
+                })
                 .collect(),
             backend_duration: registry.histogram(
                 "backend_request_duration_seconds",
@@ -149,9 +175,20 @@ impl KeyspaceMetrics {
             backend_inflight: gauge("backend_inflight_requests", "Backend calls of guarded reads under way"),
             coalesced: counter("coalesced_lookups_total", "Lookups that joined another's load of the same key", &[]),
             bypasses: counter("bypasses_total", "Lookups that asked to skip filter and caches", &[]),
-            shed: ShedReason::ALL.iter().map(|r| counter("shed_total", "Lookups shed, by reason", &[("reason", r.as_str())])).collect(),
-            stale_answers: counter("stale_answers_total", "Lookups answered with an expired value because the backend gave no answer", &[]),
-            absence_storms: counter("backend_absence_storms_total", "Times that rows which the backend had were lost", &[]),
+            shed: ShedReason::ALL
+                .iter()
+                .map(|r| counter("shed_total", "Lookups shed, by reason", &[("reason", r.as_str())]))
+                .collect(),
+            stale_answers: counter(
+                "stale_answers_total",
+                "Lookups answered with an expired value because the backend gave no answer",
+                &[],
+            ),
+            absence_storms: counter(
+                "backend_absence_storms_total",
+                "Times that rows which the backend had were lost",
+                &[],
+            ),
             announces: AnnounceOutcome::ALL
                 .iter()
                 .map(|o| counter("announces_total", "Announces by outcome", &[("outcome", o.as_str())]))
@@ -166,19 +203,37 @@ impl KeyspaceMetrics {
                     )
                 })
                 .collect(),
-            delta_lag: gauge("delta_lag_seconds", "Time since the delta log was last read to its end; 0 where there is no log"),
-            invalidated: counter("invalidated_keys_total", "Keys whose cached answers were dropped because their rows changed", &[]),
+            delta_lag: gauge(
+                "delta_lag_seconds",
+                "Time since the delta log was last read to its end; 0 where there is no log",
+            ),
+            invalidated: counter(
+                "invalidated_keys_total",
+                "Keys whose cached answers were dropped because their rows changed",
+                &[],
+            ),
             deletes: counter("deletes_total", "Deletes acknowledged", &[]),
             rebuilds: RebuildMetrics::new(registry, keyspace),
             state: State::ALL
                 .iter()
-                .map(|s| registry.gauge("keyspace_state", "State of the keyspace: one is 1", &[ks, ("state", s.as_str())]))
+                .map(|s| {
+                    registry.gauge("keyspace_state", "State of the keyspace: one is 1", &[ks, ("state", s.as_str())])
+                })
                 .collect(),
             state_changes: State::ALL
                 .iter()
-                .map(|s| counter("keyspace_state_changes_total", "Times the keyspace entered a state", &[("state", s.as_str())]))
+                .map(|s| {
+                    counter(
+                        "keyspace_state_changes_total",
+                        "Times the keyspace entered a state",
+                        &[("state", s.as_str())],
+                    )
+                })
                 .collect(),
-            max_staleness: gauge("keyspace_max_staleness_seconds", "Freshness lag at which the keyspace stops rejecting: max_staleness"),
+            max_staleness: gauge(
+                "keyspace_max_staleness_seconds",
+                "Freshness lag at which the keyspace stops rejecting: max_staleness",
+            ),
             proof_remaining: gauge(
                 "keyspace_proof_remaining",
                 "Absences of the filter that still have to be compared with the backend before the keyspace enforces; 0 = none",

@@ -32,11 +32,12 @@ pub use self::rebuilds::RebuildMetrics;
 use self::registry::Registry;
 pub use self::reloads::ReloadMetrics;
 pub use self::snapshots::SnapshotMetrics;
-use crate::words::Listener;
+use crate::labels::Listener;
 
 /// Seconds, from 1 µs to 10 s.
 const LATENCY_BUCKETS: &[f64] = &[
-    1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0,
 ];
 /// Seconds, from 10 ms to an hour.
 const REBUILD_BUCKETS: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0];
@@ -72,7 +73,9 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Self {
         let registry = Registry::default();
-        registry.gauge("build_info", "1, labelled with the version", &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
+        registry
+            .gauge("build_info", "1, labelled with the version", &[("version", env!("CARGO_PKG_VERSION"))])
+            .set(1.0);
         let http = HttpMetrics::new(&registry);
         let breakers = Arc::new(BreakerMetrics::new(&registry));
         let reloads = ReloadMetrics::new(&registry);

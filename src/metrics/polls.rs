@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::series::{Counter, Histogram};
 use super::{REBUILD_BUCKETS, Registry};
-use crate::words::PollOutcome;
+use crate::labels::PollOutcome;
 
 /// Recorders of one keyspace's polls.
 #[derive(Debug)]
@@ -20,9 +20,16 @@ impl PollMetrics {
         Self {
             polls: PollOutcome::ALL
                 .iter()
-                .map(|o| registry.counter("polls_total", "Polls for new keys, by outcome", &[ks, ("outcome", o.as_str())]))
+                .map(|o| {
+                    registry.counter("polls_total", "Polls for new keys, by outcome", &[ks, ("outcome", o.as_str())])
+                })
                 .collect(),
-            duration: registry.histogram("poll_duration_seconds", "Duration of polls for new keys", REBUILD_BUCKETS, &[ks]),
+            duration: registry.histogram(
+                "poll_duration_seconds",
+                "Duration of polls for new keys",
+                REBUILD_BUCKETS,
+                &[ks],
+            ),
             keys: registry.counter("polled_keys_total", "Keys of rows that the poll before had not found", &[ks]),
         }
     }

@@ -35,8 +35,11 @@ pub(super) fn render() -> String {
 
 impl Process {
     fn read() -> Self {
-        let mut process =
-            Self { open_fds: open_fds(), max_fds: getrlimit(Resource::Nofile).current.map(|limit| limit as f64), ..Self::default() };
+        let mut process = Self {
+            open_fds: open_fds(),
+            max_fds: getrlimit(Resource::Nofile).current.map(|limit| limit as f64),
+            ..Self::default()
+        };
         if let Ok(stat) = fs::read_to_string("/proc/self/stat") {
             process.take_stat(&stat, clock_ticks_per_second() as f64, page_size() as f64);
         }
@@ -49,7 +52,8 @@ impl Process {
         let Some((_, fields)) = text.rsplit_once(')') else { return };
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
         let field = |place: usize| fields.get(place)?.parse::<f64>().ok();
-        self.cpu_seconds = field(stat::UTIME).zip(field(stat::STIME)).map(|(user, system)| (user + system) / ticks_per_second);
+        self.cpu_seconds =
+            field(stat::UTIME).zip(field(stat::STIME)).map(|(user, system)| (user + system) / ticks_per_second);
         self.threads = field(stat::THREADS);
         self.start_time = field(stat::START).map(|ticks| ticks / ticks_per_second);
         self.resident_bytes = field(stat::RSS_PAGES).map(|pages| pages * page_size);
@@ -58,8 +62,18 @@ impl Process {
     fn text(&self) -> String {
         let mut text = String::new();
         for (name, kind, help, value) in [
-            ("process_cpu_seconds_total", "counter", "Time that the process has spent on a processor, in seconds", self.cpu_seconds),
-            ("process_resident_memory_bytes", "gauge", "Memory of the process that is not swapped out", self.resident_bytes),
+            (
+                "process_cpu_seconds_total",
+                "counter",
+                "Time that the process has spent on a processor, in seconds",
+                self.cpu_seconds,
+            ),
+            (
+                "process_resident_memory_bytes",
+                "gauge",
+                "Memory of the process that is not swapped out",
+                self.resident_bytes,
+            ),
             ("process_start_time_seconds", "gauge", "When the process started, Unix time", self.start_time),
             ("process_threads", "gauge", "Threads of the process", self.threads),
             ("process_open_fds", "gauge", "Files and sockets that the process has open", self.open_fds),
@@ -118,6 +132,9 @@ mod tests {
     fn what_is_not_known_is_not_shown() {
         assert_eq!(Process::default().text(), "");
         let text = Process { threads: Some(2.0), ..Process::default() }.text();
-        assert_eq!(text, "# HELP process_threads Threads of the process\n# TYPE process_threads gauge\nprocess_threads 2\n\n");
+        assert_eq!(
+            text,
+            "# HELP process_threads Threads of the process\n# TYPE process_threads gauge\nprocess_threads 2\n\n"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::series::{Counter, Gauge, Histogram};
 use super::{REBUILD_BUCKETS, Registry};
-use crate::words::{RebuildOutcome, ScanTurn};
+use crate::labels::{RebuildOutcome, ScanTurn};
 
 /// Recorders of one keyspace's rebuilds.
 #[derive(Debug)]
@@ -27,7 +27,10 @@ impl RebuildMetrics {
                 .collect(),
             duration: registry.histogram("rebuild_duration_seconds", "Duration of rebuilds", REBUILD_BUCKETS, &[ks]),
             keys: gauge("rebuild_keys", "Keys read by the last rebuild that ended with a swap"),
-            last_success: gauge("rebuild_last_success_timestamp_seconds", "Unix time of the last swap; 0 before the first"),
+            last_success: gauge(
+                "rebuild_last_success_timestamp_seconds",
+                "Unix time of the last swap; 0 before the first",
+            ),
             turns: ScanTurn::ALL
                 .iter()
                 .map(|t| {

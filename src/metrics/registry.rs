@@ -50,7 +50,13 @@ impl Registry {
         }
     }
 
-    pub(super) fn histogram(&self, name: &str, help: &'static str, bounds: &'static [f64], labels: &[(&'static str, &str)]) -> Histogram {
+    pub(super) fn histogram(
+        &self,
+        name: &str,
+        help: &'static str,
+        bounds: &'static [f64],
+        labels: &[(&'static str, &str)],
+    ) -> Histogram {
         let fresh = Histogram::new(bounds);
         match self.register(name, help, labels, Series::Histogram(fresh.clone())) {
             Series::Histogram(known) => known,
@@ -65,7 +71,8 @@ impl Registry {
         let labels = LabelSet::from_key_and_global(&Key::from_parts(name.clone(), labels), &Default::default());
         let text = labels.to_strings().collect::<Vec<_>>().join(",");
         let mut families = self.0.lock();
-        let family = families.entry(name).or_insert_with(|| Family { help, kind: fresh.kind(), series: BTreeMap::new() });
+        let family =
+            families.entry(name).or_insert_with(|| Family { help, kind: fresh.kind(), series: BTreeMap::new() });
         assert_eq!(family.kind, fresh.kind(), "a name stands for one kind of series: {text}");
         family.series.entry(text).or_insert((labels, fresh)).1.clone()
     }

@@ -2,7 +2,7 @@
 
 use super::Registry;
 use super::series::{Counter, Gauge};
-use crate::words::ReloadOutcome;
+use crate::labels::ReloadOutcome;
 
 /// Recorders of reloads.
 #[derive(Debug)]
@@ -15,13 +15,23 @@ pub struct ReloadMetrics {
 impl ReloadMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
         let ended = |outcome: &ReloadOutcome| {
-            registry.counter("config_reloads_total", "Reloads of the configuration by outcome", &[("outcome", outcome.as_str())])
+            registry.counter(
+                "config_reloads_total",
+                "Reloads of the configuration by outcome",
+                &[("outcome", outcome.as_str())],
+            )
         };
         let gauge = |name, help| registry.gauge(name, help, &[]);
         let metrics = Self {
             ended: ReloadOutcome::ALL.iter().map(ended).collect(),
-            last_successful: gauge("config_last_reload_successful", "1 unless the configuration was bad when it was last read"),
-            awaiting_restart: gauge("config_settings_awaiting_restart", "Settings that have changed and are not in force before a restart"),
+            last_successful: gauge(
+                "config_last_reload_successful",
+                "1 unless the configuration was bad when it was last read",
+            ),
+            awaiting_restart: gauge(
+                "config_settings_awaiting_restart",
+                "Settings that have changed and are not in force before a restart",
+            ),
         };
         // It was read when the process started.
         metrics.last_successful.set(1.0);

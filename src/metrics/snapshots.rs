@@ -2,7 +2,7 @@
 
 use super::Registry;
 use super::series::Counter;
-use crate::words::SnapshotOutcome;
+use crate::labels::SnapshotOutcome;
 
 /// Recorders of one keyspace's snapshots.
 #[derive(Debug)]
@@ -11,7 +11,9 @@ pub struct SnapshotMetrics(Vec<Counter>);
 impl SnapshotMetrics {
     pub(super) fn new(registry: &Registry, keyspace: &str) -> Self {
         let help = "Snapshots of the filter by what became of them";
-        let counter = |o: &SnapshotOutcome| registry.counter("snapshots_total", help, &[("keyspace", keyspace), ("outcome", o.as_str())]);
+        let counter = |o: &SnapshotOutcome| {
+            registry.counter("snapshots_total", help, &[("keyspace", keyspace), ("outcome", o.as_str())])
+        };
         Self(SnapshotOutcome::ALL.iter().map(counter).collect())
     }
 

@@ -70,9 +70,17 @@ impl Plan {
             let spec = FilterSpec { kind, capacity: self.capacity, rate: self.rate };
             let Footprint { hashes, bits, bytes, expected_fpr: expected, .. } = spec.footprint()?;
             let mark = if self.chosen == Some(kind) { " *" } else { "" };
-            rows.push(Row { name: format!("{}{mark}", kind.as_str()), hashes, bits, bytes, expected, next: spec.growth_bytes() });
+            rows.push(Row {
+                name: format!("{}{mark}", kind.as_str()),
+                hashes,
+                bits,
+                bytes,
+                expected,
+                next: spec.growth_bytes(),
+            });
         }
-        let windowed = WindowedSpec { capacity: self.capacity, rate: self.rate, window: u64::from(SLICES), slices: SLICES };
+        let windowed =
+            WindowedSpec { capacity: self.capacity, rate: self.rate, window: u64::from(SLICES), slices: SLICES };
         let (bytes, hashes, expected) = (windowed.bytes_needed()?, windowed.hashes()?, windowed.expected_fpr()?);
         rows.push(Row { name: "windowed".into(), hashes, bits: bytes * 8, bytes, expected, next: None });
         Ok(rows)
@@ -99,7 +107,11 @@ impl Plan {
             let needed = row.bytes.saturating_mul(2).saturating_add(beside);
             if let Some(limit) = self.limit.filter(|limit| needed > *limit) {
                 let name = &row.name;
-                head += &format!("{name} needs {} while it is rebuilt: more than the memory limit here, {}\n", size(needed), size(limit));
+                head += &format!(
+                    "{name} needs {} while it is rebuilt: more than the memory limit here, {}\n",
+                    size(needed),
+                    size(limit)
+                );
             }
         }
         head

@@ -84,7 +84,8 @@ mod tests {
     #[test]
     fn classic_is_better_from_one_in_ten_thousand_on() {
         let table = Pareto.to_string();
-        let better = |rate: &str| table.lines().find(|line| line.trim_start().starts_with(rate)).unwrap().contains("classic: ");
+        let better =
+            |rate: &str| table.lines().find(|line| line.trim_start().starts_with(rate)).unwrap().contains("classic: ");
         assert!(!better("1e-3 ") && !better("3e-2 ") && better("1e-4 ") && better("1e-6 "), "{table}");
     }
 }

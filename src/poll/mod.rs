@@ -11,13 +11,13 @@ use self::window::Window;
 use crate::cache::CacheError;
 use crate::clock::Moment;
 use crate::config::{IncrementalConfig, KeyspaceConfig};
-use crate::guard::{Guard, PollCoverage};
 use crate::key::KeyForm;
+use crate::keyspace::{Keyspace, PollCoverage};
+use crate::labels::PollOutcome;
 use crate::metrics::KeyspaceMetrics;
 use crate::source::{Incremental, PolledKey, SourceError};
-use crate::words::PollOutcome;
 
-/// Batches on their way from the source to the guard.
+/// Batches on their way from the source to the keyspace.
 const BATCHES_AHEAD: usize = 4;
 /// Longest pause after failed polls.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The task that polls one keyspace's sources.
 pub struct Poller {
-    guard: Arc<Guard>,
+    keyspace: Arc<Keyspace>,
     feeds: Vec<Feed>,
     interval: Duration,
     /// A poll that takes longer could not be counted.
@@ -74,7 +74,7 @@ impl PollError {
 
 impl std::fmt::Debug for Poller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Poller").field("keyspace", &self.guard.name()).finish_non_exhaustive()
+        f.debug_struct("Poller").field("keyspace", &self.keyspace.name()).finish_non_exhaustive()
     }
 }
 
@@ -82,22 +82,25 @@ impl Poller {
     /// A poller of these sources; nothing happens before [`Poller::run`].
     #[must_use]
     pub fn new(
-        guard: Arc<Guard>,
+        keyspace: Arc<Keyspace>,
         sources: Vec<(Arc<dyn Incremental>, IncrementalConfig)>,
         config: &KeyspaceConfig,
         metrics: Arc<KeyspaceMetrics>,
     ) -> Self {
         let interval = sources.iter().map(|(_, settings)| settings.interval).min().unwrap_or(config.max_staleness);
-        let feeds = sources.into_iter().map(|(source, settings)| Feed { source, overlap: settings.overlap, window: None }).collect();
-        Self { guard, feeds, interval, longest: config.max_staleness, metrics }
+        let feeds = sources
+            .into_iter()
+            .map(|(source, settings)| Feed { source, overlap: settings.overlap, window: None })
+            .collect();
+        Self { keyspace, feeds, interval, longest: config.max_staleness, metrics }
     }
 
     /// Polls until dropped.
     pub async fn run(mut self) {
         let form = loop {
-            match self.guard.form() {
+            match self.keyspace.form() {
                 // Hashes under another secret than the fleet's would be of no use.
-                Some(form) if self.guard.has_secret() => break form,
+                Some(form) if self.keyspace.has_secret() => break form,
                 _ => tokio::time::sleep(LOOK_AGAIN).await,
             }
         };
@@ -105,23 +108,27 @@ impl Poller {
         loop {
             // Before it is sent: a row that becomes visible later may not be in the answer.
             let began = Moment::now();
-            self.guard.begin_poll(began);
-            let polled = tokio::time::timeout(self.longest, self.poll(form)).await.unwrap_or(Err(PollError::TooSlow(self.longest)));
+            self.keyspace.begin_poll(began);
+            let polled = tokio::time::timeout(self.longest, self.poll(form))
+                .await
+                .unwrap_or(Err(PollError::TooSlow(self.longest)));
             let took = Moment::now().since(began);
             match polled {
                 Ok(coverage) => {
-                    self.guard.note_poll_places(self.feeds.iter().filter_map(|feed| feed.window.as_ref().map(Window::place)).collect());
+                    self.keyspace.note_poll_places(
+                        self.feeds.iter().filter_map(|feed| feed.window.as_ref().map(Window::place)).collect(),
+                    );
                     self.metrics.polls.ended(PollOutcome::Completed, took);
-                    self.guard.poll_completed(began, coverage);
+                    self.keyspace.poll_completed(began, coverage);
                     pause = self.interval;
                 }
                 Err(error) => {
-                    tracing::warn!(keyspace = self.guard.name(), %error, "a poll for new keys failed");
+                    tracing::warn!(keyspace = self.keyspace.name(), %error, "a poll for new keys failed");
                     self.metrics.polls.ended(error.outcome(), took);
                     if matches!(error, PollError::TooSlow(_)) {
                         self.give_up_resumed();
                     }
-                    self.guard.poll_failed(error.public_reason());
+                    self.keyspace.poll_failed(error.public_reason());
                     pause = (pause * 2).min(LONGEST_PAUSE.max(self.interval));
                 }
             }
@@ -129,7 +136,7 @@ impl Poller {
             let pause = pause.mul_f64(rand::random_range(0.8..1.0));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.guard.poll_wanted() => {}
+                () = self.keyspace.poll_wanted() => {}
             }
         }
     }
@@ -139,7 +146,7 @@ impl Poller {
         self.begin().await?;
         let mut hidden = None;
         for feed in &mut self.feeds {
-            let polled = feed.poll(form, &self.guard, &self.metrics).await;
+            let polled = feed.poll(form, &self.keyspace, &self.metrics).await;
             if matches!(polled, Err(PollError::Source(SourceError::Invalid(_)))) {
                 // What it was asked does not fit any more, and so may what it had answered before.
                 feed.window = None;
@@ -161,7 +168,9 @@ impl Poller {
         if self.feeds.iter().all(|feed| feed.window.is_some()) {
             return Ok(());
         }
-        if let Some((places, covers)) = self.guard.take_poll_places().filter(|(places, _)| places.len() == self.feeds.len()) {
+        if let Some((places, covers)) =
+            self.keyspace.take_poll_places().filter(|(places, _)| places.len() == self.feeds.len())
+        {
             for (feed, place) in self.feeds.iter_mut().zip(places) {
                 feed.window = Some(Window::resumed(feed.overlap, place, covers));
             }
@@ -172,7 +181,7 @@ impl Poller {
             let first = position.watermark.ok_or(SourceError::Cancelled)?;
             feed.window = Some(Window::new(feed.overlap, first, position.open_for, began, Moment::now()));
         }
-        self.guard.polls_began(self.covers());
+        self.keyspace.polls_began(self.covers());
         Ok(())
     }
 
@@ -185,7 +194,12 @@ impl Poller {
 
 impl Feed {
     /// Returns why transactions can't be seen, where they can't.
-    async fn poll(&mut self, form: KeyForm, guard: &Guard, metrics: &KeyspaceMetrics) -> Result<Option<&'static str>, PollError> {
+    async fn poll(
+        &mut self,
+        form: KeyForm,
+        keyspace: &Keyspace,
+        metrics: &KeyspaceMetrics,
+    ) -> Result<Option<&'static str>, PollError> {
         let Some(window) = &mut self.window else { return Err(SourceError::Cancelled.into()) };
         let began = Moment::now();
         let plan = window.plan(began);
@@ -193,7 +207,7 @@ impl Feed {
         // Owns the receiver, which is closed where this ends early: the source must not wait for a reader that is gone.
         let learn = async move {
             while let Some(rows) = batches.recv().await {
-                metrics.polls.keys(guard.learn_polled(&rows).await?);
+                metrics.polls.keys(keyspace.learn_polled(&rows).await?);
             }
             Ok::<(), CacheError>(())
         };

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::guard::PollPlace;
+use crate::keyspace::PollPlace;
 use crate::source::{Plan, Position, Watermark};
 
 /// Watermarks that are held; of more, every second is forgotten, and polls start from a lower one.
@@ -57,7 +57,8 @@ impl Window {
     pub(super) fn plan(&self, now: Moment) -> Plan {
         let behind = self.overlap + self.open_for;
         let found = self.seen.iter().rev().find(|(at, _)| at.plus(behind) <= self.began);
-        let from = found.or(self.seen.front()).map_or(Watermark::Integer(i128::MIN), |(_, watermark)| watermark.clone());
+        let from =
+            found.or(self.seen.front()).map_or(Watermark::Integer(i128::MIN), |(_, watermark)| watermark.clone());
         Plan { from, reach: now.since(self.began) + behind }
     }
 
@@ -106,7 +107,11 @@ mod tests {
     }
 
     fn position(watermark: i128, open_for: u64) -> Position {
-        Position { watermark: Some(Watermark::Integer(watermark)), open_for: Duration::from_secs(open_for), hidden: None }
+        Position {
+            watermark: Some(Watermark::Integer(watermark)),
+            open_for: Duration::from_secs(open_for),
+            hidden: None,
+        }
     }
 
     fn window(overlap: u64) -> Window {
@@ -186,7 +191,10 @@ mod tests {
         let mut resumed = Window::resumed(Duration::from_secs(30), window.place(), at(3));
         // However long nobody polled: what became visible meanwhile had no lower watermark.
         for now in [61, 100_000] {
-            assert_eq!((from(&resumed, now), resumed.plan(at(now)).reach), (from(&window, now), window.plan(at(now)).reach));
+            assert_eq!(
+                (from(&resumed, now), resumed.plan(at(now)).reach),
+                (from(&window, now), window.plan(at(now)).reach)
+            );
         }
         assert_eq!(resumed.covers(), Some(at(3)), "the scan of the snapshot is covered, as it was");
         for window in [&mut window, &mut resumed] {

@@ -3,47 +3,52 @@
 use super::error::BuildError;
 use super::samples::Samples;
 use crate::backend::BackendError;
-use crate::guard::{Build, Guard, SourceSample, Verified};
 use crate::key::{Key, KeyForm};
+use crate::keyspace::{Build, Keyspace, SourceSample, Verified};
 
 /// Source and backend mean the same keys: of each source of a union, for each has a column of its own. Returns why the key form can't be
 /// trusted, where they spell keys differently.
-pub(super) async fn agreement(guard: &Guard, build: &Build, form: KeyForm, members: &[Samples]) -> Result<Option<String>, BuildError> {
+pub(super) async fn agreement(
+    keyspace: &Keyspace,
+    build: &Build,
+    form: KeyForm,
+    members: &[Samples],
+) -> Result<Option<String>, BuildError> {
     let (mut conflict, mut sample) = (None, SourceSample::default());
     for (index, samples) in members.iter().enumerate() {
         let name = if members.len() == 1 { String::new() } else { format!("source[{index}]: ") };
         // Another source may be worse: where the two mean different columns there must be no swap at all.
-        let found = match of_member(guard, build, form, samples, &mut sample).await {
+        let found = match of_member(keyspace, build, form, samples, &mut sample).await {
             Err(BuildError::Mismatch(why)) => return Err(BuildError::Mismatch(format!("{name}{why}"))),
             found => found?,
         };
         conflict = conflict.or(found.map(|why| format!("{name}{why}")));
     }
-    guard.sampled(sample);
+    keyspace.sampled(sample);
     Ok(conflict)
 }
 
 async fn of_member(
-    guard: &Guard,
+    keyspace: &Keyspace,
     build: &Build,
     form: KeyForm,
     samples: &Samples,
     sample: &mut SourceSample,
 ) -> Result<Option<String>, BuildError> {
-    if finds_only_originals(guard, samples).await? {
+    if finds_only_originals(keyspace, samples).await? {
         return Ok(Some(format!(
             "the backend finds the row of one key only as the source spells it, and not in the form that key = \"{form}\" gives it: \
              use key = \"text\", or make backend.query compare that form, as by lower(column)"
         )));
     }
-    if finds_variants(guard, build, form, samples.plain()).await? {
+    if finds_variants(keyspace, build, form, samples.plain()).await? {
         return Ok(Some(format!(
             "the backend finds the row of one key under another spelling, which key = \"{form}\" tells apart (a collation that ignores case, \
              accents or trailing spaces, or a padded CHAR column): compare exactly in backend.query, or use key = \"text-ci\" where nothing \
              but case is ignored"
         )));
     }
-    let verified = guard.verify_at_backend(samples.plain()).await?;
+    let verified = keyspace.verify_at_backend(samples.plain()).await?;
     judge_found(&verified)?;
     sample.absent += verified.iter().filter(|verified| **verified == Verified::NoRow).count();
     let rows = samples.plain().iter().zip(&verified).filter(|(_, verified)| **verified == Verified::Row);
@@ -52,23 +57,24 @@ async fn of_member(
 }
 
 /// A key that the source spells otherwise than its form is at the backend under the source's spelling only.
-async fn finds_only_originals(guard: &Guard, samples: &Samples) -> Result<bool, BuildError> {
+async fn finds_only_originals(keyspace: &Keyspace, samples: &Samples) -> Result<bool, BuildError> {
     let respelled: Vec<&Key> = samples.respelled().collect();
     // In their canonical form alone, for what is wrong with it must show.
-    let verified = guard.verify_at_backend(&respelled.iter().map(|key| key.canonical()).collect::<Vec<_>>()).await?;
+    let verified = keyspace.verify_at_backend(&respelled.iter().map(|key| key.canonical()).collect::<Vec<_>>()).await?;
     let missed = respelled.iter().zip(verified).filter(|(_, verified)| *verified == Verified::NoRow);
-    finds_any(guard, &missed.filter_map(|(key, _)| key.original()).collect::<Vec<_>>()).await
+    finds_any(keyspace, &missed.filter_map(|(key, _)| key.original()).collect::<Vec<_>>()).await
 }
 
 /// The backend takes another key, which the filter calls absent, for one of `keys`.
-async fn finds_variants(guard: &Guard, build: &Build, form: KeyForm, keys: &[Key]) -> Result<bool, BuildError> {
+async fn finds_variants(keyspace: &Keyspace, build: &Build, form: KeyForm, keys: &[Key]) -> Result<bool, BuildError> {
     let others = keys.iter().flat_map(|key| variants(form, key));
-    finds_any(guard, &others.filter(|other| !build.filter().contains(build.hash(other).get())).collect::<Vec<_>>()).await
+    finds_any(keyspace, &others.filter(|other| !build.filter().contains(build.hash(other).get())).collect::<Vec<_>>())
+        .await
 }
 
 /// Whether the backend has one of the rows. A spelling that its column can't hold has none.
-async fn finds_any(guard: &Guard, keys: &[Key]) -> Result<bool, BuildError> {
-    Ok(guard.verify_at_backend(keys).await?.contains(&Verified::Row))
+async fn finds_any(keyspace: &Keyspace, keys: &[Key]) -> Result<bool, BuildError> {
+    Ok(keyspace.verify_at_backend(keys).await?.contains(&Verified::Row))
 }
 
 /// Where the backend finds none of the source's keys, its query means another column, or none at all. Also of the few keys of a small
@@ -84,12 +90,15 @@ fn judge_found(verified: &[Verified]) -> Result<(), BuildError> {
             "the backend finds none of the {asked} keys of the source that it was asked for: do both mean the same column?"
         )));
     }
-    let refused = verified.iter().find_map(|verified| if let Verified::Unknown(Some(reason)) = verified { Some(reason) } else { None });
+    let refused = verified
+        .iter()
+        .find_map(|verified| if let Verified::Unknown(Some(reason)) = verified { Some(reason) } else { None });
     refused.map_or(Ok(()), |reason| Err(BackendError::Invalid(reason.clone()).into()))
 }
 
 /// Letters and what collations that ignore accents take them for.
-const ACCENTED: [(char, char); 7] = [('a', 'á'), ('e', 'é'), ('i', 'í'), ('o', 'ó'), ('u', 'ú'), ('n', 'ñ'), ('c', 'ç')];
+const ACCENTED: [(char, char); 7] =
+    [('a', 'á'), ('e', 'é'), ('i', 'í'), ('o', 'ó'), ('u', 'ú'), ('n', 'ñ'), ('c', 'ç')];
 
 /// Other spellings that a lax comparison would take for the same key.
 fn variants(form: KeyForm, key: &Key) -> Vec<Key> {
@@ -134,7 +143,9 @@ mod tests {
         assert!(judged(&[]).is_ok());
         assert!(judged(&[&vec![odd.clone(); 15], &[row]]).is_ok());
         assert!(judged(&[&vec![nobodys.clone(); 16]]).is_ok(), "no request can ask for such keys either");
-        assert!(matches!(judged(&[&vec![odd.clone(); 16]]), Err(BuildError::Backend(BackendError::Invalid(why))) if why == "too long"));
+        assert!(
+            matches!(judged(&[&vec![odd.clone(); 16]]), Err(BuildError::Backend(BackendError::Invalid(why))) if why == "too long")
+        );
         for odd in [odd, nobodys] {
             assert!(matches!(judged(&[&vec![odd; 8], std::slice::from_ref(&no_row)]), Err(BuildError::Mismatch(_))));
         }

@@ -19,11 +19,11 @@ use super::turn::{Turn, Turns};
 use crate::background;
 use crate::config::{FilterConfig, FilterKind};
 use crate::filter::{AllocError, Filter, FilterSpec};
-use crate::guard::{Build, Guard};
 use crate::key::{KeyBatch, KeyForm};
+use crate::keyspace::{Build, Keyspace};
+use crate::labels::{ScanTurn, State};
 use crate::metrics::KeyspaceMetrics;
 use crate::source::{KeySource, SourceError};
-use crate::words::{ScanTurn, State};
 
 /// Batches on their way from the source to the filter: enough to keep both busy.
 const BATCHES_AHEAD: usize = 4;
@@ -36,7 +36,7 @@ const SLOWER_UNDER_A_FLOOD: f64 = 50.0;
 
 /// What a build works with.
 pub(super) struct Tools {
-    pub(super) guard: Arc<Guard>,
+    pub(super) keyspace: Arc<Keyspace>,
     pub(super) source: Arc<dyn KeySource>,
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) filter: FilterConfig,
@@ -57,14 +57,14 @@ impl Tools {
     /// Builds a filter and puts it in force. `last`: what the last scan brought.
     pub(super) async fn build(&self, last: Option<&KeyCounts>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
         let form = self.key_form().await?;
-        if !self.guard.has_secret() {
+        if !self.keyspace.has_secret() {
             return Err(BuildError::NoSecret);
         }
-        if !self.guard.log_has_begun().await {
+        if !self.keyspace.log_has_begun().await {
             return Err(BuildError::NoLog);
         }
         // Rows that become visible while it is scanned are for polls to find.
-        self.guard.polls_cover().await;
+        self.keyspace.polls_cover().await;
         // Before anything is asked of the source, and while there is no candidate that would sit beside the filter. Kept to the end.
         let _turn = self.wait_for_turn(tracker).await;
         let building = self.build_in_turn(form, last, tracker);
@@ -73,29 +73,36 @@ impl Tools {
 
     /// Whether lookups would gain nothing by coming first: there is no filter to be believed, or none before this build ends if it gives way to a flood.
     fn hurries(&self) -> bool {
-        let took = self.guard.last_rebuild().map_or(0.0, |last| last.duration_seconds);
-        let ages_soon = || self.guard.ages_in().is_some_and(|left| left.as_secs_f64() < took * SLOWER_UNDER_A_FLOOD);
-        matches!(self.guard.state(), State::Cold | State::Degraded) || ages_soon()
+        let took = self.keyspace.last_rebuild().map_or(0.0, |last| last.duration_seconds);
+        let ages_soon = || self.keyspace.ages_in().is_some_and(|left| left.as_secs_f64() < took * SLOWER_UNDER_A_FLOOD);
+        matches!(self.keyspace.state(), State::Cold | State::Degraded) || ages_soon()
     }
 
-    async fn build_in_turn(&self, form: KeyForm, last: Option<&KeyCounts>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
+    async fn build_in_turn(
+        &self,
+        form: KeyForm,
+        last: Option<&KeyCounts>,
+        tracker: &Arc<Tracker>,
+    ) -> Result<Built, BuildError> {
         let request = tracker.begins();
         let counted = self.source.count().await?;
         if let Some(counted) = counted {
             tracker.expect(counted);
         }
         // A source that can't count may have grown since its last scan by what was announced.
-        let known = counted.or(last.map(KeyCounts::total).max(self.guard.items()));
+        let known = counted.or(last.map(KeyCounts::total).max(self.keyspace.items()));
         let (spec, reservation) = self.set_aside(known, counted.is_some())?;
         let bytes = spec.bytes_needed().map_err(AllocError::from)?;
         let reservation = Arc::new(reservation);
-        let gathered = match self.guard.members() {
+        let gathered = match self.keyspace.members() {
             Some(_) => Some(Gathered::new(form, known, Arc::clone(&reservation), bytes)?),
             None => None,
         };
         let room = self.memory.room();
-        let filter = background::start("make-filter", move || Filter::within(spec, room)).await.map_err(|_| BuildError::Cancelled)??;
-        let build = Arc::new(self.guard.begin(filter)?);
+        let filter = background::start("make-filter", move || Filter::within(spec, room))
+            .await
+            .map_err(|_| BuildError::Cancelled)??;
+        let build = Arc::new(self.keyspace.begin(filter)?);
 
         let scan = Instant::now();
         let filled = self.fill(&build, gathered, form, tracker).await;
@@ -103,11 +110,11 @@ impl Tools {
         let (samples, gathered) = filled?;
         let keys: KeyCounts = samples.iter().map(Samples::keys).collect();
         // Whatever becomes of the candidate: it may be what explains a refusal.
-        self.guard.source_warning(self.source.warning());
+        self.keyspace.source_warning(self.source.warning());
         // Announces since `begin` are in already; once more costs little and does not depend on that.
         build.replay_recent();
 
-        self.guard.poll_after(build.began()).await;
+        self.keyspace.poll_after(build.began()).await;
         let rule = CountRule {
             last,
             expected: self.filter.expected_keys,
@@ -117,15 +124,15 @@ impl Tools {
         };
         rule.judge(&keys)?;
         checks::fill(&build, keys.total())?;
-        checks::proven_keys(&self.guard, &build).await?;
+        checks::proven_keys(&self.keyspace, &build).await?;
         let (set, conflict) = match gathered {
             // The source is all that there is: nothing could disagree with it.
             Some(gathered) => (Some(gathered.finish().await?), None),
-            None => (None, agreement(&self.guard, &build, form, &samples).await?),
+            None => (None, agreement(&self.keyspace, &build, form, &samples).await?),
         };
         let declared = self.source.form_conflict(form).await?;
-        let compared = self.guard.backend_conflict(form).await?;
-        self.guard.form_conflict(declared.or(compared).or(conflict));
+        let compared = self.keyspace.backend_conflict(form).await?;
+        self.keyspace.form_conflict(declared.or(compared).or(conflict));
 
         let build = Arc::into_inner(build).ok_or(BuildError::Cancelled)?;
         let reservation = Arc::into_inner(reservation).ok_or(BuildError::Cancelled)?;
@@ -135,21 +142,21 @@ impl Tools {
     }
 
     async fn wait_for_turn(&self, tracker: &Tracker) -> Option<Turn> {
-        let (turn, how) = self.turns.wait(&self.guard, tracker).await?;
+        let (turn, how) = self.turns.wait(&self.keyspace, tracker).await?;
         self.metrics.rebuilds.turn(how);
         if matches!(how, ScanTurn::TimedOut | ScanTurn::Unreachable) {
-            tracing::info!(keyspace = self.guard.name(), %how, "scanning without a turn among the instances");
+            tracing::info!(keyspace = self.keyspace.name(), %how, "scanning without a turn among the instances");
         }
         Some(turn)
     }
 
     /// The configured form, else the one that the source's column suggests.
     pub(super) async fn key_form(&self) -> Result<KeyForm, BuildError> {
-        if let Some(form) = self.guard.form() {
+        if let Some(form) = self.keyspace.form() {
             return Ok(form);
         }
         let form = self.source.key_form().await?.ok_or(BuildError::UnknownForm)?;
-        Ok(self.guard.learn_form(form))
+        Ok(self.keyspace.learn_form(form))
     }
 
     /// Room for the keys that were counted (or, where the source can't count, those of the last scan), and for those that are expected; and for those that
@@ -158,12 +165,13 @@ impl Tools {
         let growing = (self.filter.kind == FilterKind::Scalable).then_some(FIRST_LAYER_KEYS);
         let keys = known.max(self.filter.expected_keys).or(growing).ok_or(BuildError::UnknownSize)?;
         let configured = self.filter.capacity_for(keys);
-        let spec = |capacity| FilterSpec { kind: self.filter.kind.into(), capacity, rate: self.filter.false_positive_rate };
+        let spec =
+            |capacity| FilterSpec { kind: self.filter.kind.into(), capacity, rate: self.filter.false_positive_rate };
         let reserve = |spec: FilterSpec| -> Result<_, BuildError> {
             let bytes = spec.bytes_needed().map_err(AllocError::from)?;
-            Ok((spec, self.memory.reserve(self.guard.name(), bytes)?))
+            Ok((spec, self.memory.reserve(self.keyspace.name(), bytes)?))
         };
-        let lately = self.guard.announced_lately();
+        let lately = self.keyspace.announced_lately();
         // What the filter in force holds has them already; what the source counts may have none of them.
         let room = if counted { lately.saturating_mul(2) } else { lately };
         let roomy = configured.max(keys.saturating_add(room));
@@ -281,7 +289,9 @@ impl Pace {
         }
         self.keys += keys;
         let due = Duration::from_secs_f64(self.keys as f64 / self.per_second as f64);
-        while let Some(left) = due.checked_sub(self.began.elapsed()).filter(|left| !left.is_zero() && !abandoned.load(Ordering::Relaxed)) {
+        while let Some(left) =
+            due.checked_sub(self.began.elapsed()).filter(|left| !left.is_zero() && !abandoned.load(Ordering::Relaxed))
+        {
             std::thread::sleep(left.min(Self::NAP));
         }
     }

@@ -86,13 +86,20 @@ mod tests {
     #[test]
     fn a_collapsed_count_is_refused_with_its_figures() {
         let last = one(1_000);
-        let rule = CountRule { last: Some(&last), expected: Some(5_000), ratio: 0.9, allow_empty: false, accept_fewer: false };
+        let rule =
+            CountRule { last: Some(&last), expected: Some(5_000), ratio: 0.9, allow_empty: false, accept_fewer: false };
         assert!(rule.judge(&one(900)).is_ok());
         let error = rule.judge(&one(899)).unwrap_err().to_string();
-        assert!(error.starts_with("the source has 899 keys") && error.contains("1000") && error.contains("0.9"), "{error}");
+        assert!(
+            error.starts_with("the source has 899 keys") && error.contains("1000") && error.contains("0.9"),
+            "{error}"
+        );
         assert!(CountRule { accept_fewer: true, ..rule }.judge(&one(1)).is_ok());
         assert!(CountRule { last: None, expected: None, ..rule }.judge(&one(1)).is_ok());
-        assert!(matches!(CountRule { last: None, ..rule }.judge(&one(899)), Err(BuildError::Collapsed { reference: 5_000, .. })));
+        assert!(matches!(
+            CountRule { last: None, ..rule }.judge(&one(899)),
+            Err(BuildError::Collapsed { reference: 5_000, .. })
+        ));
     }
 
     #[test]
@@ -102,7 +109,10 @@ mod tests {
         assert!(rule.judge(&one(0)).is_ok());
         assert!(matches!(CountRule { last: Some(&last), ..rule }.judge(&one(0)), Err(BuildError::Collapsed { .. })));
         assert!(CountRule { last: Some(&last), accept_fewer: true, ..rule }.judge(&one(0)).is_ok());
-        assert!(matches!(CountRule { allow_empty: false, accept_fewer: true, ..rule }.judge(&one(0)), Err(BuildError::Empty)));
+        assert!(matches!(
+            CountRule { allow_empty: false, accept_fewer: true, ..rule }.judge(&one(0)),
+            Err(BuildError::Empty)
+        ));
     }
 
     #[test]
@@ -112,7 +122,10 @@ mod tests {
         let now = |keys| (0..20).map(|member| if member == 7 { keys } else { 1_000 }).collect::<KeyCounts>();
         assert!(rule.judge(&now(900)).is_ok());
         let error = rule.judge(&now(1)).unwrap_err();
-        assert!(error.to_string().starts_with("source[7] has 1 keys, fewer than min_keys_ratio = 0.9 of the 1000"), "{error}");
+        assert!(
+            error.to_string().starts_with("source[7] has 1 keys, fewer than min_keys_ratio = 0.9 of the 1000"),
+            "{error}"
+        );
         assert!(CountRule { accept_fewer: true, ..rule }.judge(&now(1)).is_ok());
     }
 }

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use super::memory::NoMemory;
 use crate::backend::SetError;
 use crate::filter::AllocError;
-use crate::guard::CantBegin;
 use crate::key::Key;
+use crate::keyspace::CantBegin;
+use crate::labels::RebuildOutcome;
 use crate::source::SourceError;
-use crate::words::RebuildOutcome;
 
 /// Why a build did not end with a swap.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,12 @@ pub(super) struct Gathered {
 
 impl Gathered {
     /// Nothing yet. `counted`: how many keys are expected, where that is known.
-    pub(super) fn new(form: KeyForm, counted: Option<u64>, reservation: Arc<Reservation>, filter_bytes: u64) -> Result<Self, BuildError> {
+    pub(super) fn new(
+        form: KeyForm,
+        counted: Option<u64>,
+        reservation: Arc<Reservation>,
+        filter_bytes: u64,
+    ) -> Result<Self, BuildError> {
         let least_bytes = KeySetBuilder::least_bytes(form, counted.unwrap_or(0));
         let gathered = Self { keys: KeySetBuilder::new(form), reservation, filter_bytes, least_bytes };
         gathered.set_aside(0)?;
@@ -58,8 +63,11 @@ mod tests {
             let error = Arc::new(MemoryBudget::new(Some(0), 0)).reserve("users", 0).unwrap_err().to_string();
             error.split("come to ").nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap()
         };
-        let batch =
-            |from: u32| (from..from + 1000).map(|n| KeyForm::Text.canonical(format!("{n:094}").as_bytes()).unwrap()).collect::<KeyBatch>();
+        let batch = |from: u32| {
+            (from..from + 1000)
+                .map(|n| KeyForm::Text.canonical(format!("{n:094}").as_bytes()).unwrap())
+                .collect::<KeyBatch>()
+        };
         let gather = |budget: &Arc<MemoryBudget>, counted| {
             let reservation = Arc::new(budget.reserve("users", 500).unwrap());
             Gathered::new(KeyForm::Text, counted, reservation, 500)
@@ -70,7 +78,10 @@ mod tests {
         gathered.add(&batch(0)).unwrap();
         gathered.add(&batch(1000)).unwrap_or_else(|error| panic!("{error}"));
         assert!(matches!(gathered.add(&batch(2000)), Err(BuildError::Memory(_))));
-        assert!(matches!(gather(&limited, Some(100_000)), Err(BuildError::Memory(_))), "so many can't fit, however short they are");
+        assert!(
+            matches!(gather(&limited, Some(100_000)), Err(BuildError::Memory(_))),
+            "so many can't fit, however short they are"
+        );
         assert!(gather(&unlimited, Some(u64::MAX)).is_ok());
     }
 }

@@ -217,7 +217,8 @@ fn limit_of(groups: &str, root: &Path) -> Option<u64> {
         };
         let group = mount.join(path.trim_start_matches('/'));
         // In a container the path is often that of the host and the files stand at the mount itself.
-        limits.extend(group.ancestors().take_while(|a| a.starts_with(&mount)).filter_map(|a| read_limit(&a.join(file))));
+        limits
+            .extend(group.ancestors().take_while(|a| a.starts_with(&mount)).filter_map(|a| read_limit(&a.join(file))));
     }
     limits.into_iter().min()
 }
@@ -237,13 +238,21 @@ mod tests {
         let budget = Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 1_000), 400));
         budget.reserve("users", 300).unwrap().keep();
         let error = budget.reserve("users", 301).unwrap_err().to_string();
-        for part in
-            ["candidate (301 bytes)", "in force (300 bytes)", "(0 bytes)", "caches and announces (400 bytes)", "itself (33554432 bytes)"]
-        {
+        for part in [
+            "candidate (301 bytes)",
+            "in force (300 bytes)",
+            "(0 bytes)",
+            "caches and announces (400 bytes)",
+            "itself (33554432 bytes)",
+        ] {
             assert!(error.contains(part), "no {part:?} in {error}");
         }
         assert!(
-            error.contains(&format!("come to {} bytes, over the memory limit of {} bytes", PROCESS_BYTES + 1_001, PROCESS_BYTES + 1_000)),
+            error.contains(&format!(
+                "come to {} bytes, over the memory limit of {} bytes",
+                PROCESS_BYTES + 1_001,
+                PROCESS_BYTES + 1_000
+            )),
             "{error}"
         );
         drop(budget.reserve("users", 300).unwrap());
@@ -263,7 +272,10 @@ mod tests {
         assert_eq!(buffers.limit(), 100);
         assert!(budget.room()(1).is_none());
         let error = budget.reserve("users", 1).unwrap_err().to_string();
-        assert!(error.contains("requests and responses (100 bytes)") && error.contains("server.max_buffered_bytes"), "{error}");
+        assert!(
+            error.contains("requests and responses (100 bytes)") && error.contains("server.max_buffered_bytes"),
+            "{error}"
+        );
         drop(layer);
         assert_eq!(buffers.limit(), 300);
         assert!(machine_memory().unwrap() > 1 << 26);

@@ -38,7 +38,8 @@ impl Plans {
         let mut plans = self.0.clone();
         loop {
             let plan = plans.borrow_and_update().clone();
-            let other_times = |new: &Plan| (&new.config.schedule, new.config.jitter) != (&plan.config.schedule, plan.config.jitter);
+            let other_times =
+                |new: &Plan| (&new.config.schedule, new.config.jitter) != (&plan.config.schedule, plan.config.jitter);
             tokio::select! {
                 () = wait(plan.clone()) => return,
                 // Once nobody can change it any more, it stays as it is.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use super::request::RebuildRequest;
-use crate::guard::LastRebuild;
+use crate::keyspace::LastRebuild;
 
 /// What `GET /admin/keyspaces/{ks}/rebuild` shows.
 #[derive(Debug, Clone, Serialize)]
@@ -147,7 +147,9 @@ impl Tracker {
             keys_expected,
             keys_per_second,
             percent: keys_expected.map(|all| (keys_read as f64 / all as f64 * 100.0).min(100.0)),
-            eta_seconds: keys_expected.filter(|_| keys_read > 0).map(|all| all.saturating_sub(keys_read) as f64 / keys_per_second),
+            eta_seconds: keys_expected
+                .filter(|_| keys_read > 0)
+                .map(|all| all.saturating_sub(keys_read) as f64 / keys_per_second),
             elapsed_seconds: elapsed,
         }
     }

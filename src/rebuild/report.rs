@@ -15,12 +15,18 @@ const BAR_EVERY: Duration = Duration::from_millis(100);
 
 /// Shows the progress until dropped.
 pub(super) async fn show(keyspace: &str, tracker: Arc<Tracker>) {
-    if std::io::stderr().is_terminal() { show_bar(keyspace, &tracker).await } else { show_lines(keyspace, &tracker).await }
+    if std::io::stderr().is_terminal() {
+        show_bar(keyspace, &tracker).await
+    } else {
+        show_lines(keyspace, &tracker).await
+    }
 }
 
 async fn show_bar(keyspace: &str, tracker: &Tracker) {
     let bar = Cleared(ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr()));
-    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {human_pos}/{human_len} keys  {per_sec}  eta {eta}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{prefix} {wide_bar} {human_pos}/{human_len} keys  {per_sec}  eta {eta}")
+    {
         bar.0.set_style(style);
     }
     bar.0.set_prefix(format!("building {keyspace}"));

@@ -1,4 +1,4 @@
-//! One task a keyspace that builds when the schedule, an operator or the guard asks for it: one build at a time.
+//! One task a keyspace that builds when the schedule, an operator or the keyspace asks for it: one build at a time.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use super::request::{AlreadyRunning, RebuildRequest};
 use super::turn::Turns;
 use crate::config::{KeyspaceConfig, RebuildConfig};
 use crate::fleet::ScanPermit;
-use crate::guard::{Guard, LastRebuild};
+use crate::keyspace::{Keyspace, LastRebuild};
+use crate::labels::{RebuildOutcome, State};
 use crate::metrics::KeyspaceMetrics;
 use crate::source::KeySource;
-use crate::words::{RebuildOutcome, State};
 
 /// First pause before a failed build is tried again, and the longest where builds are short.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Shortest time between a build's end and one that the guard asks for.
+/// Shortest time between a build's end and one that the keyspace asks for.
 const BREATH: Duration = Duration::from_secs(10);
 /// Longest sleep before the wall clock is looked at again: it may have been set.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ pub struct RebuildHandle(Arc<Desk>);
 /// Where requests and results are laid down.
 #[derive(Debug)]
 struct Desk {
-    guard: Arc<Guard>,
+    keyspace: Arc<Keyspace>,
     state: Mutex<Work>,
     asked: Notify,
     plan: watch::Sender<Plan>,
@@ -87,7 +87,7 @@ impl RebuildHandle {
         let work = self.0.state.lock();
         Progress {
             running: work.running.as_ref().map(|t| t.running()),
-            last: self.0.guard.last_rebuild(),
+            last: self.0.keyspace.last_rebuild(),
             last_error: work.last_error.clone(),
         }
     }
@@ -95,8 +95,8 @@ impl RebuildHandle {
 
 impl Work {
     /// A restart does not make a collapsed source believable: a snapshot tells what the last scan brought.
-    fn after(guard: &Guard) -> Self {
-        let counted = guard.counted();
+    fn after(keyspace: &Keyspace) -> Self {
+        let counted = keyspace.counted();
         Self { last_keys: (!counted.is_empty()).then(|| counted.into_iter().collect()), ..Self::default() }
     }
 }
@@ -126,7 +126,7 @@ pub struct Runner {
 
 impl std::fmt::Debug for Runner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runner").field("keyspace", &self.desk.guard.name()).finish_non_exhaustive()
+        f.debug_struct("Runner").field("keyspace", &self.desk.keyspace.name()).finish_non_exhaustive()
     }
 }
 
@@ -136,16 +136,21 @@ impl Runner {
     /// # Errors
     /// A schedule that can't be read.
     pub fn new(
-        guard: Arc<Guard>,
+        keyspace: Arc<Keyspace>,
         source: Arc<dyn KeySource>,
         memory: Arc<MemoryBudget>,
         config: &KeyspaceConfig,
         metrics: Arc<KeyspaceMetrics>,
     ) -> Result<(Self, RebuildHandle), String> {
         let (plan, plans) = Plans::new(Plan::new(&config.rebuild)?);
-        let desk = Arc::new(Desk { guard: Arc::clone(&guard), state: Mutex::new(Work::after(&guard)), asked: Notify::new(), plan });
+        let desk = Arc::new(Desk {
+            keyspace: Arc::clone(&keyspace),
+            state: Mutex::new(Work::after(&keyspace)),
+            asked: Notify::new(),
+            plan,
+        });
         let tools = Tools {
-            guard,
+            keyspace,
             source,
             memory,
             filter: config.filter.clone(),
@@ -174,7 +179,7 @@ impl Runner {
     async fn learn_form(&self) {
         let mut pause = RETRY.0;
         while let Err(error) = self.tools.key_form().await {
-            tracing::debug!(keyspace = self.tools.guard.name(), %error, "the key form is not known yet");
+            tracing::debug!(keyspace = self.tools.keyspace.name(), %error, "the key form is not known yet");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY.1);
         }
@@ -190,7 +195,7 @@ impl Runner {
             let built = self.build(&tracker).await;
             rested = Instant::now() + BREATH;
             // A failure is tried again before the next schedule, for the filter in force ages meanwhile; what only a later scan mends, later.
-            let rescan = self.tools.guard.rescan_in();
+            let rescan = self.tools.keyspace.rescan_in();
             let again = built.is_err() || rescan.is_some();
             due = again.then(|| Instant::now() + pause.max(rescan.unwrap_or_default()));
             // A source that is large or slow is not scanned over and over because a check fails.
@@ -202,7 +207,7 @@ impl Runner {
     /// Returns when it is known whether the filter of a snapshot serves, which the form of keys tells; or when that can't be waited for.
     async fn snapshot_judged(&self) {
         let judged = async {
-            while self.tools.guard.awaits_form() {
+            while self.tools.keyspace.awaits_form() {
                 tokio::time::sleep(RETRY.0 / 20).await;
             }
         };
@@ -215,7 +220,7 @@ impl Runner {
 
     /// At once; or later, where a snapshot serves, so that a fleet that is restarted does not scan all at once.
     fn first_build(&self) -> Option<Instant> {
-        let spare = self.tools.guard.can_do_without_build().unwrap_or_default();
+        let spare = self.tools.keyspace.can_do_without_build().unwrap_or_default();
         let Plan { config, schedule } = self.tools.plans.present();
         config.on_start.then(|| Instant::now() + schedule.spread(spare / 2))
     }
@@ -246,10 +251,10 @@ impl Runner {
         }
     }
 
-    /// Returns when the guard wants a build, no sooner than one can be of use.
+    /// Returns when the keyspace wants a build, no sooner than one can be of use.
     async fn wanted(&self, rested: Instant) {
-        self.tools.guard.rebuild_wanted().await;
-        let useful = Instant::now() + self.tools.guard.rescan_in().unwrap_or_default();
+        self.tools.keyspace.rebuild_wanted().await;
+        let useful = Instant::now() + self.tools.keyspace.rescan_in().unwrap_or_default();
         sleep_until(rested.max(useful)).await;
     }
 
@@ -258,18 +263,18 @@ impl Runner {
         let built = tokio::select! {
             // A panic is a failed build, not the end of all builds.
             built = AssertUnwindSafe(self.tools.build(last.as_ref(), tracker)).catch_unwind() => built.unwrap_or(Err(BuildError::Cancelled)),
-            () = report::show(self.tools.guard.name(), Arc::clone(tracker)) => Err(BuildError::Cancelled),
+            () = report::show(self.tools.keyspace.name(), Arc::clone(tracker)) => Err(BuildError::Cancelled),
         };
         self.ended(tracker, &built);
         built
     }
 
     fn ended(&self, tracker: &Tracker, built: &Result<Built, BuildError>) {
-        let (guard, took, keys) = (&self.tools.guard, tracker.took(), tracker.keys_read());
+        let (keyspace, took, keys) = (&self.tools.keyspace, tracker.took(), tracker.keys_read());
         let outcome = built.as_ref().map_or_else(BuildError::outcome, |_| RebuildOutcome::Swapped);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.metrics.rebuilds.ended(outcome, took, keys, unix.as_secs_f64());
-        guard.rebuild_ended(LastRebuild {
+        keyspace.rebuild_ended(LastRebuild {
             job: tracker.job(),
             outcome,
             finished_unix: unix.as_secs(),
@@ -280,7 +285,7 @@ impl Runner {
         });
         match built {
             Ok(built) => tracing::info!(
-                keyspace = guard.name(),
+                keyspace = keyspace.name(),
                 job = tracker.job(),
                 generation = built.generation,
                 keys = built.keys.total(),
@@ -288,9 +293,9 @@ impl Runner {
                 "the new filter is in force"
             ),
             Err(error) => {
-                tracing::warn!(keyspace = guard.name(), job = tracker.job(), %outcome, %error, "the rebuild failed; the filter in force stays");
-                if guard.state() == State::Cold {
-                    guard.still_cold(error.public_reason().into_owned());
+                tracing::warn!(keyspace = keyspace.name(), job = tracker.job(), %outcome, %error, "the rebuild failed; the filter in force stays");
+                if keyspace.state() == State::Cold {
+                    keyspace.still_cold(error.public_reason().into_owned());
                 }
             }
         }
@@ -298,7 +303,7 @@ impl Runner {
         work.running = None;
         work.last_error = built.as_ref().err().map(ToString::to_string);
         if let Ok(built) = built {
-            guard.build_ended(built.keys.each());
+            keyspace.build_ended(built.keys.each());
             work.last_keys = Some(built.keys.clone());
         }
     }

@@ -33,7 +33,11 @@ impl Samples {
 
     /// Nothing yet.
     pub(super) const fn new() -> Self {
-        Self { plain: Reservoir::new(Self::PLAIN), ascii: Reservoir::new(Self::RESPELLED), beyond: Reservoir::new(Self::RESPELLED) }
+        Self {
+            plain: Reservoir::new(Self::PLAIN),
+            ascii: Reservoir::new(Self::RESPELLED),
+            beyond: Reservoir::new(Self::RESPELLED),
+        }
     }
 
     /// A batch of keys goes by.
@@ -107,7 +111,10 @@ mod tests {
         }
         assert_eq!((samples.keys(), samples.plain().len()), (3000, Samples::PLAIN));
         assert_eq!(samples.respelled().count(), 2 * Samples::RESPELLED);
-        assert_eq!(samples.respelled().filter(|k| k.original().unwrap().as_str().unwrap().starts_with("Bob")).count(), Samples::RESPELLED);
+        assert_eq!(
+            samples.respelled().filter(|k| k.original().unwrap().as_str().unwrap().starts_with("Bob")).count(),
+            Samples::RESPELLED
+        );
     }
 
     #[test]
@@ -119,7 +126,13 @@ mod tests {
             // Batches of any size, as sources send them.
             (0..100).for_each(|part| samples.draw(&(part * 100..part * 100 + 100 - part).map(key).collect()));
             (0..100).for_each(|part| samples.draw(&(part * 100 + 100 - part..part * 100 + 100).map(key).collect()));
-            latest = samples.plain().iter().map(|key| key.as_str().unwrap().parse::<u32>().unwrap()).max().unwrap().max(latest);
+            latest = samples
+                .plain()
+                .iter()
+                .map(|key| key.as_str().unwrap().parse::<u32>().unwrap())
+                .max()
+                .unwrap()
+                .max(latest);
         }
         // That none of 320 is from the second half has a chance of 2 to the power of -320.
         assert!(latest >= 5_000, "{latest}");
@@ -128,7 +141,8 @@ mod tests {
     #[test]
     fn every_key_of_a_scan_is_drawn_as_often_as_every_other() {
         const KEYS: usize = 64;
-        let batch: KeyBatch = (0..KEYS).map(|i| KeyForm::Integer.canonical(i.to_string().as_bytes()).unwrap()).collect();
+        let batch: KeyBatch =
+            (0..KEYS).map(|i| KeyForm::Integer.canonical(i.to_string().as_bytes()).unwrap()).collect();
         let mut drawn = [0_u32; KEYS];
         for _ in 0..4_000 {
             let mut samples = Samples::new();

@@ -11,9 +11,9 @@ use tokio::time::{Instant, timeout};
 
 use super::progress::Tracker;
 use crate::fleet::{ScanHolder, ScanPermit};
-use crate::guard::Guard;
+use crate::keyspace::Keyspace;
+use crate::labels::ScanTurn;
 use crate::redis::LinkError;
-use crate::words::ScanTurn;
 
 /// How long a holder that died keeps the others waiting.
 const LIFE: Duration = Duration::from_secs(10);
@@ -49,28 +49,28 @@ impl Turns {
     }
 
     /// Waits for this scan's turn, no longer than it may, and no longer than until an operator asks for it. Says how that ended.
-    pub(super) async fn wait(&self, guard: &Guard, tracker: &Tracker) -> Option<(Turn, ScanTurn)> {
+    pub(super) async fn wait(&self, keyspace: &Keyspace, tracker: &Tracker) -> Option<(Turn, ScanTurn)> {
         let permit = self.permit.as_ref()?;
         let holder = ScanHolder::random();
         // Spread downwards, so that those whose wait is over do not scan all at once either.
-        let longest = self.longest_wait(guard).mul_f64(rand::random_range(0.5..=1.0));
+        let longest = self.longest_wait(keyspace).mul_f64(rand::random_range(0.5..=1.0));
         let waiting = Waiting { permit, holder, until: Instant::now() + longest };
         let ended = tokio::select! {
-            ended = waiting.granted(guard, tracker) => ended,
+            ended = waiting.granted(keyspace, tracker) => ended,
             () = tracker.asked_for_at_once() => ScanTurn::Overridden,
         };
-        guard.rebuild_waits(None);
+        keyspace.rebuild_waits(None);
         // Also without the permit: it is taken as soon as it is free, so that others wait for this scan.
         Some((Turn::new(Arc::clone(permit), holder), ended))
     }
 
     /// While age alone will end the trust in the filter in force, as long as that lasts, less what a build takes. Otherwise waiting breaks no promise, but the
     /// keyspace may reject nobody meanwhile, which the backend has to bear.
-    fn longest_wait(&self, guard: &Guard) -> Duration {
-        let took = guard.last_rebuild().map_or(0.0, |last| last.duration_seconds);
+    fn longest_wait(&self, keyspace: &Keyspace) -> Duration {
+        let took = keyspace.last_rebuild().map_or(0.0, |last| last.duration_seconds);
         // A source may be slower the next time.
         let build = Duration::from_secs_f64(took * 2.0);
-        guard.ages_in().map_or(self.max_staleness.min(LONGEST), |left| left.saturating_sub(build))
+        keyspace.ages_in().map_or(self.max_staleness.min(LONGEST), |left| left.saturating_sub(build))
     }
 }
 
@@ -81,7 +81,7 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    async fn granted(&self, guard: &Guard, tracker: &Tracker) -> ScanTurn {
+    async fn granted(&self, keyspace: &Keyspace, tracker: &Tracker) -> ScanTurn {
         let mut answered = Instant::now();
         loop {
             let now = Instant::now();
@@ -89,12 +89,12 @@ impl Waiting<'_> {
                 Ok(true) => return ScanTurn::Granted,
                 Ok(false) => {
                     answered = now;
-                    guard.rebuild_waits(Some("another instance scans"));
+                    keyspace.rebuild_waits(Some("another instance scans"));
                     tracker.waits();
                 }
                 Err(LinkError::Refused(why)) => {
                     // Rights that are missing, as a rule: no later try is answered otherwise.
-                    tracing::warn!(keyspace = guard.name(), %why, "Redis refuses the permit to scan: this instance scans beside the others");
+                    tracing::warn!(keyspace = keyspace.name(), %why, "Redis refuses the permit to scan: this instance scans beside the others");
                     return ScanTurn::Refused;
                 }
                 Err(_) if answered.elapsed() >= PATIENCE => return ScanTurn::Unreachable,

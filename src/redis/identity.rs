@@ -46,7 +46,9 @@ impl FromStr for LogBirth {
     fn from_str(text: &str) -> Result<Self, ()> {
         let (identity, born) = text.split_once(':').ok_or(())?;
         let (seconds, micros) = born.split_once('.').ok_or(())?;
-        let number = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse::<u64>().ok()).flatten().ok_or(());
+        let number = |digits: &str| {
+            digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse::<u64>().ok()).flatten().ok_or(())
+        };
         let millis = number(seconds)?.checked_mul(1000).ok_or(())? + number(micros)? / 1000;
         Ok(Self { identity: identity.parse()?, millis })
     }
@@ -59,11 +61,19 @@ mod tests {
     #[test]
     fn birth_is_read_only_from_its_own_format() {
         let identity = LogIdentity([0xab; 16]);
-        assert_eq!(format!("{}:1700000000.123456", "ab".repeat(16)).parse(), Ok(LogBirth { identity, millis: 1_700_000_000_123 }));
+        assert_eq!(
+            format!("{}:1700000000.123456", "ab".repeat(16)).parse(),
+            Ok(LogBirth { identity, millis: 1_700_000_000_123 })
+        );
         let hex = "ab".repeat(16);
-        for strange in
-            ["", &hex, &format!("{hex}:x.y"), &format!("{}:1.2", "zz".repeat(16)), &format!("{hex}:1"), &format!("{}:1.2", "é".repeat(16))]
-        {
+        for strange in [
+            "",
+            &hex,
+            &format!("{hex}:x.y"),
+            &format!("{}:1.2", "zz".repeat(16)),
+            &format!("{hex}:1"),
+            &format!("{}:1.2", "é".repeat(16)),
+        ] {
             assert_eq!(strange.parse::<LogBirth>(), Err(()), "{strange}");
         }
     }

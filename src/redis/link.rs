@@ -18,10 +18,11 @@ use crate::breaker::{Breaker, BreakerPolicy, Permit};
 use crate::clock::Moment;
 use crate::config::RedisConfig;
 use crate::key::KeySecret;
-use crate::words::BreakerState;
+use crate::labels::BreakerState;
 
 /// Five commands in a row without an answer are no accident.
-const BREAKER: BreakerPolicy = BreakerPolicy { failures: 5, first_pause: Duration::from_millis(50), longest_pause: Duration::from_secs(2) };
+const BREAKER: BreakerPolicy =
+    BreakerPolicy { failures: 5, first_pause: Duration::from_millis(50), longest_pause: Duration::from_secs(2) };
 /// How often the connection is looked at, so that an idle process notices a loss, a failover or a wipe, and says so.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
@@ -56,7 +57,10 @@ impl RedisLink {
     ///
     /// # Errors
     /// [`LinkError::Refused`] where the URL is none that can be connected to, which no waiting would mend.
-    pub fn connect(config: &RedisConfig, on_breaker: impl Fn(BreakerState) + Send + Sync + 'static) -> Result<Arc<Self>, LinkError> {
+    pub fn connect(
+        config: &RedisConfig,
+        on_breaker: impl Fn(BreakerState) + Send + Sync + 'static,
+    ) -> Result<Arc<Self>, LinkError> {
         Self::start(config, None, on_breaker)
     }
 
@@ -78,7 +82,10 @@ impl RedisLink {
         on_breaker: impl Fn(BreakerState) + Send + Sync + 'static,
     ) -> Result<Arc<Self>, LinkError> {
         let opener = Opener::new(config, keyspace).map_err(|why| {
-            LinkError::Refused(format!("redis.url = {} is not a Redis URL that can be used: {why}", config.url.redacted()))
+            LinkError::Refused(format!(
+                "redis.url = {} is not a Redis URL that can be used: {why}",
+                config.url.redacted()
+            ))
         })?;
         let shared = Arc::new(Shared {
             opener,
@@ -160,7 +167,10 @@ impl Drop for RedisLink {
 
 impl fmt::Debug for RedisLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisLink").field("breaker", &self.shared.breaker).field("trouble", &self.shared.trouble).finish_non_exhaustive()
+        f.debug_struct("RedisLink")
+            .field("breaker", &self.shared.breaker)
+            .field("trouble", &self.shared.trouble)
+            .finish_non_exhaustive()
     }
 }
 
@@ -218,7 +228,14 @@ impl Call<'_> {
 
     /// Stores `entry` under `name` for `millis` if what is there begins with `head`, or, where that is shorter than `len`, is `head`. Refused under
     /// another log than this session's: a wipe takes marks, and this connection does not notice it at once.
-    pub(crate) async fn compare_and_set(&self, name: &[u8], head: &[u8], len: usize, entry: &[u8], millis: u64) -> Result<bool, LinkError> {
+    pub(crate) async fn compare_and_set(
+        &self,
+        name: &[u8],
+        head: &[u8],
+        len: usize,
+        entry: &[u8],
+        millis: u64,
+    ) -> Result<bool, LinkError> {
         let mut script = self.shared.opener.compare_and_set.key(name);
         script.key(self.log_name()).arg(head).arg(entry).arg(millis).arg(len).arg(self.log_identity().to_string());
         self.report(script.invoke_async(&mut self.connection()).await)
@@ -226,7 +243,13 @@ impl Call<'_> {
 
     /// Stores `entry` under `name` for `millis` if there is nothing, and by the server's clock it is no later than `latest`: a connection that was
     /// given up long ago may still deliver what was sent over it. Refused under another log, as [`Call::compare_and_set`].
-    pub(crate) async fn set_in_time(&self, name: &[u8], entry: &[u8], millis: u64, latest: u64) -> Result<bool, LinkError> {
+    pub(crate) async fn set_in_time(
+        &self,
+        name: &[u8],
+        entry: &[u8],
+        millis: u64,
+        latest: u64,
+    ) -> Result<bool, LinkError> {
         let mut script = self.shared.opener.set_in_time.key(name);
         script.key(self.log_name()).arg(entry).arg(millis).arg(latest).arg(self.log_identity().to_string());
         self.report(script.invoke_async(&mut self.connection()).await)
@@ -274,7 +297,9 @@ impl Shared {
             Err(error) => Failure::from(error),
         };
         match &failure {
-            Failure::Timeout if self.breaker.fail(session.permit, Instant::now()) => self.drop_session(Trouble::Timeout),
+            Failure::Timeout if self.breaker.fail(session.permit, Instant::now()) => {
+                self.drop_session(Trouble::Timeout)
+            }
             Failure::Lost(trouble) => self.lose(session, trouble.clone()),
             Failure::Refused(_) => {
                 self.breaker.succeed(session.permit);

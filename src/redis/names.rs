@@ -107,7 +107,9 @@ mod tests {
     #[test]
     fn no_key_can_take_another_name() {
         let names = Names::new("p");
-        let entry = |ks: &str, key: &'static str| names.entries(ks).of(&Key::from_canonical(Bytes::from_static(key.as_bytes())));
+        let entry = |ks: &str, key: &'static str| {
+            names.entries(ks).of(&Key::from_canonical(Bytes::from_static(key.as_bytes())))
+        };
         assert_eq!(entry("users", "1"), b"p:entry:users:1");
         // The closest that keys get to names of other kinds and keyspaces.
         assert_ne!(entry("users", ":secret:users"), names.secret("users").into_bytes());

@@ -10,7 +10,8 @@ use rand::seq::SliceRandom;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo, RedisResult,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo,
+    RedisConnectionInfo, RedisResult,
 };
 
 use super::trouble::Trouble;
@@ -35,7 +36,9 @@ impl Place {
         Ok(match place {
             RedisPlace::Server(info) => Self::Server(info.set_tcp_settings(tcp())),
             RedisPlace::Sentinels { sentinels, service, server, sentinel } => {
-                let client = |(host, port): (String, u16)| Client::open(connection_info(host, port, &sentinel)?).map(Sentinel::new);
+                let client = |(host, port): (String, u16)| {
+                    Client::open(connection_info(host, port, &sentinel)?).map(Sentinel::new)
+                };
                 let sentinels = sentinels.into_iter().map(client).collect::<RedisResult<_>>()?;
                 Self::Sentinels(Sentinels { sentinels, service, server, settings })
             }
@@ -190,7 +193,10 @@ impl Cluster {
         };
         let (slot, ranges) = told.await.map_err(|e| Trouble::from(&e))?;
         let ranges: Vec<Range> = ranges.into_iter().filter_map(|range| Range::read(range, &host)).collect();
-        let owner = ranges.iter().find(|range| (range.first..=range.last).contains(&slot)).and_then(|range| range.nodes.first().cloned());
+        let owner = ranges
+            .iter()
+            .find(|range| (range.first..=range.last).contains(&slot))
+            .and_then(|range| range.nodes.first().cloned());
         let mut nodes: Vec<_> = ranges.into_iter().flat_map(|range| range.nodes).collect();
         nodes.sort_unstable();
         nodes.dedup();
@@ -244,7 +250,8 @@ mod tests {
     #[test]
     fn a_node_without_a_name_of_its_own_is_called_as_it_was_asked() {
         let node = |host, port| Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![])]);
-        let range = vec![Value::Int(5), Value::Int(9), node(Value::Nil, 7000), node(text(""), 7001), node(text("b"), 7002)];
+        let range =
+            vec![Value::Int(5), Value::Int(9), node(Value::Nil, 7000), node(text(""), 7001), node(text("b"), 7002)];
         let nodes = vec![("a".to_owned(), 7000), ("a".to_owned(), 7001), ("b".to_owned(), 7002)];
         assert_eq!(Range::read(range, "a"), Some(Range { first: 5, last: 9, nodes }));
         assert_eq!(Range::read(vec![Value::Int(5), text("x")], "a"), None);

@@ -56,7 +56,9 @@ impl Facts {
             return None;
         }
         let policy = self.policy.as_deref().unwrap_or("unknown");
-        Some(format!("Redis' maxmemory-policy is {policy}, which can evict markers: no absences are stored in Redis; set noeviction"))
+        Some(format!(
+            "Redis' maxmemory-policy is {policy}, which can evict markers: no absences are stored in Redis; set noeviction"
+        ))
     }
 }
 
@@ -168,7 +170,8 @@ impl Opener {
         let clock = ServerClock::new(time, asked);
         refuse_replica(&replication)?;
         let run_id = field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?;
-        let log = self.names.log(run_id, field(&replication, "master_replid").ok_or(Trouble::Strange("INFO replication"))?);
+        let log =
+            self.names.log(run_id, field(&replication, "master_replid").ok_or(Trouble::Strange("INFO replication"))?);
         self.take_over(connection, &log).await.map_err(|e| Trouble::from(&e))?;
         let fresh = LogBirth::text_of_new(time.0, time.1);
         let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| Trouble::from(&e))?;
@@ -177,7 +180,10 @@ impl Opener {
             script.load_async(connection).await.map_err(|e| Trouble::from(&e))?;
         }
         let birth: LogBirth = text.parse().map_err(|()| Trouble::Strange("GET of the log identity"))?;
-        Ok((Facts { identity: birth.identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) }, clock))
+        Ok((
+            Facts { identity: birth.identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) },
+            clock,
+        ))
     }
 }
 
@@ -234,7 +240,11 @@ impl Session {
 /// Reads `name`, which the first to ask sets to `fresh`.
 ///
 /// The read comes first because a full Redis refuses `SET NX` even where it would set nothing.
-pub(super) async fn get_or_set<T: FromRedisValue>(connection: &mut MultiplexedConnection, name: &str, fresh: &[u8]) -> RedisResult<T> {
+pub(super) async fn get_or_set<T: FromRedisValue>(
+    connection: &mut MultiplexedConnection,
+    name: &str,
+    fresh: &[u8],
+) -> RedisResult<T> {
     if let Some(present) = redis::cmd("GET").arg(name).query_async(connection).await? {
         return Ok(present);
     }
@@ -271,7 +281,11 @@ mod tests {
 
     #[test]
     fn only_noeviction_keeps_marks() {
-        let facts = |policy: Option<&str>| Facts { identity: LogIdentity([0; 16]), log: String::new(), policy: policy.map(str::to_owned) };
+        let facts = |policy: Option<&str>| Facts {
+            identity: LogIdentity([0; 16]),
+            log: String::new(),
+            policy: policy.map(str::to_owned),
+        };
         assert_eq!(facts(Some("noeviction")).warning(), None);
         for policy in [Some("allkeys-lru"), Some("volatile-ttl"), None] {
             assert!(facts(policy).warning().is_some_and(|w| w.contains(policy.unwrap_or("unknown"))));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::{self, Config, ConfigErrors, Mistake};
+use crate::config::{self, Config, ConfigError, ConfigErrors};
 
 /// How often they are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ impl ConfigSource {
                 return loaded;
             }
         }
-        Err(Mistake::of_all("could not be read: its files are written to all the time").into())
+        Err(ConfigError::of_all("could not be read: its files are written to all the time").into())
     }
 
     fn look(&self) -> u64 {
@@ -89,7 +89,7 @@ impl FileWatch {
                 self.source = source;
                 loaded
             }
-            Err(_) => Err(Mistake::of_all("could not be read: reading it panicked").into()),
+            Err(_) => Err(ConfigError::of_all("could not be read: reading it panicked").into()),
         }
     }
 }

@@ -117,7 +117,9 @@ impl Target {
         let after = self.metadata(&file)?;
         let position = (&file).stream_position().map_err(|error| self.failed(&error))?;
         if version(&before) != version(&after) || position != before.len() {
-            return Err(self.invalid("was written to while it was read; write another file and rename it over this one"));
+            return Err(
+                self.invalid("was written to while it was read; write another file and rename it over this one")
+            );
         }
         batcher.finish_blocking()
     }
@@ -144,7 +146,12 @@ impl Target {
         })
     }
 
-    fn read_lines(&self, text: impl Read, mut batcher: Batcher, abandoned: &CancellationToken) -> Result<Batcher, SourceError> {
+    fn read_lines(
+        &self,
+        text: impl Read,
+        mut batcher: Batcher,
+        abandoned: &CancellationToken,
+    ) -> Result<Batcher, SourceError> {
         let mut text = BufReader::with_capacity(CHUNK, text);
         // Room for the longest key and what may stand around it: no more of a line is held, and a line that fills it is too long.
         let most = (BYTE_ORDER_MARK.len() + self.max_line + b"\r\n".len()) as u64;
@@ -161,7 +168,8 @@ impl Target {
             }
             if key.len() > self.max_line {
                 let (row, most) = (batcher.row(), self.max_line);
-                return Err(self.invalid(&format!("has a line, number {row}, that is longer than server.max_key_bytes = {most}")));
+                return Err(self
+                    .invalid(&format!("has a line, number {row}, that is longer than server.max_key_bytes = {most}")));
             }
             if !key.is_empty() {
                 batcher.push_blocking(key)?;

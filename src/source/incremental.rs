@@ -47,7 +47,9 @@ impl Watermark {
     #[must_use]
     pub fn earlier(self, by: Duration) -> Self {
         match self {
-            Self::Timestamp(micros) => Self::Timestamp(micros.saturating_sub(i64::try_from(by.as_micros()).unwrap_or(i64::MAX))),
+            Self::Timestamp(micros) => {
+                Self::Timestamp(micros.saturating_sub(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
+            }
             other => other,
         }
     }

@@ -100,7 +100,8 @@ impl KeySource for Union {
     }
 
     async fn scan_member(&self, index: usize, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError> {
-        let member = self.0.get(index).ok_or_else(|| of(index)(SourceError::Invalid("there is no such source".to_owned())))?;
+        let member =
+            self.0.get(index).ok_or_else(|| of(index)(SourceError::Invalid("there is no such source".to_owned())))?;
         let keys = member.source.scan(form, batches).await.map_err(of(index))?;
         if keys == 0 && !member.allow_empty {
             let why = "it has no keys; if that is right, set its allow_empty = true";
@@ -110,8 +111,10 @@ impl KeySource for Union {
     }
 
     fn warning(&self) -> Option<String> {
-        let warnings: Vec<String> =
-            self.each().filter_map(|(index, member)| Some(format!("source[{index}]: {}", member.source.warning()?))).collect();
+        let warnings: Vec<String> = self
+            .each()
+            .filter_map(|(index, member)| Some(format!("source[{index}]: {}", member.source.warning()?)))
+            .collect();
         (!warnings.is_empty()).then(|| warnings.join("; "))
     }
 }

@@ -85,7 +85,9 @@ impl Database {
             "mysql" | "mariadb" => Ok(Self::MySql(MySqlSession::new(url.parse().map_err(unreadable)?, purpose))),
             "sqlite" => Ok(Self::Sqlite(sqlite(url.parse().map_err(unreadable)?, purpose))),
             "" => Err(SqlError::invalid("the url names no database: use postgres://…, mysql://… or sqlite:…")),
-            other => Err(SqlError::invalid(format!("\"{other}\" is no supported database: use postgres://…, mysql://… or sqlite:…"))),
+            other => Err(SqlError::invalid(format!(
+                "\"{other}\" is no supported database: use postgres://…, mysql://… or sqlite:…"
+            ))),
         }
     }
 }
@@ -107,7 +109,10 @@ fn postgres(mut options: PgConnectOptions, purpose: Purpose) -> PgConnectOptions
             if own {
                 options
             } else {
-                options.options([("statement_timeout", timeout.as_millis().clamp(1, POSTGRES_LONGEST_TIMEOUT).to_string())])
+                options.options([(
+                    "statement_timeout",
+                    timeout.as_millis().clamp(1, POSTGRES_LONGEST_TIMEOUT).to_string(),
+                )])
             }
         }
         Purpose::Scans => options.statement_cache_capacity(1).extra_float_digits(None),

@@ -111,13 +111,18 @@ fn from_sql_state(state: &str, message: String) -> SqlError {
         // A conflict with recovery or another transaction, an operator or a crash that ends sessions.
         "40001" | "40P01" | "57P01" | "57P02" | "57P03" | "57P04" | "57P05" => SqlError::Unavailable(message),
         // A pooler that hands each transaction another server connection loses what was prepared on the last one.
-        "26000" | "42P05" => {
-            SqlError::Invalid { message: format!("{message}; behind a transaction-mode pooler set statement_cache = 0"), stale: true }
-        }
+        "26000" | "42P05" => SqlError::Invalid {
+            message: format!("{message}; behind a transaction-mode pooler set statement_cache = 0"),
+            stale: true,
+        },
         // The plan or the description no longer fits: feature_not_supported stands for "cached plan must not change result type".
-        "0A000" | "42703" | "42P01" | "42P10" | "42883" | "42804" | "42725" | "42702" => SqlError::Invalid { message, stale: true },
+        "0A000" | "42703" | "42P01" | "42P10" | "42883" | "42804" | "42725" | "42702" => {
+            SqlError::Invalid { message, stale: true }
+        }
         // Classes: connection exception, invalid authorization, insufficient resources, system error, no such database.
-        _ if ["08", "28", "53", "58", "3D", "F0"].iter().any(|class| state.starts_with(class)) => SqlError::Unavailable(message),
+        _ if ["08", "28", "53", "58", "3D", "F0"].iter().any(|class| state.starts_with(class)) => {
+            SqlError::Unavailable(message)
+        }
         _ => SqlError::invalid(message),
     }
 }

@@ -70,7 +70,8 @@ impl<C: Connection + 'static> Pool<C> {
     pub fn new(connector: impl Connector<C> + 'static, target: String, settings: PoolSettings) -> Self {
         let settings = PoolSettings { max: settings.max.max(1), min: settings.min.min(settings.max), ..settings };
         let slots = Arc::new(Semaphore::new(settings.max));
-        let inner = Arc::new(Inner { connector: Box::new(connector), target, settings, slots, idle: Mutex::new(Vec::new()) });
+        let inner =
+            Arc::new(Inner { connector: Box::new(connector), target, settings, slots, idle: Mutex::new(Vec::new()) });
         tokio::spawn(maintain(Arc::downgrade(&inner)));
         Self(inner)
     }
@@ -83,7 +84,13 @@ impl<C: Connection + 'static> Pool<C> {
         let closed = || SqlError::Unavailable(format!("{}: connecting was given up", self.0.target));
         let slot = Arc::clone(&self.0.slots).acquire_owned().await.map_err(|_| closed())?;
         if let Some(Idle { connection, opened, .. }) = self.0.pop_idle() {
-            return Ok(Lease { connection: Some(connection), opened, reused: true, slot: Some(slot), pool: Arc::clone(&self.0) });
+            return Ok(Lease {
+                connection: Some(connection),
+                opened,
+                reused: true,
+                slot: Some(slot),
+                pool: Arc::clone(&self.0),
+            });
         }
         // In a task of its own: a handshake slower than one caller's deadline still ends as an idle connection for the next caller.
         let (answer, opened) = oneshot::channel();

@@ -191,7 +191,10 @@ impl Affinity {
 ///
 /// # Errors
 /// [`SqlError`].
-pub async fn first_column_collation(connection: &mut SqliteConnection, with_keys: &str) -> Result<Option<String>, SqlError> {
+pub async fn first_column_collation(
+    connection: &mut SqliteConnection,
+    with_keys: &str,
+) -> Result<Option<String>, SqlError> {
     let compared = collations(connection, format!("EXPLAIN {with_keys} SELECT c0 = 'x' FROM keys")).await?;
     // What the query compares by itself appears in both.
     let otherwise = collations(connection, format!("EXPLAIN {with_keys} SELECT c0 FROM keys")).await?;

@@ -87,7 +87,10 @@ mod tests {
             ),
             ("SELECT * FROM f('a', $1) WHERE b IN (1, $1)", "SELECT * FROM f('a', (k)) WHERE b IN (1, (k))"),
             ("SELECT upper($1), g(a, $1) FROM t", "SELECT upper((k)), g(a, (k)) FROM t"),
-            ("SELECT a FROM t WHERE id = CAST($1 AS int) AND b = (($1))", "SELECT a FROM t WHERE id = CAST((k) AS int) AND b = (((k)))"),
+            (
+                "SELECT a FROM t WHERE id = CAST($1 AS int) AND b = (($1))",
+                "SELECT a FROM t WHERE id = CAST((k) AS int) AND b = (((k)))",
+            ),
             ("WITH q AS (VALUES (1, $1)) SELECT * FROM q", "WITH q AS (VALUES (1, (k))) SELECT * FROM q"),
         ] {
             assert_eq!(substitute(query, "k").as_deref(), Ok(expected));

@@ -77,7 +77,9 @@ impl<'a> Scanner<'a> {
             (b'\'' | b'"', Dialect::MySql) => self.skip_quoted(first, true),
             (b'\'' | b'"', _) | (b'`', Dialect::Sqlite | Dialect::MySql) => self.skip_quoted(first, false),
             (b'[', Dialect::Sqlite) => self.skip_past(b"]"),
-            (b'$', Dialect::Postgres) if !self.peek().is_some_and(|b| b.is_ascii_digit()) => self.skip_dollar_quoted(start),
+            (b'$', Dialect::Postgres) if !self.peek().is_some_and(|b| b.is_ascii_digit()) => {
+                self.skip_dollar_quoted(start)
+            }
             (b'?', Dialect::MySql) => return Some(Token::Parameter(&self.sql[start..self.at])),
             // Not a parameter to the server, but meant as one; `$a` is a name.
             (b'$', Dialect::MySql) if !self.peek().is_some_and(|b| b.is_ascii_digit()) => self.skip_identifier(),
@@ -121,7 +123,9 @@ impl<'a> Scanner<'a> {
     /// MySQL reads `5--3` as a sum.
     fn begins_line_comment(&self, rest: &[u8]) -> bool {
         match self.dialect {
-            Dialect::MySql => rest.starts_with(b"#") || (rest.starts_with(b"--") && rest.get(2).is_none_or(|b| *b <= b' ')),
+            Dialect::MySql => {
+                rest.starts_with(b"#") || (rest.starts_with(b"--") && rest.get(2).is_none_or(|b| *b <= b' '))
+            }
             Dialect::Postgres | Dialect::Sqlite => rest.starts_with(b"--"),
         }
     }

@@ -2,10 +2,10 @@
 
 use bloomguard::filter::{Filter, FilterKind, FilterSpec};
 use bloomguard::key::{KeyForm, KeySecret};
-use bloomguard::words::Verdict;
+use bloomguard::labels::Verdict;
 
 use crate::support::allocations::allocations;
-use crate::support::keyspace::{Keyspace, config};
+use crate::support::keyspace::{TestKeyspace, config};
 use crate::support::scripted::key;
 
 /// Allocations of this thread meanwhile.
@@ -48,11 +48,11 @@ fn no_probe_allocates_anything() {
 async fn a_check_of_many_keys_allocates_no_more_often_than_one_of_few() {
     let mut config = config();
     config.canary.sample_rate = 0.0;
-    let ks = Keyspace::enforcing(config).await;
+    let ks = TestKeyspace::enforcing(config).await;
     let keys: Vec<String> = (0..20_000).map(|n| format!("user:{n}")).collect();
     let allocated_for = |keys: &[String]| {
         allocated(|| {
-            let mut check = ks.guard.begin_check(keys.len()).unwrap();
+            let mut check = ks.keyspace.begin_check(keys.len()).unwrap();
             assert!(keys.iter().all(|key| check.add(key.as_bytes()).is_ok()));
             let checked = check.finish();
             assert!(checked.checked == keys.len() && checked.absent().count() > keys.len().saturating_sub(1_100));
@@ -68,9 +68,9 @@ async fn no_check_that_says_absent_allocates_anything() {
     let mut config = config();
     // A sampled check is looked up at the backend, in a task.
     config.canary.sample_rate = 0.0;
-    let ks = Keyspace::enforcing(config).await;
+    let ks = TestKeyspace::enforcing(config).await;
     let absent = key(ks.absent());
-    let check = || assert_eq!(ks.guard.check(&absent).verdict, Verdict::Absent);
+    let check = || assert_eq!(ks.keyspace.check(&absent).verdict, Verdict::Absent);
     // What a thread makes for itself once.
     check();
     assert_eq!(allocated(|| (0..1_000).for_each(|_| check())), 0);

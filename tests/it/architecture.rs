@@ -8,7 +8,7 @@ const LEVELS: &[&[&str]] = &[
     &["words", "key", "metrics", "filter", "breaker", "buffers", "background", "clock", "client"],
     &["config", "sql"],
     &["cache", "backend", "source", "redis"],
-    &["guard", "fleet"],
+    &["keyspace", "fleet"],
     &["rebuild", "poll", "plan"],
     &["http"],
     &["app", "reload", "shutdown", "telemetry", "quickstart"],
@@ -21,10 +21,10 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("breaker", "words"), // its states
     ("buffers", "words"), // why something was refused
     ("buffers", "metrics"),
-    ("cache", "backend"), // `Value`, what a cache holds
-    ("cache", "redis"),   // the connection that one of the caches is behind
-    ("guard", "fleet"),   // `DeltaLog`, and what is read of it
-    ("app", "shutdown"),  // the composition root builds everything
+    ("cache", "backend"),  // `Value`, what a cache holds
+    ("cache", "redis"),    // the connection that one of the caches is behind
+    ("keyspace", "fleet"), // `DeltaLog`, and what is read of it
+    ("app", "shutdown"),   // the composition root builds everything
     ("app", "quickstart"),
     ("app", "reload"),
     ("app", "telemetry"),    // the handle of the log, handed on
@@ -105,7 +105,8 @@ impl Source {
 /// Cuts `//` comments off, but not within a string that holds a URL.
 fn without_comments(text: &str) -> String {
     let code = |line: &str| {
-        let cut = line.match_indices("//").map(|(at, _)| at).find(|at| line[..*at].matches('"').count().is_multiple_of(2));
+        let cut =
+            line.match_indices("//").map(|(at, _)| at).find(|at| line[..*at].matches('"').count().is_multiple_of(2));
         line[..cut.unwrap_or(line.len())].to_owned()
     };
     text.lines().map(code).collect::<Vec<_>>().join("\n")
@@ -120,7 +121,8 @@ fn after<'a>(code: &'a str, prefix: &'a str) -> impl Iterator<Item = &'a str> {
 
 /// `a` of `a::b`, `a` and `c` of `{a::b, c::{d, e}}`.
 fn first_segments(rest: &str) -> Vec<String> {
-    let identifier = |text: &str| text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let identifier =
+        |text: &str| text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     let Some(group) = rest.strip_prefix('{') else { return vec![identifier(rest)] };
     let (mut nesting, mut names, mut begins) = (0, vec![], true);
     for (at, c) in group.char_indices() {
@@ -157,14 +159,24 @@ fn breaches(sources: &[Source]) -> Vec<String> {
         for (name, owners) in CONCRETE {
             let module = source.module();
             if module != "app" && !owners.contains(&module.as_str()) && names_type(&source.code, name) {
-                found.push(format!("{}: names {name}, which only app and {} may", source.path.display(), owners.join(" and ")));
+                found.push(format!(
+                    "{}: names {name}, which only app and {} may",
+                    source.path.display(),
+                    owners.join(" and ")
+                ));
             }
         }
         if source.module() != "metrics" && METRICS_CRATE.iter().any(|used| source.code.contains(used)) {
             found.push(format!("{}: uses the metrics crate, which only src/metrics may", source.path.display()));
         }
-        if source.code.contains("allow(unsafe_code)") && !UNSAFE.iter().any(|place| source.path.to_str().unwrap().starts_with(place)) {
-            found.push(format!("{}: allows unsafe code, which only {} may", source.path.display(), UNSAFE.join(" and ")));
+        if source.code.contains("allow(unsafe_code)")
+            && !UNSAFE.iter().any(|place| source.path.to_str().unwrap().starts_with(place))
+        {
+            found.push(format!(
+                "{}: allows unsafe code, which only {} may",
+                source.path.display(),
+                UNSAFE.join(" and ")
+            ));
         }
         if source.lines > LONGEST_FILE && !LONG_FILES.contains(&source.path.to_str().unwrap()) {
             found.push(format!("{}: has {} lines, more than {LONGEST_FILE}", source.path.display(), source.lines));
@@ -172,7 +184,9 @@ fn breaches(sources: &[Source]) -> Vec<String> {
     }
     for ((from, to), path) in &edges {
         let allowed = match (level(from), level(to)) {
-            (Some(from_level), Some(to_level)) => to_level < from_level || SIBLINGS.contains(&(from.as_str(), to.as_str())),
+            (Some(from_level), Some(to_level)) => {
+                to_level < from_level || SIBLINGS.contains(&(from.as_str(), to.as_str()))
+            }
             _ => level(from).is_none(),
         };
         if !allowed {
@@ -184,7 +198,8 @@ fn breaches(sources: &[Source]) -> Vec<String> {
 
 fn names_type(code: &str, name: &str) -> bool {
     let inside = |c: char| c.is_alphanumeric() || c == '_';
-    code.match_indices(name).any(|(at, _)| !code[..at].ends_with(inside) && !code[at + name.len()..].starts_with(inside))
+    code.match_indices(name)
+        .any(|(at, _)| !code[..at].ends_with(inside) && !code[at + name.len()..].starts_with(inside))
 }
 
 pub(crate) fn rust_files(dir: &Path, into: &mut Vec<PathBuf>) {
@@ -202,7 +217,9 @@ fn sources() -> Vec<Source> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths = vec![];
     rust_files(&src, &mut paths);
-    let read = |path: &PathBuf| Source::new(path.strip_prefix(&src).unwrap().to_str().unwrap(), &std::fs::read_to_string(path).unwrap());
+    let read = |path: &PathBuf| {
+        Source::new(path.strip_prefix(&src).unwrap().to_str().unwrap(), &std::fs::read_to_string(path).unwrap())
+    };
     paths.iter().map(read).collect()
 }
 
@@ -229,19 +246,31 @@ fn files_of_the_model_are_short_too() {
 fn every_exception_is_in_use() {
     let sources = sources();
     for (from, to) in SIBLINGS {
-        assert!(sources.iter().any(|s| s.module() == *from && s.imports().contains(*to)), "{from} does not import {to} any more");
+        assert!(
+            sources.iter().any(|s| s.module() == *from && s.imports().contains(*to)),
+            "{from} does not import {to} any more"
+        );
         assert!(!SIBLINGS.contains(&(to, from)), "{from} and {to} import each other");
     }
     for (name, owners) in CONCRETE {
         let owner = owners[0];
-        assert!(sources.iter().any(|s| s.module() == owner && names_type(&s.code, name)), "{owner} has no {name} any more");
+        assert!(
+            sources.iter().any(|s| s.module() == owner && names_type(&s.code, name)),
+            "{owner} has no {name} any more"
+        );
     }
     for place in UNSAFE {
         let inside = |s: &&Source| s.path.to_str().unwrap().starts_with(place);
-        assert!(sources.iter().filter(inside).any(|s| s.code.contains("allow(unsafe_code)")), "{place} holds no unsafe code any more");
+        assert!(
+            sources.iter().filter(inside).any(|s| s.code.contains("allow(unsafe_code)")),
+            "{place} holds no unsafe code any more"
+        );
     }
     for path in LONG_FILES {
-        assert!(sources.iter().any(|s| s.path == Path::new(path) && s.lines > LONGEST_FILE), "{path} is not long any more");
+        assert!(
+            sources.iter().any(|s| s.path == Path::new(path) && s.lines > LONGEST_FILE),
+            "{path} is not long any more"
+        );
     }
 }
 
@@ -250,15 +279,27 @@ fn breaches_are_found_however_they_are_written() {
     let found = |path: &str, text: &str| breaches(&[Source::new(path, text)]);
     for (path, text, breach) in [
         ("filter/active.rs", "use crate::key::KeyHash;", "filter/active.rs: filter must not import key"),
-        ("cache/hot.rs", "use crate::guard::Guard;", "cache/hot.rs: cache must not import guard"),
+        ("cache/hot.rs", "use crate::keyspace::Keyspace;", "cache/hot.rs: cache must not import keyspace"),
         ("backend/mod.rs", "use crate::cache::Entry;", "backend/mod.rs: backend must not import cache"),
-        ("guard/load.rs", "use crate::{\n    key::{Key, KeyHash},\n    http::Problem,\n};", "guard/load.rs: guard must not import http"),
-        ("guard/mod.rs", "fn f() -> crate::rebuild::Runner {}", "guard/mod.rs: guard must not import rebuild"),
+        (
+            "keyspace/load.rs",
+            "use crate::{\n    key::{Key, KeyHash},\n    http::Problem,\n};",
+            "keyspace/load.rs: keyspace must not import http",
+        ),
+        ("keyspace/mod.rs", "fn f() -> crate::rebuild::Runner {}", "keyspace/mod.rs: keyspace must not import rebuild"),
         ("breaker.rs", "use super::config::Config;", "breaker.rs: breaker must not import config"),
-        ("guard/load.rs", "use super::super::http::serve;", "guard/load.rs: guard must not import http"),
+        ("keyspace/load.rs", "use super::super::http::serve;", "keyspace/load.rs: keyspace must not import http"),
         ("key.rs", "use crate::hash::Hash;", "key.rs: key must not import hash"),
-        ("rebuild/build.rs", "let source: Arc<SqlSource>;", "rebuild/build.rs: names SqlSource, which only app and source may"),
-        ("guard/load.rs", "metrics::counter!(\"x\");", "guard/load.rs: uses the metrics crate, which only src/metrics may"),
+        (
+            "rebuild/build.rs",
+            "let source: Arc<SqlSource>;",
+            "rebuild/build.rs: names SqlSource, which only app and source may",
+        ),
+        (
+            "keyspace/load.rs",
+            "metrics::counter!(\"x\");",
+            "keyspace/load.rs: uses the metrics crate, which only src/metrics may",
+        ),
         (
             "source/sql/sqlite/mod.rs",
             "#[allow(unsafe_code)]",
@@ -270,11 +311,11 @@ fn breaches_are_found_however_they_are_written() {
     }
     assert_eq!(found("key.rs", &"\n".repeat(401)), ["key.rs: has 401 lines, more than 400"]);
     for (path, text) in [
-        ("guard/load.rs", "use super::Guard; // not crate::http\nuse crate::cache::{Entry, Stamp};"),
-        ("breaker.rs", "use crate::words::BreakerState;\n#[cfg(test)]\nmod tests { use super::*; }"),
+        ("keyspace/load.rs", "use super::Keyspace; // not crate::http\nuse crate::cache::{Entry, Stamp};"),
+        ("breaker.rs", "use crate::labels::BreakerState;\n#[cfg(test)]\nmod tests { use super::*; }"),
         ("app.rs", "use crate::cache::{MemoryCache, RedisCache}; use crate::shutdown;"),
-        ("guard/mod.rs", "use crate::metrics::KeyspaceMetrics; let url = \"redis://x\";"),
-        ("guard/mod.rs", "struct MemoryCacheStatus;"),
+        ("keyspace/mod.rs", "use crate::metrics::KeyspaceMetrics; let url = \"redis://x\";"),
+        ("keyspace/mod.rs", "struct MemoryCacheStatus;"),
     ] {
         assert!(found(path, text).is_empty(), "{path}: {text}: {:?}", found(path, text));
     }
@@ -329,7 +370,9 @@ fn every_test_that_the_page_names_exists() {
     let mut paths = vec![];
     ["src", "tests"].iter().for_each(|dir| rust_files(&root.join(dir), &mut paths));
     let all: String = paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
-    let missing: Vec<_> =
-        named.into_iter().filter(|name| !["(", "<"].iter().any(|next| all.contains(&format!("fn {name}{next}")))).collect();
+    let missing: Vec<_> = named
+        .into_iter()
+        .filter(|name| !["(", "<"].iter().any(|next| all.contains(&format!("fn {name}{next}"))))
+        .collect();
     assert!(missing.is_empty(), "{missing:?}");
 }

@@ -38,7 +38,12 @@ on_every_database!(
 
 pub(crate) fn config(url: &str, query: &str) -> BackendConfig {
     // Long, so that a busy machine fails no test that isn't about time.
-    BackendConfig { url: SecretUrl::new(url.to_owned()), query: query.to_owned(), timeout: Duration::from_secs(60), ..Default::default() }
+    BackendConfig {
+        url: SecretUrl::new(url.to_owned()),
+        query: query.to_owned(),
+        timeout: Duration::from_secs(60),
+        ..Default::default()
+    }
 }
 
 pub(crate) fn open(config: &BackendConfig, form: KeyForm) -> SqlBackend {
@@ -77,7 +82,11 @@ async fn integer_keys_bind_without_a_cast(site: Site) {
         assert_eq!(row(&backend, KeyForm::Integer, "042").await, json!({"name": "Ada"}), "{kind}");
         assert_eq!(row(&backend, KeyForm::Integer, "-7").await, json!({"name": "Bo"}), "{kind}");
         // Beyond int2 and int4, where the column is one.
-        assert_eq!(backend.fetch(&key(KeyForm::Integer, "5000000000"), &FetchContext::default()).await.unwrap(), None, "{kind}");
+        assert_eq!(
+            backend.fetch(&key(KeyForm::Integer, "5000000000"), &FetchContext::default()).await.unwrap(),
+            None,
+            "{kind}"
+        );
     }
 }
 
@@ -97,15 +106,28 @@ async fn text_keys_bind_without_a_cast(site: Site) {
 async fn uuid_keys_bind_without_a_cast(site: Site) {
     site.run(&format!("CREATE TABLE t (id UUID PRIMARY KEY, n INTEGER); INSERT INTO t VALUES ('{UUID}', 1)")).await;
     let backend = backend(&site, KeyForm::Uuid, "SELECT id, n FROM t WHERE id = $1");
-    assert_eq!(row(&backend, KeyForm::Uuid, &format!("{{{}}}", UUID.to_uppercase())).await, json!({"id": UUID, "n": 1}));
-    assert_eq!(backend.fetch(&key(KeyForm::Uuid, "00000000-0000-0000-0000-000000000000"), &FetchContext::default()).await.unwrap(), None);
+    assert_eq!(
+        row(&backend, KeyForm::Uuid, &format!("{{{}}}", UUID.to_uppercase())).await,
+        json!({"id": UUID, "n": 1})
+    );
+    assert_eq!(
+        backend
+            .fetch(&key(KeyForm::Uuid, "00000000-0000-0000-0000-000000000000"), &FetchContext::default())
+            .await
+            .unwrap(),
+        None
+    );
 }
 
 async fn bytes_keys_bind_without_a_cast(site: Site) {
     let (kind, literal) = if site.is_postgres() { ("BYTEA", r"'\x00ff'") } else { ("BLOB", "x'00ff'") };
     site.run(&format!("CREATE TABLE t (id {kind} PRIMARY KEY, n INTEGER); INSERT INTO t VALUES ({literal}, 1)")).await;
     let backend = backend(&site, KeyForm::Bytes, "SELECT id, n FROM t WHERE id = $1");
-    let value = backend.fetch(&KeyForm::Bytes.canonical(b"\x00\xff").unwrap(), &FetchContext::default()).await.unwrap().unwrap();
+    let value = backend
+        .fetch(&KeyForm::Bytes.canonical(b"\x00\xff").unwrap(), &FetchContext::default())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(value.body, r#"{"id":"AP8=","n":1}"#);
 }
 
@@ -153,7 +175,8 @@ async fn only_column_named_value_is_sent_as_it_is(site: Site) {
          INSERT INTO t VALUES (1, 'plain \"text\"', 9007199254740993, {literal}, '{{\"a\": 1}}'), (2, NULL, NULL, NULL, NULL), (3, '', 0, {literal}, '[]')"
     ))
     .await;
-    let expected: [(&str, &[u8]); 4] = [("t", b"plain \"text\""), ("n", b"9007199254740993"), ("b", b"\x00\xff"), ("doc", b"{\"a\": 1}")];
+    let expected: [(&str, &[u8]); 4] =
+        [("t", b"plain \"text\""), ("n", b"9007199254740993"), ("b", b"\x00\xff"), ("doc", b"{\"a\": 1}")];
     for (column, bytes) in expected {
         let backend = backend(&site, KeyForm::Integer, &format!("SELECT {column} AS value FROM t WHERE id = $1"));
         let fetched = |raw| {
@@ -161,7 +184,11 @@ async fn only_column_named_value_is_sent_as_it_is(site: Site) {
             let backend = &backend;
             async move { backend.fetch(&key, &FetchContext::default()).await.unwrap() }
         };
-        assert_eq!(fetched("1").await, Some(Value { body: bytes.to_vec().into(), content_type: ContentType::OctetStream }), "{column}");
+        assert_eq!(
+            fetched("1").await,
+            Some(Value { body: bytes.to_vec().into(), content_type: ContentType::OctetStream }),
+            "{column}"
+        );
         // The row exists: an empty value is not an absence.
         assert_eq!(fetched("2").await.unwrap().body, "", "{column}");
         assert_eq!(fetched("4").await, None, "{column}");
@@ -186,7 +213,9 @@ async fn wrong_table_is_invalid_and_says_why(site: Site) {
 async fn two_columns_of_one_name_are_refused(site: Site) {
     site.run("CREATE TABLE t (id INTEGER, n INTEGER)").await;
     let backend = backend(&site, KeyForm::Integer, "SELECT a.n, b.n FROM t a JOIN t b ON a.id = b.id WHERE a.id = $1");
-    let Err(BackendError::Invalid(message)) = backend.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await else {
+    let Err(BackendError::Invalid(message)) =
+        backend.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await
+    else {
         panic!("not refused")
     };
     assert!(message.contains("two columns named \"n\""), "{message}");
@@ -195,12 +224,16 @@ async fn two_columns_of_one_name_are_refused(site: Site) {
 async fn query_without_exactly_one_parameter_is_refused(site: Site) {
     site.run("CREATE TABLE t (id TEXT, n INTEGER)").await;
     for query in ["SELECT n FROM t", "SELECT n FROM t WHERE id = $1 AND n = $2", "SELECT n FROM t WHERE id = $2"] {
-        let refused = match SqlBackend::new(&config(&site.url(), &site.query(query)), Arc::new(OnceLock::from(KeyForm::Text))) {
-            Ok(backend) => fetch(&backend, "1").await.unwrap_err(),
-            Err(error) => error,
-        };
+        let refused =
+            match SqlBackend::new(&config(&site.url(), &site.query(query)), Arc::new(OnceLock::from(KeyForm::Text))) {
+                Ok(backend) => fetch(&backend, "1").await.unwrap_err(),
+                Err(error) => error,
+            };
         let BackendError::Invalid(message) = refused else { panic!("{refused}") };
-        assert!(message.starts_with("the query can't be used: ") || message.contains("could not determine data type"), "{message}");
+        assert!(
+            message.starts_with("the query can't be used: ") || message.contains("could not determine data type"),
+            "{message}"
+        );
     }
 }
 
@@ -247,7 +280,8 @@ async fn changed_table_is_noticed(site: Site) {
 
 async fn unreachable_database_is_unavailable_and_not_an_absence(site: Site) {
     let started = Instant::now();
-    let backend = open(&config(&site.unreachable_url(), &site.query("SELECT n FROM t WHERE id = $1")), KeyForm::Integer);
+    let backend =
+        open(&config(&site.unreachable_url(), &site.query("SELECT n FROM t WHERE id = $1")), KeyForm::Integer);
     for _ in 0..3 {
         let error = backend.fetch(&key(KeyForm::Integer, "1"), &FetchContext::default()).await.unwrap_err();
         assert!(matches!(error, BackendError::Unavailable(_)), "{error}");
@@ -283,7 +317,11 @@ async fn concurrent_lookups_share_few_connections(site: Site) {
         .map(|i| {
             let backend = Arc::clone(&backend);
             tokio::spawn(async move {
-                backend.fetch(&key(KeyForm::Integer, if i % 2 == 0 { "1" } else { "2" }), &FetchContext::default()).await.unwrap().is_some()
+                backend
+                    .fetch(&key(KeyForm::Integer, if i % 2 == 0 { "1" } else { "2" }), &FetchContext::default())
+                    .await
+                    .unwrap()
+                    .is_some()
             })
         })
         .collect();

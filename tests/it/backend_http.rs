@@ -8,14 +8,19 @@ use bloomguard::backend::{Backend, BackendError, ContentType, FetchContext, Http
 use bloomguard::client::Trust;
 use bloomguard::config::{BackendConfig, BackendKind, Headers, SecretUrl};
 use bloomguard::key::{Key, KeyForm};
-use bloomguard::words::BackendOutcome;
+use bloomguard::labels::BackendOutcome;
 
 use crate::support::http_server::{HttpServer, Reply, ok, status};
 use crate::support::nginx::{Certificates, Nginx};
 
 fn config(url: &str) -> BackendConfig {
     // Long, so that a busy machine fails no test that isn't about time.
-    BackendConfig { kind: BackendKind::Http, url: SecretUrl::new(url.to_owned()), timeout: Duration::from_secs(60), ..Default::default() }
+    BackendConfig {
+        kind: BackendKind::Http,
+        url: SecretUrl::new(url.to_owned()),
+        timeout: Duration::from_secs(60),
+        ..Default::default()
+    }
 }
 
 fn backend(server: &HttpServer) -> HttpBackend {
@@ -50,7 +55,10 @@ async fn a_key_is_one_encoded_segment_whatever_its_bytes() {
         (b"a\\b", "a%5Cb"),
         (b"@evil.example:80", "%40evil.example%3A80"),
         ("straße é".as_bytes(), "stra%C3%9Fe%20%C3%A9"),
-        (b"x\r\nHost: evil.example\r\n\r\nGET /admin HTTP/1.1", "x%0D%0AHost%3A%20evil.example%0D%0A%0D%0AGET%20%2Fadmin%20HTTP%2F1.1"),
+        (
+            b"x\r\nHost: evil.example\r\n\r\nGET /admin HTTP/1.1",
+            "x%0D%0AHost%3A%20evil.example%0D%0A%0D%0AGET%20%2Fadmin%20HTTP%2F1.1",
+        ),
         (b"\0\x01\x7f\x80\xff", "%00%01%7F%80%FF"),
         (b"{key}", "%7Bkey%7D"),
         (b"1; DROP TABLE users", "1%3B%20DROP%20TABLE%20users"),
@@ -84,7 +92,9 @@ async fn keys_that_are_folders_are_never_asked_for() {
 
 #[tokio::test]
 async fn only_the_statuses_that_mean_it_are_absences_and_failures_never_are() {
-    let server = HttpServer::start(|request| status(&format!("{} X", request.target().trim_start_matches('/')), "", "body")).await;
+    let server =
+        HttpServer::start(|request| status(&format!("{} X", request.target().trim_start_matches('/')), "", "body"))
+            .await;
     let ask = async |absent_status: Vec<u16>, code: u16| {
         let backend = HttpBackend::new(&BackendConfig { absent_status, ..config(&server.url("/{key}")) }).unwrap();
         backend.fetch(&key(code.to_string().as_bytes()), &FetchContext::default()).await
@@ -133,9 +143,13 @@ async fn an_absence_without_the_header_that_it_must_have_is_a_failure() {
     })
     .await;
     let demanded = Some("Content-Type: application/problem+json".parse().unwrap());
-    let backend = HttpBackend::new(&BackendConfig { absent_header: demanded, ..config(&server.url("/users/{key}")) }).unwrap();
+    let backend =
+        HttpBackend::new(&BackendConfig { absent_header: demanded, ..config(&server.url("/users/{key}")) }).unwrap();
     let error = fetch(&backend).await.unwrap_err();
-    assert!(matches!(&error, BackendError::Invalid(why) if why.contains("absent_header") && why.contains("problem+json")), "{error}");
+    assert!(
+        matches!(&error, BackendError::Invalid(why) if why.contains("absent_header") && why.contains("problem+json")),
+        "{error}"
+    );
     assert_eq!(backend.fetch(&key(b"2"), &FetchContext::default()).await.unwrap(), None);
 }
 
@@ -162,7 +176,10 @@ async fn the_media_type_is_kept() {
 async fn a_body_that_ends_short_is_a_failure() {
     for (reply, kind) in [
         (raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{}"), "unavailable"),
-        (raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"), "unavailable"),
+        (
+            raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"),
+            "unavailable",
+        ),
         (raw("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab"), "unavailable"),
         (raw("HTTP/1.1 404 Not Found\r\ncontent-length: 100\r\n\r\nno"), "unavailable"),
         (raw("HTTP/1.1 200 OK\r\ncontent-le"), "unavailable"),
@@ -176,7 +193,9 @@ async fn a_body_that_ends_short_is_a_failure() {
         (raw("SSH-2.0-OpenSSH_9.2\r\n"), "any"),
     ] {
         let shown = match &reply {
-            Reply::Close(bytes) | Reply::Reset(bytes) | Reply::Keep(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Reply::Close(bytes) | Reply::Reset(bytes) | Reply::Keep(bytes) => {
+                String::from_utf8_lossy(bytes).into_owned()
+            }
             Reply::Hang => String::new(),
         };
         let server = HttpServer::start(move |_| reply.clone()).await;
@@ -188,7 +207,8 @@ async fn a_body_that_ends_short_is_a_failure() {
 
 #[tokio::test]
 async fn json_that_shows_its_own_end_needs_no_length() {
-    let server = HttpServer::start(|_| raw("HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{\"a\": [1, 2]}\n")).await;
+    let server =
+        HttpServer::start(|_| raw("HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{\"a\": [1, 2]}\n")).await;
     assert_eq!(fetch(&backend(&server)).await.unwrap().unwrap().body, "{\"a\": [1, 2]}\n");
 }
 
@@ -229,7 +249,8 @@ async fn compression_is_not_asked_for_and_not_passed_on() {
 #[tokio::test]
 async fn own_headers_win_and_only_they_and_what_the_lookup_is_about_are_sent() {
     let server = HttpServer::start(|_| ok("application/json", "{}")).await;
-    let pairs = |pairs: &[(&str, &str)]| Headers::new(pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect());
+    let pairs =
+        |pairs: &[(&str, &str)]| Headers::new(pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect());
     let url = server.url("/users/{key}").replace("http://", "http://app:hunter%3A2@");
     let config = BackendConfig {
         headers: pairs(&[("Accept", "application/json"), ("User-Agent", "shop"), ("Host", "users.internal")]),
@@ -258,9 +279,13 @@ async fn own_headers_win_and_only_they_and_what_the_lookup_is_about_are_sent() {
 async fn the_backend_is_told_how_much_time_is_left() {
     let server = HttpServer::start(|_| ok("application/json", "{}")).await;
     let backend = backend(&server);
-    let context = FetchContext { deadline: Some(tokio::time::Instant::now() + Duration::from_millis(500)), ..FetchContext::default() };
+    let context = FetchContext {
+        deadline: Some(tokio::time::Instant::now() + Duration::from_millis(500)),
+        ..FetchContext::default()
+    };
     backend.fetch(&key(b"1"), &context).await.unwrap();
-    let told = server.seen()[0].header("bloomguard-timeout").unwrap().strip_suffix("ms").unwrap().parse::<u64>().unwrap();
+    let told =
+        server.seen()[0].header("bloomguard-timeout").unwrap().strip_suffix("ms").unwrap().parse::<u64>().unwrap();
     assert!((1..=500).contains(&told), "{told}");
 }
 
@@ -270,7 +295,10 @@ async fn a_refused_connection_is_told_at_once_and_a_silent_one_after_the_timeout
     let refused = HttpBackend::new(&config(&format!("http://app:hunter2@127.0.0.1:{free}/users/{{key}}"))).unwrap();
     let started = Instant::now();
     let error = fetch(&refused).await.unwrap_err();
-    assert!(matches!(&error, BackendError::Unavailable(why) if why.contains("refused") && !why.contains("hunter2")), "{error}");
+    assert!(
+        matches!(&error, BackendError::Unavailable(why) if why.contains("refused") && !why.contains("hunter2")),
+        "{error}"
+    );
     assert!(started.elapsed() < Duration::from_secs(45), "a refusal is an answer at once");
 
     let silent = HttpServer::start(|request| match request.target() {
@@ -278,7 +306,11 @@ async fn a_refused_connection_is_told_at_once_and_a_silent_one_after_the_timeout
         _ => ok("application/json", "{}"),
     })
     .await;
-    let config = BackendConfig { timeout: Duration::from_millis(100), max_concurrency: 1, ..config(&silent.url("/users/{key}")) };
+    let config = BackendConfig {
+        timeout: Duration::from_millis(100),
+        max_concurrency: 1,
+        ..config(&silent.url("/users/{key}"))
+    };
     let backend = HttpBackend::new(&config).unwrap();
     assert!(matches!(fetch(&backend).await, Err(BackendError::Timeout(_))));
     // What was given up leaves its place to the next.
@@ -302,7 +334,9 @@ async fn connections_are_few_and_used_again() {
         _ => ok("application/json", "{}"),
     })
     .await;
-    let backend = Arc::new(HttpBackend::new(&BackendConfig { max_concurrency: 2, ..config(&server.url("/users/{key}")) }).unwrap());
+    let backend = Arc::new(
+        HttpBackend::new(&BackendConfig { max_concurrency: 2, ..config(&server.url("/users/{key}")) }).unwrap(),
+    );
     let lookups: Vec<_> = (0..200)
         .map(|i| {
             let backend = Arc::clone(&backend);
@@ -322,7 +356,9 @@ async fn connections_are_few_and_used_again() {
 async fn a_connection_that_died_while_idle_costs_nobody_an_answer() {
     // Each connection answers once and is closed without a word.
     let server = HttpServer::start(|_| raw("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")).await;
-    let backend = Arc::new(HttpBackend::new(&BackendConfig { max_concurrency: 4, ..config(&server.url("/users/{key}")) }).unwrap());
+    let backend = Arc::new(
+        HttpBackend::new(&BackendConfig { max_concurrency: 4, ..config(&server.url("/users/{key}")) }).unwrap(),
+    );
     for _ in 0..50 {
         let four = (0..4).map(|_| fetch(&backend));
         for answer in futures_util::future::join_all(four).await {
@@ -377,12 +413,14 @@ async fn fingerprint_tells_apart_what_reads_other_rows_and_not_what_only_opens_t
 #[tokio::test]
 async fn only_certificates_of_the_own_authority_are_believed_where_one_is_given() {
     let certificates = Certificates::make();
-    let nginx = Nginx::start("ssl", &format!("{} location /users/ {{ return 200 'hello'; }}", certificates.directives()));
+    let nginx =
+        Nginx::start("ssl", &format!("{} location /users/ {{ return 200 'hello'; }}", certificates.directives()));
     let at = |host: &str, ca: Option<Trust>| {
         let url = format!("https://{host}:{}/users/{{key}}", nginx.address().rsplit_once(':').unwrap().1);
         HttpBackend::new(&BackendConfig { ca, ..config(&url) }).unwrap()
     };
-    let trust = |certificates: &Certificates| Some(Trust::from_pem(&std::fs::read(certificates.ca()).unwrap()).unwrap());
+    let trust =
+        |certificates: &Certificates| Some(Trust::from_pem(&std::fs::read(certificates.ca()).unwrap()).unwrap());
     assert_eq!(fetch(&at("localhost", trust(&certificates))).await.unwrap().unwrap().body, "hello");
     // Another authority; a host that the certificate does not name.
     for (host, ca) in [("localhost", trust(&Certificates::make())), ("127.0.0.1", trust(&certificates))] {

@@ -97,11 +97,15 @@ async fn text_is_never_read_as_a_number() {
         "CREATE TABLE t (id int PRIMARY KEY, code varchar(20), e enum('7', '1'), d decimal(10,2));
          INSERT INTO t VALUES (42, '42abc', '7', 1.5), (43, '043', '1', 2.5)",
     );
-    let open = |column: &str, form| open(&config(&database.url(), &format!("SELECT id FROM t WHERE {column} = ?")), form);
+    let open =
+        |column: &str, form| open(&config(&database.url(), &format!("SELECT id FROM t WHERE {column} = ?")), form);
     // To the server '42abc' = 42 and '043' = 43, and an enum equals the number of its place.
     for absent in ["42", "43"] {
         assert_eq!(
-            open("code", KeyForm::Integer).fetch(&key(KeyForm::Integer, absent), &FetchContext::default()).await.unwrap(),
+            open("code", KeyForm::Integer)
+                .fetch(&key(KeyForm::Integer, absent), &FetchContext::default())
+                .await
+                .unwrap(),
             None,
             "{absent}"
         );
@@ -111,7 +115,10 @@ async fn text_is_never_read_as_a_number() {
     assert_eq!(row(&open("d", KeyForm::Text), KeyForm::Text, "1.5").await, json!({"id": 42}));
     for (column, spelling) in [("id", "42abc"), ("id", "042"), ("id", " 42"), ("d", "1.50")] {
         let error = fetch(&open(column, KeyForm::Text), spelling).await.unwrap_err();
-        assert!(matches!(&error, BackendError::Invalid(message) if message.starts_with("the key can't be a")), "{spelling}: {error}");
+        assert!(
+            matches!(&error, BackendError::Invalid(message) if message.starts_with("the key can't be a")),
+            "{spelling}: {error}"
+        );
     }
     assert_eq!(row(&open("id", KeyForm::Text), KeyForm::Text, "42").await, json!({"id": 42}));
 }
@@ -129,14 +136,25 @@ async fn integers_are_compared_exactly_at_the_ends_of_their_types() {
             ["9223372036854775807", "-9223372036854775808", "9007199254740993"],
             ["9223372036854775808", "18446744073709551615", "9007199254740992"],
         ),
-        ("u", ["18446744073709551615", "0", "9007199254740993"], ["-1", "-9223372036854775808", "18446744073709551614"]),
+        (
+            "u",
+            ["18446744073709551615", "0", "9007199254740993"],
+            ["-1", "-9223372036854775808", "18446744073709551614"],
+        ),
     ] {
-        let backend = open(&config(&database.url(), &format!("SELECT {column} AS k FROM t WHERE {column} = ?")), KeyForm::Integer);
+        let backend = open(
+            &config(&database.url(), &format!("SELECT {column} AS k FROM t WHERE {column} = ?")),
+            KeyForm::Integer,
+        );
         for present in present {
             assert_eq!(text(&backend, KeyForm::Integer, present).await, format!("{{\"k\":{present}}}"));
         }
         for absent in absent {
-            assert_eq!(backend.fetch(&key(KeyForm::Integer, absent), &FetchContext::default()).await.unwrap(), None, "{column} {absent}");
+            assert_eq!(
+                backend.fetch(&key(KeyForm::Integer, absent), &FetchContext::default()).await.unwrap(),
+                None,
+                "{column} {absent}"
+            );
         }
         let mut sorted = present.map(str::to_owned);
         sorted.sort();
@@ -152,10 +170,14 @@ async fn uuids_are_found_however_they_are_stored() {
          INSERT INTO t VALUES (UNHEX(REPLACE('{UUID}', '-', '')), UNHEX(REPLACE('{UUID}', '-', '')), '{UUID}', '{UUID}', '{UUID}')"
     ));
     for column in ["raw", "var", "txt", "bytes", "native"] {
-        let backend = open(&config(&database.url(), &format!("SELECT 1 AS one FROM t WHERE {column} = ?")), KeyForm::Uuid);
+        let backend =
+            open(&config(&database.url(), &format!("SELECT 1 AS one FROM t WHERE {column} = ?")), KeyForm::Uuid);
         assert_eq!(row(&backend, KeyForm::Uuid, &UUID.to_uppercase()).await, json!({"one": 1}), "{column}");
         assert_eq!(
-            backend.fetch(&key(KeyForm::Uuid, "00000000-0000-0000-0000-000000000000"), &FetchContext::default()).await.unwrap(),
+            backend
+                .fetch(&key(KeyForm::Uuid, "00000000-0000-0000-0000-000000000000"), &FetchContext::default())
+                .await
+                .unwrap(),
             None,
             "{column}"
         );
@@ -206,10 +228,16 @@ async fn column_that_can_not_be_a_key_is_refused_by_type() {
     for (column, type_name) in [("y", "YEAR"), ("at", "DATETIME"), ("d", "DOUBLE"), ("g", "GEOMETRY"), ("b", "BIT")] {
         let error = source(&database.url(), &format!("SELECT {column} FROM t")).key_form().await.unwrap_err();
         assert!(error.to_string().contains(&format!("is of type {type_name}, which can't be a key")), "{error}");
-        let error = fetch(&open(&config(&database.url(), &format!("SELECT 1 AS one FROM t WHERE {column} = ?")), KeyForm::Text), "1")
-            .await
-            .unwrap_err();
-        assert!(error.to_string().contains(&format!("compared with a column of type {type_name}, which can't take a key")), "{error}");
+        let error = fetch(
+            &open(&config(&database.url(), &format!("SELECT 1 AS one FROM t WHERE {column} = ?")), KeyForm::Text),
+            "1",
+        )
+        .await
+        .unwrap_err();
+        assert!(
+            error.to_string().contains(&format!("compared with a column of type {type_name}, which can't take a key")),
+            "{error}"
+        );
     }
 }
 
@@ -323,7 +351,10 @@ async fn exact_column_rejects_what_it_does_not_hold() {
     assert_eq!(app.get("/v1/keys/codes/Foo7").await.told(), "200 backend");
     for spelling in ["foo7", "F%C3%B3o7", "Foo7%20", "Foo7%E2%80%8B"] {
         assert_eq!(app.get(&format!("/v1/keys/codes/{spelling}")).await.told(), "404 filter", "{spelling}");
-        assert_eq!(database.sql("SELECT COUNT(*) FROM codes WHERE code IN ('foo7', 'Fóo7', 'Foo7 ', 'Foo7\u{200b}')"), "0");
+        assert_eq!(
+            database.sql("SELECT COUNT(*) FROM codes WHERE code IN ('foo7', 'Fóo7', 'Foo7 ', 'Foo7\u{200b}')"),
+            "0"
+        );
     }
     // Case is ignored by a column that holds the keys as the key form writes them.
     let app = TestApp::enforcing(&codes(&database.url(), "text-ci", "folded", "folded = ?")).await;
@@ -344,7 +375,9 @@ async fn slow_query_times_out_here_and_at_the_server() {
     assert!(matches!(error, BackendError::Timeout(limit) if limit == config.timeout), "{error}");
     assert!(started.elapsed() < Duration::from_secs(60));
     until("the server has stopped it", || {
-        database.sql("SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE 'SELECT SLEEP%'") == "0"
+        database.sql(
+            "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE 'SELECT SLEEP%'",
+        ) == "0"
     })
     .await;
 }
@@ -451,7 +484,15 @@ async fn answers_do_not_depend_on_how_the_server_is_set_up() {
     drop(other);
 
     // Nothing is left prepared where nothing may be.
-    let prepared = || server.sql("", "SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'").split('\t').nth(1).unwrap().parse::<u32>().unwrap();
+    let prepared = || {
+        server
+            .sql("", "SHOW GLOBAL STATUS LIKE 'Prepared_stmt_count'")
+            .split('\t')
+            .nth(1)
+            .unwrap()
+            .parse::<u32>()
+            .unwrap()
+    };
     drop((backend, padded));
     until("the sessions are over", || prepared() == 0).await;
     let mut unprepared = config(&url, "SELECT c FROM t WHERE id = ?");
@@ -494,7 +535,9 @@ async fn refused_password_and_missing_tls_are_unavailable() {
         (format!("{}_missing", database.url()), "error 1049"),
         (format!("{}?ssl-mode=REQUIRED", database.url()), "TLS"),
     ] {
-        let error = fetch(&open(&config(&url, "SELECT 1 AS one FROM (SELECT ? AS k) AS t"), KeyForm::Text), "x").await.unwrap_err();
+        let error = fetch(&open(&config(&url, "SELECT 1 AS one FROM (SELECT ? AS k) AS t"), KeyForm::Text), "x")
+            .await
+            .unwrap_err();
         assert!(matches!(&error, BackendError::Unavailable(message) if message.contains(why)), "{error}");
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }

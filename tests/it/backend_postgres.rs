@@ -38,7 +38,10 @@ async fn every_type_of_postgresql_is_rendered_exactly() {
     assert_eq!(row["b"], "q6ur".repeat(33) + "qw==");
     assert_eq!(row["p"], "/w==");
     assert_eq!(row["tags"], json!(["a", null, "c d"]));
-    assert_eq!((&row["m"], &row["f"], &row["d"], &row["yes"]), (&json!("happy"), &json!(1.5), &json!("NaN"), &json!(true)));
+    assert_eq!(
+        (&row["m"], &row["f"], &row["d"], &row["yes"]),
+        (&json!("happy"), &json!(1.5), &json!("NaN"), &json!(true))
+    );
     assert_eq!((&row["i"], &row["ip"], &row["nul"]), (&json!("1 day"), &json!("10.0.0.1"), &json!(null)));
 }
 
@@ -50,7 +53,8 @@ async fn enum_and_domain_and_padded_columns_take_keys() {
          CREATE TABLE t (m mood, c code, p char(8), n name); INSERT INTO t VALUES ('happy', 'x1', 'pad', 'nm')",
     );
     for (column, stored) in [("m", "happy"), ("c", "x1"), ("p", "pad"), ("n", "nm")] {
-        let backend = open(&config(&database.url(), &format!("SELECT 1 AS one FROM t WHERE {column} = $1")), KeyForm::Text);
+        let backend =
+            open(&config(&database.url(), &format!("SELECT 1 AS one FROM t WHERE {column} = $1")), KeyForm::Text);
         assert_eq!(row(&backend, KeyForm::Text, stored).await, json!({"one": 1}), "{column}");
     }
 }
@@ -95,8 +99,10 @@ async fn slow_query_times_out_here_and_at_the_server() {
 async fn timed_out_lookups_leave_the_pool_usable() {
     let database = Database::create();
     database.psql("CREATE TABLE t (id int, n int); INSERT INTO t VALUES (0, 0), (1, 1)");
-    let mut config =
-        config(&database.url(), "SELECT n, pg_sleep(CASE WHEN n = 0 THEN 3600 ELSE 0 END)::text AS slept FROM t WHERE id = $1");
+    let mut config = config(
+        &database.url(),
+        "SELECT n, pg_sleep(CASE WHEN n = 0 THEN 3600 ELSE 0 END)::text AS slept FROM t WHERE id = $1",
+    );
     config.timeout = Duration::from_secs(1);
     config.max_concurrency = 2;
     let backend = open(&config, KeyForm::Integer);
@@ -119,19 +125,28 @@ async fn index_of_the_key_column_is_used() {
     );
     let uuid = database.psql("SELECT u FROM t WHERE id = 7");
     // Whatever reads the table without an index from here on is ours.
-    let scans = || database.psql("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 't'").parse::<i64>().unwrap();
+    let scans =
+        || database.psql("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 't'").parse::<i64>().unwrap();
     let before = scans();
-    for (column, form, raw) in [("id", KeyForm::Integer, "7"), ("code", KeyForm::Text, "c7"), ("u", KeyForm::Uuid, uuid.as_str())] {
+    for (column, form, raw) in
+        [("id", KeyForm::Integer, "7"), ("code", KeyForm::Text, "c7"), ("u", KeyForm::Uuid, uuid.as_str())]
+    {
         let backend = open(&config(&database.url(), &format!("SELECT id FROM t WHERE {column} = $1")), form);
         // Often enough for the server to try a generic plan.
         for _ in 0..10 {
             assert_eq!(row(&backend, form, raw).await, json!({"id": 7}), "{column}");
         }
-        assert_eq!(backend.fetch(&key(KeyForm::Integer, "18446744073709551615"), &FetchContext::default()).await.is_ok(), column != "u");
+        assert_eq!(
+            backend.fetch(&key(KeyForm::Integer, "18446744073709551615"), &FetchContext::default()).await.is_ok(),
+            column != "u"
+        );
     }
     // Sessions hand in their counts when they end.
     database.terminate_sessions();
-    until("lookups are counted", || database.psql("SELECT idx_scan >= 30 FROM pg_stat_user_tables WHERE relname = 't'") == "t").await;
+    until("lookups are counted", || {
+        database.psql("SELECT idx_scan >= 30 FROM pg_stat_user_tables WHERE relname = 't'") == "t"
+    })
+    .await;
     assert_eq!(scans(), before);
 }
 
@@ -193,7 +208,11 @@ fn password_is_no_part_of_the_fingerprint() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let _guard = runtime.enter();
     let fingerprint = |password: &str| {
-        open(&config(&format!("postgres://u:{password}@127.0.0.1:1/d"), "SELECT 1 AS a WHERE $1::int = 1"), KeyForm::Integer).fingerprint()
+        open(
+            &config(&format!("postgres://u:{password}@127.0.0.1:1/d"), "SELECT 1 AS a WHERE $1::int = 1"),
+            KeyForm::Integer,
+        )
+        .fingerprint()
     };
     assert_eq!(fingerprint("one"), fingerprint("two"));
 }
@@ -214,7 +233,8 @@ async fn minimum_of_connections_is_open_before_the_first_lookup() {
 async fn handshake_slower_than_a_lookup_serves_the_next_one() {
     let database = Database::create();
     let (address, accepted) = slow_proxy(database.address(), Duration::from_millis(600)).await;
-    let mut config = config(&database.url().replace(&database.address(), &address), "SELECT 1 AS one WHERE $1::text <> ''");
+    let mut config =
+        config(&database.url().replace(&database.address(), &address), "SELECT 1 AS one WHERE $1::text <> ''");
     config.timeout = Duration::from_millis(200);
     config.min_connections = 0;
     config.max_concurrency = 1;

@@ -134,7 +134,11 @@ async fn keys_of_any_bytes_are_kept_apart(cache: &dyn SharedCache) {
         .collect();
     for (n, key) in keys.iter().enumerate() {
         let stamp = seen(cache, key).await.stamp;
-        assert_eq!(cache.put_value(key, &value(&n.to_string()), LONG, Duration::ZERO, &stamp).await.unwrap(), Stored::Yes, "{key:?}");
+        assert_eq!(
+            cache.put_value(key, &value(&n.to_string()), LONG, Duration::ZERO, &stamp).await.unwrap(),
+            Stored::Yes,
+            "{key:?}"
+        );
     }
     for (n, key) in keys.iter().enumerate() {
         assert_eq!(entry(cache, key).await, Entry::Value(value(&n.to_string())), "{key:?}");
@@ -155,7 +159,10 @@ async fn value_is_not_stored_over_a_changed_entry(cache: &dyn SharedCache) {
     let first = seen(cache, &key("1")).await.stamp;
     cache.put_value(&key("1"), &value("b"), LONG, Duration::ZERO, &first).await.unwrap();
     for stale in [nothing, first] {
-        assert_eq!(cache.put_value(&key("1"), &value("stale"), LONG, Duration::ZERO, &stale).await.unwrap(), Stored::No);
+        assert_eq!(
+            cache.put_value(&key("1"), &value("stale"), LONG, Duration::ZERO, &stale).await.unwrap(),
+            Stored::No
+        );
     }
     assert_eq!(entry(cache, &key("1")).await, Entry::Value(value("b")));
 }
@@ -220,7 +227,11 @@ async fn late_fill_does_not_resurrect_what_a_mark_replaced(cache: &dyn SharedCac
     for key in [fresh, filled, marked] {
         let before = seen(cache, &key).await.stamp;
         cache.put_mark(&key, Mark::Dropped, LONG).await.unwrap();
-        assert_eq!(cache.put_value(&key, &value("old"), LONG, Duration::ZERO, &before).await.unwrap(), Stored::No, "{key:?}");
+        assert_eq!(
+            cache.put_value(&key, &value("old"), LONG, Duration::ZERO, &before).await.unwrap(),
+            Stored::No,
+            "{key:?}"
+        );
         assert_eq!(entry(cache, &key).await, Entry::Mark(Mark::Dropped), "{key:?}");
     }
 }

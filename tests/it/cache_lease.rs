@@ -50,7 +50,8 @@ async fn a_load_that_stored_nothing_frees_the_key_for_everybody_for_a_while() {
     for _ in 0..3 {
         assert_eq!(turn(&cache, &Lease::random(), LONG).await, Turn::Free);
     }
-    let _: () = redis::cmd("PEXPIRE").arg("bloomguard:lease:users:1").arg(1).query(&mut linked.server.connection()).unwrap();
+    let _: () =
+        redis::cmd("PEXPIRE").arg("bloomguard:lease:users:1").arg(1).query(&mut linked.server.connection()).unwrap();
     eventually("the note is gone", || leases(&linked.server) == 0).await;
     assert_eq!(turn(&cache, &Lease::random(), LONG).await, Turn::Ours);
 }

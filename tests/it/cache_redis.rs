@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use bloomguard::cache::{CacheError, Entry, Mark, RedisCache, SharedCache, Stored};
 use bloomguard::key::KeySecret;
+use bloomguard::labels::BreakerState;
 use bloomguard::redis::{LinkError, RedisLink};
-use bloomguard::words::BreakerState;
 
 use crate::cache_contract::{LONG, Linked, entry, key, redis_config, value};
 use crate::support::chaos_proxy::{ChaosProxy, Weather};
@@ -71,7 +71,11 @@ async fn what_can_not_be_decoded_is_a_miss_and_gives_way_to_a_value() {
         let seen = cache.get(&key("1")).await.unwrap();
         assert_eq!(seen.entry, Entry::Nothing, "{garbage:?}");
         assert_eq!(cache.put_absence(&key("1"), LONG, &seen.stamp).await.unwrap(), Stored::No, "{garbage:?}");
-        assert_eq!(cache.put_value(&key("1"), &value("a"), LONG, Duration::ZERO, &seen.stamp).await.unwrap(), Stored::Yes, "{garbage:?}");
+        assert_eq!(
+            cache.put_value(&key("1"), &value("a"), LONG, Duration::ZERO, &seen.stamp).await.unwrap(),
+            Stored::Yes,
+            "{garbage:?}"
+        );
         assert_eq!(entry(&cache, &key("1")).await, Entry::Value(value("a")));
     }
 }
@@ -94,7 +98,11 @@ async fn entry_of_another_type_is_an_error_and_never_an_absence() {
     let _: () = redis::cmd("LPUSH").arg(ENTRY).arg("x").query(&mut linked.server.connection()).unwrap();
     let error = linked.cache().get(&key("1")).await.unwrap_err();
     assert!(matches!(error, CacheError::Refused(_)), "{error}");
-    assert_eq!(entry(&linked.cache(), &key("2")).await, Entry::Nothing, "a refused command must not cost the connection");
+    assert_eq!(
+        entry(&linked.cache(), &key("2")).await,
+        Entry::Nothing,
+        "a refused command must not cost the connection"
+    );
 }
 
 #[tokio::test]
@@ -137,7 +145,11 @@ async fn nothing_is_ever_deleted_and_each_step_is_one_command() {
         line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
     };
     // The SETs within the scripts count too. The link's own checks of the connection may add to the GETs.
-    assert_eq!((calls("evalsha"), calls("eval"), calls("set"), calls("del"), calls("unlink")), (3, 0, 4, 0, 0), "{stats}");
+    assert_eq!(
+        (calls("evalsha"), calls("eval"), calls("set"), calls("del"), calls("unlink")),
+        (3, 0, 4, 0, 0),
+        "{stats}"
+    );
     assert!(calls("get") >= 3, "{stats}");
 }
 
@@ -160,7 +172,8 @@ async fn full_redis_is_read_and_refuses_writes_without_losing_the_connection() {
     let cache = linked.cache();
     put_value(&cache, "1", "a").await;
     linked.link.secret("users", &KeySecret::random()).await.unwrap();
-    let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1").query(&mut linked.server.connection()).unwrap();
+    let _: () =
+        redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1").query(&mut linked.server.connection()).unwrap();
     let error = cache.put_mark(&key("2"), Mark::Announced, LONG).await.unwrap_err();
     assert!(matches!(&error, CacheError::Refused(why) if why.contains("OOM")), "{error}");
     // Not even an instance that comes now is kept from reading.
@@ -173,7 +186,8 @@ async fn full_redis_is_read_and_refuses_writes_without_losing_the_connection() {
 #[tokio::test]
 async fn what_is_no_secret_is_refused() {
     let linked = Linked::to(RedisServer::start()).await;
-    let _: () = redis::cmd("SET").arg("bloomguard:secret:users").arg("short").query(&mut linked.server.connection()).unwrap();
+    let _: () =
+        redis::cmd("SET").arg("bloomguard:secret:users").arg("short").query(&mut linked.server.connection()).unwrap();
     let error = linked.link.secret("users", &KeySecret::random()).await.unwrap_err();
     assert!(matches!(&error, LinkError::Refused(why) if why.contains("5 bytes")), "{error}");
 }
@@ -228,7 +242,14 @@ async fn connection_lost_to_a_well_redis_is_made_anew_without_delay() {
     let mut raw = linked.server.connection();
     let mut lost = Vec::new();
     for _ in 0..20 {
-        let _: i64 = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes").query(&mut raw).unwrap();
+        let _: i64 = redis::cmd("CLIENT")
+            .arg("KILL")
+            .arg("TYPE")
+            .arg("normal")
+            .arg("SKIPME")
+            .arg("yes")
+            .query(&mut raw)
+            .unwrap();
         let start = Instant::now();
         recovered(&cache).await;
         lost.push(start.elapsed());
@@ -294,7 +315,12 @@ async fn eviction_policy_changed_at_run_time_is_noticed() {
     let linked = Linked::to(RedisServer::start()).await;
     let cache = linked.cache();
     assert_eq!(put_absence(&cache, "1").await, Stored::Yes);
-    let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory-policy").arg("volatile-lru").query(&mut linked.server.connection()).unwrap();
+    let _: () = redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("maxmemory-policy")
+        .arg("volatile-lru")
+        .query(&mut linked.server.connection())
+        .unwrap();
     eventually("the warning", || cache.status().reachable && cache.status().warning.is_some()).await;
     assert_eq!(put_absence(&cache, "2").await, Stored::No);
 }
@@ -317,7 +343,8 @@ async fn hung_redis_times_out_opens_the_breaker_and_recovers() {
     let timeout = Duration::from_millis(200);
     let states = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&states);
-    let link = RedisLink::connect(&redis_config(&server.url(), timeout), move |state| log.lock().unwrap().push(state)).unwrap();
+    let link = RedisLink::connect(&redis_config(&server.url(), timeout), move |state| log.lock().unwrap().push(state))
+        .unwrap();
     let cache = RedisCache::new(Arc::clone(&link), "users", 1).storing_within(LONG);
     recovered(&cache).await;
     server.pause();
@@ -383,7 +410,8 @@ async fn dropped_link_closes_its_connection() {
 async fn what_arrives_after_the_marks_that_forbid_it_have_ended_is_not_stored() {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.port(), 1, |_| false).await;
-    let link = RedisLink::connect(&redis_config(&format!("redis://127.0.0.1:{}", proxy.port()), PATIENT), |_| {}).unwrap();
+    let link =
+        RedisLink::connect(&redis_config(&format!("redis://127.0.0.1:{}", proxy.port()), PATIENT), |_| {}).unwrap();
     assert!(link.wait_connected(PATIENT).await);
     let cache = RedisCache::new(link, "users", 1).storing_within(Duration::from_millis(300));
     let stamps = [cache.get(&key("1")).await.unwrap().stamp, cache.get(&key("2")).await.unwrap().stamp];

@@ -12,20 +12,20 @@ import sys
 import sqlite3
 
 port, stranger, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-guard, asked = Bloomguard("users", port=port, timeout=5), []
+keyspace, asked = Bloomguard("users", port=port, timeout=5), []
 
 def ask_database(key):
     asked.append(key)
     return {"id": key, "name": "from the database"}
 
-assert guard.read(42, ask_database) == {"id": 42, "name": "User 42"}
-assert guard.read(stranger, ask_database) is None
+assert keyspace.read(42, ask_database) == {"id": 42, "name": "User 42"}
+assert keyspace.read(stranger, ask_database) is None
 database = sqlite3.connect(file)
-insert_user(database, guard, stranger, "new")
-assert guard.read(stranger, ask_database) == {"id": stranger, "name": "new"}
+insert_user(database, keyspace, stranger, "new")
+assert keyspace.read(stranger, ask_database) == {"id": stranger, "name": "new"}
 assert asked == [], asked
 try:
-    guard.read("no integer", ask_database)
+    keyspace.read("no integer", ask_database)
     raise AssertionError("a bad key is the caller's fault")
 except ValueError as error:
     assert "bad-key" in str(error), error
@@ -77,7 +77,9 @@ async fn the_python_client_of_the_page_reads_and_announces() {
     let file = site.url().trim_start_matches("sqlite:").to_owned();
     let (port, stranger) = (app.data.port().to_string(), absent(&app).to_string());
     let script = format!("{}\n{}\n{SCRIPT}", blocks[0], blocks[1]);
-    let run = tokio::task::spawn_blocking(move || Command::new("python3").args(["-c", &script, &port, &stranger, &file]).output().unwrap());
+    let run = tokio::task::spawn_blocking(move || {
+        Command::new("python3").args(["-c", &script, &port, &stranger, &file]).output().unwrap()
+    });
     let output = run.await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stdout).contains("all of it held"));

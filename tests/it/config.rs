@@ -55,13 +55,13 @@ fn load_set(setting: &str) -> Result<Config, ConfigErrors> {
     config::load(&[base, change], std::iter::empty())
 }
 
-/// The mistakes of the valid configuration with one override.
+/// The errors of the valid configuration with one override.
 fn mistakes_of(setting: &str) -> Vec<String> {
     lines(&load_set(setting).expect_err(setting))
 }
 
 fn lines(errors: &ConfigErrors) -> Vec<String> {
-    errors.mistakes().iter().map(ToString::to_string).collect()
+    errors.errors().iter().map(ToString::to_string).collect()
 }
 
 fn bloomguard(arguments: &[&str], dir: &Path, variables: &[(&str, &str)]) -> Output {
@@ -136,10 +136,15 @@ fn example_file_shows_the_defaults() {
 
     let given = config::RedisConfig { url: shown.redis.as_ref().unwrap().url.clone(), ..Default::default() };
     assert_eq!(format!("{:?}", shown.redis.as_ref().unwrap()), format!("{given:?}"));
-    let given = config::BackendConfig { url: users.backend.url.clone(), query: users.backend.query.clone(), ..Default::default() };
+    let given = config::BackendConfig {
+        url: users.backend.url.clone(),
+        query: users.backend.query.clone(),
+        ..Default::default()
+    };
     assert_eq!(format!("{:?}", users.backend), format!("{given:?}"));
     let source = only_source(users);
-    let given = config::SourceConfig { url: users.backend.url.clone(), query: source.query.clone(), ..Default::default() };
+    let given =
+        config::SourceConfig { url: users.backend.url.clone(), query: source.query.clone(), ..Default::default() };
     assert_eq!(format!("{source:?}"), format!("{given:?}"));
     let given = config::RebuildConfig { schedule: users.rebuild.schedule.clone(), ..Default::default() };
     assert_eq!(format!("{:?}", users.rebuild), format!("{given:?}"));
@@ -212,10 +217,11 @@ fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
         ("redis.url", "\"rediss+sentinel://cache/main\""),
         ("redis.url", "\"rediss+cluster://cache\""),
     ] {
-        let redis = if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
-        let mistakes = mistakes_of(&format!("{redis}{path} = {value}"));
-        assert_eq!(mistakes.len(), 1, "{path} = {value}: {mistakes:?}");
-        assert!(mistakes[0].starts_with(&format!("{path}: ")) && mistakes[0].contains("not supported yet"), "{mistakes:?}");
+        let redis =
+            if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
+        let errors = mistakes_of(&format!("{redis}{path} = {value}"));
+        assert_eq!(errors.len(), 1, "{path} = {value}: {errors:?}");
+        assert!(errors[0].starts_with(&format!("{path}: ")) && errors[0].contains("not supported yet"), "{errors:?}");
     }
 }
 
@@ -226,7 +232,10 @@ fn sentinels_and_clusters_are_named_by_several_hosts() {
     }
     let rule_of = |setting: &str| mistakes_of(setting).join("\n");
     let rule = rule_of("redis.url = \"redis+sentinel://app:secret@one,two\"");
-    assert!(rule.contains("lacks the name of the primary") && rule.contains("redis+sentinel://app:redacted@one,two"), "{rule}");
+    assert!(
+        rule.contains("lacks the name of the primary") && rule.contains("redis+sentinel://app:redacted@one,two"),
+        "{rule}"
+    );
     let rule = rule_of("redis.url = \"redis+cluster://one\"\nredis.key_prefix = \"a}\"");
     assert!(rule.contains("have no braces"), "{rule}");
     let scan = |url: &str, more: &str| {
@@ -244,9 +253,18 @@ fn sentinels_and_clusters_are_named_by_several_hosts() {
 #[test]
 fn nonsense_is_no_feature_to_come() {
     for (setting, rule) in [
-        ("keyspaces.users.freshness = \"fresh\"", "must be one of \"announced\", \"polled\", \"rebuilt\", \"static\", is \"fresh\""),
-        ("keyspaces.users.filter.kind = \"cuckoo\"", "must be one of \"bloom\", \"classic\", \"scalable\", is \"cuckoo\""),
-        ("keyspaces.users.backend.url = \"oracle://db\"", "must be a postgres://, mysql:// or sqlite: URL, is \"oracle://db\""),
+        (
+            "keyspaces.users.freshness = \"fresh\"",
+            "must be one of \"announced\", \"polled\", \"rebuilt\", \"static\", is \"fresh\"",
+        ),
+        (
+            "keyspaces.users.filter.kind = \"cuckoo\"",
+            "must be one of \"bloom\", \"classic\", \"scalable\", is \"cuckoo\"",
+        ),
+        (
+            "keyspaces.users.backend.url = \"oracle://db\"",
+            "must be a postgres://, mysql:// or sqlite: URL, is \"oracle://db\"",
+        ),
         ("keyspaces.users.filter.kind = \"windowed\"", "forgets keys by design"),
         ("keyspaces.users.filter.kind = \"counting\"", "neither filter nor backend can prove that it was in"),
         (
@@ -259,9 +277,9 @@ fn nonsense_is_no_feature_to_come() {
         ("log.format = 5", "log.format: must be a string, is 5"),
         ("keyspace.users.key = \"text\"", "unknown key; did you mean keyspaces?"),
     ] {
-        let mistakes = mistakes_of(setting);
-        assert_eq!(mistakes.len(), 1, "{setting}: {mistakes:?}");
-        assert!(mistakes[0].contains(rule) && !mistakes[0].contains("yet"), "{mistakes:?}");
+        let errors = mistakes_of(setting);
+        assert_eq!(errors.len(), 1, "{setting}: {errors:?}");
+        assert!(errors[0].contains(rule) && !errors[0].contains("yet"), "{errors:?}");
     }
 }
 
@@ -280,7 +298,7 @@ kind = "http"
 url = "https://api/keys"
 "#;
 
-/// The mistakes of the keyspace before an API with one override.
+/// The errors of the keyspace before an API with one override.
 fn http_mistakes_of(setting: &str) -> Vec<String> {
     let files = Files::new();
     let (base, change) = (files.write("base.toml", HTTP), files.write("change.toml", setting));
@@ -304,10 +322,13 @@ fn an_api_can_be_backend_and_source() {
 
 #[test]
 fn what_an_api_can_not_do_is_refused() {
-    for (setting, mistake) in [
+    for (setting, error) in [
         ("backend.url = \"http://{key}/users\"", "backend.url: must not hold {key} before its path, is"),
         ("backend.url = \"http://api/users\"", "backend.url: must hold {key} exactly once, in its path or query, is"),
-        ("backend.url = \"http://api/{key}/{key}\"", "backend.url: must hold {key} exactly once, in its path or query, is"),
+        (
+            "backend.url = \"http://api/{key}/{key}\"",
+            "backend.url: must hold {key} exactly once, in its path or query, is",
+        ),
         ("backend.url = \"http://app:hunter2@api/../{key}\"", "backend.url: must hold no segment . or .., is"),
         ("backend.url = \"postgres://app:hunter2@db/app\"", "backend.url: must be an http:// or https:// URL, is"),
         ("source.url = \"http://api/keys/{key}\"", "source.url: must hold no {key}, is"),
@@ -318,45 +339,61 @@ fn what_an_api_can_not_do_is_refused() {
         ("backend.absent_status = [429]", "backend.absent_status: must be 204 or a 4xx"),
         ("backend.absent_status = [302]", "backend.absent_status: must be 204 or a 4xx"),
         ("backend.absent_status = 404", "backend.absent_status: must be a sequence"),
-        ("backend.absent_header = \"X-Row:\"", "backend.absent_header: must be the name of a header, or \"Name: value\", is"),
+        (
+            "backend.absent_header = \"X-Row:\"",
+            "backend.absent_header: must be the name of a header, or \"Name: value\", is",
+        ),
         ("backend.headers = { \"Bad Name\" = \"hunter2\" }", "backend.headers: \"Bad Name\" is no name of a header"),
         ("backend.headers = { X = \"hunter2\\n\" }", "backend.headers: the value of x must be printable ASCII"),
         ("backend.headers = { Content-Length = \"1\" }", "backend.headers: content-length can't be set"),
         ("backend.headers = \"Authorization: hunter2\"", "backend.headers: must be a table"),
-        ("backend.headers = { Authorization = 42 }", "backend.headers.Authorization: must be a string, is \"redacted\""),
+        (
+            "backend.headers = { Authorization = 42 }",
+            "backend.headers.Authorization: must be a string, is \"redacted\"",
+        ),
         ("backend.query = \"SELECT 1\"", "backend.query: means nothing to a backend of kind \"http\""),
         ("backend.statement_cache = 7", "backend.statement_cache: means nothing to a backend of kind \"http\""),
         ("backend.min_connections = 2", "backend.min_connections: means nothing to a backend of kind \"http\""),
         ("source.query = \"SELECT id FROM users\"", "source.query: means nothing to a source of kind \"http\""),
         ("source.format = \"csv\"", "source.format: must be one of \"lines\", \"ndjson\", is \"csv\""),
-        ("source.kind = \"sql\"\nkeyspaces.users.source.query = \"SELECT id FROM users\"", "source.url: is of scheme https"),
+        (
+            "source.kind = \"sql\"\nkeyspaces.users.source.query = \"SELECT id FROM users\"",
+            "source.url: is of scheme https",
+        ),
     ] {
-        let mistakes = http_mistakes_of(&format!("keyspaces.users.{setting}"));
-        assert!(mistakes.len() == 1 && mistakes[0].starts_with(&format!("keyspaces.users.{mistake}")), "{setting}: {mistakes:?}");
-        assert!(!mistakes[0].contains("hunter2"), "{mistakes:?}");
+        let errors = http_mistakes_of(&format!("keyspaces.users.{setting}"));
+        assert!(
+            errors.len() == 1 && errors[0].starts_with(&format!("keyspaces.users.{error}")),
+            "{setting}: {errors:?}"
+        );
+        assert!(!errors[0].contains("hunter2"), "{errors:?}");
     }
-    for (setting, mistake) in [
+    for (setting, error) in [
         ("backend.headers = { A = \"b\" }", "backend.headers: means nothing to a backend of kind \"sql\""),
         ("backend.absent_status = [410]", "backend.absent_status: means nothing to a backend of kind \"sql\""),
         ("backend.absent_header = \"A\"", "backend.absent_header: means nothing to a backend of kind \"sql\""),
         ("backend.url = \"https://api/{key}\"", "backend.url: is of scheme https, which needs kind = \"http\""),
         ("source.format = \"lines\"", "source.format: means nothing to a source of kind \"sql\""),
     ] {
-        let mistakes = mistakes_of(&format!("keyspaces.users.{setting}"));
-        assert!(mistakes.len() == 1 && mistakes[0].starts_with(&format!("keyspaces.users.{mistake}")), "{setting}: {mistakes:?}");
+        let errors = mistakes_of(&format!("keyspaces.users.{setting}"));
+        assert!(
+            errors.len() == 1 && errors[0].starts_with(&format!("keyspaces.users.{error}")),
+            "{setting}: {errors:?}"
+        );
     }
 }
 
 #[test]
 fn a_list_of_keys_needs_to_be_told_of_them() {
-    let mistakes = lines(&load(&HTTP.replace("key = \"integer\"\n", "").replace("expected_keys = 1000", "")).unwrap_err());
-    assert!(mistakes[0].starts_with("keyspaces.users.filter.expected_keys: is required, because source"), "{mistakes:?}");
-    assert!(mistakes[1].starts_with("keyspaces.users.key: is required, because a source of kind \"http\""), "{mistakes:?}");
-    assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+    let errors =
+        lines(&load(&HTTP.replace("key = \"integer\"\n", "").replace("expected_keys = 1000", "")).unwrap_err());
+    assert!(errors[0].starts_with("keyspaces.users.filter.expected_keys: is required, because source"), "{errors:?}");
+    assert!(errors[1].starts_with("keyspaces.users.key: is required, because a source of kind \"http\""), "{errors:?}");
+    assert_eq!(errors.len(), 2, "{errors:?}");
     let unsaid = HTTP.replace("kind = \"http\"\nurl = \"https://api/keys\"", "query = \"SELECT id FROM users\"");
-    let mistakes = lines(&load(&unsaid).unwrap_err());
+    let errors = lines(&load(&unsaid).unwrap_err());
     assert_eq!(
-        mistakes,
+        errors,
         ["keyspaces.users.source.url: is required, here or in a file that url_file names"],
         "an API's URL is none of a database"
     );
@@ -366,7 +403,9 @@ fn a_list_of_keys_needs_to_be_told_of_them() {
 fn secret_headers_and_authorities_come_from_files() {
     let files = Files::new();
     let headers = files.write("headers", "Authorization: Bearer hunter2\r\n\nX-Tenant: 7\n");
-    let set = |path: &Path| format!("keyspaces.users.backend = {{ headers = {{ X-Shop = \"1\" }}, headers_file = {path:?} }}");
+    let set = |path: &Path| {
+        format!("keyspaces.users.backend = {{ headers = {{ X-Shop = \"1\" }}, headers_file = {path:?} }}")
+    };
     let (base, change) = (files.write("base.toml", HTTP), files.write("change.toml", &set(&headers)));
     let config = config::load(&[base, change], std::iter::empty()).unwrap();
     let backend = &config.keyspaces["users"].backend;
@@ -378,18 +417,19 @@ fn secret_headers_and_authorities_come_from_files() {
         ("X-Shop: hunter2", "x-shop is set twice"),
         ("Range: hunter2", "range can't be set"),
     ] {
-        let mistakes = http_mistakes_of(&set(&files.write("bad", content)));
-        assert!(mistakes.len() == 1 && mistakes[0].starts_with("keyspaces.users.backend.headers_file: "), "{mistakes:?}");
-        assert!(mistakes[0].contains(rule) && !mistakes[0].contains("hunter2"), "{mistakes:?}");
+        let errors = http_mistakes_of(&set(&files.write("bad", content)));
+        assert!(errors.len() == 1 && errors[0].starts_with("keyspaces.users.backend.headers_file: "), "{errors:?}");
+        assert!(errors[0].contains(rule) && !errors[0].contains("hunter2"), "{errors:?}");
     }
     let no_ca = files.write("ca", "-----BEGIN CERTIFICATE-----\nhunter2\n-----END CERTIFICATE-----\n");
     for path in [headers, no_ca] {
-        let mistakes = http_mistakes_of(&format!("keyspaces.users.source.ca_file = {path:?}"));
+        let errors = http_mistakes_of(&format!("keyspaces.users.source.ca_file = {path:?}"));
         assert!(
-            mistakes.len() == 1 && mistakes[0].starts_with("keyspaces.users.source.ca_file: must be a file of PEM certificates"),
-            "{mistakes:?}"
+            errors.len() == 1
+                && errors[0].starts_with("keyspaces.users.source.ca_file: must be a file of PEM certificates"),
+            "{errors:?}"
         );
-        assert!(!mistakes[0].contains("hunter2"), "{mistakes:?}");
+        assert!(!errors[0].contains("hunter2"), "{errors:?}");
     }
 }
 
@@ -415,29 +455,37 @@ fn numbers_out_of_range_are_refused_by_name() {
         ("key", &["\"number\""]),
     ] {
         for value in values {
-            let mistakes = mistakes_of(&format!("keyspaces.users.{key} = {value}"));
+            let errors = mistakes_of(&format!("keyspaces.users.{key} = {value}"));
             let at_key = |line: &String| line.starts_with(&format!("keyspaces.users.{key}: "));
             // Concurrency 0 also leaves no room for the one connection that is kept open.
-            assert!(mistakes.iter().any(at_key) && mistakes.len() <= 2, "{key} = {value}: {mistakes:?}");
+            assert!(errors.iter().any(at_key) && errors.len() <= 2, "{key} = {value}: {errors:?}");
         }
     }
 }
 
 #[test]
 fn statements_take_the_key_and_nothing_else() {
-    for query in ["SELECT 1", "SELECT a FROM t WHERE a = ?", "SELECT a FROM t WHERE a = $1 AND b = $2", "SELECT '$1'", "  "] {
-        let mistakes = mistakes_of(&format!("keyspaces.users.backend.query = \"{query}\""));
-        assert!(mistakes.len() == 1 && mistakes[0].starts_with("keyspaces.users.backend.query: "), "{mistakes:?}");
+    for query in
+        ["SELECT 1", "SELECT a FROM t WHERE a = ?", "SELECT a FROM t WHERE a = $1 AND b = $2", "SELECT '$1'", "  "]
+    {
+        let errors = mistakes_of(&format!("keyspaces.users.backend.query = \"{query}\""));
+        assert!(errors.len() == 1 && errors[0].starts_with("keyspaces.users.backend.query: "), "{errors:?}");
     }
-    load_set("keyspaces.users.backend = { url = \"sqlite:users.db\", query = \"SELECT a FROM t WHERE a = ?\" }").unwrap();
-    let mysql = |query: &str| load_set(&format!("keyspaces.users.backend = {{ url = \"mariadb://db/app\", query = \"{query}\" }}"));
+    load_set("keyspaces.users.backend = { url = \"sqlite:users.db\", query = \"SELECT a FROM t WHERE a = ?\" }")
+        .unwrap();
+    let mysql = |query: &str| {
+        load_set(&format!("keyspaces.users.backend = {{ url = \"mariadb://db/app\", query = \"{query}\" }}"))
+    };
     mysql("SELECT a FROM t WHERE a = ?").unwrap();
     for query in ["SELECT a FROM t WHERE a = $1", "SELECT a FROM t WHERE a = ? AND b = ?"] {
         let refused = mysql(query).unwrap_err().to_string();
-        assert!(refused.contains("keyspaces.users.backend.query: must take the key as its only parameter, ?, is"), "{refused}");
+        assert!(
+            refused.contains("keyspaces.users.backend.query: must take the key as its only parameter, ?, is"),
+            "{refused}"
+        );
     }
-    let mistakes = mistakes_of("keyspaces.users.source.query = \"SELECT a FROM t WHERE a > $1\"");
-    assert!(mistakes[0].starts_with("keyspaces.users.source.query: must take no parameters"), "{mistakes:?}");
+    let errors = mistakes_of("keyspaces.users.source.query = \"SELECT a FROM t WHERE a > $1\"");
+    assert!(errors[0].starts_with("keyspaces.users.source.query: must take no parameters"), "{errors:?}");
 }
 
 /// A valid keyspace whose backend is the set of the source's keys.
@@ -451,17 +499,21 @@ url = "postgres://db/app"
 query = "SELECT id FROM users"
 "#;
 
-/// The mistakes of that keyspace with one override.
+/// The errors of that keyspace with one override.
 fn set_mistakes_of(setting: &str) -> Vec<String> {
     let files = Files::new();
-    let (base, change) = (files.write("base.toml", SET), files.write("change.toml", &format!("keyspaces.users.{setting}")));
+    let (base, change) =
+        (files.write("base.toml", SET), files.write("change.toml", &format!("keyspaces.users.{setting}")));
     config::load(&[base, change], std::iter::empty()).map_or_else(|errors| lines(&errors), |_| vec![])
 }
 
 #[test]
 fn a_set_needs_a_source_of_its_own_and_nothing_else() {
     assert_eq!(set_mistakes_of("key = \"uuid\""), [""; 0]);
-    assert_eq!(set_mistakes_of("source.url = \"\""), ["keyspaces.users.source.url: is required, here or in a file that url_file names"]);
+    assert_eq!(
+        set_mistakes_of("source.url = \"\""),
+        ["keyspaces.users.source.url: is required, here or in a file that url_file names"]
+    );
     for setting in [
         "url = \"postgres://app:hunter2@db/app\"",
         "query = \"SELECT 1\"",
@@ -475,15 +527,18 @@ fn a_set_needs_a_source_of_its_own_and_nothing_else() {
         "headers = { Accept = \"text/plain\" }",
     ] {
         let key = setting.split(' ').next().unwrap();
-        let mistakes = set_mistakes_of(&format!("backend.{setting}"));
+        let errors = set_mistakes_of(&format!("backend.{setting}"));
         let expected = format!("keyspaces.users.backend.{key}: means nothing to a backend of kind \"set\"");
-        assert!(mistakes.len() == 1 && mistakes[0].starts_with(&expected), "{mistakes:?}");
+        assert!(errors.len() == 1 && errors[0].starts_with(&expected), "{errors:?}");
     }
-    let mistakes = set_mistakes_of("cache.ttl = \"1m\"");
-    assert!(mistakes.len() == 1 && mistakes[0].starts_with("keyspaces.users.cache: means nothing beside a backend"), "{mistakes:?}");
+    let errors = set_mistakes_of("cache.ttl = \"1m\"");
+    assert!(
+        errors.len() == 1 && errors[0].starts_with("keyspaces.users.cache: means nothing beside a backend"),
+        "{errors:?}"
+    );
 }
 
-/// The mistakes of the valid configuration with this in place of its source.
+/// The errors of the valid configuration with this in place of its source.
 fn mistakes_with_sources(sources: &str) -> Vec<String> {
     let (text, _) = VALID.split_once("[keyspaces.users.source]").unwrap();
     load(&format!("{text}{sources}")).map_or_else(|errors| lines(&errors), |_| vec![])
@@ -493,7 +548,9 @@ fn mistakes_with_sources(sources: &str) -> Vec<String> {
 fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
     let source = |settings: &str| mistakes_with_sources(&format!("[keyspaces.users.source]\n{settings}"));
     let no_form = |kind: &str| {
-        format!("keyspaces.users.key: is required, because a source of kind \"{kind}\" (source) does not tell the form of its keys")
+        format!(
+            "keyspaces.users.key: is required, because a source of kind \"{kind}\" (source) does not tell the form of its keys"
+        )
     };
     let uncounted = "keyspaces.users.filter.expected_keys: is required, because source can't tell how many keys it has before they are read, unless filter.kind = \"scalable\"";
     for (settings, expected) in [
@@ -508,9 +565,15 @@ fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
     ] {
         assert_eq!(source(settings), expected, "{settings}");
     }
-    for (settings, mistake) in [
-        ("kind = \"file\"\npath = \"ids\"\nquery = \"SELECT 1\"", "source.query: means nothing to a source of kind \"file\""),
-        ("kind = \"file\"\npath = \"ids\"\nurl = \"redis://x\"", "source.url: means nothing to a source of kind \"file\""),
+    for (settings, error) in [
+        (
+            "kind = \"file\"\npath = \"ids\"\nquery = \"SELECT 1\"",
+            "source.query: means nothing to a source of kind \"file\"",
+        ),
+        (
+            "kind = \"file\"\npath = \"ids\"\nurl = \"redis://x\"",
+            "source.url: means nothing to a source of kind \"file\"",
+        ),
         ("query = \"SELECT 1\"\npath = \"ids\"", "source.path: means nothing to a source of kind \"sql\""),
         ("query = \"SELECT 1\"\nset = \"users\"", "source.set: means nothing to a source of kind \"sql\""),
         ("kind = \"redis\"\nurl = \"redis://x\"", "source.pattern: is required, or set"),
@@ -518,16 +581,22 @@ fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
             "kind = \"redis\"\nurl = \"postgres://x\"\nset = \"u\"",
             "source.url: must be a redis://, redis+sentinel://, redis+cluster:// or unix:// URL, is \"postgres://x\"",
         ),
-        ("kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\npattern = \"u:*\"", "source.set: can't be set together with pattern"),
-        ("kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\nstrip_prefix = \"u\"", "source.strip_prefix: means nothing beside set"),
+        (
+            "kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\npattern = \"u:*\"",
+            "source.set: can't be set together with pattern",
+        ),
+        (
+            "kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\nstrip_prefix = \"u\"",
+            "source.strip_prefix: means nothing beside set",
+        ),
         (
             "kind = \"redis\"\nurl = \"redis://x\"\npattern = \"us?r:*\"\nstrip_prefix = \"user:\"",
             "source.strip_prefix: must be what pattern begins with, at most \"us\", is \"user:\"",
         ),
         ("kind = \"folder\"", "source.kind: must be one of \"sql\", \"http\", \"file\", \"redis\", is \"folder\""),
     ] {
-        let mistakes = source(settings);
-        assert!(mistakes.contains(&format!("keyspaces.users.{mistake}")), "{settings}: {mistakes:?}");
+        let errors = source(settings);
+        assert!(errors.contains(&format!("keyspaces.users.{error}")), "{settings}: {errors:?}");
     }
 }
 
@@ -541,17 +610,26 @@ fn a_pattern_must_leave_out_our_own_entries() {
         load_set(&text).map_or_else(|errors| lines(&errors), |_| vec![])
     };
     for pattern in ["*", "b*", "bloomguard:entry:users:*"] {
-        let mistakes = with(pattern, "");
-        assert!(mistakes.len() == 1 && mistakes[0].contains("leaves out bloomguard's own entries"), "{pattern}: {mistakes:?}");
+        let errors = with(pattern, "");
+        assert!(
+            errors.len() == 1 && errors[0].contains("leaves out bloomguard's own entries"),
+            "{pattern}: {errors:?}"
+        );
     }
-    for (pattern, more) in [("user:*", ""), ("bloom:*", ", strip_prefix = \"bloom:\""), ("*", ", url = \"redis://other\"")] {
+    for (pattern, more) in
+        [("user:*", ""), ("bloom:*", ", strip_prefix = \"bloom:\""), ("*", ", url = \"redis://other\"")]
+    {
         assert_eq!(with(pattern, more), [""; 0], "{pattern}");
     }
     let config = load_set(
         "redis.url = \"redis://cache\"\nkeyspaces.users.key = \"text\"\n\
          keyspaces.users.source = { kind = \"redis\", query = \"\", set = \"users\" }",
     );
-    assert_eq!(only_source(&config.unwrap().keyspaces["users"]).url.expose(), "redis://cache", "the URL defaults to that of [redis]");
+    assert_eq!(
+        only_source(&config.unwrap().keyspaces["users"]).url.expose(),
+        "redis://cache",
+        "the URL defaults to that of [redis]"
+    );
 }
 
 #[test]
@@ -578,7 +656,7 @@ fn polls_are_judged_by_what_they_can_keep() {
     };
     let good = incremental("");
     let key = "keyspaces.users.source.incremental";
-    for (toml, mistake) in [
+    for (toml, error) in [
         (incremental(", interval = \"0s\""), format!("{key}.interval: must be at least 1ms, is 0s")),
         (incremental(", overlap = \"2days\""), format!("{key}.overlap: must be at most 1day, is 2days")),
         (incremental(", watermark = \"SELECT $1\""), format!("{key}.watermark: must take no parameters, is \"SELECT $1\"")),
@@ -615,7 +693,7 @@ fn polls_are_judged_by_what_they_can_keep() {
             "keyspaces.users.source[0].incremental: is required: all sources of a keyspace are polled, or none".to_owned(),
         ),
     ] {
-        assert_eq!(mistakes_of(&toml), [mistake], "{toml}");
+        assert_eq!(mistakes_of(&toml), [error], "{toml}");
     }
 }
 
@@ -624,12 +702,15 @@ fn several_sources_are_judged_each_by_its_number() {
     let head = "[[keyspaces.users.source]]\n";
     let good = "query = \"SELECT id FROM a\"\n";
     assert_eq!(mistakes_with_sources(&format!("{head}{good}{head}url = \"sqlite:b.db\"\n{good}")), [""; 0]);
-    for (second, mistake) in [
+    for (second, error) in [
         ("", "source[1].query: is required"),
         ("qurey = 1\nquery = \"SELECT 1\"", "source[1].qurey: unknown key; did you mean query?"),
         ("query = 5", "source[1].query: must be a string, is 5"),
         ("query = \"SELECT $1\"", "source[1].query: must take no parameters, is \"SELECT $1\""),
-        ("kind = \"set\"\nquery = \"SELECT 1\"", "source[1].kind: must be one of \"sql\", \"http\", \"file\", \"redis\", is \"set\""),
+        (
+            "kind = \"set\"\nquery = \"SELECT 1\"",
+            "source[1].kind: must be one of \"sql\", \"http\", \"file\", \"redis\", is \"set\"",
+        ),
         (
             "query = \"SELECT 1\"\nurl_file = \"/nonexistent\"",
             "source[1].url_file: must be a readable file, is \"/nonexistent\": No such file or directory (os error 2)",
@@ -639,20 +720,35 @@ fn several_sources_are_judged_each_by_its_number() {
             "key: is required, because a source of kind \"file\" (source[1]) does not tell the form of its keys",
         ),
     ] {
-        assert_eq!(mistakes_with_sources(&format!("{head}{good}{head}{second}")), [format!("keyspaces.users.{mistake}")], "{second}");
+        assert_eq!(
+            mistakes_with_sources(&format!("{head}{good}{head}{second}")),
+            [format!("keyspaces.users.{error}")],
+            "{second}"
+        );
     }
     assert_eq!(mistakes_of("keyspaces.users.source = []"), ["keyspaces.users.source: must hold at least one source"]);
-    assert_eq!(mistakes_of("keyspaces.users.source = [{ query = \"SELECT 1\" }, 5]"), ["keyspaces.users.source[1]: must be a table, is 5"]);
-    assert_eq!(mistakes_of("keyspaces.users.source = [[\"sql\"]]"), ["keyspaces.users.source[0]: must be a table, is an array"]);
-    assert_eq!(mistakes_of("keyspaces.users.source = 5"), ["keyspaces.users.source: must be a table or an array of tables, is 5"]);
+    assert_eq!(
+        mistakes_of("keyspaces.users.source = [{ query = \"SELECT 1\" }, 5]"),
+        ["keyspaces.users.source[1]: must be a table, is 5"]
+    );
+    assert_eq!(
+        mistakes_of("keyspaces.users.source = [[\"sql\"]]"),
+        ["keyspaces.users.source[0]: must be a table, is an array"]
+    );
+    assert_eq!(
+        mistakes_of("keyspaces.users.source = 5"),
+        ["keyspaces.users.source: must be a table or an array of tables, is 5"]
+    );
 }
 
 #[test]
 fn a_schedule_that_can_not_keep_the_promise_is_refused_with_what_would_mend_it() {
-    let mistakes = mistakes_of("keyspaces.users.freshness = \"rebuilt\"");
-    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
-    for part in ["keyspaces.users.max_staleness: ", "1day 5m", "rebuild.schedule", "rebuild.jitter", "freshness", "is 10m"] {
-        assert!(mistakes[0].contains(part), "{part} is missing: {mistakes:?}");
+    let errors = mistakes_of("keyspaces.users.freshness = \"rebuilt\"");
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    for part in
+        ["keyspaces.users.max_staleness: ", "1day 5m", "rebuild.schedule", "rebuild.jitter", "freshness", "is 10m"]
+    {
+        assert!(errors[0].contains(part), "{part} is missing: {errors:?}");
     }
     let rebuilt = |rest: &str| load_set(&format!("[keyspaces.users]\nfreshness = \"rebuilt\"\n{rest}"));
     rebuilt("max_staleness = \"25h\"").unwrap();
@@ -674,8 +770,8 @@ fn listeners_off_loopback_need_a_token() {
         ("server.admin_listen = \"10.0.0.1:4042\"", "server.admin_listen: "),
         ("server = { listen = \"0.0.0.0:4040\", token_file = \"/nonexistent\" }", "server.token_file: "),
     ] {
-        let mistakes = mistakes_of(setting);
-        assert!(mistakes.len() == 1 && mistakes[0].starts_with(path), "{setting}: {mistakes:?}");
+        let errors = mistakes_of(setting);
+        assert!(errors.len() == 1 && errors[0].starts_with(path), "{setting}: {errors:?}");
     }
     load_set("server = { listen = \"0.0.0.0:4040\", allow_unauthenticated = true }").unwrap();
     load_set("server.listen = \"unix:/run/bloomguard.sock\"").unwrap();
@@ -690,9 +786,15 @@ fn listeners_off_loopback_need_a_token() {
 
 #[test]
 fn listeners_must_differ() {
-    let mistakes = mistakes_of("server.admin_listen = \"127.0.0.1:4041\"");
-    assert!(mistakes.len() == 1 && mistakes[0].starts_with("server.admin_listen: must not take the address of"), "{mistakes:?}");
-    load_set("server = { listen = \"127.0.0.1:0\", admin_listen = \"127.0.0.1:0\", telemetry_listen = \"127.0.0.1:0\" }").unwrap();
+    let errors = mistakes_of("server.admin_listen = \"127.0.0.1:4041\"");
+    assert!(
+        errors.len() == 1 && errors[0].starts_with("server.admin_listen: must not take the address of"),
+        "{errors:?}"
+    );
+    load_set(
+        "server = { listen = \"127.0.0.1:0\", admin_listen = \"127.0.0.1:0\", telemetry_listen = \"127.0.0.1:0\" }",
+    )
+    .unwrap();
 }
 
 #[test]
@@ -719,8 +821,11 @@ fn only_double_underscore_variables_override() {
 
 #[test]
 fn a_variable_that_reads_as_a_number_can_be_text() {
-    let variables =
-        [("BLOOMGUARD__SERVER__UNIX_MODE", "600"), ("BLOOMGUARD__REDIS__KEY_PREFIX", "42"), ("BLOOMGUARD__REDIS__URL", "redis://h")];
+    let variables = [
+        ("BLOOMGUARD__SERVER__UNIX_MODE", "600"),
+        ("BLOOMGUARD__REDIS__KEY_PREFIX", "42"),
+        ("BLOOMGUARD__REDIS__URL", "redis://h"),
+    ];
     let config = load_with(VALID, &variables).unwrap();
     assert_eq!(config.server.socket_mode(), Some(0o600));
     assert_eq!(config.redis.unwrap().key_prefix, "42");
@@ -735,7 +840,7 @@ fn a_mistake_in_a_variable_names_the_variable() {
         ("BLOOMGUARD__LOG", "debug"),
         ("BLOOMGUARD__", "x"),
     ];
-    let mistakes = lines(&load_with(VALID, &variables).unwrap_err());
+    let errors = lines(&load_with(VALID, &variables).unwrap_err());
     let expected = [
         "BLOOMGUARD__: names no key; the form is BLOOMGUARD__SECTION__KEY",
         "keyspaces.users.filter.false_positive_rate: must be greater than 0 and less than 1, is 2 (set by \
@@ -744,7 +849,7 @@ fn a_mistake_in_a_variable_names_the_variable() {
         "server.colour: unknown key (set by BLOOMGUARD__SERVER__COLOUR)",
         "server.workers: must be a whole number, 0 or more, is \"many\" (set by BLOOMGUARD__SERVER__WORKERS)",
     ];
-    assert_eq!(mistakes, expected);
+    assert_eq!(errors, expected);
 }
 
 #[test]
@@ -755,18 +860,25 @@ fn urls_come_from_files_where_files_are_named() {
     let config = load(&text).unwrap();
     let users = &config.keyspaces["users"];
     assert_eq!(users.backend.url.expose(), "postgres://app:hunter2@primary/app");
-    assert_eq!(only_source(users).url.expose(), users.backend.url.expose(), "the source's URL defaults to the backend's");
+    assert_eq!(
+        only_source(users).url.expose(),
+        users.backend.url.expose(),
+        "the source's URL defaults to the backend's"
+    );
 
     let both = mistakes_of(&format!("keyspaces.users.backend.url_file = \"{}\"", url.display()));
     assert_eq!(both, ["keyspaces.users.backend.url_file: can't be set together with url"]);
     for (content, why) in [(None, "must be a readable file"), (Some(" \n"), "must be a file that is not empty")] {
         let path = content.map_or(files.dir.path().join("none"), |content| files.write("blank", content));
-        let mistakes = mistakes_of(&format!("keyspaces.users.source.url_file = \"{}\"", path.display()));
-        assert!(mistakes.len() == 1 && mistakes[0].contains(why), "{mistakes:?}");
+        let errors = mistakes_of(&format!("keyspaces.users.source.url_file = \"{}\"", path.display()));
+        assert!(errors.len() == 1 && errors[0].contains(why), "{errors:?}");
     }
     let wrong = files.write("wrong", "https://app:hunter2@api/users");
-    let mistakes = mistakes_of(&format!("keyspaces.users.source.url_file = \"{}\"", wrong.display()));
-    assert!(mistakes[0].starts_with("keyspaces.users.source.url_file: is of scheme https, which needs kind = \"http\""), "{mistakes:?}");
+    let errors = mistakes_of(&format!("keyspaces.users.source.url_file = \"{}\"", wrong.display()));
+    assert!(
+        errors[0].starts_with("keyspaces.users.source.url_file: is of scheme https, which needs kind = \"http\""),
+        "{errors:?}"
+    );
 }
 
 #[test]
@@ -786,8 +898,8 @@ fn secrets_are_never_shown() {
         "server.listen = \"http://app:hunter2@h\"",
         "redis.url = \"redis://:hunter2@h\nx",
     ] {
-        let mistakes = mistakes_of(setting);
-        assert!(!mistakes.iter().any(|line| line.contains("hunter2")), "{mistakes:?}");
+        let errors = mistakes_of(setting);
+        assert!(!errors.iter().any(|line| line.contains("hunter2")), "{errors:?}");
     }
 }
 
@@ -796,27 +908,27 @@ fn unreadable_files_are_named_with_line_and_column() {
     let files = Files::new();
     let broken = files.write("broken.toml", "[log]\nlevel = \n[server\nworkers = 1\n");
     let missing = files.dir.path().join("missing.toml");
-    let mistakes = lines(&config::load(&[broken.clone(), missing.clone()], std::iter::empty()).unwrap_err());
+    let errors = lines(&config::load(&[broken.clone(), missing.clone()], std::iter::empty()).unwrap_err());
     let at = |line: u32| format!("{}:{line}:", broken.display());
-    assert!(mistakes.iter().any(|m| m.starts_with(&at(2))), "{mistakes:?}");
-    assert!(mistakes.iter().any(|m| m.starts_with(&at(3))), "{mistakes:?}");
-    assert!(mistakes.iter().any(|m| m.starts_with(&format!("{}: can't be read", missing.display()))), "{mistakes:?}");
+    assert!(errors.iter().any(|m| m.starts_with(&at(2))), "{errors:?}");
+    assert!(errors.iter().any(|m| m.starts_with(&at(3))), "{errors:?}");
+    assert!(errors.iter().any(|m| m.starts_with(&format!("{}: can't be read", missing.display()))), "{errors:?}");
 }
 
 #[test]
 fn a_configuration_without_keyspaces_guards_nothing() {
-    let mistakes = lines(&load("[log]\nlevel = \"info\"").unwrap_err());
-    assert_eq!(mistakes, ["keyspaces: must hold at least one keyspace, as [keyspaces.NAME]"]);
+    let errors = lines(&load("[log]\nlevel = \"info\"").unwrap_err());
+    assert_eq!(errors, ["keyspaces: must hold at least one keyspace, as [keyspaces.NAME]"]);
 }
 
 #[test]
 fn log_levels_are_words_that_exist_or_filters() {
-    for level in ["info", "TRACE", "info,bloomguard::guard=debug", "bloomguard=trace"] {
+    for level in ["info", "TRACE", "info,bloomguard::keyspace=debug", "bloomguard=trace"] {
         load_set(&format!("log.level = \"{level}\"")).unwrap();
     }
     for level in ["inof", "", "bloomguard=loud"] {
-        let mistakes = mistakes_of(&format!("log.level = \"{level}\""));
-        assert!(mistakes[0].starts_with("log.level: "), "{mistakes:?}");
+        let errors = mistakes_of(&format!("log.level = \"{level}\""));
+        assert!(errors[0].starts_with("log.level: "), "{errors:?}");
     }
 }
 

@@ -13,8 +13,9 @@ const WITHOUT_A_PANEL: &[&str] = &[];
 pub fn dashboards() -> Vec<(String, Value)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards");
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let read =
-        |path: std::path::PathBuf| (path.display().to_string(), serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap());
+    let read = |path: std::path::PathBuf| {
+        (path.display().to_string(), serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap())
+    };
     let found: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "json")).map(read).collect();
     assert!(!found.is_empty());
     found
@@ -28,14 +29,19 @@ fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
 /// The queries of a dashboard's panels, each with the name of its place.
 pub fn queries<'a>(file: &'a str, dashboard: &'a Value) -> impl Iterator<Item = (String, &'a str)> {
     panels(dashboard).flat_map(move |panel| {
-        list(panel, "targets").iter().map(move |target| (format!("{file}: {}: {}", panel["title"], target["refId"]), text(target, "expr")))
+        list(panel, "targets")
+            .iter()
+            .map(move |target| (format!("{file}: {}: {}", panel["title"], target["refId"]), text(target, "expr")))
     })
 }
 
 /// The expressions of the alert rules, each on a line of its own.
 pub fn alerts() -> Vec<String> {
-    let rules = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("helm/bloomguard/files/alerts.yaml")).unwrap();
-    let found: Vec<String> = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).map(str::to_owned).collect();
+    let rules =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("helm/bloomguard/files/alerts.yaml"))
+            .unwrap();
+    let found: Vec<String> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).map(str::to_owned).collect();
     assert_eq!(found.len(), rules.matches("- alert: ").count(), "each expression is one line");
     found
 }
@@ -58,7 +64,8 @@ fn every_query_asks_for_series_that_exist_and_follows_the_choice_of_the_variable
     let scrape = Scrape::of_everything();
     let metrics = scrape.metrics();
     let has_keyspace = |metric: &str| {
-        let base = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| metric.strip_suffix(suffix)).unwrap_or(metric);
+        let base =
+            ["_bucket", "_sum", "_count"].iter().find_map(|suffix| metric.strip_suffix(suffix)).unwrap_or(metric);
         metrics.get(base).or_else(|| metrics.get(metric)).is_some_and(|labels| labels.contains("keyspace"))
     };
     let mut count = 0;
@@ -71,7 +78,11 @@ fn every_query_asks_for_series_that_exist_and_follows_the_choice_of_the_variable
                 variables.extend((!OF_THE_KUBELET.contains(&selector.metric.as_str())).then_some("job"));
                 variables.extend(has_keyspace(&selector.metric).then_some("keyspace"));
                 for variable in variables {
-                    assert!(selector.follows(variable), "{place}: {} ignores the choice of {variable}", selector.metric);
+                    assert!(
+                        selector.follows(variable),
+                        "{place}: {} ignores the choice of {variable}",
+                        selector.metric
+                    );
                 }
             }
             count += 1;
@@ -79,12 +90,16 @@ fn every_query_asks_for_series_that_exist_and_follows_the_choice_of_the_variable
         for target in panels(&dashboard).flat_map(|panel| list(panel, "targets")) {
             let kept = Query::parse(text(target, "expr")).unwrap().by;
             for label in legend_labels(text(target, "legendFormat")) {
-                assert!(kept.iter().any(|l| l == label), "{file}: {target}: the legend shows {label}, which the query drops");
+                assert!(
+                    kept.iter().any(|l| l == label),
+                    "{file}: {target}: the legend shows {label}, which the query drops"
+                );
             }
         }
         for variable in list(&dashboard["templating"], "list").iter().filter(|v| v["type"] == "query") {
             let definition = text(variable, "definition");
-            let (metric, label) = definition.trim_start_matches("label_values(").trim_end_matches(')').rsplit_once(", ").unwrap();
+            let (metric, label) =
+                definition.trim_start_matches("label_values(").trim_end_matches(')').rsplit_once(", ").unwrap();
             let query = format!("sum by ({label}) ({metric})");
             assert!(scrape.mistakes(&query).is_empty(), "{file}: {definition}: {:?}", scrape.mistakes(&query));
         }
@@ -102,11 +117,17 @@ fn every_alert_asks_for_series_that_exist() {
 
 #[test]
 fn every_metric_is_on_a_panel() {
-    let all: String =
-        dashboards().iter().flat_map(|(file, d)| queries(file, d).map(|(_, query)| query.to_owned()).collect::<Vec<_>>()).collect();
+    let all: String = dashboards()
+        .iter()
+        .flat_map(|(file, d)| queries(file, d).map(|(_, query)| query.to_owned()).collect::<Vec<_>>())
+        .collect();
     for metric in Scrape::of_everything().metrics().keys() {
         let shown = ["", "_bucket", "_sum", "_count"].iter().any(|suffix| all.contains(&format!("{metric}{suffix}{{")));
-        assert_eq!(!shown, WITHOUT_A_PANEL.contains(&metric.as_str()), "{metric}: add a panel to dashboards/generate.py");
+        assert_eq!(
+            !shown,
+            WITHOUT_A_PANEL.contains(&metric.as_str()),
+            "{metric}: add a panel to dashboards/generate.py"
+        );
     }
 }
 
@@ -119,7 +140,10 @@ fn dashboards_keep_their_names_and_lead_to_each_other() {
         let (_, dashboard) = dashboards.iter().find(|(file, _)| file.ends_with(&format!("/{name}.json"))).unwrap();
         assert_eq!(dashboard["uid"], format!("bloomguard-{name}"));
         let link = &dashboard["links"][0];
-        assert_eq!((&link["tags"], &link["includeVars"], &link["keepTime"]), (&dashboard["tags"], &Value::Bool(true), &Value::Bool(true)));
+        assert_eq!(
+            (&link["tags"], &link["includeVars"], &link["keepTime"]),
+            (&dashboard["tags"], &Value::Bool(true), &Value::Bool(true))
+        );
         let variables: Vec<&str> = list(&dashboard["templating"], "list").iter().map(|v| text(v, "name")).collect();
         assert_eq!(variables, ["datasource", "job", "namespace", "pod", "keyspace"]);
         if name == "overview" {
@@ -146,7 +170,9 @@ fn panels_fill_the_grid_without_overlap_and_say_what_they_show() {
             }
             assert!(!text(panel, "description").is_empty(), "{place}: no description");
             assert!(!text(&panel["fieldConfig"]["defaults"], "unit").is_empty(), "{place}: no unit");
-            for source in std::iter::once(&panel["datasource"]).chain(list(panel, "targets").iter().map(|t| &t["datasource"])) {
+            for source in
+                std::iter::once(&panel["datasource"]).chain(list(panel, "targets").iter().map(|t| &t["datasource"]))
+            {
                 assert_eq!(source["uid"], "${datasource}", "{place}");
             }
         }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bloomguard::config::{RedisConfig, SecretUrl};
-use bloomguard::fleet::{Delta, DeltaLog, EntryId, Follower, Kind, LogError, Loss, RedisDeltaLog, Retention, Step, WriterId};
+use bloomguard::fleet::{
+    Delta, DeltaLog, EntryId, Follower, Kind, LogError, Loss, RedisDeltaLog, Retention, Step, WriterId,
+};
 use bloomguard::key::KeyHash;
 use bloomguard::redis::RedisLink;
 
@@ -22,7 +24,11 @@ struct Instance {
 
 impl Instance {
     async fn at(server: &RedisServer, retention: Retention) -> Self {
-        let config = RedisConfig { url: SecretUrl::new(server.url()), timeout: Duration::from_secs(5), ..RedisConfig::default() };
+        let config = RedisConfig {
+            url: SecretUrl::new(server.url()),
+            timeout: Duration::from_secs(5),
+            ..RedisConfig::default()
+        };
         let link = RedisLink::connect(&config, |_| ()).unwrap();
         assert!(link.wait_connected(Duration::from_secs(60)).await);
         let log = RedisDeltaLog::new(Arc::clone(&link), "users", WriterId::random(), retention);
@@ -124,7 +130,10 @@ async fn a_wiped_redis_takes_no_append_of_who_has_not_noticed() {
 async fn an_append_goes_over_the_connection_that_set_the_markers_or_not_at_all() {
     let server = RedisServer::start_young();
     let writer = Instance::at(&server, KEEP).await;
-    assert_eq!(writer.log.append(&[delta(Kind::Announce, 0..1)], Some(writer.epoch() + 1)).await, Err(LogError::Replaced));
+    assert_eq!(
+        writer.log.append(&[delta(Kind::Announce, 0..1)], Some(writer.epoch() + 1)).await,
+        Err(LogError::Replaced)
+    );
 }
 
 #[tokio::test]
@@ -154,7 +163,8 @@ async fn a_log_stays_within_its_bytes() {
     for _ in 0..200 {
         writer.append(&[delta(Kind::Announce, 0..256), delta(Kind::Announce, 256..512)]).await;
     }
-    let used: u64 = redis::cmd("MEMORY").arg("USAGE").arg("bloomguard:deltas:users").query(&mut server.connection()).unwrap();
+    let used: u64 =
+        redis::cmd("MEMORY").arg("USAGE").arg("bloomguard:deltas:users").query(&mut server.connection()).unwrap();
     assert!(used < 400_000, "{used}");
     assert_eq!(reader.step().await.loss, Some(Loss::Trimmed));
 }
@@ -164,7 +174,8 @@ async fn strangers_in_the_stream_are_a_loss_and_no_panic() {
     let server = RedisServer::start_young();
     let mut reader = Instance::at(&server, KEEP).await.settled().await;
     let mut raw = server.connection();
-    let _: String = redis::cmd("XADD").arg("bloomguard:deltas:users").arg("*").arg("d").arg("hello").query(&mut raw).unwrap();
+    let _: String =
+        redis::cmd("XADD").arg("bloomguard:deltas:users").arg("*").arg("d").arg("hello").query(&mut raw).unwrap();
     assert_eq!(reader.step().await.loss, Some(Loss::Unreadable));
     let _: i64 = redis::cmd("DEL").arg("bloomguard:deltas:users").query(&mut raw).unwrap();
     let _: () = redis::cmd("SET").arg("bloomguard:deltas:users").arg("x").query(&mut raw).unwrap();

@@ -72,7 +72,8 @@ fn try_target(target: &str, mutations: usize) {
     let rounds = std::env::var(ROUNDS).map_or(1, |rounds| rounds.parse().unwrap());
     for round in 0..rounds {
         let mut rng = StdRng::seed_from_u64(0xb100_f11e + round);
-        let inputs = corpus.iter().cloned().chain(std::iter::repeat_with(|| mutated(&mut rng, &corpus)).take(mutations));
+        let inputs =
+            corpus.iter().cloned().chain(std::iter::repeat_with(|| mutated(&mut rng, &corpus)).take(mutations));
         for input in inputs {
             let tried = std::panic::catch_unwind(|| assert!(bodies::run(target, &input), "no such target"));
             assert!(tried.is_ok(), "{target} fails with b\"{}\"", input.escape_ascii());
@@ -120,7 +121,8 @@ fn any_file_is_a_snapshot_or_refused() {
 fn every_fuzz_target_is_tried_with_a_corpus() {
     let names = |folder: &str| {
         let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz").join(folder)).unwrap();
-        let mut names: Vec<String> = entries.map(|e| e.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+        let mut names: Vec<String> =
+            entries.map(|e| e.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned()).collect();
         names.sort();
         names
     };

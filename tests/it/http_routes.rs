@@ -6,10 +6,11 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, Method, Request, Version};
 use bloomguard::config::{SecretText, ServerConfig};
 use bloomguard::http::{
-    AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, admin_router, data_service, serve, serve_at_once, telemetry_router,
+    AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, admin_router, data_service, serve, serve_at_once,
+    telemetry_router,
 };
+use bloomguard::labels::Listener;
 use bloomguard::metrics::Metrics;
-use bloomguard::words::Listener;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -73,8 +74,21 @@ async fn start(token: Option<&str>) -> Listeners {
     let urls = (url(&data), url(&telemetry), url(&admin));
     let counted = |listener| context.metrics.connections(listener);
     let at_once = Arc::new(AtOnce::new(Arc::clone(&context)));
-    tokio::spawn(serve_at_once(data, data_service(Arc::clone(&context)), at_once, limits, counted(Listener::Data), stop.clone()));
-    tokio::spawn(serve(telemetry, telemetry_router(Arc::clone(&context)), limits, counted(Listener::Telemetry), stop.clone()));
+    tokio::spawn(serve_at_once(
+        data,
+        data_service(Arc::clone(&context)),
+        at_once,
+        limits,
+        counted(Listener::Data),
+        stop.clone(),
+    ));
+    tokio::spawn(serve(
+        telemetry,
+        telemetry_router(Arc::clone(&context)),
+        limits,
+        counted(Listener::Telemetry),
+        stop.clone(),
+    ));
     tokio::spawn(serve(admin, admin_router(Arc::clone(&context)), limits, counted(Listener::Admin), stop.clone()));
     let client = || Client::builder(TokioExecutor::new());
     Listeners {
@@ -89,7 +103,14 @@ async fn start(token: Option<&str>) -> Listeners {
 }
 
 impl Listeners {
-    async fn send(&self, version: Version, method: &str, url: String, headers: &[(&str, &str)], body: &'static str) -> Answer {
+    async fn send(
+        &self,
+        version: Version,
+        method: &str,
+        url: String,
+        headers: &[(&str, &str)],
+        body: &'static str,
+    ) -> Answer {
         let mut request = Request::builder().method(method).uri(url);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -131,7 +152,9 @@ async fn no_wrong_request_is_a_404_on_the_data_listener() {
         let answer = listeners.data("GET", path).await;
         assert_eq!((answer.status, answer.problem().as_str()), (400, "unknown-route"), "{path}");
     }
-    for path in ["/v1/keys/nobody/1", "/v1/check/nobody/1", "/v1/keys//1", "/v1/keys/nobody/../../admin", "/v1/keys/nobody/"] {
+    for path in
+        ["/v1/keys/nobody/1", "/v1/check/nobody/1", "/v1/keys//1", "/v1/keys/nobody/../../admin", "/v1/keys/nobody/"]
+    {
         let answer = listeners.data("GET", path).await;
         assert_eq!((answer.status, answer.problem().as_str()), (400, "unknown-keyspace"), "{path}");
     }
@@ -229,10 +252,19 @@ async fn metrics_count_each_request_once() {
     listeners.admin("POST", "/admin/keyspaces/nobody/rebuild", &[]).await;
     let metrics = listeners.telemetry("GET", "/metrics").await;
     assert_eq!(metrics.status, 200);
-    assert!(metrics.header("content-type").starts_with("text/plain; version=0.0.4"), "{}", metrics.header("content-type"));
+    assert!(
+        metrics.header("content-type").starts_with("text/plain; version=0.0.4"),
+        "{}",
+        metrics.header("content-type")
+    );
     let requests = |labels: &str| {
         let line = format!("bloomguard_http_requests_total{{{labels}}} ");
-        metrics.body.lines().find_map(|l| l.strip_prefix(&line)).unwrap_or_else(|| panic!("{labels} in {}", metrics.body)).to_owned()
+        metrics
+            .body
+            .lines()
+            .find_map(|l| l.strip_prefix(&line))
+            .unwrap_or_else(|| panic!("{labels} in {}", metrics.body))
+            .to_owned()
     };
     for (labels, count) in [
         (r#"route="keys",method="GET",code="400""#, "1"),
@@ -250,7 +282,9 @@ async fn admin_serves_loopback_hosts_and_changes_things_for_json_only() {
     let listeners = start(None).await;
     let path = "/admin/keyspaces/nobody/rebuild";
     for method in [Method::GET, Method::POST, Method::DELETE] {
-        let answer = listeners.admin(method.as_str(), path, &[("host", "rebound.example"), ("content-type", "application/json")]).await;
+        let answer = listeners
+            .admin(method.as_str(), path, &[("host", "rebound.example"), ("content-type", "application/json")])
+            .await;
         assert_eq!((answer.status, answer.problem().as_str()), (403, "host-not-loopback"), "{method}");
     }
     for host in ["localhost:4042", "127.0.0.1", "[::1]:4042"] {
@@ -267,7 +301,8 @@ async fn admin_serves_loopback_hosts_and_changes_things_for_json_only() {
         let answer = listeners.admin("GET", path, &[]).await;
         assert_eq!((answer.status, answer.problem().as_str()), (404, "unknown-route"), "{path}");
     }
-    let answer = listeners.admin("POST", "/admin/keyspaces/nobody/mismatches", &[("content-type", "application/json")]).await;
+    let answer =
+        listeners.admin("POST", "/admin/keyspaces/nobody/mismatches", &[("content-type", "application/json")]).await;
     assert_eq!((answer.status, answer.problem().as_str()), (405, "wrong-method"), "it only shows");
     let answer = listeners.admin("GET", "/admin/reload", &[]).await;
     assert_eq!((answer.status, answer.problem().as_str()), (405, "wrong-method"), "it changes things");
@@ -284,7 +319,10 @@ async fn open_connections_are_counted_until_they_are_closed() {
     };
     assert!(open(0.0));
     let address = listeners.data.strip_prefix("http://").unwrap();
-    let connections = [tokio::net::TcpStream::connect(address).await.unwrap(), tokio::net::TcpStream::connect(address).await.unwrap()];
+    let connections = [
+        tokio::net::TcpStream::connect(address).await.unwrap(),
+        tokio::net::TcpStream::connect(address).await.unwrap(),
+    ];
     crate::support::eventually("both are counted", || open(2.0)).await;
     drop(connections);
     crate::support::eventually("none is left", || open(0.0)).await;

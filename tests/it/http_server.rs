@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use axum::http::{Request, Response, Version};
 use bloomguard::config::ServerConfig;
 use bloomguard::http::{AtOnce, Bound, ConnectionLimits, Drained, HttpContext, HttpSettings, serve_at_once};
+use bloomguard::labels::Listener;
 use bloomguard::metrics::Metrics;
-use bloomguard::words::Listener;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
@@ -39,7 +39,13 @@ struct Server {
 }
 
 fn limits() -> ConnectionLimits {
-    ConnectionLimits { max_connections: 100, header_timeout: LONG, send_timeout: LONG, idle_timeout: LONG, drain_timeout: LONG }
+    ConnectionLimits {
+        max_connections: 100,
+        header_timeout: LONG,
+        send_timeout: LONG,
+        idle_timeout: LONG,
+        drain_timeout: LONG,
+    }
 }
 
 async fn start_on(bound: Bound, limits: ConnectionLimits) -> Server {
@@ -63,7 +69,8 @@ async fn start_on(bound: Bound, limits: ConnectionLimits) -> Server {
     let addr = bound.local_addr().to_string();
     let shutdown = CancellationToken::new();
     let counted = Metrics::new().connections(Listener::Data);
-    let context = HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), HttpSettings::new(&ServerConfig::default()));
+    let context =
+        HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), HttpSettings::new(&ServerConfig::default()));
     // Without keyspaces it looks at every request, and leaves it to the service.
     let at_once = Arc::new(AtOnce::new(Arc::new(context)));
     let task = tokio::spawn(serve_at_once(bound, service, at_once, limits, counted, shutdown.clone()));
@@ -232,7 +239,10 @@ async fn an_answer_waits_for_nothing_that_its_client_sends_next() {
     // Some clients send an empty line behind a body (RFC 9112, section 2.2).
     for (more, last) in [("\r\n", ""), ("GET /second HT", ""), ("rubbish\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n")] {
         let mut stream = server.connect().await;
-        stream.write_all(format!("POST /first HTTP/1.1\r\ncontent-length: 4\r\n\r\nbody{more}").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("POST /first HTTP/1.1\r\ncontent-length: 4\r\n\r\nbody{more}").as_bytes())
+            .await
+            .unwrap();
         let first = answer(&mut stream).await;
         assert!(first.starts_with("HTTP/1.1 200 OK\r\n") && first.ends_with("/first"), "{more:?}: {first}");
         if !last.is_empty() {
@@ -244,7 +254,8 @@ async fn an_answer_waits_for_nothing_that_its_client_sends_next() {
 #[tokio::test]
 async fn http2_with_prior_knowledge_is_spoken() {
     let server = start(limits()).await;
-    let client: Client<HttpConnector, Empty<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let client: Client<HttpConnector, Empty<Bytes>> =
+        Client::builder(TokioExecutor::new()).http2_only(true).build_http();
     for path in ["a", "b"] {
         let response = client.get(format!("http://{}/{path}", server.addr).parse().unwrap()).await.unwrap();
         assert_eq!(response.version(), Version::HTTP_2);
@@ -260,7 +271,8 @@ async fn http2_with_prior_knowledge_is_spoken() {
 #[tokio::test]
 async fn a_stream_that_waits_holds_up_no_other_of_its_connection() {
     let server = start(limits()).await;
-    let client: Client<HttpConnector, Empty<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let client: Client<HttpConnector, Empty<Bytes>> =
+        Client::builder(TokioExecutor::new()).http2_only(true).build_http();
     let get = |path: &str| client.get(format!("http://{}/{path}", server.addr).parse().unwrap());
     let slow = [get("slow"), get("slow")].map(tokio::spawn);
     server.until_begun(2).await;
@@ -286,7 +298,9 @@ async fn drain_finishes_a_slow_request_and_closes_idle_connections() {
 
     server.shutdown.cancel();
     until_closed(&mut idle).await;
-    timeout(LONG, async { while TcpStream::connect(&server.addr).await.is_ok() {} }).await.expect("the listener closes");
+    timeout(LONG, async { while TcpStream::connect(&server.addr).await.is_ok() {} })
+        .await
+        .expect("the listener closes");
     assert!(!server.task.is_finished(), "a request is in flight still");
 
     server.gate.add_permits(1);
@@ -300,11 +314,14 @@ async fn drain_finishes_a_slow_request_and_closes_idle_connections() {
 #[tokio::test]
 async fn drain_finishes_a_slow_http2_request() {
     let server = start(limits()).await;
-    let client: Client<HttpConnector, Empty<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let client: Client<HttpConnector, Empty<Bytes>> =
+        Client::builder(TokioExecutor::new()).http2_only(true).build_http();
     let request = tokio::spawn(client.get(format!("http://{}/slow", server.addr).parse().unwrap()));
     server.until_begun(1).await;
     server.shutdown.cancel();
-    timeout(LONG, async { while TcpStream::connect(&server.addr).await.is_ok() {} }).await.expect("the listener closes");
+    timeout(LONG, async { while TcpStream::connect(&server.addr).await.is_ok() {} })
+        .await
+        .expect("the listener closes");
     server.gate.add_permits(1);
     let response = timeout(LONG, request).await.unwrap().unwrap().unwrap();
     assert_eq!(response.status(), 200);
@@ -316,13 +333,16 @@ async fn drain_finishes_a_slow_http2_request() {
 #[tokio::test]
 async fn drain_finishes_answers_that_are_read_slowly() {
     let server = start(limits()).await;
-    let client: Client<HttpConnector, Empty<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let client: Client<HttpConnector, Empty<Bytes>> =
+        Client::builder(TokioExecutor::new()).http2_only(true).build_http();
     let mut http1 = server.connect().await;
     ask(&mut http1, "/large").await;
     let http2 = client.get(format!("http://{}/large", server.addr).parse().unwrap()).await.unwrap();
     server.until_begun(2).await;
     server.shutdown.cancel();
-    timeout(LONG, async { while TcpStream::connect(&server.addr).await.is_ok() {} }).await.expect("the listener closes");
+    timeout(LONG, async { while TcpStream::connect(&server.addr).await.is_ok() {} })
+        .await
+        .expect("the listener closes");
     // Connections that do nothing are told to close meanwhile.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!server.task.is_finished());

@@ -19,7 +19,10 @@ fn page(arguments: &[&str]) -> String {
 
 /// The columns of the line that begins so.
 fn line<'a>(page: &'a str, begin: &str) -> Vec<&'a str> {
-    let line = page.lines().find(|line| line.trim_start().starts_with(begin)).unwrap_or_else(|| panic!("no {begin:?} in\n{page}"));
+    let line = page
+        .lines()
+        .find(|line| line.trim_start().starts_with(begin))
+        .unwrap_or_else(|| panic!("no {begin:?} in\n{page}"));
     line.split_whitespace().collect()
 }
 
@@ -52,7 +55,10 @@ fn what_can_not_be_planned_is_refused_by_its_value() {
         (&["--keys", "10", "--fpr", "0.1", "--rps", "many"], "'many'"),
         (&["--keys", "10"], "--fpr"),
         (&["--keyspace", "users"], "--config"),
-        (&["--keys", "18446744073709551615", "--fpr", "1e-9"], "18446744073709551615 keys at a false-positive rate of 0.000000001"),
+        (
+            &["--keys", "18446744073709551615", "--fpr", "1e-9"],
+            "18446744073709551615 keys at a false-positive rate of 0.000000001",
+        ),
     ] {
         let output = plan(arguments);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -71,7 +77,9 @@ async fn the_keys_of_a_keyspace_are_counted() {
     };
     let page_of = |arguments: Vec<String>| page(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     let counted = page_of(keyspace("[keyspaces.users.filter]\nkind = \"classic\"\nfalse_positive_rate = 0.01\n"));
-    assert!(counted.starts_with("1,300 keys (keyspace users: 1000 counted by the source; headroom 1.3) at a false-positive rate of 0.01"));
+    assert!(counted.starts_with(
+        "1,300 keys (keyspace users: 1000 counted by the source; headroom 1.3) at a false-positive rate of 0.01"
+    ));
     assert_eq!(line(&counted, "classic")[1], "*", "what is configured: {counted}");
 
     let ids = dir.path().join("ids");

@@ -33,8 +33,10 @@ fn its_configuration_is_valid() {
 #[test]
 fn its_queries_ask_for_series_that_exist() {
     let scrape = Scrape::of_everything();
-    let queries: Vec<String> = blocks(&readme(), "promql").iter().flat_map(|b| b.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
-    let queries: Vec<&str> = queries.iter().map(|line| line.split('#').next().unwrap().trim()).filter(|q| !q.is_empty()).collect();
+    let queries: Vec<String> =
+        blocks(&readme(), "promql").iter().flat_map(|b| b.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let queries: Vec<&str> =
+        queries.iter().map(|line| line.split('#').next().unwrap().trim()).filter(|q| !q.is_empty()).collect();
     assert!(queries.len() >= 4, "{queries:?}");
     for query in queries {
         assert!(scrape.mistakes(query).is_empty(), "{query}: {:?}", scrape.mistakes(query));
@@ -61,7 +63,10 @@ fn its_links_lead_somewhere() {
         let text = std::fs::read_to_string(root.join(file)).unwrap();
         for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
             let path = link.split('#').next().unwrap();
-            assert!(link.starts_with("http") || path.is_empty() || root.join(file).with_file_name(path).exists(), "{file}: {link}");
+            assert!(
+                link.starts_with("http") || path.is_empty() || root.join(file).with_file_name(path).exists(),
+                "{file}: {link}"
+            );
         }
     }
 }
@@ -81,10 +86,14 @@ fn the_operations_page_lists_every_type_of_problem() {
         let code: String = text.split("#[cfg(test)]").next().unwrap().split_whitespace().collect();
         for (at, _) in code.match_indices(",\"").chain(code.match_indices("(\"")) {
             let called = &code[..at];
-            let status = called.rsplit_once("StatusCode::").is_some_and(|(_, word)| word.chars().all(|c| c.is_uppercase() || c == '_'));
+            let status = called
+                .rsplit_once("StatusCode::")
+                .is_some_and(|(_, word)| word.chars().all(|c| c.is_uppercase() || c == '_'));
             let name = code[at + 2..].split('"').next().unwrap();
             let is_name = name.chars().all(|c| c.is_lowercase() || c == '-');
-            if is_name && (status || ["new(status", "unavailable", "bad_request"].iter().any(|maker| called.ends_with(maker))) {
+            if is_name
+                && (status || ["new(status", "unavailable", "bad_request"].iter().any(|maker| called.ends_with(maker)))
+            {
                 made.insert(format!("/problems/{name}"));
             }
         }

@@ -57,8 +57,10 @@ fn the_reader_answers_as_we_do(kind: FilterKind) {
     let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/snapshot_reader.py");
     let told = Command::new("python3").arg(&reader).arg(&place).args(&keys).output().unwrap();
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-    let expected: String =
-        keys.iter().map(|key| format!("{} {key}\n", if filter.contains(hash(key)) { "maybe" } else { "absent" })).collect();
+    let expected: String = keys
+        .iter()
+        .map(|key| format!("{} {key}\n", if filter.contains(hash(key)) { "maybe" } else { "absent" }))
+        .collect();
     assert!(expected.contains("absent"), "{kind:?}: all keys are in it");
     assert!(String::from_utf8_lossy(&told.stdout) == expected, "{kind:?}: the reader and the filter differ");
 
@@ -74,7 +76,8 @@ fn the_reader_answers_as_we_do(kind: FilterKind) {
 #[allow(clippy::print_stdout)]
 fn ten_million_keys_are_read_and_verified() {
     let dir = tempfile::tempdir().unwrap();
-    let (secret, spec) = (KeySecret::random(), FilterSpec { kind: FilterKind::Bloom, capacity: 10_000_000, rate: 0.001 });
+    let (secret, spec) =
+        (KeySecret::random(), FilterSpec { kind: FilterKind::Bloom, capacity: 10_000_000, rate: 0.001 });
     let filter = Filter::new(spec).unwrap();
     let place = dir.path().join("users.snapshot");
     let began = std::time::Instant::now();

@@ -43,14 +43,21 @@ async fn every_key_arrives_once_in_bounded_batches(site: Site) {
     site.run(&format!("CREATE TABLE t (id BIGINT PRIMARY KEY); INSERT INTO t {}", site.series(count))).await;
     let source = source(&site, "SELECT id FROM t");
     assert_eq!(source.count().await.unwrap(), Some(count as u64));
-    let mut keys: Vec<u64> =
-        scan(&source, KeyForm::Integer).await.unwrap().iter().map(|key| key.as_str().unwrap().parse().unwrap()).collect();
+    let mut keys: Vec<u64> = scan(&source, KeyForm::Integer)
+        .await
+        .unwrap()
+        .iter()
+        .map(|key| key.as_str().unwrap().parse().unwrap())
+        .collect();
     keys.sort_unstable();
     assert!(keys.iter().copied().eq(1..=count as u64));
 }
 
 async fn null_keys_are_left_out_and_not_counted(site: Site) {
-    site.run("CREATE TABLE t (id INTEGER, name TEXT); INSERT INTO t VALUES (1, 'a'), (NULL, 'b'), (3, NULL), (NULL, NULL)").await;
+    site.run(
+        "CREATE TABLE t (id INTEGER, name TEXT); INSERT INTO t VALUES (1, 'a'), (NULL, 'b'), (3, NULL), (NULL, NULL)",
+    )
+    .await;
     let source = source(&site, "SELECT id, name FROM t");
     assert_eq!(sorted(&source, KeyForm::Integer).await, ["1", "3"]);
     assert_eq!(source.count().await.unwrap(), Some(2));
@@ -131,8 +138,11 @@ async fn reader_that_left_cancels_the_scan(site: Site) {
 async fn wrong_table_is_invalid(site: Site) {
     let source = source(&site, "SELECT id FROM userz");
     let expected = &site.no_table("userz");
-    for error in [source.count().await.unwrap_err(), source.key_form().await.unwrap_err(), scan(&source, KeyForm::Text).await.unwrap_err()]
-    {
+    for error in [
+        source.count().await.unwrap_err(),
+        source.key_form().await.unwrap_err(),
+        scan(&source, KeyForm::Text).await.unwrap_err(),
+    ] {
         assert!(matches!(&error, SourceError::Invalid(message) if message == expected), "{error}");
     }
 }
@@ -149,8 +159,11 @@ async fn query_with_a_parameter_is_refused(site: Site) {
 
 async fn unreachable_database_is_unavailable(site: Site) {
     let source = at(&site.unreachable_url(), "SELECT id FROM t");
-    for error in [source.count().await.unwrap_err(), source.key_form().await.unwrap_err(), scan(&source, KeyForm::Text).await.unwrap_err()]
-    {
+    for error in [
+        source.count().await.unwrap_err(),
+        source.key_form().await.unwrap_err(),
+        scan(&source, KeyForm::Text).await.unwrap_err(),
+    ] {
         assert!(matches!(error, SourceError::Unavailable(_)), "{error}");
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
@@ -160,13 +173,21 @@ async fn unreachable_database_is_unavailable(site: Site) {
 async fn trailing_semicolon_and_comments_do_no_harm(site: Site) {
     site.run("CREATE TABLE t (id INTEGER); INSERT INTO t VALUES (1)").await;
     let source = source(&site, "SELECT id FROM t; -- every user");
-    assert_eq!((sorted(&source, KeyForm::Integer).await, source.count().await.unwrap()), (vec!["1".to_owned()], Some(1)));
+    assert_eq!(
+        (sorted(&source, KeyForm::Integer).await, source.count().await.unwrap()),
+        (vec!["1".to_owned()], Some(1))
+    );
 }
 
 async fn plain_columns_have_no_conflict(site: Site) {
     site.run("CREATE TABLE t (i INTEGER, t TEXT, u UUID)").await;
-    for (column, form) in [("i", KeyForm::Integer), ("t", KeyForm::Text), ("t", KeyForm::TextCi), ("u", KeyForm::Uuid)] {
-        assert_eq!(source(&site, &format!("SELECT {column} FROM t")).form_conflict(form).await.unwrap(), None, "{column} {form}");
+    for (column, form) in [("i", KeyForm::Integer), ("t", KeyForm::Text), ("t", KeyForm::TextCi), ("u", KeyForm::Uuid)]
+    {
+        assert_eq!(
+            source(&site, &format!("SELECT {column} FROM t")).form_conflict(form).await.unwrap(),
+            None,
+            "{column} {form}"
+        );
     }
 }
 
@@ -177,7 +198,9 @@ async fn padded_and_case_insensitive_columns_of_postgresql_conflict_with_text() 
         "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
          CREATE TABLE t (padded char(8), folded text COLLATE ci)",
     );
-    let conflict = async |column: &str, form| at(&database.url(), &format!("SELECT {column} FROM t")).form_conflict(form).await.unwrap();
+    let conflict = async |column: &str, form| {
+        at(&database.url(), &format!("SELECT {column} FROM t")).form_conflict(form).await.unwrap()
+    };
     assert_eq!(
         conflict("padded", KeyForm::Text).await.as_deref(),
         Some(
@@ -194,10 +217,14 @@ async fn padded_and_case_insensitive_columns_of_postgresql_conflict_with_text() 
 async fn types_of_postgresql_with_several_spellings_need_their_form() {
     let database = Database::create();
     database.psql("CREATE TABLE t (u uuid, n numeric)");
-    let conflict = async |column: &str, form| at(&database.url(), &format!("SELECT {column} FROM t")).form_conflict(form).await.unwrap();
+    let conflict = async |column: &str, form| {
+        at(&database.url(), &format!("SELECT {column} FROM t")).form_conflict(form).await.unwrap()
+    };
     assert!(conflict("u", KeyForm::Text).await.unwrap().contains("set key = \"uuid\""));
     assert!(conflict("n", KeyForm::Text).await.unwrap().contains("set key = \"integer\""));
-    for (column, form) in [("u", KeyForm::Uuid), ("n", KeyForm::Integer), ("u::text", KeyForm::Text), ("n::text", KeyForm::Text)] {
+    for (column, form) in
+        [("u", KeyForm::Uuid), ("n", KeyForm::Integer), ("u::text", KeyForm::Text), ("n::text", KeyForm::Text)]
+    {
         assert_eq!(conflict(column, form).await, None, "{column}");
     }
 }
@@ -252,7 +279,10 @@ async fn scan_outlives_the_time_limit_of_its_role() {
     let database = Database::create();
     let role = format!("limited_{}", std::process::id());
     database.psql(&format!("CREATE ROLE {role} LOGIN; ALTER ROLE {role} SET statement_timeout = '200ms'"));
-    let source = at(&database.url().replace("postgres@", &format!("{role}@")), "SELECT i FROM generate_series(1, 3) i, pg_sleep(0.2)");
+    let source = at(
+        &database.url().replace("postgres@", &format!("{role}@")),
+        "SELECT i FROM generate_series(1, 3) i, pg_sleep(0.2)",
+    );
     let started = Instant::now();
     assert_eq!(sorted(&source, KeyForm::Integer).await, ["1", "2", "3"]);
     assert!(started.elapsed() >= Duration::from_millis(200));

@@ -98,8 +98,12 @@ async fn every_key_arrives_in_bounded_batches() {
         folder.file("keys.txt.gz", &gzip(text.as_bytes())),
         folder.file("keys.ZST", &zstd(text.as_bytes())),
     ] {
-        let mut keys: Vec<u64> =
-            scan(&source, KeyForm::Integer).await.unwrap().iter().map(|key| key.as_str().unwrap().parse().unwrap()).collect();
+        let mut keys: Vec<u64> = scan(&source, KeyForm::Integer)
+            .await
+            .unwrap()
+            .iter()
+            .map(|key| key.as_str().unwrap().parse().unwrap())
+            .collect();
         keys.sort_unstable();
         assert!(keys.iter().copied().eq(1..=count as u64));
     }
@@ -108,7 +112,8 @@ async fn every_key_arrives_in_bounded_batches() {
 #[tokio::test]
 async fn several_members_and_frames_are_read_to_the_last() {
     let folder = Folder::new();
-    for (name, parts) in [("keys.gz", [gzip(b"a\nb"), gzip(b"c\nd\n")]), ("keys.zst", [zstd(b"a\nb"), zstd(b"c\nd\n")])] {
+    for (name, parts) in [("keys.gz", [gzip(b"a\nb"), gzip(b"c\nd\n")]), ("keys.zst", [zstd(b"a\nb"), zstd(b"c\nd\n")])]
+    {
         assert_eq!(sorted(&folder.file(name, &parts.concat()), KeyForm::Text).await, ["a", "bc", "d"], "{name}");
     }
 }
@@ -148,7 +153,8 @@ async fn a_line_that_is_no_key_fails_with_its_number() {
     let error = scan(&folder.file("keys", b"1\n\nthree\n"), KeyForm::Integer).await.unwrap_err();
     assert!(matches!(error, SourceError::Key { row: 3, error: KeyError::NotAnInteger }), "{error}");
     for long in ["x".repeat(MAX_KEY_BYTES + 1), "x".repeat(100_000), format!("{}\r\r", "x".repeat(MAX_KEY_BYTES))] {
-        let error = scan(&folder.file("keys", format!("1\n{long}\n").as_bytes()), KeyForm::Text).await.unwrap_err().to_string();
+        let error =
+            scan(&folder.file("keys", format!("1\n{long}\n").as_bytes()), KeyForm::Text).await.unwrap_err().to_string();
         assert!(error.contains("number 2, that is longer than server.max_key_bytes = 16"), "{error}");
     }
 }
@@ -213,7 +219,8 @@ async fn a_file_that_is_written_to_meanwhile_is_a_failed_scan() {
         std::fs::File::options().write(true).open(folder.path("keys")).unwrap().set_modified(then).unwrap();
         let scan = UnderWay::start(source).await;
         // Positional writes ignore their position on a file that is opened to append.
-        let file = std::fs::OpenOptions::new().write(true).append(what == "it grows").open(folder.path("keys")).unwrap();
+        let file =
+            std::fs::OpenOptions::new().write(true).append(what == "it grows").open(folder.path("keys")).unwrap();
         change(&file);
         let error = scan.end().await.expect_err(what);
         assert!(error.to_string().contains("was written to while it was read"), "{what}: {error}");
@@ -235,7 +242,8 @@ async fn a_scan_that_is_given_up_does_not_read_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyspace_is_guarded_by_the_keys_of_a_file() {
     let (folder, site) = (Folder::new(), Site::sqlite());
-    site.run("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, 'one'), (2, 'two')").await;
+    site.run("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, 'one'), (2, 'two')")
+        .await;
     folder.file("ids.zst", &zstd(b"1\r\n2\r\n"));
     let app = TestApp::enforcing(&format!(
         "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\ndeadline = \"2s\"\n\

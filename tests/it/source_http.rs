@@ -55,8 +55,10 @@ async fn every_key_arrives_once_in_bounded_batches() {
 #[tokio::test]
 async fn chunks_may_cut_a_line_anywhere() {
     let chunks = "4\r\na\r\nb\r\n2\r\nc\n\r\n1\r\nd\r\n0\r\n\r\n";
-    let (_server, source) =
-        answering(raw(&format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n{chunks}"))).await;
+    let (_server, source) = answering(raw(&format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n{chunks}"
+    )))
+    .await;
     assert_eq!(scan(&source, KeyForm::Text).await.unwrap(), ["a", "bc", "d"]);
 }
 
@@ -75,7 +77,10 @@ async fn the_format_is_told_by_the_content_type_or_by_configuration() {
     for written in ["application/json", "text/csv", "text/html; charset=utf-8"] {
         let (server, source) = answering(ok(written, ndjson)).await;
         let error = scan(&source, KeyForm::Text).await.unwrap_err();
-        assert!(matches!(&error, SourceError::Invalid(why) if why.contains(written.split(';').next().unwrap())), "{error}");
+        assert!(
+            matches!(&error, SourceError::Invalid(why) if why.contains(written.split(';').next().unwrap())),
+            "{error}"
+        );
         let told = SourceConfig { format: Some(KeyListFormat::Ndjson), ..config(&server.url("/keys")) };
         let scanned = scan(&HttpSource::new(&told, 1024).unwrap(), KeyForm::Text).await;
         assert_eq!(scanned.is_ok(), !written.contains("html"), "a page is no list whatever is configured");
@@ -107,7 +112,8 @@ async fn a_body_that_ends_short_is_a_failed_scan() {
 #[tokio::test]
 async fn fewer_keys_than_announced_are_a_failed_scan() {
     for header in ["Bloomguard-Count: 3", "X-Total-Count: 3"] {
-        let (_server, source) = answering(status("200 OK", &format!("content-type: text/plain\r\n{header}\r\n"), "1\n2\n")).await;
+        let (_server, source) =
+            answering(status("200 OK", &format!("content-type: text/plain\r\n{header}\r\n"), "1\n2\n")).await;
         let error = scan(&source, KeyForm::Integer).await.unwrap_err();
         assert!(matches!(&error, SourceError::Invalid(why) if why.contains("2 keys of 3")), "{error}");
         assert_eq!(source.count().await.unwrap(), Some(3));
@@ -117,7 +123,8 @@ async fn fewer_keys_than_announced_are_a_failed_scan() {
     let error = scan(&source, KeyForm::Integer).await.unwrap_err();
     assert!(matches!(&error, SourceError::Invalid(why) if why.contains("one page of several")), "{error}");
     // With a count even an end by closing is one.
-    let (_server, source) = answering(raw("HTTP/1.0 200 OK\r\ncontent-type: text/plain\r\nbloomguard-count: 2\r\n\r\n1\n2\n")).await;
+    let (_server, source) =
+        answering(raw("HTTP/1.0 200 OK\r\ncontent-type: text/plain\r\nbloomguard-count: 2\r\n\r\n1\n2\n")).await;
     assert_eq!(scan(&source, KeyForm::Integer).await.unwrap(), ["1", "2"]);
 }
 
@@ -148,7 +155,10 @@ async fn a_key_without_the_form_fails_with_its_row() {
     assert!(matches!(scan(&source, KeyForm::Integer).await, Err(SourceError::Key { row: 3, .. })));
     let (_server, source) = answering(ok("application/x-ndjson", "1\n{\"id\":2}\n")).await;
     let error = scan(&source, KeyForm::Integer).await.unwrap_err();
-    assert!(matches!(&error, SourceError::Invalid(why) if why.starts_with("row 2: ") && why.contains("key")), "{error}");
+    assert!(
+        matches!(&error, SourceError::Invalid(why) if why.starts_with("row 2: ") && why.contains("key")),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -160,7 +170,11 @@ async fn the_count_is_asked_for_without_the_list_and_may_be_unknown() {
     .await;
     assert_eq!(at(&server).count().await.unwrap(), Some(42));
     assert_eq!(server.seen()[0].line, "HEAD /keys HTTP/1.1");
-    for reply in [ok("text/plain", "1\n"), status("405 Method Not Allowed", "", ""), status("200 OK", "x-total-count: many\r\n", "")] {
+    for reply in [
+        ok("text/plain", "1\n"),
+        status("405 Method Not Allowed", "", ""),
+        status("200 OK", "x-total-count: many\r\n", ""),
+    ] {
         let (_server, source) = answering(reply).await;
         assert_eq!(source.count().await.unwrap(), None);
         assert_eq!(source.key_form().await.unwrap(), None);

@@ -44,7 +44,9 @@ fn in_file(name: &str, keys: &[String]) -> Fixture {
     let file = std::fs::File::create(&path).unwrap();
     let text: String = keys.iter().map(|key| format!("{key}\r\n")).collect();
     match name {
-        "keys.gz" => flate2::write::GzEncoder::new(file, flate2::Compression::fast()).write_all(text.as_bytes()).unwrap(),
+        "keys.gz" => {
+            flate2::write::GzEncoder::new(file, flate2::Compression::fast()).write_all(text.as_bytes()).unwrap()
+        }
         "keys.zst" => zstd::Encoder::new(file, 1).unwrap().auto_finish().write_all(text.as_bytes()).unwrap(),
         _ => (&file).write_all(text.as_bytes()).unwrap(),
     }
@@ -64,7 +66,9 @@ fn in_redis(config: SourceConfig, command: &str, prefix: &str, keys: &[String]) 
         }
         fill.exec(&mut server.connection()).unwrap();
     }
-    let source = RedisSource::new(&SourceConfig { kind: SourceKind::Redis, ..config }, Some(&SecretUrl::new(server.url()))).unwrap();
+    let source =
+        RedisSource::new(&SourceConfig { kind: SourceKind::Redis, ..config }, Some(&SecretUrl::new(server.url())))
+            .unwrap();
     Fixture::new(source, server)
 }
 
@@ -89,7 +93,8 @@ async fn zstd_file(keys: &[String]) -> Fixture {
 }
 
 async fn redis_names(keys: &[String]) -> Fixture {
-    let config = SourceConfig { pattern: Some("user:*".into()), strip_prefix: "user:".into(), ..SourceConfig::default() };
+    let config =
+        SourceConfig { pattern: Some("user:*".into()), strip_prefix: "user:".into(), ..SourceConfig::default() };
     in_redis(config, "SET", "user:", keys)
 }
 

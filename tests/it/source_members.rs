@@ -91,6 +91,6 @@ async fn a_source_that_lost_its_keys_is_not_hidden_by_the_others() {
     while app.admin("POST", path, "{\"accept_fewer\":true}").await.status == 409 {
         tokio::task::yield_now().await;
     }
-    crate::support::eventually("the fewer keys are in force", || app.guard("users").status().generation == 2).await;
+    crate::support::eventually("the fewer keys are in force", || app.keyspace("users").status().generation == 2).await;
     assert_eq!(app.rebuild("users").await, "swapped", "89 keys are what the next scan is compared with");
 }

@@ -25,8 +25,11 @@ fn polls(site: &Site, query: &str, watermark: Option<&str>) -> SqlPolls {
 }
 
 fn at(url: &str, query: &str, watermark: Option<&str>) -> SqlPolls {
-    let incremental =
-        IncrementalConfig { query: query.to_owned(), watermark: watermark.map(str::to_owned), ..IncrementalConfig::default() };
+    let incremental = IncrementalConfig {
+        query: query.to_owned(),
+        watermark: watermark.map(str::to_owned),
+        ..IncrementalConfig::default()
+    };
     let config = SourceConfig { query: "SELECT 1".into(), incremental: Some(incremental), ..SourceConfig::default() };
     SqlPolls::new(&config, &SecretUrl::new(url.to_owned())).unwrap().unwrap()
 }
@@ -67,14 +70,18 @@ async fn a_clock_that_was_set_back_loses_no_row(site: Site) {
 
 async fn timestamps_beyond_the_clock_are_read_and_never_the_highest(site: Site) {
     site.run(&format!("CREATE TABLE t (id INTEGER, at {})", timestamp(&site))).await;
-    site.run("INSERT INTO t VALUES (1, '2020-01-01 00:00:00'), (2, '2037-12-31 00:00:00'), (3, '2020-01-01 00:00:01')").await;
+    site.run("INSERT INTO t VALUES (1, '2020-01-01 00:00:00'), (2, '2037-12-31 00:00:00'), (3, '2020-01-01 00:00:01')")
+        .await;
     let reach = Duration::from_secs(60);
     let first = polls(&site, STAMPED, None).position().await.unwrap().watermark.unwrap();
     let (keys, position) = since(&polls(&site, STAMPED, None), first, reach).await.unwrap();
     assert_eq!((keys.as_slice(), position.watermark), (&[2][..], None));
     let (keys, position) = since(&polls(&site, STAMPED, None), Watermark::Timestamp(0), reach).await.unwrap();
     // 2020-01-01 00:00:01
-    assert_eq!((keys.as_slice(), position.watermark), (&[1, 2, 3][..], Some(Watermark::Timestamp(1_577_836_801_000_000))));
+    assert_eq!(
+        (keys.as_slice(), position.watermark),
+        (&[1, 2, 3][..], Some(Watermark::Timestamp(1_577_836_801_000_000)))
+    );
 }
 
 async fn more_rows_than_a_batch_arrive_whole(site: Site) {

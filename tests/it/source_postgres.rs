@@ -38,8 +38,10 @@ async fn keys_of_every_type_are_the_same_by_copy_and_by_select() {
         UUID.to_uppercase().replace('6', "7")
     ));
     database.psql("INSERT INTO t SELECT FROM generate_series(1, 3)");
-    let (whole, refusing) =
-        (PostgresProxy::start(&database.address(), |_, _| Fate::Pass).await, PostgresProxy::start(&database.address(), refuse_copy).await);
+    let (whole, refusing) = (
+        PostgresProxy::start(&database.address(), |_, _| Fate::Pass).await,
+        PostgresProxy::start(&database.address(), refuse_copy).await,
+    );
     let columns = [
         ("i2", KeyForm::Integer, ["-32768", "32767"]),
         ("i4", KeyForm::Integer, ["0", "2147483647"]),
@@ -64,7 +66,10 @@ async fn keys_of_every_type_are_the_same_by_copy_and_by_select() {
         assert_eq!(sorted(&source(&refusing.url(&database.url()), &query), form).await, expected, "{column} by SELECT");
     }
     assert_eq!((whole.statements_with(COPIES), whole.statements_with(&format!("\0{SELECTS}"))), (columns.len(), 0));
-    assert_eq!((refusing.statements_with(COPIES), refusing.statements_with(&format!("\0{SELECTS}"))), (columns.len(), columns.len()));
+    assert_eq!(
+        (refusing.statements_with(COPIES), refusing.statements_with(&format!("\0{SELECTS}"))),
+        (columns.len(), columns.len())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -74,7 +79,11 @@ async fn a_copy_that_lacks_its_end_is_an_error_and_not_a_shorter_list() {
     let query = format!("SELECT i FROM generate_series(1, {count}) i");
     let trailer = |message: &Message| message.kind == COPY_DATA && message.body == [0xff, 0xff];
     for (what, broken) in [("swallowed", Fate::Swallow), ("cut", Fate::Cut)] {
-        let proxy = PostgresProxy::start(&database.address(), move |_, message| if trailer(message) { broken } else { Fate::Pass }).await;
+        let proxy = PostgresProxy::start(
+            &database.address(),
+            move |_, message| if trailer(message) { broken } else { Fate::Pass },
+        )
+        .await;
         let ended = scan(&source(&proxy.url(&database.url()), &query), KeyForm::Integer).await;
         assert!(matches!(ended, Err(SourceError::Unavailable(_))), "{what}: {ended:?}");
         assert_eq!(proxy.statements_with(&format!("\0{SELECTS}")), 0, "{what}: keys were sent already");
@@ -93,7 +102,11 @@ async fn a_copy_that_lacks_its_end_is_an_error_and_not_a_shorter_list() {
 async fn a_copy_that_fails_among_its_rows_is_not_begun_anew_by_select() {
     let database = Database::create();
     let proxy = PostgresProxy::start(&database.address(), |_, _| Fate::Pass).await;
-    let ended = scan(&source(&proxy.url(&database.url()), "SELECT 60 / (3 - i) FROM generate_series(1, 5) i"), KeyForm::Integer).await;
+    let ended = scan(
+        &source(&proxy.url(&database.url()), "SELECT 60 / (3 - i) FROM generate_series(1, 5) i"),
+        KeyForm::Integer,
+    )
+    .await;
     assert!(matches!(&ended, Err(SourceError::Invalid(why)) if why.contains("22012")), "{ended:?}");
     assert_eq!((proxy.statements_with(COPIES), proxy.statements_with(&format!("\0{SELECTS}"))), (1, 0));
 }

@@ -14,19 +14,25 @@ use crate::support::scan::{distinct, scan};
 
 fn names(server: &RedisServer, pattern: &str, prefix: &str) -> RedisSource {
     let pattern = Some(pattern.to_owned());
-    let config = SourceConfig { kind: SourceKind::Redis, pattern, strip_prefix: prefix.to_owned(), ..SourceConfig::default() };
+    let config =
+        SourceConfig { kind: SourceKind::Redis, pattern, strip_prefix: prefix.to_owned(), ..SourceConfig::default() };
     RedisSource::new(&config, Some(&SecretUrl::new(server.url()))).unwrap()
 }
 
 fn members(server: &RedisServer, set: &str) -> RedisSource {
-    let config =
-        SourceConfig { kind: SourceKind::Redis, set: Some(set.to_owned()), url: SecretUrl::new(server.url()), ..SourceConfig::default() };
+    let config = SourceConfig {
+        kind: SourceKind::Redis,
+        set: Some(set.to_owned()),
+        url: SecretUrl::new(server.url()),
+        ..SourceConfig::default()
+    };
     RedisSource::new(&config, None).unwrap()
 }
 
 /// Fills a set and names of its own kind: `users` with 1 to `count`, and `user:1` to `user:{count}`.
 fn fill(server: &RedisServer, count: u32) {
-    let script = "for i = 1, tonumber(ARGV[1]) do redis.call('SADD', 'users', i) redis.call('SET', 'user:' .. i, 'x') end";
+    let script =
+        "for i = 1, tonumber(ARGV[1]) do redis.call('SADD', 'users', i) redis.call('SET', 'user:' .. i, 'x') end";
     let mut run = redis::cmd("EVAL");
     run.arg(script).arg(0).arg(count).exec(&mut server.connection()).unwrap();
 }
@@ -77,8 +83,10 @@ async fn no_set_is_an_empty_one_and_another_type_is_invalid() {
     assert!(scan(&members(&server, "users"), KeyForm::Text).await.unwrap().is_empty());
     assert_eq!(members(&server, "users").count().await.unwrap(), Some(0));
     command(&server, &["SET", "users", "x"]);
-    for error in [scan(&members(&server, "users"), KeyForm::Text).await.unwrap_err(), members(&server, "users").count().await.unwrap_err()]
-    {
+    for error in [
+        scan(&members(&server, "users"), KeyForm::Text).await.unwrap_err(),
+        members(&server, "users").count().await.unwrap_err(),
+    ] {
         assert!(matches!(&error, SourceError::Invalid(why) if why.contains("WRONGTYPE")), "{error}");
     }
 }
@@ -200,7 +208,8 @@ async fn a_set_that_another_is_renamed_over_in_the_middle_is_read_whole() {
         found.extend(batch);
     }
     scan.scan.await.unwrap().unwrap();
-    let found: std::collections::HashSet<u32> = found.iter().map(|key| key.as_str().unwrap().parse().unwrap()).collect();
+    let found: std::collections::HashSet<u32> =
+        found.iter().map(|key| key.as_str().unwrap().parse().unwrap()).collect();
     assert!((4..=100_000).all(|i| found.contains(&i)));
 }
 
@@ -213,14 +222,23 @@ async fn elements_that_stay_are_found_while_others_come_and_go() {
         scope.spawn(|| {
             let mut connection = server.connection();
             for i in (1_000_000..).take_while(|_| !stop.load(std::sync::atomic::Ordering::Relaxed)) {
-                redis::pipe().cmd("SADD").arg("users").arg(i).cmd("SREM").arg("users").arg(i - 20_000).exec(&mut connection).unwrap();
+                redis::pipe()
+                    .cmd("SADD")
+                    .arg("users")
+                    .arg(i)
+                    .cmd("SREM")
+                    .arg("users")
+                    .arg(i - 20_000)
+                    .exec(&mut connection)
+                    .unwrap();
             }
         });
         let found = tokio::task::block_in_place(|| {
             tokio::runtime::Handle::current().block_on(scan(&members(&server, "users"), KeyForm::Integer)).unwrap()
         });
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        let found: std::collections::HashSet<u32> = found.iter().map(|key| key.as_str().unwrap().parse().unwrap()).collect();
+        let found: std::collections::HashSet<u32> =
+            found.iter().map(|key| key.as_str().unwrap().parse().unwrap()).collect();
         assert!((1..=50_000).all(|i| found.contains(&i)));
     });
 }
@@ -240,7 +258,8 @@ async fn reader_that_left_cancels_the_scan() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyspace_is_guarded_by_a_set_and_warned_of_what_endangers_it() {
     let (server, site) = (RedisServer::start(), Site::sqlite());
-    site.run("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, 'one'), (2, 'two')").await;
+    site.run("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, 'one'), (2, 'two')")
+        .await;
     command(&server, &["SADD", "users", "1", "2"]);
     let app = TestApp::enforcing(&format!(
         "[redis]\nurl = \"{}\"\n[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\ndeadline = \"2s\"\n\

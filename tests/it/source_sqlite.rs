@@ -11,7 +11,8 @@ use crate::support::database::Site;
 use crate::support::scan::{scan, sorted};
 
 /// Takes minutes, and all of them before its first row.
-const LONG: &str = "WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 3000000000) SELECT count(*) FROM s";
+const LONG: &str =
+    "WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 3000000000) SELECT count(*) FROM s";
 
 fn source(site: &Site, query: &str) -> SqlSource {
     let config = SourceConfig { query: query.to_owned(), ..Default::default() };
@@ -53,7 +54,10 @@ async fn what_can_be_no_key_fails_with_its_row() {
 async fn a_failure_among_the_rows_is_an_error_and_not_a_shorter_list() {
     let site = Site::sqlite();
     let count = BATCH_KEYS * 2;
-    let query = format!("SELECT CASE WHEN i < {count} THEN i ELSE abs(-9223372036854775807 - 1) END FROM ({})", site.series(count));
+    let query = format!(
+        "SELECT CASE WHEN i < {count} THEN i ELSE abs(-9223372036854775807 - 1) END FROM ({})",
+        site.series(count)
+    );
     let ended = scan(&source(&site, &query), KeyForm::Integer).await;
     assert!(matches!(&ended, Err(SourceError::Invalid(why)) if why == "SQLite error 1: integer overflow"), "{ended:?}");
 }
@@ -80,7 +84,9 @@ async fn a_statement_before_its_first_row_ends_with_a_scan_that_is_given_up() {
     crate::support::eventually("the statement runs", || watched.strong_count() > 2).await;
     drop(watched);
     scan.abort();
-    let ended = tokio::time::timeout(Duration::from_secs(60), receiver.recv()).await.expect("its thread lets go of the channel");
+    let ended = tokio::time::timeout(Duration::from_secs(60), receiver.recv())
+        .await
+        .expect("its thread lets go of the channel");
     assert!(ended.is_none());
 }
 

@@ -43,11 +43,16 @@ async fn the_union_of_all_is_the_key_set() {
 async fn one_that_fails_fails_the_scan_and_is_named() {
     let (one, two) = (shard(Site::sqlite(), "INTEGER", &["1"]).await, Site::sqlite());
     let source = union(&[&one, &two]);
-    for error in
-        [scan(&source, KeyForm::Integer).await.unwrap_err(), source.count().await.unwrap_err(), source.key_form().await.unwrap_err()]
-    {
+    for error in [
+        scan(&source, KeyForm::Integer).await.unwrap_err(),
+        source.count().await.unwrap_err(),
+        source.key_form().await.unwrap_err(),
+    ] {
         assert!(matches!(error, SourceError::Member { index: 1, .. }), "{error:?}");
-        assert!(error.to_string().starts_with("source[1]: ") && error.to_string().contains("no such table: t"), "{error}");
+        assert!(
+            error.to_string().starts_with("source[1]: ") && error.to_string().contains("no such table: t"),
+            "{error}"
+        );
     }
 }
 

@@ -28,7 +28,10 @@ const VARIANTS: [(&str, &[Edit]); 5] = [
     ("list_left_open", &[("self.waiting.lock().take())", "self.waiting.lock().clone())")]),
     (
         "full_list_drops",
-        &[("} else if !self.leave(hash) {\n            self.filter.lock().insert(hash);", "} else {\n            self.leave(hash);")],
+        &[(
+            "} else if !self.leave(hash) {\n            self.filter.lock().insert(hash);",
+            "} else {\n            self.leave(hash);",
+        )],
     ),
     (
         "swap_before_drain",

@@ -67,7 +67,9 @@ impl Connection {
     /// Closing it says so at once, and leaves no port in use.
     pub(crate) fn reset_at_end(&self) -> io::Result<()> {
         match &self.stream {
-            Stream::Tcp(stream) => Ok(rustix::net::sockopt::set_socket_linger(stream, Some(std::time::Duration::ZERO))?),
+            Stream::Tcp(stream) => {
+                Ok(rustix::net::sockopt::set_socket_linger(stream, Some(std::time::Duration::ZERO))?)
+            }
             Stream::Unix(_) => Ok(()),
         }
     }
@@ -165,7 +167,10 @@ fn content_length(head: &[u8]) -> usize {
         rest = &rest[at + NAME.len()..];
         let value = rest.strip_prefix(b"length: ").or_else(|| rest.strip_prefix(b"Length: "));
         if let Some(value) = value {
-            return value.iter().take_while(|byte| byte.is_ascii_digit()).fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
+            return value
+                .iter()
+                .take_while(|byte| byte.is_ascii_digit())
+                .fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
         }
     }
     0

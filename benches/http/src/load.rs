@@ -94,7 +94,8 @@ pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, l
         for event in &events {
             // What is longer than a socket's buffer goes out as it is read.
             let number = event.data.u64() as usize;
-            let interest = if connections[number].has_unsent() { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+            let interest =
+                if connections[number].has_unsent() { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
             if interest != interests[number] {
                 epoll::modify(&epoll, connections[number].as_fd(), event.data, interest)?;
                 interests[number] = interest;
@@ -132,7 +133,15 @@ impl<'a> Lane<'a> {
     fn open(target: &Target<'a>) -> io::Result<Self> {
         let (open, requests) = (open(target)?, target.requests);
         let due = vec![VecDeque::new(); open.connections.len()];
-        Ok(Self { open, draw: requests.draw(), share: 1, wanted: requests.wanted(), due, sent: 0, outcome: Outcome::default() })
+        Ok(Self {
+            open,
+            draw: requests.draw(),
+            share: 1,
+            wanted: requests.wanted(),
+            due,
+            sent: 0,
+            outcome: Outcome::default(),
+        })
     }
 
     /// On the connection whose turn it is.
@@ -146,7 +155,11 @@ impl<'a> Lane<'a> {
     /// Takes the answers that have arrived.
     fn receive(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         events.clear();
-        epoll::wait(&self.open.epoll, rustix::buffer::spare_capacity(events), Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        epoll::wait(
+            &self.open.epoll,
+            rustix::buffer::spare_capacity(events),
+            Some(&Timespec { tv_sec: 0, tv_nsec: 0 }),
+        )?;
         for event in events {
             let number = event.data.u64() as usize;
             let connection = &mut self.open.connections[number];
@@ -154,7 +167,9 @@ impl<'a> Lane<'a> {
             let answered = connection.receive(self.wanted)?;
             self.outcome.wrong += answered.all - answered.as_wanted;
             let now = Instant::now();
-            self.outcome.latencies.extend(self.due[number].drain(..answered.all).map(|due| (now - due).as_nanos() as u64));
+            self.outcome
+                .latencies
+                .extend(self.due[number].drain(..answered.all).map(|due| (now - due).as_nanos() as u64));
         }
         Ok(())
     }

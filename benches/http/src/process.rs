@@ -41,8 +41,9 @@ pub(crate) struct Server(Child);
 impl Server {
     pub(crate) fn start(placement: Placement, program: &Path, arguments: &[&str], directory: &Path) -> Self {
         let processors = if placement == Placement::Pinned { "0" } else { "0-1" };
-        let log = fs::File::create(directory.join(format!("{}.log", program.file_name().unwrap_or_default().display())))
-            .unwrap_or_else(|error| panic!("no log in {}: {error}", directory.display()));
+        let log =
+            fs::File::create(directory.join(format!("{}.log", program.file_name().unwrap_or_default().display())))
+                .unwrap_or_else(|error| panic!("no log in {}: {error}", directory.display()));
         let errors = log.try_clone().unwrap_or_else(|error| panic!("no log: {error}"));
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "taskset", "--cpu-list", processors])
@@ -82,7 +83,8 @@ impl Server {
     }
 
     pub(crate) fn forget_peak(&self) {
-        fs::write(format!("/proc/{}/clear_refs", self.0.id()), "5").unwrap_or_else(|error| panic!("the peak can't be forgotten: {error}"));
+        fs::write(format!("/proc/{}/clear_refs", self.0.id()), "5")
+            .unwrap_or_else(|error| panic!("the peak can't be forgotten: {error}"));
     }
 
     pub(crate) fn threads(&self) -> u64 {
@@ -144,7 +146,8 @@ pub(crate) fn write_keys(list: &Path, keys: u64) {
 
 /// A port that nobody listens on.
 pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap_or_else(|error| panic!("no port is free: {error}"));
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap_or_else(|error| panic!("no port is free: {error}"));
     listener.local_addr().unwrap_or_else(|error| panic!("a listener without address: {error}"))
 }
 

@@ -127,7 +127,9 @@ impl Requests {
     fn single(method: &str, keys: impl Iterator<Item = u64>, headers: &str, wanted: &'static [u8]) -> Self {
         let (mut bytes, mut ends) = (Vec::new(), vec![0]);
         for key in keys {
-            bytes.extend_from_slice(format!("{method} /v1/keys/users/{key} HTTP/1.1\r\nHost: 127.0.0.1:4040\r\n{headers}\r\n").as_bytes());
+            bytes.extend_from_slice(
+                format!("{method} /v1/keys/users/{key} HTTP/1.1\r\nHost: 127.0.0.1:4040\r\n{headers}\r\n").as_bytes(),
+            );
             ends.push(bytes.len());
         }
         Self { bytes, ends, wanted }
@@ -182,5 +184,7 @@ fn keys(mix: Mix) -> Vec<u64> {
 /// `draws` numbers below `n`, by a Zipf distribution of exponent 1: the number of rank r as often as 1/r says.
 fn zipf(draws: u64, n: u64) -> impl Iterator<Item = u64> {
     let harmonic: f64 = (1..=n).map(|rank| 1.0 / rank as f64).sum();
-    (1..=n).flat_map(move |rank| std::iter::repeat_n(rank * 7_919, (draws as f64 / (rank as f64 * harmonic)).ceil() as usize))
+    (1..=n).flat_map(move |rank| {
+        std::iter::repeat_n(rank * 7_919, (draws as f64 / (rank as f64 * harmonic)).ceil() as usize)
+    })
 }

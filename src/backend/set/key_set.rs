@@ -133,7 +133,9 @@ impl KeySet {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match &self.0 {
-            Keys::Integers { negative, natural } => ((negative.capacity() + natural.capacity()) * size_of::<u64>()) as u64,
+            Keys::Integers { negative, natural } => {
+                ((negative.capacity() + natural.capacity()) * size_of::<u64>()) as u64
+            }
             Keys::Uuids(uuids) => (uuids.capacity() * size_of::<u128>()) as u64,
             Keys::Bytes(arena) => arena.bytes_with(0, 0),
         }
@@ -225,7 +227,15 @@ mod tests {
 
     #[test]
     fn integers_at_the_ends_of_their_range_are_told_apart() {
-        let all = ["-9223372036854775808", "-1", "0", "1", "9223372036854775807", "9223372036854775808", "18446744073709551615"];
+        let all = [
+            "-9223372036854775808",
+            "-1",
+            "0",
+            "1",
+            "9223372036854775807",
+            "9223372036854775808",
+            "18446744073709551615",
+        ];
         for left_out in 0..all.len() {
             let mut keys: Vec<Key> = all.iter().map(|n| key(KeyForm::Integer, n.as_bytes())).collect();
             let absent = keys.remove(left_out);

@@ -42,7 +42,7 @@ impl Backend for SetBackend {
         true
     }
 
-    /// The guard asks the members themselves, for it alone knows whether they are fresh enough to tell what is absent.
+    /// The keyspace asks the members themselves, for it alone knows whether they are fresh enough to tell what is absent.
     async fn fetch(&self, _key: &Key, _context: &FetchContext) -> Result<Option<Value>, BackendError> {
         Err(BackendError::Invalid("a set in memory is not fetched from".into()))
     }

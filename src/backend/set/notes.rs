@@ -137,7 +137,10 @@ mod tests {
         notes.announce(hash(2), at(41));
         notes.remove(hash(3), at(1));
         let next = notes.unseen_by_scan(at(40));
-        assert_eq!((next.get(hash(1)), next.get(hash(2)), next.get(hash(3))), (None, Some(Note::Announced(at(41))), None));
+        assert_eq!(
+            (next.get(hash(1)), next.get(hash(2)), next.get(hash(3))),
+            (None, Some(Note::Announced(at(41))), None)
+        );
         assert_eq!((next.announced(), next.removed()), (1, 0));
     }
 

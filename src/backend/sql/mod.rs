@@ -77,7 +77,12 @@ impl SqlBackend {
                 Driver::Sqlite(Reader::new(rows, Pool::new(options, target, settings(SQLITE_SETTLE))))
             }
         };
-        Ok(Self { timeout: config.timeout, fingerprint: fingerprint(&config.url, &config.query), pace: Pace::new(config.timeout), driver })
+        Ok(Self {
+            timeout: config.timeout,
+            fingerprint: fingerprint(&config.url, &config.query),
+            pace: Pace::new(config.timeout),
+            driver,
+        })
     }
 
     async fn within_timeout<T>(&self, read: impl Future<Output = Result<T, SqlError>>) -> Result<T, BackendError> {

@@ -29,7 +29,12 @@ pub(super) trait Rows: Send + Sync + 'static {
 
     fn describe(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Self::Plan, SqlError>> + Send;
 
-    fn read(&self, connection: &mut Self::Connection, plan: &Self::Plan, key: &Key) -> impl Future<Output = Answer> + Send;
+    fn read(
+        &self,
+        connection: &mut Self::Connection,
+        plan: &Self::Plan,
+        key: &Key,
+    ) -> impl Future<Output = Answer> + Send;
 
     /// Reads several keys by one statement, which fails as a whole. `None` where this query takes one key at a time.
     fn read_many(
@@ -69,7 +74,9 @@ impl<R: Rows> Reader<R> {
 
     pub(super) async fn fetch(&self, key: &Key) -> Answer {
         let rows = self.retrying(std::slice::from_ref(key), &mut Room::unlimited()).await?;
-        rows.and_then(|mut rows| rows.pop()).flatten().unwrap_or_else(|| Err(SqlError::invalid("the key got no answer")))
+        rows.and_then(|mut rows| rows.pop())
+            .flatten()
+            .unwrap_or_else(|| Err(SqlError::invalid("the key got no answer")))
     }
 
     /// Leaves in `answers` what became of each key, as soon as it is known: who drops the future has what came before. Nothing is left where

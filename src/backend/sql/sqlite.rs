@@ -49,7 +49,12 @@ impl SqliteRows {
             ["?"] => {}
             [first, rest @ ..] if matches!(*first, "?1" | "$1") && rest.iter().all(|other| other == first) => {}
             [] => return Err(unusable("it takes no parameter: write the key as $1".to_owned())),
-            others => return Err(unusable(format!("its parameters are {}: the key is the only one, written $1", others.join(", ")))),
+            others => {
+                return Err(unusable(format!(
+                    "its parameters are {}: the key is the only one, written $1",
+                    others.join(", ")
+                )));
+            }
         }
         Ok(Self { query: query.to_owned(), form })
     }
@@ -61,7 +66,8 @@ impl Rows for SqliteRows {
 
     async fn describe(&self, connection: &mut SqliteConnection) -> Result<Plan, SqlError> {
         // Before anything else: a change from here on makes the plan an outdated one.
-        let schema_version = sqlx::query_scalar("PRAGMA schema_version").persistent(false).fetch_one(&mut *connection).await?;
+        let schema_version =
+            sqlx::query_scalar("PRAGMA schema_version").persistent(false).fetch_one(&mut *connection).await?;
         // Kept, the description would be told again when the tables have changed.
         connection.clear_cached_statements().await?;
         let described = connection.prepare(AssertSqlSafe(self.query.as_str()).into_sql_str()).await?;
@@ -85,9 +91,14 @@ impl Rows for SqliteRows {
     }
 
     async fn read(&self, connection: &mut SqliteConnection, plan: &Plan, key: &Key) -> Result<Option<Value>, SqlError> {
-        let form = *self.form.get().ok_or_else(|| SqlError::Unavailable("the form of the keys is not known yet".to_owned()))?;
+        let form = *self
+            .form
+            .get()
+            .ok_or_else(|| SqlError::Unavailable("the form of the keys is not known yet".to_owned()))?;
         let argument = Argument::new(form, key).map_err(SqlError::invalid)?;
-        let Some(row) = sqlx::query(plan.statement.clone()).bind(argument).fetch_optional(connection).await? else { return Ok(None) };
+        let Some(row) = sqlx::query(plan.statement.clone()).bind(argument).fetch_optional(connection).await? else {
+            return Ok(None);
+        };
         if row.try_get::<i64, _>(plan.columns.len())? != plan.schema_version {
             return Err(SqlError::Invalid { message: "the tables keep changing".to_owned(), stale: true });
         }
@@ -112,7 +123,9 @@ fn render(row: &SqliteRow, columns: &[Field]) -> Result<Value, SqlError> {
         }
         json.push_str(&field.name);
         json.push(':');
-        json.push_str(&rendered(stored(index, field)?, &field.declared).map_err(|error| SqlError::invalid(error.to_string()))?);
+        json.push_str(
+            &rendered(stored(index, field)?, &field.declared).map_err(|error| SqlError::invalid(error.to_string()))?,
+        );
     }
     json.push('}');
     Ok(Value { body: Bytes::from(json), content_type: ContentType::Json })
@@ -133,10 +146,14 @@ fn raw(stored: Stored<'_>) -> Bytes {
 fn rendered(stored: Stored<'_>, declared: &str) -> Result<String, serde_json::Error> {
     match stored {
         Stored::Null => Ok("null".to_owned()),
-        Stored::Integer(value @ (0 | 1)) if matches!(declared, "BOOLEAN" | "BOOL") => serde_json::to_string(&(value == 1)),
+        Stored::Integer(value @ (0 | 1)) if matches!(declared, "BOOLEAN" | "BOOL") => {
+            serde_json::to_string(&(value == 1))
+        }
         Stored::Integer(value) => Ok(value.to_string()),
         Stored::Real(value) => serde_json::to_string(&value),
-        Stored::Text(text) if declared == "JSON" && serde_json::from_str::<&RawValue>(text).is_ok() => Ok(text.to_owned()),
+        Stored::Text(text) if declared == "JSON" && serde_json::from_str::<&RawValue>(text).is_ok() => {
+            Ok(text.to_owned())
+        }
         // Decimals with more digits than a float holds are stored as text.
         Stored::Text(text) if matches!(declared, "DECIMAL" | "NUMERIC") && is_json_number(text) => Ok(text.to_owned()),
         Stored::Text(text) => serde_json::to_string(text),
@@ -148,7 +165,8 @@ fn rendered(stored: Stored<'_>, declared: &str) -> Result<String, serde_json::Er
 }
 
 fn is_json_number(text: &str) -> bool {
-    text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) && serde_json::from_str::<&RawValue>(text).is_ok()
+    text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+        && serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
 #[cfg(test)]
@@ -180,10 +198,21 @@ mod tests {
     #[test]
     fn a_query_takes_the_key_and_nothing_else() {
         let new = |query| SqliteRows::new(query, Arc::default());
-        for query in ["SELECT a FROM t WHERE id = ?", "SELECT a FROM t WHERE id = $1 OR id = $1;", "SELECT a FROM t WHERE id = ?1"] {
+        for query in [
+            "SELECT a FROM t WHERE id = ?",
+            "SELECT a FROM t WHERE id = $1 OR id = $1;",
+            "SELECT a FROM t WHERE id = ?1",
+        ] {
             assert!(new(query).is_ok(), "{query}");
         }
-        for query in ["SELECT 1", "SELECT a FROM t WHERE id = $2", "SELECT ? + ?", "SELECT $1 + ?1", "SELECT :id", "SELECT $1; SELECT 2"] {
+        for query in [
+            "SELECT 1",
+            "SELECT a FROM t WHERE id = $2",
+            "SELECT ? + ?",
+            "SELECT $1 + ?1",
+            "SELECT :id",
+            "SELECT $1; SELECT 2",
+        ] {
             assert!(new(query).is_err(), "{query}");
         }
     }

@@ -118,7 +118,10 @@ mod tests {
         for token in 0..100 {
             let mark = if token % 2 == 0 { Mark::Announced } else { Mark::Dropped };
             marks.set(1, Marked { mark, token }, at(token));
-            assert_eq!(marks.live(1, at(0)).filter(|_| token > 0).map(|m| (m.mark, m.token)), (token > 0).then_some((mark, token)));
+            assert_eq!(
+                marks.live(1, at(0)).filter(|_| token > 0).map(|m| (m.mark, m.token)),
+                (token > 0).then_some((mark, token))
+            );
         }
         assert_eq!((marks.by_hash.len(), marks.by_expiry.len()), (1, 1));
         assert_eq!(marks.purge(at(98), usize::MAX), 0);

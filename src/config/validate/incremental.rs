@@ -32,7 +32,12 @@ pub(super) fn check(settings: &IncrementalConfig, dialect: Option<Dialect>, sect
         );
     }
     if let Some(watermark) = &settings.watermark {
-        section.must(parameters(watermark, dialect).is_empty(), "watermark", "take no parameters", shown_text(watermark));
+        section.must(
+            parameters(watermark, dialect).is_empty(),
+            "watermark",
+            "take no parameters",
+            shown_text(watermark),
+        );
         section.must(!watermark.trim().is_empty(), "watermark", "be a statement", shown_text(watermark));
     }
 }
@@ -42,8 +47,9 @@ pub(super) fn promise(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
     let tables = || keyspace.source.iter().map(|source| source.incremental.as_ref());
     let polled = tables().flatten().count();
     // What was rejected has been taken out, and was meant.
-    let rejected: Vec<bool> =
-        (0..tables().len()).map(|index| section.was_rejected(&format!("{}.incremental", keyspace.source.key(index)))).collect();
+    let rejected: Vec<bool> = (0..tables().len())
+        .map(|index| section.was_rejected(&format!("{}.incremental", keyspace.source.key(index))))
+        .collect();
     if section.was_rejected("freshness") {
         return;
     }

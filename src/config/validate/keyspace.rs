@@ -2,21 +2,21 @@
 
 use humantime::format_duration;
 
-use super::{Mistakes, Section, http, keyspace_path, promise, set, shown_text, source, url};
+use super::{ErrorCollector, Section, http, keyspace_path, promise, set, shown_text, source, url};
 use crate::config::parameters::{Dialect, parameters};
 use crate::config::{
-    BackendConfig, BackendKind, CacheConfig, CanaryConfig, EnforcementSetting, FilterConfig, KeyspaceConfig, RebuildConfig, RedisConfig,
-    parse_schedule,
+    BackendConfig, BackendKind, CacheConfig, CanaryConfig, EnforcementSetting, FilterConfig, KeyspaceConfig,
+    RebuildConfig, RedisConfig, parse_schedule,
 };
 
 /// Redis holds no larger value.
 const MAX_VALUE_BYTES: u64 = 512 << 20;
 
-pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&RedisConfig>, mistakes: &mut Mistakes) {
-    let section = &mut Section::new(keyspace_path(name), mistakes);
+pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&RedisConfig>, errors: &mut ErrorCollector) {
+    let section = &mut Section::new(keyspace_path(name), errors);
     if !is_name(name) {
         let path = section.path.clone();
-        section.mistakes.add(path, "the name of a keyspace must match [a-z][a-z0-9_-]{0,62}");
+        section.errors.add(path, "the name of a keyspace must match [a-z][a-z0-9_-]{0,62}");
     }
     section.duration("max_staleness", keyspace.max_staleness);
     section.duration("commit_window", keyspace.commit_window);
@@ -71,15 +71,30 @@ fn cache(cache: &CacheConfig, section: &mut Section<'_>) {
     section.duration_or_zero("stale_if_error", cache.stale_if_error);
     section.share("jitter", cache.jitter);
     section.share("refresh_ahead", cache.refresh_ahead);
-    section.must(cache.max_value_bytes <= MAX_VALUE_BYTES, "max_value_bytes", "be at most 512MiB", cache.max_value_bytes);
+    section.must(
+        cache.max_value_bytes <= MAX_VALUE_BYTES,
+        "max_value_bytes",
+        "be at most 512MiB",
+        cache.max_value_bytes,
+    );
 }
 
 fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect> {
     section.duration("timeout", backend.timeout);
-    section.must((1..=100_000).contains(&backend.max_concurrency), "max_concurrency", "be from 1 to 100000", backend.max_concurrency);
+    section.must(
+        (1..=100_000).contains(&backend.max_concurrency),
+        "max_concurrency",
+        "be from 1 to 100000",
+        backend.max_concurrency,
+    );
     section.must(backend.max_queue <= 10_000_000, "max_queue", "be at most 10000000", backend.max_queue);
     let fits = backend.min_connections as usize <= backend.max_concurrency || section.was_rejected("max_concurrency");
-    section.must(fits, "min_connections", &format!("be at most max_concurrency ({})", backend.max_concurrency), backend.min_connections);
+    section.must(
+        fits,
+        "min_connections",
+        &format!("be at most max_concurrency ({})", backend.max_concurrency),
+        backend.min_connections,
+    );
     section.must(backend.statement_cache <= 100_000, "statement_cache", "be at most 100000", backend.statement_cache);
     if backend.kind == BackendKind::Http {
         http::backend(backend, section);
@@ -109,7 +124,12 @@ pub(super) fn query_given(query: &str, section: &mut Section<'_>) -> bool {
 fn canary(canary: &CanaryConfig, section: &mut Section<'_>) {
     section.share("sample_rate", canary.sample_rate);
     let pace = canary.max_per_second;
-    section.must((1..=100_000).contains(&pace), "max_per_second", "be from 1 to 100000; sample_rate = 0 checks nothing", pace);
+    section.must(
+        (1..=100_000).contains(&pace),
+        "max_per_second",
+        "be from 1 to 100000; sample_rate = 0 checks nothing",
+        pace,
+    );
     section.duration_or_zero("hold", canary.hold);
     section.must(canary.proof <= 100_000, "proof", "be at most 100000; 0 enforces without proof", canary.proof);
 }

@@ -1,4 +1,4 @@
-//! What types can't say: ranges, formats, and settings that must fit each other. Collects every mistake.
+//! What types can't say: ranges, formats, and settings that must fit each other. Collects every error.
 
 mod http;
 mod incremental;
@@ -12,7 +12,7 @@ mod url;
 use std::fmt::Display;
 use std::time::Duration;
 
-use super::mistake::{Mistakes, key_path, shown_text};
+use super::error::{ErrorCollector, key_path, shown_text};
 use super::{Config, LogConfig, RedisConfig, RedisPlace};
 
 /// Shorter durations would be 0 where Redis counts milliseconds.
@@ -21,17 +21,17 @@ const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Judges a whole configuration.
-pub(super) fn check(config: &Config, mistakes: &mut Mistakes) {
-    server::check(&config.server, mistakes);
-    log(&config.log, &mut Section::new("log", mistakes));
+pub(super) fn check(config: &Config, errors: &mut ErrorCollector) {
+    server::check(&config.server, errors);
+    log(&config.log, &mut Section::new("log", errors));
     if let Some(settings) = &config.redis {
-        redis(settings, &mut Section::new("redis", mistakes));
+        redis(settings, &mut Section::new("redis", errors));
     }
     if config.keyspaces.is_empty() {
-        mistakes.add("keyspaces", "must hold at least one keyspace, as [keyspaces.NAME]");
+        errors.add("keyspaces", "must hold at least one keyspace, as [keyspaces.NAME]");
     }
     for (name, settings) in &config.keyspaces {
-        keyspace::check(name, settings, config.redis.as_ref(), mistakes);
+        keyspace::check(name, settings, config.redis.as_ref(), errors);
     }
 }
 
@@ -41,7 +41,7 @@ fn log(settings: &LogConfig, section: &mut Section<'_>) {
     let named = LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level));
     // A filter takes any lone word for a module's name and then shows nothing else: "inof" would silence the log.
     let filter = level.contains(['=', ',']) && tracing_subscriber::EnvFilter::try_new(level).is_ok();
-    let rule = "be one of \"error\", \"warn\", \"info\", \"debug\", \"trace\", or a filter such as \"info,bloomguard::guard=debug\"";
+    let rule = "be one of \"error\", \"warn\", \"info\", \"debug\", \"trace\", or a filter such as \"info,bloomguard::keyspace=debug\"";
     section.must(named || filter, "level", rule, shown_text(level));
 }
 
@@ -63,17 +63,17 @@ fn redis(settings: &RedisConfig, section: &mut Section<'_>) {
 /// A section of the configuration under judgement.
 struct Section<'m> {
     path: String,
-    mistakes: &'m mut Mistakes,
+    errors: &'m mut ErrorCollector,
 }
 
 impl<'m> Section<'m> {
-    fn new(path: impl Into<String>, mistakes: &'m mut Mistakes) -> Self {
-        Self { path: path.into(), mistakes }
+    fn new(path: impl Into<String>, errors: &'m mut ErrorCollector) -> Self {
+        Self { path: path.into(), errors }
     }
 
     /// The section `name` within this one.
     fn inner(&mut self, name: &str) -> Section<'_> {
-        Section { path: self.path_of(name), mistakes: self.mistakes }
+        Section { path: self.path_of(name), errors: self.errors }
     }
 
     fn path_of(&self, key: &str) -> String {
@@ -81,11 +81,11 @@ impl<'m> Section<'m> {
     }
 
     fn was_rejected(&self, key: &str) -> bool {
-        self.mistakes.was_rejected(&self.path_of(key))
+        self.errors.was_rejected(&self.path_of(key))
     }
 
     fn add(&mut self, key: &str, rule: impl Into<String>) {
-        self.mistakes.add(self.path_of(key), rule);
+        self.errors.add(self.path_of(key), rule);
     }
 
     fn must(&mut self, holds: bool, key: &str, rule: &str, value: impl Display) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
-use super::{Mistakes, Section};
+use super::{ErrorCollector, Section};
 use crate::config::schedule::longest_gap;
 use crate::config::{Enforcement, Freshness, KeyspaceConfig, parse_schedule};
 
@@ -14,7 +14,10 @@ use crate::config::{Enforcement, Freshness, KeyspaceConfig, parse_schedule};
 pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
     let Ok(schedule) = parse_schedule(&keyspace.rebuild.schedule) else { return };
     let Some(gap) = longest_gap(&schedule) else {
-        section.add("rebuild.schedule", format!("must come at least once in eight years, is {:?}", keyspace.rebuild.schedule));
+        section.add(
+            "rebuild.schedule",
+            format!("must come at least once in eight years, is {:?}", keyspace.rebuild.schedule),
+        );
         return;
     };
     // A default that took the place of a rejected value proves nothing.
@@ -32,9 +35,9 @@ pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
 impl KeyspaceConfig {
     /// Whether the schedule comes often enough for what the keyspace promises.
     pub(in crate::config) fn can_keep_its_promise(&self) -> bool {
-        let mut mistakes = Mistakes::default();
-        check(self, &mut Section::new("keyspace", &mut mistakes));
-        mistakes.into_errors(&BTreeMap::new()).is_none()
+        let mut errors = ErrorCollector::default();
+        check(self, &mut Section::new("keyspace", &mut errors));
+        errors.into_errors(&BTreeMap::new()).is_none()
     }
 }
 

@@ -1,25 +1,48 @@
 //! `[server]`: listeners that can be bound, limits that can be held, nobody let in by oversight.
 
-use super::{Mistakes, Section, shown_text};
+use super::{ErrorCollector, Section, shown_text};
 use crate::config::{Listen, ServerConfig};
 
 /// A request is compared with the tokens of each.
 const MAX_TOKEN_FILES: usize = 16;
 
-pub(super) fn check(server: &ServerConfig, mistakes: &mut Mistakes) {
-    let section = &mut Section::new("server", mistakes);
+pub(super) fn check(server: &ServerConfig, errors: &mut ErrorCollector) {
+    let section = &mut Section::new("server", errors);
     listeners(server, section);
-    section.must(server.socket_mode().is_some(), "unix_mode", "be 3 or 4 octal digits such as \"0660\"", shown_text(&server.unix_mode));
+    section.must(
+        server.socket_mode().is_some(),
+        "unix_mode",
+        "be 3 or 4 octal digits such as \"0660\"",
+        shown_text(&server.unix_mode),
+    );
     section.must(server.workers <= 1024, "workers", "be at most 1024", server.workers);
-    section.must((1..=1_000_000).contains(&server.max_connections), "max_connections", "be from 1 to 1000000", server.max_connections);
-    section.must((1..=65_536).contains(&server.max_key_bytes), "max_key_bytes", "be from 1 to 65536", server.max_key_bytes);
-    section.must((1..=1_000_000).contains(&server.max_batch_keys), "max_batch_keys", "be from 1 to 1000000", server.max_batch_keys);
+    section.must(
+        (1..=1_000_000).contains(&server.max_connections),
+        "max_connections",
+        "be from 1 to 1000000",
+        server.max_connections,
+    );
+    section.must(
+        (1..=65_536).contains(&server.max_key_bytes),
+        "max_key_bytes",
+        "be from 1 to 65536",
+        server.max_key_bytes,
+    );
+    section.must(
+        (1..=1_000_000).contains(&server.max_batch_keys),
+        "max_batch_keys",
+        "be from 1 to 1000000",
+        server.max_batch_keys,
+    );
     section.must(server.max_batch_bytes >= 1, "max_batch_bytes", "be at least 1", server.max_batch_bytes);
     section.must(server.max_body_bytes >= 1, "max_body_bytes", "be at least 1", server.max_body_bytes);
     section.must(
         server.max_buffered_bytes == 0 || server.max_buffered_bytes >= server.least_for_a_batch(),
         "max_buffered_bytes",
-        &format!("be 0, or at least {} for a body of max_body_bytes and a batch of max_batch_keys", server.least_for_a_batch()),
+        &format!(
+            "be 0, or at least {} for a body of max_body_bytes and a batch of max_batch_keys",
+            server.least_for_a_batch()
+        ),
         server.max_buffered_bytes,
     );
     section.duration("send_timeout", server.send_timeout);
@@ -38,10 +61,20 @@ pub(super) fn check(server: &ServerConfig, mistakes: &mut Mistakes) {
     section.duration_or_zero("drain_timeout", server.drain_timeout);
     section.duration("header_timeout", server.header_timeout);
     tokens(server, section);
-    section.must(server.allow_bypass || !server.honor_no_cache, "honor_no_cache", "be false where allow_bypass = false", "true");
+    section.must(
+        server.allow_bypass || !server.honor_no_cache,
+        "honor_no_cache",
+        "be false where allow_bypass = false",
+        "true",
+    );
     for host in &server.allowed_hosts {
         let is_name = !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-        section.must(is_name, "allowed_hosts", "hold names of hosts without port, such as \"api.internal\"", shown_text(host));
+        section.must(
+            is_name,
+            "allowed_hosts",
+            "hold names of hosts without port, such as \"api.internal\"",
+            shown_text(host),
+        );
     }
     section.must(!server.data_dir.as_os_str().is_empty(), "data_dir", "be a path", "\"\"");
 }
@@ -72,14 +105,20 @@ fn listeners(server: &ServerConfig, section: &mut Section<'_>) {
     if data.is_some_and(|data| !data.is_local()) && !has_token {
         section.add(
             "listen",
-            format!("off loopback it needs token_file, tokens, or allow_unauthenticated = true, is {}", shown_text(&server.listen)),
+            format!(
+                "off loopback it needs token_file, tokens, or allow_unauthenticated = true, is {}",
+                shown_text(&server.listen)
+            ),
         );
     }
     let has_admin_token = server.admin_demands_token() || section.was_rejected("admin_token_file");
     if admin.is_some_and(|admin| !admin.is_local()) && !has_admin_token {
         section.add(
             "admin_listen",
-            format!("off loopback it needs admin_token_file, or tokens of scope \"admin\", is {}", shown_text(&server.admin_listen)),
+            format!(
+                "off loopback it needs admin_token_file, or tokens of scope \"admin\", is {}",
+                shown_text(&server.admin_listen)
+            ),
         );
     }
 }
@@ -87,7 +126,13 @@ fn listeners(server: &ServerConfig, section: &mut Section<'_>) {
 fn listener(key: &str, text: &str, may_be_unix: bool, section: &mut Section<'_>) -> Option<Listen> {
     match text.parse() {
         Ok(Listen::Unix(_)) if !may_be_unix => {
-            section.add(key, format!("must be an IP address and port; only server.listen may be a Unix socket, is {}", shown_text(text)));
+            section.add(
+                key,
+                format!(
+                    "must be an IP address and port; only server.listen may be a Unix socket, is {}",
+                    shown_text(text)
+                ),
+            );
             None
         }
         Ok(listen) => Some(listen),

@@ -27,6 +27,9 @@ pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
         }
     }
     if keyspace.cache != CacheConfig::default() {
-        section.add("cache", "means nothing beside a backend of kind \"set\": the keys are in memory, so nothing is cached");
+        section.add(
+            "cache",
+            "means nothing beside a backend of kind \"set\": the keys are in memory, so nothing is cached",
+        );
     }
 }

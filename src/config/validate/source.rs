@@ -9,7 +9,12 @@ use crate::config::{BackendKind, FilterKind, KeyspaceConfig, RedisConfig, RedisP
 const GLOB: [char; 4] = ['*', '?', '[', '\\'];
 
 /// Judges every source of a keyspace. `backend`: the dialect of its database; `shared`: the cache, whose URL is a source's default.
-pub(super) fn check(keyspace: &KeyspaceConfig, backend: Option<Dialect>, shared: Option<&RedisConfig>, section: &mut Section<'_>) {
+pub(super) fn check(
+    keyspace: &KeyspaceConfig,
+    backend: Option<Dialect>,
+    shared: Option<&RedisConfig>,
+    section: &mut Section<'_>,
+) {
     if keyspace.source.iter().len() == 0 {
         section.add("source", "must hold at least one source");
     }
@@ -21,10 +26,17 @@ pub(super) fn check(keyspace: &KeyspaceConfig, backend: Option<Dialect>, shared:
         }
         let kind = source.kind.as_str();
         if source.kind != SourceKind::Sql && keyspace.key.is_none() && !section.was_rejected("key") {
-            section.add("key", format!("is required, because a source of kind {kind:?} ({key}) does not tell the form of its keys"));
+            section.add(
+                "key",
+                format!("is required, because a source of kind {kind:?} ({key}) does not tell the form of its keys"),
+            );
         }
         let grows = keyspace.filter.kind == FilterKind::Scalable;
-        if source.is_uncounted() && !grows && keyspace.filter.expected_keys.is_none() && !section.was_rejected("filter.expected_keys") {
+        if source.is_uncounted()
+            && !grows
+            && keyspace.filter.expected_keys.is_none()
+            && !section.was_rejected("filter.expected_keys")
+        {
             let rule = format!(
                 "is required, because {key} can't tell how many keys it has before they are read, unless filter.kind = \"scalable\""
             );
@@ -34,7 +46,12 @@ pub(super) fn check(keyspace: &KeyspaceConfig, backend: Option<Dialect>, shared:
     incremental::promise(keyspace, section);
 }
 
-fn each(source: &SourceConfig, backend: (BackendKind, Option<Dialect>), shared: Option<&RedisConfig>, section: &mut Section<'_>) {
+fn each(
+    source: &SourceConfig,
+    backend: (BackendKind, Option<Dialect>),
+    shared: Option<&RedisConfig>,
+    section: &mut Section<'_>,
+) {
     strangers(source, section);
     match source.kind {
         SourceKind::Sql => sql(source, backend, section),
@@ -54,8 +71,11 @@ fn strangers(source: &SourceConfig, section: &mut Section<'_>) {
         return;
     }
     let (sql, http) = (&[SourceKind::Sql][..], &[SourceKind::Http][..]);
-    let (file, redis, served) =
-        (&[SourceKind::File][..], &[SourceKind::Redis][..], &[SourceKind::Sql, SourceKind::Http, SourceKind::Redis][..]);
+    let (file, redis, served) = (
+        &[SourceKind::File][..],
+        &[SourceKind::Redis][..],
+        &[SourceKind::Sql, SourceKind::Http, SourceKind::Redis][..],
+    );
     for (key, is_set, kinds) in [
         ("url", !source.url.is_empty() && source.url_file.is_none(), served),
         ("url_file", source.url_file.is_some(), served),
@@ -84,7 +104,12 @@ fn sql(source: &SourceConfig, (backend, dialect): (BackendKind, Option<Dialect>)
     if query_given(&source.query, section)
         && let Some(dialect) = dialect
     {
-        section.must(parameters(&source.query, dialect).is_empty(), "query", "take no parameters", shown_text(&source.query));
+        section.must(
+            parameters(&source.query, dialect).is_empty(),
+            "query",
+            "take no parameters",
+            shown_text(&source.query),
+        );
     }
     if let Some(settings) = &source.incremental {
         incremental::check(settings, dialect, &mut section.inner("incremental"));
@@ -127,7 +152,9 @@ fn pattern_given(pattern: &str, source: &SourceConfig, shared: Option<&RedisConf
     if let Some(shared) = shared {
         let own = format!("{}:", shared.key_prefix);
         let matches_own = own.starts_with(head) || head.starts_with(&own);
-        let rule = format!("begin so that it leaves out bloomguard's own entries there, which begin with redis.key_prefix ({own:?})");
+        let rule = format!(
+            "begin so that it leaves out bloomguard's own entries there, which begin with redis.key_prefix ({own:?})"
+        );
         section.must(!matches_own, "pattern", &rule, shown_text(pattern));
     }
 }

@@ -10,7 +10,7 @@ use crate::config::parameters::Dialect;
 use crate::config::url_text::{Flaw, UrlText};
 use crate::config::{RedisPlace, SecretUrl};
 
-/// The key that a URL's mistakes are reported at.
+/// The key that a URL's errors are reported at.
 fn key(from_file: bool) -> &'static str {
     if from_file { "url_file" } else { "url" }
 }
@@ -26,16 +26,23 @@ pub(super) fn database(url: &SecretUrl, from_file: bool, section: &mut Section<'
         "mysql" | "mariadb" => (Dialect::MySql, url.expose().parse::<MySqlConnectOptions>().map(drop)),
         "sqlite" => (Dialect::Sqlite, url.expose().parse::<SqliteConnectOptions>().map(drop)),
         scheme @ ("http" | "https") => {
-            section.add(key, format!("is of scheme {scheme}, which needs kind = \"http\", is {}", shown_text(&url.redacted())));
+            section.add(
+                key,
+                format!("is of scheme {scheme}, which needs kind = \"http\", is {}", shown_text(&url.redacted())),
+            );
             return None;
         }
         _ => {
-            section.add(key, format!("must be a postgres://, mysql:// or sqlite: URL, is {}", shown_text(&url.redacted())));
+            section.add(
+                key,
+                format!("must be a postgres://, mysql:// or sqlite: URL, is {}", shown_text(&url.redacted())),
+            );
             return None;
         }
     };
     if let Err(error) = taken {
-        section.add(key, format!("must be a URL that can be connected to: {error}, is {}", shown_text(&url.redacted())));
+        section
+            .add(key, format!("must be a URL that can be connected to: {error}, is {}", shown_text(&url.redacted())));
     }
     if dialect == Dialect::Sqlite && sqlite_path(url).is_empty() {
         section.add(key, format!("must name a database file, is {}", shown_text(&url.redacted())));
@@ -53,11 +60,18 @@ pub(super) fn list(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) 
     http(url, |text| Url::parse(text).map(|url| url.origin().is_secure()), from_file, section)
 }
 
-fn http(url: &SecretUrl, parse: impl Fn(&str) -> Result<bool, UrlError>, from_file: bool, section: &mut Section<'_>) -> Option<bool> {
+fn http(
+    url: &SecretUrl,
+    parse: impl Fn(&str) -> Result<bool, UrlError>,
+    from_file: bool,
+    section: &mut Section<'_>,
+) -> Option<bool> {
     if missing(url, section) || is_ambiguous(url, key(from_file), section) {
         return None;
     }
-    parse(url.expose()).map_err(|error| section.add(key(from_file), format!("{error}, is {}", shown_text(&url.redacted())))).ok()
+    parse(url.expose())
+        .map_err(|error| section.add(key(from_file), format!("{error}, is {}", shown_text(&url.redacted()))))
+        .ok()
 }
 
 /// Judges the URL of one Redis server.
@@ -78,14 +92,20 @@ pub(super) fn redis(url: &SecretUrl, from_file: bool, section: &mut Section<'_>)
     let scheme = url.scheme();
     if ["redis", "redis+unix", "unix", "redis+sentinel", "redis+cluster"].contains(&scheme) {
         if let Err(reason) = RedisPlace::parse(url) {
-            section.add(key, format!("must be a URL that can be connected to: {reason}, is {}", shown_text(&url.redacted())));
+            section.add(
+                key,
+                format!("must be a URL that can be connected to: {reason}, is {}", shown_text(&url.redacted())),
+            );
         }
     } else if ["rediss", "rediss+sentinel", "rediss+cluster"].contains(&scheme) {
         section.add(key, format!("{scheme} URLs are not supported yet, is {}", shown_text(&url.redacted())));
     } else {
         section.add(
             key,
-            format!("must be a redis://, redis+sentinel://, redis+cluster:// or unix:// URL, is {}", shown_text(&url.redacted())),
+            format!(
+                "must be a redis://, redis+sentinel://, redis+cluster:// or unix:// URL, is {}",
+                shown_text(&url.redacted())
+            ),
         );
     }
 }

@@ -56,8 +56,10 @@ impl Snapshot {
         let spec = self.header.spec()?;
         let layers = self.layers.into_iter().map(|layer| {
             let LayerEntry { kind, capacity, rate, salt, hashes, bits, .. } = layer.header;
-            let kind = LAYER_KINDS.into_iter().find(|known| kind_name(*known) == kind).ok_or(RestoreError::Kind(kind))?;
-            let header = LayerHeader { kind, capacity, rate, salt: salt.map(|word| u64::from_be_bytes(word.0)), hashes, bits };
+            let kind =
+                LAYER_KINDS.into_iter().find(|known| kind_name(*known) == kind).ok_or(RestoreError::Kind(kind))?;
+            let header =
+                LayerHeader { kind, capacity, rate, salt: salt.map(|word| u64::from_be_bytes(word.0)), hashes, bits };
             Ok((header, layer.memory))
         });
         let layers = layers.collect::<Result<Vec<_>, RestoreError>>()?;

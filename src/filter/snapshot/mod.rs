@@ -60,7 +60,8 @@ pub fn seal(header: &[u8]) -> Vec<u8> {
 
 fn seal_header(header: &[u8]) -> Vec<u8> {
     let length = (PREAMBLE + header.len()).next_multiple_of(PAGE as usize);
-    let mut bytes = [&MAGIC, VERSION.to_le_bytes().as_slice(), &(length as u32).to_le_bytes(), &[0; 16], header].concat();
+    let mut bytes =
+        [&MAGIC, VERSION.to_le_bytes().as_slice(), &(length as u32).to_le_bytes(), &[0; 16], header].concat();
     bytes.resize(length, b' ');
     let sum = header_sum(&bytes);
     bytes[PREAMBLE - 16..PREAMBLE].copy_from_slice(&sum);

@@ -125,7 +125,8 @@ fn decode_header(from: &mut impl Read, length: u64) -> Result<Header, ReadError>
     if version != VERSION {
         return Err(ReadError::Version(version));
     }
-    let sound = (PAGE..=u64::from(HEADER_LIMIT)).contains(&u64::from(header_length)) && u64::from(header_length).is_multiple_of(PAGE);
+    let sound = (PAGE..=u64::from(HEADER_LIMIT)).contains(&u64::from(header_length))
+        && u64::from(header_length).is_multiple_of(PAGE);
     if !sound {
         return Err(ReadError::Header);
     }

@@ -80,7 +80,8 @@ fn what_was_written_is_read_and_belongs_to_its_owner() {
         assert!(
             read.iter()
                 .zip(&written)
-                .all(|(a, b)| a.load(std::sync::atomic::Ordering::Relaxed) == b.load(std::sync::atomic::Ordering::Relaxed))
+                .all(|(a, b)| a.load(std::sync::atomic::Ordering::Relaxed)
+                    == b.load(std::sync::atomic::Ordering::Relaxed))
         );
         assert_eq!((read.len(), layer.header.rate), (written.len(), 0.1 + 0.2));
     }
@@ -190,7 +191,10 @@ fn a_copy_holds_at_least_what_was_there_when_it_began() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for bit in (1..64).cycle().take_while(|_| !done.load(std::sync::atomic::Ordering::Relaxed)) {
-                words.iter().step_by(97).for_each(|word| _ = word.fetch_or(1 << bit, std::sync::atomic::Ordering::Relaxed));
+                words
+                    .iter()
+                    .step_by(97)
+                    .for_each(|word| _ = word.fetch_or(1 << bit, std::sync::atomic::Ordering::Relaxed));
             }
         });
         write_aside(&place, header(), &[layer(&words)], || false).unwrap().put().unwrap();

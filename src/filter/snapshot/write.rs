@@ -68,7 +68,12 @@ impl Drop for Aside {
 ///
 /// # Errors
 /// [`WriteError`]; what stands at `place` stays.
-pub fn write_aside(place: &Path, header: Header, layers: &[LayerView<'_>], abandoned: impl Fn() -> bool) -> Result<Aside, WriteError> {
+pub fn write_aside(
+    place: &Path,
+    header: Header,
+    layers: &[LayerView<'_>],
+    abandoned: impl Fn() -> bool,
+) -> Result<Aside, WriteError> {
     let mut written = place.as_os_str().to_owned();
     written.push(".new");
     let written = PathBuf::from(written);
@@ -84,8 +89,14 @@ pub fn write_aside(place: &Path, header: Header, layers: &[LayerView<'_>], aband
     Ok(aside)
 }
 
-fn write(file: &mut File, mut header: Header, layers: &[LayerView<'_>], abandoned: &impl Fn() -> bool) -> Result<u64, WriteError> {
-    header.layers = layers.iter().map(|layer| LayerEntry { words: layer.words.len() as u64, ..layer.header.clone() }).collect();
+fn write(
+    file: &mut File,
+    mut header: Header,
+    layers: &[LayerView<'_>],
+    abandoned: &impl Fn() -> bool,
+) -> Result<u64, WriteError> {
+    header.layers =
+        layers.iter().map(|layer| LayerEntry { words: layer.words.len() as u64, ..layer.header.clone() }).collect();
     // Checksums are of a fixed length, so the header's is known before they are.
     let length = encode(&header)?.len() as u64;
     file.seek(io::SeekFrom::Start(length))?;

@@ -7,7 +7,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::*;
 
-pub(super) const SALT: Salt = Salt::fixed([0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB, 0xD6E8_FEB8_6659_FD93]);
+pub(super) const SALT: Salt =
+    Salt::fixed([0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB, 0xD6E8_FEB8_6659_FD93]);
 
 fn hash(key: &str) -> u128 {
     xxh3_128(key.as_bytes())
@@ -20,7 +21,8 @@ fn measured_rate(filter: &SplitBlock, trials: u32, key: impl Fn(u32) -> String) 
 
 #[test]
 fn the_measured_rate_is_at_most_the_rate_asked() {
-    let forms: [fn(u32) -> String; 3] = [|i| i.to_string(), |i| format!("user:{i}"), |i| format!("https://example.com/items/{i:032x}")];
+    let forms: [fn(u32) -> String; 3] =
+        [|i| i.to_string(), |i| format!("user:{i}"), |i| format!("https://example.com/items/{i:032x}")];
     for form in forms {
         for (keys, rate) in [(10_000, 0.01), (100_000, 0.001)] {
             let filter = SplitBlock::with_salt(u64::from(keys), rate, SALT).unwrap();
@@ -51,7 +53,8 @@ fn a_false_positive_of_one_filter_is_rarely_one_of_the_next() {
         filter
     };
     let (first, second) = (build(), build());
-    let positives: Vec<u128> = (10_000..1_010_000).map(|i| hash(&i.to_string())).filter(|h| first.contains(*h)).collect();
+    let positives: Vec<u128> =
+        (10_000..1_010_000).map(|i| hash(&i.to_string())).filter(|h| first.contains(*h)).collect();
     assert!(positives.len() > 5_000, "{}", positives.len());
     let again = positives.iter().filter(|h| second.contains(**h)).count();
     assert!(again < positives.len() / 50, "{again} of {}", positives.len());
@@ -108,7 +111,10 @@ fn many_keys_are_answered_as_each_alone_by_every_form_of_the_probe() {
     for count in [0, 1, 31, 32, 33, 1_000] {
         let keys: Vec<u128> = (0..count).map(|i| hash(&(i * 997 % 2_000).to_string())).collect();
         let alone: Vec<bool> = keys.iter().map(|key| filter.contains(*key)).collect();
-        assert!(count < 31 || (alone.contains(&true) && alone.contains(&false)), "both answers are to be among {count}");
+        assert!(
+            count < 31 || (alone.contains(&true) && alone.contains(&false)),
+            "both answers are to be among {count}"
+        );
         for probe in Probe::available() {
             filter.probe = probe;
             let mut together = vec![false; keys.len()];

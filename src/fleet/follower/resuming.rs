@@ -12,8 +12,12 @@ const NOW: u64 = 100_000;
 const PLACE: LogPlace = LogPlace { identity: LogIdentity([1; 16]), applied: EntryId::at(50_000), made: 40 };
 
 fn entry(at: u64, writer: u64, previous: u64) -> (EntryId, Option<Entry>) {
-    let delta = Delta { kind: Kind::Announce, secret: 0, terms: None, hashes: vec![KeyHash::from_bits(u128::from(at))] };
-    (EntryId::at(at), Some(Entry { id: EntryId::at(at), writer: WriterId(writer), previous: EntryId::at(previous), delta }))
+    let delta =
+        Delta { kind: Kind::Announce, secret: 0, terms: None, hashes: vec![KeyHash::from_bits(u128::from(at))] };
+    (
+        EntryId::at(at),
+        Some(Entry { id: EntryId::at(at), writer: WriterId(writer), previous: EntryId::at(previous), delta }),
+    )
 }
 
 /// A page of a log in which so many entries were ever made, these at its end.
@@ -48,7 +52,8 @@ fn follow(place: LogPlace, pages: Vec<Page>) -> (Follower, Vec<Option<Loss>>, us
 
 #[test]
 fn everything_that_was_made_since_is_read_however_long_ago() {
-    let (follower, losses, applied) = follow(PLACE, vec![page(42, &[entry(60_000, 7, 40_000), entry(70_000, 7, 60_000)])]);
+    let (follower, losses, applied) =
+        follow(PLACE, vec![page(42, &[entry(60_000, 7, 40_000), entry(70_000, 7, 60_000)])]);
     assert_eq!((losses, applied), (vec![], 2));
     let place = LogPlace { applied: EntryId::at(70_000), made: 42, ..PLACE };
     assert_eq!(follower.resumable(), Some(place));

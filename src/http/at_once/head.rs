@@ -66,7 +66,9 @@ pub(super) fn read(bytes: &[u8]) -> Read<'_> {
 }
 
 fn judge<'a>(request: &Request<'_, 'a>, length: usize) -> Read<'a> {
-    let (Some(method), Some(target), Some(1)) = (request.method, request.path, request.version) else { return Read::Other };
+    let (Some(method), Some(target), Some(1)) = (request.method, request.path, request.version) else {
+        return Read::Other;
+    };
     let (mut authorization, mut host, mut body, mut plain) = (None, None, None, method == "GET");
     for header in &*request.headers {
         match bearing(header) {
@@ -85,7 +87,9 @@ fn judge<'a>(request: &Request<'_, 'a>, length: usize) -> Read<'a> {
         return Read::Other;
     }
     match path(target) {
-        Some(path) if plain && body.is_none() && host.is_some() => Read::Plain(Head { path, authorization, host, length }),
+        Some(path) if plain && body.is_none() && host.is_some() => {
+            Read::Plain(Head { path, authorization, host, length })
+        }
         _ => Read::Whole(length as u64 + body.unwrap_or(0)),
     }
 }
@@ -112,14 +116,17 @@ fn bearing<'a>(header: &Header<'a>) -> Bearing<'a> {
 
 /// Digits and nothing else, and no more of them than any number has that is believed.
 fn decimal(text: &[u8]) -> Option<u64> {
-    (text.len() <= 18 && text.iter().all(u8::is_ascii_digit)).then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
+    (text.len() <= 18 && text.iter().all(u8::is_ascii_digit))
+        .then(|| std::str::from_utf8(text).ok()?.parse().ok())
+        .flatten()
 }
 
 /// The path of a target that is one, in characters that nobody reads differently.
 fn path(target: &str) -> Option<&str> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:@!$&'()*+,;=%".contains(&byte);
-    (path.starts_with('/') && path.bytes().all(usual) && query.bytes().all(|byte| usual(byte) || byte == b'?')).then_some(path)
+    (path.starts_with('/') && path.bytes().all(usual) && query.bytes().all(|byte| usual(byte) || byte == b'?'))
+        .then_some(path)
 }
 
 #[cfg(test)]
@@ -138,12 +145,17 @@ mod tests {
             ("/v1/keys/users/a/../b?page=1&x?", "/v1/keys/users/a/../b"),
             ("/", "/"),
         ] {
-            for headers in
-                ["Host: x\r\n", "host: x\r\naccept: */*\r\nConnection: Keep-Alive\r\nBloomguard-Timeout: 1s\r\ntraceparent: 00\r\n"]
-            {
+            for headers in [
+                "Host: x\r\n",
+                "host: x\r\naccept: */*\r\nConnection: Keep-Alive\r\nBloomguard-Timeout: 1s\r\ntraceparent: 00\r\n",
+            ] {
                 let host = Some(&b"x"[..]);
                 let text = format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
-                assert_eq!(read(text.as_bytes()), Read::Plain(Head { path, authorization: None, host, length: text.len() }), "{text}");
+                assert_eq!(
+                    read(text.as_bytes()),
+                    Read::Plain(Head { path, authorization: None, host, length: text.len() }),
+                    "{text}"
+                );
                 // What follows is the next one's.
                 assert_eq!(read(format!("{text}GET /").as_bytes()), read(text.as_bytes()));
                 assert!((0..text.len()).all(|length| read(&text.as_bytes()[..length]) == Read::Partial), "{text}");
@@ -221,7 +233,10 @@ mod tests {
             let known = (1..=head.len()).find(|length| read(&head.as_bytes()[..*length]) == Read::Malformed);
             let known = known.unwrap_or_else(|| panic!("{head:?}"));
             assert!((known..head.len()).all(|length| read(&head.as_bytes()[..length]) == Read::Malformed), "{head:?}");
-            assert!((1..known).all(|length| matches!(read(&head.as_bytes()[..length]), Read::Partial | Read::Other)), "{head:?}");
+            assert!(
+                (1..known).all(|length| matches!(read(&head.as_bytes()[..length]), Read::Partial | Read::Other)),
+                "{head:?}"
+            );
         }
     }
 

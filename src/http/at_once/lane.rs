@@ -119,7 +119,13 @@ impl Lane {
     }
 
     /// Reads once, unless there is something to `look` at, and answers what has come.
-    fn poll_round(&mut self, cx: &mut Context<'_>, at_once: Option<&AtOnce>, desk: &mut Desk, look: bool) -> Poll<io::Result<()>> {
+    fn poll_round(
+        &mut self,
+        cx: &mut Context<'_>,
+        at_once: Option<&AtOnce>,
+        desk: &mut Desk,
+        look: bool,
+    ) -> Poll<io::Result<()>> {
         let Desk { input, text } = desk;
         let held = self.held.len();
         input[..held].copy_from_slice(&self.held);
@@ -252,7 +258,11 @@ impl Lane {
 
 fn poll_write_both(stream: &mut Observed, cx: &mut Context<'_>, text: &[u8], value: &[u8]) -> Poll<io::Result<usize>> {
     let stream = Pin::new(stream);
-    if value.is_empty() { stream.poll_write(cx, text) } else { stream.poll_write_vectored(cx, &[IoSlice::new(text), IoSlice::new(value)]) }
+    if value.is_empty() {
+        stream.poll_write(cx, text)
+    } else {
+        stream.poll_write_vectored(cx, &[IoSlice::new(text), IoSlice::new(value)])
+    }
 }
 
 impl Unsent {
@@ -310,7 +320,11 @@ impl AsyncWrite for Lane {
         self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         debug_assert!(this.unsent.is_empty(), "hyper would write between our answers");
         if let Turn::Lent(loan) = &mut this.turn {

@@ -24,9 +24,9 @@ use super::middleware::{Access, SMALL, internal_error};
 use super::path::{KeyPath, Resource};
 use super::problem::Problem;
 use crate::buffers::{Overloaded, Share};
-use crate::guard::{Answer, Lookup, LookupOptions};
+use crate::keyspace::{Answer, Lookup, LookupOptions};
+use crate::labels::BufferRefusal;
 use crate::metrics::Method;
-use crate::words::BufferRefusal;
 
 /// Answers requests for single keys that wait for nothing.
 #[derive(Debug)]
@@ -72,16 +72,16 @@ impl AtOnce {
     }
 
     fn find(&self, path: &KeyPath<'_>, text: &mut Text) -> Option<StatusCode> {
-        let KeyRequest { keyspace, key, answer, .. } = KeyRequest::new(&self.context, path).ok()?;
+        let KeyRequest { served, key, answer, .. } = KeyRequest::new(&self.context, path).ok()?;
         match path.resource {
             Resource::Keys => {
-                let mut lookup = keyspace.guard.lookup_at_once(key, LookupOptions::default())?;
+                let mut lookup = served.keyspace.lookup_at_once(key, LookupOptions::default())?;
                 Some(match self.reserve(&mut lookup) {
                     Ok(()) => text.lookup(lookup, answer),
                     Err(error) => text.whole(Problem::from(&error).response()),
                 })
             }
-            Resource::Check => Some(text.check(keyspace.guard.check(&key), answer)),
+            Resource::Check => Some(text.check(served.keyspace.check(&key), answer)),
             Resource::Lookup | Resource::Invalidate => None,
         }
     }
@@ -112,9 +112,15 @@ mod tests {
         assert_eq!(caught(&mut text, half_done), Some(StatusCode::INTERNAL_SERVER_ERROR));
         let (bytes, value) = text.take();
         let told = String::from_utf8(bytes.clone()).unwrap();
-        assert!(told.starts_with("HTTP/1.1 202 Accepted\r\n") && value.is_empty(), "what was written before stays: {told}");
+        assert!(
+            told.starts_with("HTTP/1.1 202 Accepted\r\n") && value.is_empty(),
+            "what was written before stays: {told}"
+        );
         let told = told.split_once("\r\n\r\n").unwrap().1;
-        assert!(told.starts_with("HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/problem+json\r\n"), "{told}");
+        assert!(
+            told.starts_with("HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/problem+json\r\n"),
+            "{told}"
+        );
         assert!(told.contains("/problems/internal") && !told.contains("as a test wants it"), "{told}");
     }
 }

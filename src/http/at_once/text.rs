@@ -14,9 +14,9 @@ use bytes::Bytes;
 use httpdate::HttpDate;
 use hyper::body::Body;
 
-use crate::guard::{Answer, Lookup, Probe};
 use crate::http::answer::{self, AnswerOptions, DataResponse};
-use crate::words::{Source, Verdict};
+use crate::keyspace::{Answer, Lookup, Probe};
+use crate::labels::{Source, Verdict};
 
 /// Texts that are kept: for each keyspace some three or four are in demand.
 const MOST_KEPT: usize = 64;
@@ -192,7 +192,7 @@ impl Date {
 mod tests {
     use super::*;
     use crate::backend::{ContentType, Value};
-    use crate::words::State;
+    use crate::labels::State;
 
     /// All that was written, without dates, each head's lines in order.
     fn told(text: &mut Text) -> Vec<String> {
@@ -221,8 +221,10 @@ mod tests {
             let options = AnswerOptions { bypass: false, cache_status: is(4) };
             let source = if is(5) { Source::Hot } else { Source::Filter };
             let content_type = if is(0) { ContentType::Json } else { ContentType::OctetStream };
-            let value =
-                values[n >> 6].map(|body| Value { body: Bytes::copy_from_slice(body.as_bytes()), content_type: content_type.clone() });
+            let value = values[n >> 6].map(|body| Value {
+                body: Bytes::copy_from_slice(body.as_bytes()),
+                content_type: content_type.clone(),
+            });
             let lookup = || Lookup { probe, answer: Ok(Answer::fresh(value.clone(), source)) };
             text.whole(answer::lookup(lookup(), options));
             let expected = told(&mut text);

@@ -7,30 +7,39 @@ use bytes::Bytes;
 use hyper::body::Body;
 
 use super::{BatchRequest, hold};
-use crate::guard::Checked;
 use crate::http::BoxError;
 use crate::http::answer::{self, DataResponse};
 use crate::http::options::unapplied_version;
 use crate::http::problem::Problem;
+use crate::keyspace::Checked;
 
 /// Asks the filter for all keys: the indices of those that are absent, or a bit a key.
-pub(in crate::http) async fn check<B>(request: BatchRequest<'_, B>, headers: &HeaderMap) -> Result<DataResponse, Problem>
+pub(in crate::http) async fn check<B>(
+    request: BatchRequest<'_, B>,
+    headers: &HeaderMap,
+) -> Result<DataResponse, Problem>
 where
     B: Body<Data = Bytes, Error = BoxError>,
 {
-    let guard = &request.keyspace.guard;
-    let mut check = guard.begin_check(request.expected_keys()).map_err(|e| Problem::from(&e))?;
+    let keyspace = &request.served.keyspace;
+    let mut check = keyspace.begin_check(request.expected_keys()).map_err(|e| Problem::from(&e))?;
     let held = request.every_key(|raw| check.add(raw)).await?;
     // Before the filter is asked, as for one key.
-    let as_maybe = unapplied_version(headers, |version| guard.has_applied(version));
+    let as_maybe = unapplied_version(headers, |version| keyspace.has_applied(version));
     let mut checked = check.finish();
     if as_maybe {
         checked.doubt_all();
     }
     let (state, generation) = (checked.state, checked.generation);
-    let binary = headers.get(ACCEPT).and_then(|v| v.to_str().ok()).is_some_and(|accept| accept.contains("application/octet-stream"));
-    let (media_type, body) =
-        if binary { ("application/octet-stream", checked.into_bits()) } else { ("application/json", document(&checked)) };
+    let binary = headers
+        .get(ACCEPT)
+        .and_then(|v| v.to_str().ok())
+        .is_some_and(|accept| accept.contains("application/octet-stream"));
+    let (media_type, body) = if binary {
+        ("application/octet-stream", checked.into_bits())
+    } else {
+        ("application/json", document(&checked))
+    };
     Ok(answer::batch(media_type, hold(held, body)?, state, generation))
 }
 
@@ -92,9 +101,15 @@ mod tests {
     fn lists_are_written_as_serde_json_writes_them() {
         let around = |number: usize| number.saturating_sub(2)..number + 13;
         let ends = (0..14).map(|zeros| 10_usize.pow(zeros));
-        let sparse: Vec<usize> = ends.clone().flat_map(around).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
-        let lists =
-            ends.map(|end| around(end).collect()).chain([sparse, (0..12_345).collect(), (0..99_999).step_by(7).collect(), vec![], vec![0]]);
+        let sparse: Vec<usize> =
+            ends.clone().flat_map(around).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        let lists = ends.map(|end| around(end).collect()).chain([
+            sparse,
+            (0..12_345).collect(),
+            (0..99_999).step_by(7).collect(),
+            vec![],
+            vec![0],
+        ]);
         for list in lists {
             let mut body = b"[".to_vec();
             write_list(&mut body, list.iter().copied(), list.len(), list.last().copied().unwrap_or(0));

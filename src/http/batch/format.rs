@@ -119,11 +119,14 @@ impl From<TooMany> for Problem {
 
 /// Refuses bodies that are compressed: as they are they could be taken for keys of form `bytes`, and the true ones would not be announced.
 pub(super) fn require_plain(headers: &HeaderMap) -> Result<(), Problem> {
-    let all = |name, plain: &str| headers.get_all(name).into_iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(plain.as_bytes()));
+    let all = |name, plain: &str| {
+        headers.get_all(name).into_iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(plain.as_bytes()))
+    };
     if all(CONTENT_ENCODING, "identity") && all(TRANSFER_ENCODING, "chunked") {
         return Ok(());
     }
-    let problem = not_a_batch("Coding of the body is not supported", "batches are sent as they are, without content-encoding");
+    let problem =
+        not_a_batch("Coding of the body is not supported", "batches are sent as they are, without content-encoding");
     Err(problem.header(ACCEPT_ENCODING, HeaderValue::from_static("identity")))
 }
 
@@ -151,7 +154,10 @@ mod tests {
     fn read_in(size: usize, format: Format, body: &[u8], form: KeyForm) -> Result<Vec<Vec<u8>>, String> {
         let (mut found, mut reading) = (vec![], Reading::new(format, form, body.len()));
         let mut keys = Counted::new(|key: &[u8]| found.push(key.to_vec()), 3);
-        let read = body.chunks(size).try_for_each(|piece| reading.piece(piece, &mut keys)).and_then(|()| reading.end(&mut keys));
+        let read = body
+            .chunks(size)
+            .try_for_each(|piece| reading.piece(piece, &mut keys))
+            .and_then(|()| reading.end(&mut keys));
         read.map_err(|problem| format!("{problem:?}")).map(|()| found)
     }
 
@@ -170,7 +176,9 @@ mod tests {
 
     #[test]
     fn a_byte_order_mark_is_no_part_of_a_key() {
-        for (format, body) in [(Format::Json, "\u{feff}[\"a\"]"), (Format::Ndjson, "\u{feff}\"a\"\n"), (Format::Text, "\u{feff}a\n")] {
+        for (format, body) in
+            [(Format::Json, "\u{feff}[\"a\"]"), (Format::Ndjson, "\u{feff}\"a\"\n"), (Format::Text, "\u{feff}a\n")]
+        {
             assert_eq!(read(format, body), Ok(vec!["a".into()]));
         }
         assert_eq!(read(Format::Text, "a\n\u{feff}b"), Ok(vec!["a".into(), "\u{feff}b".into()]));

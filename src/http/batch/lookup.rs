@@ -9,11 +9,11 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::{BatchRequest, hold};
-use crate::guard::{Answer, Lookup};
 use crate::http::BoxError;
 use crate::http::answer::{self, DataResponse};
 use crate::http::options::lookup_options;
 use crate::http::problem::Problem;
+use crate::keyspace::{Answer, Lookup};
 
 /// What an outcome takes beside its value.
 const OUTCOME_BYTES: usize = 48;
@@ -49,13 +49,16 @@ impl Serialize for Base64<'_> {
 }
 
 /// Looks all keys up; a key without canonical form fails alone.
-pub(in crate::http) async fn lookup<B>(request: BatchRequest<'_, B>, headers: &HeaderMap) -> Result<DataResponse, Problem>
+pub(in crate::http) async fn lookup<B>(
+    request: BatchRequest<'_, B>,
+    headers: &HeaderMap,
+) -> Result<DataResponse, Problem>
 where
     B: Body<Data = Bytes, Error = BoxError>,
 {
     let (mut keys, mut refused) = (Vec::new(), Vec::new());
-    let (guard, settings) = (&request.keyspace.guard, request.settings);
-    let each = request.each_key(|raw| match raw.and_then(|raw| Ok(guard.key(raw)?)) {
+    let (keyspace, settings) = (&request.served.keyspace, request.settings);
+    let each = request.each_key(|raw| match raw.and_then(|raw| Ok(keyspace.key(raw)?)) {
         Ok(key) => {
             keys.push(key);
             refused.push(None);
@@ -63,15 +66,16 @@ where
         Err(why) => refused.push(Some(Problem::from(why))),
     });
     let mut held = each.await?;
-    let options = lookup_options(headers, |version| guard.has_applied(version), settings.honor_no_cache);
-    let lookups = guard.lookup_all(keys, options, settings.max_batch_bytes, &mut held).await;
+    let options = lookup_options(headers, |version| keyspace.has_applied(version), settings.honor_no_cache);
+    let lookups = keyspace.lookup_all(keys, options, settings.max_batch_bytes, &mut held).await;
     let body = document(refused, lookups).map_err(|e| Problem::internal(&e))?;
-    Ok(answer::batch("application/json", hold(held, body)?, guard.state(), guard.generation()))
+    Ok(answer::batch("application/json", hold(held, body)?, keyspace.state(), keyspace.generation()))
 }
 
 /// `{"results":[…]}`. Each value is dropped as soon as it is written.
 fn document(refused: Vec<Option<Problem>>, lookups: Vec<Lookup>) -> serde_json::Result<Vec<u8>> {
-    let values: usize = lookups.iter().filter_map(|lookup| Some(lookup.answer.as_ref().ok()?.value.as_ref()?.body.len())).sum();
+    let values: usize =
+        lookups.iter().filter_map(|lookup| Some(lookup.answer.as_ref().ok()?.value.as_ref()?.body.len())).sum();
     let mut body = Vec::with_capacity(values + refused.len() * OUTCOME_BYTES);
     body.extend_from_slice(b"{\"results\":[");
     let mut found = lookups.into_iter();
@@ -100,7 +104,15 @@ fn outcome(lookup: &Lookup) -> Outcome<'_> {
             let bytes = value.as_ref().filter(|_| json.is_none()).map(|v| Base64(&v.body));
             let status = if value.is_some() { 200 } else { 404 };
             let stale = stale.map(|_| true);
-            Outcome { status, source: Some(source.as_str()), stale, value: json, value_base64: bytes, problem: None, detail: None }
+            Outcome {
+                status,
+                source: Some(source.as_str()),
+                stale,
+                value: json,
+                value_base64: bytes,
+                problem: None,
+                detail: None,
+            }
         }
         Err(error) => failed(&Problem::from(error)),
     }
@@ -108,5 +120,13 @@ fn outcome(lookup: &Lookup) -> Outcome<'_> {
 
 fn failed(problem: &Problem) -> Outcome<'static> {
     let (status, kind, detail) = problem.told();
-    Outcome { status, source: None, stale: None, value: None, value_base64: None, problem: Some(kind), detail: Some(detail) }
+    Outcome {
+        status,
+        source: None,
+        stale: None,
+        value: None,
+        value_base64: None,
+        problem: Some(kind),
+        detail: Some(detail),
+    }
 }

@@ -26,20 +26,20 @@ use self::room::Room;
 pub use self::trial::try_batch;
 use super::BoxError;
 use super::answer::{self, DataResponse};
-use super::context::{HttpContext, HttpSettings, Keyspace};
+use super::context::{HttpContext, HttpSettings, ServedKeyspace};
 use super::key_request::find_keyspace;
 use super::path::Resource;
 use super::problem::Problem;
 use crate::buffers::Reservation;
-use crate::guard::ParseError;
 use crate::key::{Key, KeyForm};
-use crate::words::BufferRefusal;
+use crate::keyspace::ParseError;
+use crate::labels::BufferRefusal;
 
 pub(super) const ALLOW: &str = "POST";
 
 /// A batch whose keyspace is configured and whose format is known, with its body on the way.
 pub(super) struct BatchRequest<'a, B> {
-    pub(super) keyspace: &'a Keyspace,
+    pub(super) served: &'a ServedKeyspace,
     format: Format,
     body: B,
     form: KeyForm,
@@ -78,18 +78,18 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
         body: B,
     ) -> Result<Self, Problem> {
         let known = || {
-            let keyspace = find_keyspace(context, keyspace)?;
+            let served = find_keyspace(context, keyspace)?;
             require_plain(headers)?;
             let format = Format::of(headers)?;
-            let form = keyspace.guard.form().ok_or_else(|| Problem::from(&ParseError::UnknownForm))?;
-            Ok((keyspace, format, form))
+            let form = served.keyspace.form().ok_or_else(|| Problem::from(&ParseError::UnknownForm))?;
+            Ok((served, format, form))
         };
         match known() {
-            Ok((keyspace, format, form)) => {
+            Ok((served, format, form)) => {
                 let settings = &context.settings;
                 let room = Room::new(&context.buffers, resource, format, settings.max_batch_keys);
                 room.admit(body.size_hint().lower())?;
-                Ok(Self { keyspace, format, body, form, settings, room })
+                Ok(Self { served, format, body, form, settings, room })
             }
             Err(problem) => discard(body, context.settings.max_body_bytes).await.and(Err(problem)),
         }
@@ -109,7 +109,9 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
     /// Returns what is reserved for the keys.
     async fn each_key(mut self, mut take: impl FnMut(Result<&[u8], NoKey>)) -> Result<Reservation, Problem> {
         let HttpSettings { max_batch_keys, max_key_bytes, max_body_bytes, .. } = *self.settings;
-        let take = |raw: &[u8]| take(if raw.len() > max_key_bytes { Err(NoKey::TooLong { limit: max_key_bytes }) } else { Ok(raw) });
+        let take = |raw: &[u8]| {
+            take(if raw.len() > max_key_bytes { Err(NoKey::TooLong { limit: max_key_bytes }) } else { Ok(raw) })
+        };
         let mut keys = Counted::new(take, max_batch_keys);
         let mut reading = Reading::new(self.format, self.form, self.bytes());
         let mut body = pin!(self.body);
@@ -144,10 +146,10 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
     }
 
     /// Brings every key into its form.
-    async fn all_keys(self) -> Result<(&'a Keyspace, Vec<Key>, Reservation), Problem> {
-        let (keyspace, mut keys) = (self.keyspace, Vec::new());
-        let held = self.every_key(|raw| keyspace.guard.key(raw).map(|key| keys.push(key))).await?;
-        Ok((keyspace, keys, held))
+    async fn all_keys(self) -> Result<(&'a ServedKeyspace, Vec<Key>, Reservation), Problem> {
+        let (served, mut keys) = (self.served, Vec::new());
+        let held = self.every_key(|raw| served.keyspace.key(raw).map(|key| keys.push(key))).await?;
+        Ok((served, keys, held))
     }
 }
 
@@ -159,16 +161,20 @@ fn hold(mut held: Reservation, body: Vec<u8>) -> Result<Bytes, Problem> {
 }
 
 /// Announces all keys, or none: 204 once none of them can be lost.
-pub(super) async fn announce<B: Body<Data = Bytes, Error = BoxError>>(request: BatchRequest<'_, B>) -> Result<DataResponse, Problem> {
-    let (keyspace, keys, _held) = request.all_keys().await?;
-    let version = keyspace.guard.announce(&keys).await.map_err(|e| Problem::from(&e))?;
+pub(super) async fn announce<B: Body<Data = Bytes, Error = BoxError>>(
+    request: BatchRequest<'_, B>,
+) -> Result<DataResponse, Problem> {
+    let (served, keys, _held) = request.all_keys().await?;
+    let version = served.keyspace.announce(&keys).await.map_err(|e| Problem::from(&e))?;
     Ok(answer::announced(version.as_ref()))
 }
 
 /// Drops what is cached of changed rows: 204 once no instance that shares the cache can serve it from there.
-pub(super) async fn invalidate<B: Body<Data = Bytes, Error = BoxError>>(request: BatchRequest<'_, B>) -> Result<DataResponse, Problem> {
-    let (keyspace, keys, _held) = request.all_keys().await?;
-    keyspace.guard.invalidate(&keys).await.map_err(|e| Problem::from(&e))?;
+pub(super) async fn invalidate<B: Body<Data = Bytes, Error = BoxError>>(
+    request: BatchRequest<'_, B>,
+) -> Result<DataResponse, Problem> {
+    let (served, keys, _held) = request.all_keys().await?;
+    served.keyspace.invalidate(&keys).await.map_err(|e| Problem::from(&e))?;
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 

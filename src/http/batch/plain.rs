@@ -98,7 +98,9 @@ fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
 fn end_of_string(text: &[u8]) -> Option<usize> {
     let (eights, rest) = text.as_chunks();
     let in_eights = eights.iter().zip((0..).step_by(8)).find_map(|(eight, start)| Some(start + end_in(*eight)?));
-    in_eights.or_else(|| Some(text.len() - rest.len() + rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?))
+    in_eights.or_else(|| {
+        Some(text.len() - rest.len() + rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20))?)
+    })
 }
 
 #[inline]
@@ -133,7 +135,9 @@ mod tests {
     use super::super::{json, ndjson};
     use super::*;
 
-    fn taken(read: impl FnOnce(Counted<&mut dyn FnMut(&[u8])>) -> Result<(), String>) -> (Vec<Vec<u8>>, Result<(), String>) {
+    fn taken(
+        read: impl FnOnce(Counted<&mut dyn FnMut(&[u8])>) -> Result<(), String>,
+    ) -> (Vec<Vec<u8>>, Result<(), String>) {
         let mut keys = vec![];
         let mut take = |key: &[u8]| keys.push(key.to_vec());
         let read = read(Counted::new(&mut take, 4));
@@ -152,7 +156,8 @@ mod tests {
         ];
         let space = "[ \t\r]{0,2}";
         let elements = prop::collection::vec((space, element, space), 0..7);
-        let array = elements.prop_map(|elements| elements.into_iter().map(|(a, b, c)| a + &b + &c).collect::<Vec<_>>().join(","));
+        let array = elements
+            .prop_map(|elements| elements.into_iter().map(|(a, b, c)| a + &b + &c).collect::<Vec<_>>().join(","));
         let spoilt = (array, any::<prop::sample::Index>(), prop::option::weighted(0.3, any::<u8>()));
         spoilt.prop_map(|(array, place, byte)| {
             let mut body = format!("[{array}]").into_bytes();
@@ -187,12 +192,23 @@ mod tests {
 
     #[test]
     fn common_keys_are_plain_in_every_format() {
-        for element in ["0", "42", "-7", "123456789012345678", "\"\"", "\"user:1\"", "\"67e55044-10b1-426f-9247-bb680e5fe0c8\"", "\"é\""] {
+        for element in [
+            "0",
+            "42",
+            "-7",
+            "123456789012345678",
+            "\"\"",
+            "\"user:1\"",
+            "\"67e55044-10b1-426f-9247-bb680e5fe0c8\"",
+            "\"é\"",
+        ] {
             let mut count = 0;
             let body = format!("[ {element} ,{element},\n{element}]\n");
             let mut keys = Counted::new(|_: &[u8]| count += 1, 3);
             assert!(matches!(array(body.as_bytes(), &mut keys), Read::All), "{element}");
-            for spelled in [format!(" {element}\t"), format!("{{\"key\":{element}}}"), format!("{{ \"key\" : {element} }}")] {
+            for spelled in
+                [format!(" {element}\t"), format!("{{\"key\":{element}}}"), format!("{{ \"key\" : {element} }}")]
+            {
                 assert!(line(spelled.as_bytes()).is_some(), "{spelled}");
             }
         }

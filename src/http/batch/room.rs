@@ -6,7 +6,7 @@ use super::format::Format;
 use crate::buffers::{Buffers, Overloaded, Reservation, Share};
 use crate::http::path::Resource;
 use crate::http::problem::Problem;
-use crate::words::BufferRefusal;
+use crate::labels::BufferRefusal;
 
 /// The reservation of a batch whose body is on its way.
 pub(super) struct Room {

@@ -18,7 +18,11 @@ impl Lines {
     }
 
     /// Hands over the lines that end in this piece, as [`each_line`] does.
-    pub(super) fn piece<E>(&mut self, mut piece: &[u8], mut take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub(super) fn piece<E>(
+        &mut self,
+        mut piece: &[u8],
+        mut take: impl FnMut(usize, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         if self.ended == 0 || !self.unfinished.is_empty() {
             let end = piece.iter().position(|byte| *byte == b'\n');
             self.unfinished.extend_from_slice(&piece[..end.unwrap_or(piece.len())]);

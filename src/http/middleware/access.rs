@@ -54,7 +54,10 @@ impl Access {
     /// What the data listener demands.
     pub(in crate::http) fn of_data(settings: &HttpSettings) -> Self {
         let tokens = settings.data_demands_token.then(|| Arc::clone(&settings.tokens));
-        Self { allowed_origins: settings.data_origins.clone(), ..Self::new(Routes::Data, &settings.data_hosts, tokens, settings) }
+        Self {
+            allowed_origins: settings.data_origins.clone(),
+            ..Self::new(Routes::Data, &settings.data_hosts, tokens, settings)
+        }
     }
 
     /// What the telemetry listener demands.
@@ -101,7 +104,8 @@ impl Access {
             return Err(insufficient_scope(Scope::Write));
         }
         let allowed = self.allowed_origins.as_deref();
-        let is_foreign = || allowed.is_some_and(|allowed| is_of_another_site(request.uri(), request.headers(), allowed));
+        let is_foreign =
+            || allowed.is_some_and(|allowed| is_of_another_site(request.uri(), request.headers(), allowed));
         if writes && is_foreign() {
             return Err(wrong_origin());
         }
@@ -233,7 +237,11 @@ mod tests {
     use crate::config::{SecretText, ServerConfig};
 
     fn token() -> ServerConfig {
-        ServerConfig { token_file: Some("x".into()), token: vec![SecretText::new("s3cret".into())], ..ServerConfig::default() }
+        ServerConfig {
+            token_file: Some("x".into()),
+            token: vec![SecretText::new("s3cret".into())],
+            ..ServerConfig::default()
+        }
     }
 
     fn told(access: &Access, method: &str, path: &str, headers: &[(&'static str, &'static str)]) -> (u16, Request<()>) {
@@ -254,7 +262,9 @@ mod tests {
             assert_eq!(ask(value), 200, "{value:?}");
             assert!(access.admits_read(Some(value.as_bytes()), None));
         }
-        for value in ["s3cret", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crets", "Basic s3cret", "Bearers3cret", ""] {
+        for value in
+            ["s3cret", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3crets", "Basic s3cret", "Bearers3cret", ""]
+        {
             assert_eq!(ask(value), 401, "{value:?}");
             assert!(!access.admits_read(Some(value.as_bytes()), None));
         }
@@ -270,7 +280,9 @@ mod tests {
         const FOREIGN: (&str, &str) = ("origin", "https://evil.example");
         const HOST: (&str, &str) = ("host", "localhost:4040");
         let key = "/v1/keys/users/1";
-        for (method, path) in [("PUT", key), ("DELETE", key), ("POST", "/v1/keys/users"), ("POST", "/v1/invalidate/users")] {
+        for (method, path) in
+            [("PUT", key), ("DELETE", key), ("POST", "/v1/keys/users"), ("POST", "/v1/invalidate/users")]
+        {
             assert_eq!(told(&access, method, path, &[HOST, FOREIGN]).0, 403, "{method} {path}");
             assert_eq!(told(&access, method, path, &[HOST]).0, 200, "{method} {path}");
         }

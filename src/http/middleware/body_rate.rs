@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::buffers::Buffers;
 use crate::http::BoxError;
-use crate::words::BufferRefusal;
+use crate::labels::BufferRefusal;
 
 /// Whenever a body has been waited for so long ...
 const WINDOW: Duration = Duration::from_secs(5);

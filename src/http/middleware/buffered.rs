@@ -17,7 +17,7 @@ use super::{RefusableFuture, internal_error};
 use crate::buffers::{Buffers, Overloaded, Reservation, Share};
 use crate::http::problem::Problem;
 use crate::http::unsent::Unsent;
-use crate::words::BufferRefusal;
+use crate::labels::BufferRefusal;
 
 /// Smaller responses and heads of HTTP/1 are not reserved: a connection has one of each at a time. Over HTTP/2 it may have many, so each one is.
 pub(in crate::http) const SMALL: usize = 4 << 10;
@@ -42,7 +42,8 @@ impl BufferedLayer {
         let headers = request.headers();
         let fields = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
         let uri = request.uri();
-        let target = uri.path_and_query().map_or(0, |target| target.as_str().len()) + uri.authority().map_or(0, |host| host.as_str().len());
+        let target = uri.path_and_query().map_or(0, |target| target.as_str().len())
+            + uri.authority().map_or(0, |host| host.as_str().len());
         // hyper's map takes about as much for each field beside its text.
         let bytes = target + fields + headers.len() * 64;
         if bytes <= SMALL && !http2 {
@@ -52,7 +53,11 @@ impl BufferedLayer {
     }
 
     /// The response, with a body that is reserved until the client has taken it; or that there is no room for it.
-    fn response<B: Body<Data = Bytes> + From<Bytes>>(&self, response: Response<B>, unsent: Option<&Unsent>) -> Response<B> {
+    fn response<B: Body<Data = Bytes> + From<Bytes>>(
+        &self,
+        response: Response<B>,
+        unsent: Option<&Unsent>,
+    ) -> Response<B> {
         let length = response.body().size_hint().exact().unwrap_or(0);
         if length == 0 || (unsent.is_none() && length <= SMALL as u64) {
             return response;
@@ -68,7 +73,9 @@ impl BufferedLayer {
         let tracked = |body: Bytes| unsent.map_or_else(|| body.clone(), |unsent| unsent.track(body.clone()));
         match reserved {
             Ok(body) => Response::from_parts(head, B::from(tracked(body))),
-            Err(error) => self.refusal(error, BufferRefusal::Response).response::<Bytes>().map(|body| B::from(tracked(body))),
+            Err(error) => {
+                self.refusal(error, BufferRefusal::Response).response::<Bytes>().map(|body| B::from(tracked(body)))
+            }
         }
     }
 
@@ -110,7 +117,9 @@ where
         let unsent = request.extensions().get::<Unsent>().cloned();
         let (inner, head) = match self.layer.head(&request, unsent.is_some()) {
             Ok(head) => (RefusableFuture::Passed { inner: self.inner.call(request) }, head),
-            Err(error) => (RefusableFuture::Refused { problem: Some(self.layer.refusal(error, BufferRefusal::Request)) }, None),
+            Err(error) => {
+                (RefusableFuture::Refused { problem: Some(self.layer.refusal(error, BufferRefusal::Request)) }, None)
+            }
         };
         BufferedFuture { inner, head, unsent, layer: self.layer.clone() }
     }

@@ -31,7 +31,8 @@ impl Hosts {
     pub(in crate::http) fn of_listener(listen: &str, config: &ServerConfig) -> Self {
         match listen.parse() {
             Ok(Listen::Tcp(address)) if Listen::Tcp(address).is_local() => Self::Local {
-                usual: [address.to_string(), format!("localhost:{}", address.port())].map(|host| host.into_bytes().into()),
+                usual: [address.to_string(), format!("localhost:{}", address.port())]
+                    .map(|host| host.into_bytes().into()),
                 names: config.allowed_hosts.clone().into(),
             },
             _ => Self::Any,
@@ -44,7 +45,8 @@ impl Hosts {
             (Self::Any, _) | (Self::Local { .. }, None) => true,
             (Self::Loopback, None) => false,
             (Self::Local { usual, names }, Some(host)) => {
-                usual.iter().any(|usual| **usual == *host) || name(host).is_some_and(|name| is_local(name) || is_one_of(name, names))
+                usual.iter().any(|usual| **usual == *host)
+                    || name(host).is_some_and(|name| is_local(name) || is_one_of(name, names))
             }
             (Self::Loopback, Some(host)) => name(host).is_some_and(is_loopback),
         }
@@ -70,7 +72,9 @@ pub(super) fn is_of_another_site(uri: &Uri, headers: &HeaderMap, allowed: &[Stri
     }
     let own = |origin: &HeaderValue| {
         let origin = origin.to_str().unwrap_or_default();
-        let Some(site) = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) else { return false };
+        let Some(site) = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) else {
+            return false;
+        };
         let is_named = name(site.as_bytes()).is_some_and(|name| is_one_of(name, allowed));
         is_named || hosts(uri, headers).next().is_some_and(|host| host.eq_ignore_ascii_case(site.as_bytes()))
     };
@@ -85,7 +89,8 @@ fn name(host: &[u8]) -> Option<&str> {
         Some(rest) => host.split_at(rest.find(']')? + 2),
         None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    let is_port =
+        port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
     is_port.then_some(name)
 }
 
@@ -160,7 +165,9 @@ mod tests {
         ] {
             assert!(!Hosts::Loopback.admit(Some(host.as_bytes())) && !local().admit(Some(host.as_bytes())), "{host}");
         }
-        for host in ["128.0.0.1", "0.0.0.0", "10.0.0.1:4042", "[::2]", "[::ffff:127.0.0.1]", "api.internal", "API.internal:80"] {
+        for host in
+            ["128.0.0.1", "0.0.0.0", "10.0.0.1:4042", "[::2]", "[::ffff:127.0.0.1]", "api.internal", "API.internal:80"]
+        {
             assert!(!Hosts::Loopback.admit(Some(host.as_bytes())) && local().admit(Some(host.as_bytes())), "{host}");
         }
         assert!(!local().admit(Some(b"\xff")) && Hosts::Any.admit(Some(b"example.com")));
@@ -207,7 +214,8 @@ mod tests {
     #[test]
     fn a_page_of_another_site_is_known_by_what_its_browser_says() {
         let allowed = ["app.internal".to_owned()];
-        let foreign = |pairs: &[(&'static str, &'static str)]| is_of_another_site(&Uri::from_static("/"), &map(pairs), &allowed);
+        let foreign =
+            |pairs: &[(&'static str, &'static str)]| is_of_another_site(&Uri::from_static("/"), &map(pairs), &allowed);
         let host = ("host", "localhost:4040");
         for own in [
             &[host][..],

@@ -59,7 +59,9 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
             RefusableProj::Passed { inner } => Poll::Ready(ready!(inner.poll(cx))),
-            RefusableProj::Refused { problem } => Poll::Ready(Ok(problem.take().expect("polled after it was ready").response())),
+            RefusableProj::Refused { problem } => {
+                Poll::Ready(Ok(problem.take().expect("polled after it was ready").response()))
+            }
         }
     }
 }

@@ -43,9 +43,10 @@ async fn a_panic_is_a_500_without_its_text() {
         }
         hello()
     });
-    for (status, headers, body) in
-        [answer(CatchPanicLayer.layer(early), Request::new(())).await, answer(CatchPanicLayer.layer(late), Request::new(())).await]
-    {
+    for (status, headers, body) in [
+        answer(CatchPanicLayer.layer(early), Request::new(())).await,
+        answer(CatchPanicLayer.layer(late), Request::new(())).await,
+    ] {
         assert_eq!(status, 500);
         assert_eq!(headers["content-type"], "application/problem+json");
         assert!(body.contains("/problems/internal") && !body.contains("secret"), "{body}");
@@ -55,7 +56,8 @@ async fn a_panic_is_a_500_without_its_text() {
 #[tokio::test]
 async fn a_request_without_end_is_a_503_at_the_deadline() {
     let stuck = service_fn(|_: Request<()>| std::future::pending::<Result<Answer, Infallible>>());
-    let (status, headers, body) = answer(DeadlineLayer::new(Duration::from_millis(20)).layer(stuck), Request::new(())).await;
+    let (status, headers, body) =
+        answer(DeadlineLayer::new(Duration::from_millis(20)).layer(stuck), Request::new(())).await;
     assert_eq!((status, headers["retry-after"].to_str().unwrap()), (503, "1"));
     assert!(body.contains("/problems/request-deadline"), "{body}");
     let quick = service_fn(|_: Request<()>| async { hello() });
@@ -77,7 +79,8 @@ where
 async fn a_body_over_the_limit_is_a_413_whether_it_says_its_length_or_not() {
     let limited = || BodyLimitLayer::new(5, &buffers()).layer(service_fn(echo));
     let chunks = |chunks: &[&'static str]| {
-        let frames: Vec<Result<_, Infallible>> = chunks.iter().map(|c| Ok(Frame::data(Bytes::from_static(c.as_bytes())))).collect();
+        let frames: Vec<Result<_, Infallible>> =
+            chunks.iter().map(|c| Ok(Frame::data(Bytes::from_static(c.as_bytes())))).collect();
         Request::new(StreamBody::new(futures_util::stream::iter(frames)))
     };
     assert_eq!(answer(limited(), chunks(&["abc", "de"])).await.2, "abcde", "the limit itself is allowed");
@@ -111,7 +114,8 @@ async fn head_has_the_length_and_no_body() {
 #[tokio::test]
 async fn answers_are_counted_by_route_method_and_code() {
     let metrics = Arc::new(Metrics::new());
-    let count = CountLayer::new(Arc::clone(&metrics), |path| if path == "/livez" { Route::Livez } else { Route::Unknown });
+    let count =
+        CountLayer::new(Arc::clone(&metrics), |path| if path == "/livez" { Route::Livez } else { Route::Unknown });
     let request = Request::builder().uri("/livez?x").body(()).unwrap();
     answer(count.layer(service_fn(|_: Request<()>| async { hello() })), request).await;
     let counted = r#"bloomguard_http_requests_total{route="livez",method="GET",code="200"} 1"#;

@@ -44,7 +44,11 @@ impl KeyList {
         }
         self.partial.extend_from_slice(rest);
         // Room for a carriage return and a mark: what is longer than that is too long whatever follows.
-        if self.partial.len() > self.longest() + BYTE_ORDER_MARK.len() + 1 { Err(self.too_long(batcher.row() + 1)) } else { Ok(()) }
+        if self.partial.len() > self.longest() + BYTE_ORDER_MARK.len() + 1 {
+            Err(self.too_long(batcher.row() + 1))
+        } else {
+            Ok(())
+        }
     }
 
     /// The body has ended, and the last line with it. How many keys there were.
@@ -109,7 +113,8 @@ fn key_of(line: &[u8]) -> Result<String, String> {
     if !value.get().starts_with('{') {
         return scalar(value.get());
     }
-    let row: Row<'_> = serde_json::from_str(value.get()).map_err(|error| format!("an object without a key: {error}"))?;
+    let row: Row<'_> =
+        serde_json::from_str(value.get()).map_err(|error| format!("an object without a key: {error}"))?;
     scalar(row.key.get())
 }
 
@@ -161,10 +166,24 @@ mod tests {
     #[tokio::test]
     async fn ndjson_is_strings_integers_and_objects() {
         let text = b"\"a\\u00e9/\"\n42\r\n-7\n\n{\"key\": \"x\", \"n\": [1]}\n{\"n\":{\"key\":1},\"key\":18446744073709551615}\n";
-        assert_eq!(read(KeyListFormat::Ndjson, &[text]).await.unwrap(), ["aé/", "42", "-7", "x", "18446744073709551615"]);
-        for line in
-            ["1.5", "1e3", "true", "null", "[1]", "{}", "{\"key\":null}", "{\"key\":{}}", "{\"key\":1,\"key\":2}", "a", "\"a\" \"b\"", "{"]
-        {
+        assert_eq!(
+            read(KeyListFormat::Ndjson, &[text]).await.unwrap(),
+            ["aé/", "42", "-7", "x", "18446744073709551615"]
+        );
+        for line in [
+            "1.5",
+            "1e3",
+            "true",
+            "null",
+            "[1]",
+            "{}",
+            "{\"key\":null}",
+            "{\"key\":{}}",
+            "{\"key\":1,\"key\":2}",
+            "a",
+            "\"a\" \"b\"",
+            "{",
+        ] {
             let error = read(KeyListFormat::Ndjson, &[b"1\n", line.as_bytes()]).await.unwrap_err();
             assert!(matches!(&error, SourceError::Invalid(why) if why.starts_with("row 2: ")), "{line}: {error}");
         }

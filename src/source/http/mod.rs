@@ -61,7 +61,9 @@ impl HttpSource {
             return invalid(&format!("a body coded as {coding}, which nobody asked for"));
         }
         if is_one_page(answer.headers()) {
-            return invalid("one page of several (a Link header with rel=\"next\"): the key source must list every key in one answer");
+            return invalid(
+                "one page of several (a Link header with rel=\"next\"): the key source must list every key in one answer",
+            );
         }
         if !answer.tells_its_end() && counted(answer.headers()).is_none() {
             return invalid(
@@ -93,11 +95,15 @@ impl HttpSource {
         let shown = essence.escape_ascii();
         match (&essence[..], self.format) {
             // Such an answer is a page for people, as of a login or of an error, whatever its status.
-            (b"text/html", _) => Err(SourceError::Invalid(format!("{} answered with {shown}, which is no list of keys", answer.origin()))),
+            (b"text/html", _) => Err(SourceError::Invalid(format!(
+                "{} answered with {shown}, which is no list of keys",
+                answer.origin()
+            ))),
             (_, Some(format)) => Ok(format),
-            (b"application/x-ndjson" | b"application/ndjson" | b"application/jsonl" | b"application/x-jsonlines", None) => {
-                Ok(KeyListFormat::Ndjson)
-            }
+            (
+                b"application/x-ndjson" | b"application/ndjson" | b"application/jsonl" | b"application/x-jsonlines",
+                None,
+            ) => Ok(KeyListFormat::Ndjson),
             (b"text/plain" | b"application/octet-stream" | b"", None) => Ok(KeyListFormat::Lines),
             _ => Err(SourceError::Invalid(format!(
                 "{} answered with content type {shown}, which does not tell how keys are listed: set source.format",
@@ -142,7 +148,10 @@ impl KeySource for HttpSource {
 }
 
 /// Waits for the server, but not for one that has fallen silent.
-async fn patiently<T, E: Into<SourceError>>(url: &Url, step: impl Future<Output = Result<T, E>>) -> Result<T, SourceError> {
+async fn patiently<T, E: Into<SourceError>>(
+    url: &Url,
+    step: impl Future<Output = Result<T, E>>,
+) -> Result<T, SourceError> {
     match tokio::time::timeout(LONGEST_SILENCE, step).await {
         Ok(done) => done.map_err(Into::into),
         Err(_) => Err(SourceError::Unavailable(format!("{} sent nothing for {LONGEST_SILENCE:?}", url.origin()))),
@@ -156,12 +165,15 @@ fn counted(headers: &HeaderMap) -> Option<u64> {
 /// RFC 8288, as paginated APIs use it.
 fn is_one_page(headers: &HeaderMap) -> bool {
     // Its URLs may hold anything but what they should.
-    let links = headers.get_all(LINK).into_iter().map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase());
+    let links =
+        headers.get_all(LINK).into_iter().map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase());
     links.into_iter().any(|links| links.split([',', ';']).any(is_rel_next))
 }
 
 fn is_rel_next(parameter: &str) -> bool {
-    let Some(("rel", relations)) = parameter.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else { return false };
+    let Some(("rel", relations)) = parameter.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
+        return false;
+    };
     relations.trim_matches('"').split_ascii_whitespace().any(|relation| relation == "next")
 }
 

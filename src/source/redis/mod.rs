@@ -74,8 +74,9 @@ impl RedisSource {
             .into_connection_info()
             .and_then(|info| Client::open(info.set_tcp_settings(tcp)))
             .map_err(|_| SourceError::Invalid(format!("{target} is not a Redis URL that can be used")))?;
-        let settings =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(Some(ANSWER_TIMEOUT));
+        let settings = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(ANSWER_TIMEOUT));
         let keys = match &config.pattern {
             Some(pattern) => Keys::Names { pattern: pattern.clone(), prefix: config.strip_prefix.clone() },
             None => Keys::Members { set: config.set.clone().unwrap_or_default() },
@@ -84,21 +85,32 @@ impl RedisSource {
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, SourceError> {
-        self.client.get_multiplexed_async_connection_with_config(&self.settings).await.map_err(|error| self.failed(&error))
+        self.client
+            .get_multiplexed_async_connection_with_config(&self.settings)
+            .await
+            .map_err(|error| self.failed(&error))
     }
 
-    async fn ask<T: FromRedisValue>(&self, connection: &mut MultiplexedConnection, command: &Cmd) -> Result<T, SourceError> {
+    async fn ask<T: FromRedisValue>(
+        &self,
+        connection: &mut MultiplexedConnection,
+        command: &Cmd,
+    ) -> Result<T, SourceError> {
         command.query_async(connection).await.map_err(|error| self.failed(&error))
     }
 
     async fn server(&self, connection: &mut MultiplexedConnection) -> Result<Server, SourceError> {
         let info: String = self.ask(connection, redis::cmd("INFO").arg("default")).await?;
-        let server = Server::read(&info).ok_or_else(|| SourceError::Invalid(format!("{}: its answer to INFO is strange", self.target)))?;
+        let server = Server::read(&info)
+            .ok_or_else(|| SourceError::Invalid(format!("{}: its answer to INFO is strange", self.target)))?;
         match self.keys {
-            _ if !server.is_primary => Err(SourceError::Invalid(format!("{} is a replica; the url must name the primary", self.target))),
-            Keys::Names { .. } if server.is_clustered => {
-                Err(SourceError::Invalid(format!("{} is part of a cluster, and a pattern finds only the keys of one node", self.target)))
+            _ if !server.is_primary => {
+                Err(SourceError::Invalid(format!("{} is a replica; the url must name the primary", self.target)))
             }
+            Keys::Names { .. } if server.is_clustered => Err(SourceError::Invalid(format!(
+                "{} is part of a cluster, and a pattern finds only the keys of one node",
+                self.target
+            ))),
             _ => Ok(server),
         }
     }
@@ -111,7 +123,11 @@ impl RedisSource {
         }
     }
 
-    async fn read_pages(&self, connection: &mut MultiplexedConnection, batcher: &mut Batcher) -> Result<(), SourceError> {
+    async fn read_pages(
+        &self,
+        connection: &mut MultiplexedConnection,
+        batcher: &mut Batcher,
+    ) -> Result<(), SourceError> {
         let mut cursor = 0_u64;
         let mut most_members = self.members(connection).await?;
         loop {
@@ -167,7 +183,8 @@ impl RedisSource {
 
     /// Nothing of it shows a password: the driver's words name addresses and Redis' own answers.
     fn failed(&self, error: &RedisError) -> SourceError {
-        let passing = error.is_timeout() || matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse | ErrorKind::AuthenticationFailed);
+        let passing = error.is_timeout()
+            || matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse | ErrorKind::AuthenticationFailed);
         let code = error.code().unwrap_or_default();
         let text = format!("{}: {error}", self.target);
         if passing || ["LOADING", "MASTERDOWN", "BUSY", "NOAUTH", "WRONGPASS"].contains(&code) {
@@ -203,7 +220,10 @@ impl KeySource for RedisSource {
         self.read_pages(&mut connection, &mut batcher).await?;
         let after = self.server(&mut connection).await?;
         if after.dataset != before.dataset {
-            return Err(SourceError::Unavailable(format!("{}: another server answered at the end of the scan", self.target)));
+            return Err(SourceError::Unavailable(format!(
+                "{}: another server answered at the end of the scan",
+                self.target
+            )));
         }
         *self.warning.lock() = after.warning(expires);
         batcher.finish().await
@@ -231,11 +251,13 @@ impl Keys {
     /// Adds the key that `name` stands for. What is wrong with a key is told with its name, for Redis lists keys in no order.
     async fn push(&self, name: &[u8], batcher: &mut Batcher) -> Result<(), SourceError> {
         batcher.begin_row();
-        let of_no_use = |why: &dyn std::fmt::Display| SourceError::Invalid(format!("the element \"{}\": {why}", name.escape_ascii()));
+        let of_no_use = |why: &dyn std::fmt::Display| {
+            SourceError::Invalid(format!("the element \"{}\": {why}", name.escape_ascii()))
+        };
         let raw = match self {
-            Self::Names { prefix, .. } => {
-                name.strip_prefix(prefix.as_bytes()).ok_or_else(|| of_no_use(&format!("it does not begin with {prefix:?}")))?
-            }
+            Self::Names { prefix, .. } => name
+                .strip_prefix(prefix.as_bytes())
+                .ok_or_else(|| of_no_use(&format!("it does not begin with {prefix:?}")))?,
             Self::Members { .. } => name,
         };
         match batcher.push(raw).await {

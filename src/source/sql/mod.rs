@@ -47,9 +47,13 @@ impl SqlSource {
         let url = if config.url.is_empty() { backend } else { &config.url };
         let target = url.redacted();
         Ok(Self(match Database::parse(&url.for_driver(), Purpose::Scans)? {
-            Database::Postgres(options) => Driver::Postgres(Reader { keys: PostgresKeys::new(options, &config.query)?, target }),
+            Database::Postgres(options) => {
+                Driver::Postgres(Reader { keys: PostgresKeys::new(options, &config.query)?, target })
+            }
             Database::MySql(session) => Driver::MySql(Reader { keys: MySqlKeys::new(session, &config.query)?, target }),
-            Database::Sqlite(options) => Driver::Sqlite(Reader { keys: SqliteKeys::new(options, &config.query)?, target }),
+            Database::Sqlite(options) => {
+                Driver::Sqlite(Reader { keys: SqliteKeys::new(options, &config.query)?, target })
+            }
         }))
     }
 
@@ -100,7 +104,10 @@ trait Keys: std::fmt::Debug + Send + Sync {
 
     fn connector(&self) -> &impl Connector<Self::Connection>;
 
-    fn key_form(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Option<KeyForm>, SourceError>> + Send;
+    fn key_form(
+        &self,
+        connection: &mut Self::Connection,
+    ) -> impl Future<Output = Result<Option<KeyForm>, SourceError>> + Send;
 
     fn form_conflict(
         &self,

@@ -50,13 +50,19 @@ impl Keys for MySqlKeys {
             KeyType::Integer => Some(KeyForm::Integer),
             // Whether it holds fractions its type does not tell.
             KeyType::Decimal => None,
-            KeyType::Text if facts(connection, column).await?.data_type.as_deref() == Some("uuid") => Some(KeyForm::Uuid),
+            KeyType::Text if facts(connection, column).await?.data_type.as_deref() == Some("uuid") => {
+                Some(KeyForm::Uuid)
+            }
             KeyType::Text => Some(KeyForm::Text),
             KeyType::Binary => Some(KeyForm::Bytes),
         })
     }
 
-    async fn form_conflict(&self, connection: &mut MySqlConnection, form: KeyForm) -> Result<Option<String>, SourceError> {
+    async fn form_conflict(
+        &self,
+        connection: &mut MySqlConnection,
+        form: KeyForm,
+    ) -> Result<Option<String>, SourceError> {
         let described = self.describe(connection).await?;
         let (column, kind) = key_column(&described)?;
         let mut facts = facts(connection, column).await?;
@@ -105,10 +111,15 @@ impl MySqlKeys {
 }
 
 fn key_column(described: &MySqlStatement) -> Result<(&MySqlColumn, KeyType), SqlError> {
-    let column = described.columns().first().ok_or_else(|| SqlError::invalid("the query returns no columns: it must be a SELECT"))?;
+    let column = described
+        .columns()
+        .first()
+        .ok_or_else(|| SqlError::invalid("the query returns no columns: it must be a SELECT"))?;
     let kind = KeyType::of(column.type_info()).ok_or_else(|| {
         let (name, type_name) = (column.name(), column.type_info().name());
-        SqlError::invalid(format!("column \"{name}\" is of type {type_name}, which can't be a key: cast it to CHAR in the source's query"))
+        SqlError::invalid(format!(
+            "column \"{name}\" is of type {type_name}, which can't be a key: cast it to CHAR in the source's query"
+        ))
     })?;
     Ok((column, kind))
 }

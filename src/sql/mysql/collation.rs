@@ -16,7 +16,8 @@ pub fn conflict(kind: KeyType, facts: &Facts, form: KeyForm) -> Option<String> {
     match kind {
         // MariaDB sends values of these types as text, but reads several spellings of each.
         KeyType::Text if matches!(data_type, "uuid" | "inet4" | "inet6") && by_bytes => {
-            let mend = if data_type == "uuid" { "set key = \"uuid\"" } else { "cast it to CHAR in source and backend query" };
+            let mend =
+                if data_type == "uuid" { "set key = \"uuid\"" } else { "cast it to CHAR in source and backend query" };
             Some(format!(
                 "the key column is of type {}: it matches keys that key form \"{form}\" tells apart; {mend}",
                 data_type.to_uppercase()

@@ -85,7 +85,8 @@ pub async fn collation(
 /// # Errors
 /// [`SqlError`].
 pub async fn is_mariadb(connection: &mut MySqlConnection) -> Result<bool, SqlError> {
-    let version: String = sqlx::query_scalar("SELECT CAST(VERSION() AS CHAR)").persistent(false).fetch_one(connection).await?;
+    let version: String =
+        sqlx::query_scalar("SELECT CAST(VERSION() AS CHAR)").persistent(false).fetch_one(connection).await?;
     Ok(version.contains("MariaDB"))
 }
 

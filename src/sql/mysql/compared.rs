@@ -94,15 +94,24 @@ mod tests {
     fn the_column_is_found_and_the_rest_of_its_query_kept() {
         for (query, expected) in [
             ("SELECT name, email FROM users WHERE id = ?", "SELECT id FROM users WHERE id = ?"),
-            ("select u.name from users u where u.`id`=? order by name limit 1", "SELECT u.`id` from users u where u.`id`=?"),
-            ("SELECT a FROM t WHERE x = 1 AND (db.t.id = ? OR y = 2)", "SELECT db.t.id FROM t WHERE x = 1 AND (db.t.id = ?)"),
+            (
+                "select u.name from users u where u.`id`=? order by name limit 1",
+                "SELECT u.`id` from users u where u.`id`=?",
+            ),
+            (
+                "SELECT a FROM t WHERE x = 1 AND (db.t.id = ? OR y = 2)",
+                "SELECT db.t.id FROM t WHERE x = 1 AND (db.t.id = ?)",
+            ),
             ("SELECT EXTRACT(YEAR FROM a) FROM t WHERE id = ?", "SELECT id FROM t WHERE id = ?"),
             ("SELECT a FROM t JOIN (SELECT b FROM u WHERE id = ?) AS s ON s.b = t.b", "SELECT id FROM u WHERE id = ?"),
             (
                 "WITH l AS (SELECT * FROM t) SELECT max(n) FROM l WHERE id = ? GROUP BY id",
                 "WITH l AS (SELECT * FROM t) SELECT id FROM l WHERE id = ?",
             ),
-            ("SELECT a FROM t -- it's\nWHERE /* the key */ id = ?", "SELECT id FROM t -- it's\nWHERE /* the key */ id = ?"),
+            (
+                "SELECT a FROM t -- it's\nWHERE /* the key */ id = ?",
+                "SELECT id FROM t -- it's\nWHERE /* the key */ id = ?",
+            ),
         ] {
             assert_eq!(comparison(query).as_deref(), Some(expected));
         }

@@ -12,11 +12,12 @@ pub(in crate::sql) fn from_number(number: u16, state: &str, message: String) -> 
         // Access denied (to the server, to the database), no such database, an expired or unusable password, secure transport demanded.
         1044 | 1045 | 1049 | 1524 | 1820 | 1862 | 3118 | 3159 | 4151 => SqlError::Unavailable(message),
         // A server that shuts down or starts, a connection that was killed or idle too long, broken packets.
-        1053 | 1077 | 1079 | 1080 | 1152 | 1153 | 1154..=1161 | 1184 | 1189 | 1190 | 1927 | 3169 | 4031 => SqlError::Unavailable(message),
-        // A full or failing disk, a crashed table, a deadlock, a Galera node that is not in its cluster.
-        3 | 5 | 14 | 28 | 1015 | 1021 | 1023 | 1024 | 1026 | 1030 | 1034 | 1035 | 1047 | 1114 | 1180 | 1194 | 1195 | 1213 => {
+        1053 | 1077 | 1079 | 1080 | 1152 | 1153 | 1154..=1161 | 1184 | 1189 | 1190 | 1927 | 3169 | 4031 => {
             SqlError::Unavailable(message)
         }
+        // A full or failing disk, a crashed table, a deadlock, a Galera node that is not in its cluster.
+        3 | 5 | 14 | 28 | 1015 | 1021 | 1023 | 1024 | 1026 | 1030 | 1034 | 1035 | 1047 | 1114 | 1180 | 1194 | 1195
+        | 1213 => SqlError::Unavailable(message),
         // No such table, column, routine or prepared statement; a view or a definition that has changed.
         1051 | 1054 | 1146 | 1243 | 1305 | 1356 | 1412 | 1615 => SqlError::Invalid { message, stale: true },
         // Classes: connection exception, invalid authorization.
@@ -32,9 +33,15 @@ mod tests {
     #[test]
     fn numbers_tell_an_outage_from_a_query_that_does_not_fit() {
         let error = |number, state| from_number(number, state, "x".into());
-        for (number, state) in
-            [(1040, "08004"), (1045, "28000"), (1049, "42000"), (1047, "08S01"), (1053, "08S01"), (1927, "70100"), (1213, "40001")]
-        {
+        for (number, state) in [
+            (1040, "08004"),
+            (1045, "28000"),
+            (1049, "42000"),
+            (1047, "08S01"),
+            (1053, "08S01"),
+            (1927, "70100"),
+            (1213, "40001"),
+        ] {
             assert!(error(number, state).is_unavailable(), "{number}");
         }
         for (number, state) in [(1146, "42S02"), (1054, "42S22")] {

@@ -83,7 +83,9 @@ impl Parameter {
         let bytes = || Ok(Argument::Bytes(Bytes::copy_from_slice(key.as_bytes())));
         match (&self.0, form) {
             (Some((KeyType::Integer, _)), _) | (None, KeyForm::Integer) => number(),
-            (Some((KeyType::Decimal, _)), _) => numeric(text()?).map(Argument::Decimal).ok_or_else(|| refused("a decimal number")),
+            (Some((KeyType::Decimal, _)), _) => {
+                numeric(text()?).map(Argument::Decimal).ok_or_else(|| refused("a decimal number"))
+            }
             (Some((KeyType::Binary, facts)), KeyForm::Uuid) if facts.length == Some(UUID_BYTES as u64) => {
                 let value = uuid(text()?).ok_or_else(|| refused("a UUID"))?;
                 Ok(Argument::Bytes(Bytes::copy_from_slice(value.as_bytes())))

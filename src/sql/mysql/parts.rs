@@ -4,7 +4,8 @@ use crate::sql::Dialect;
 use crate::sql::text::tokens;
 
 /// What a part of a union can't have, or what would have to stand behind its limit.
-const REFUSED: [&str; 10] = ["UNION", "EXCEPT", "MINUS", "INTERSECT", "FETCH", "INTO", "PROCEDURE", "FOR", "LOCK", "WINDOW"];
+const REFUSED: [&str; 10] =
+    ["UNION", "EXCEPT", "MINUS", "INTERSECT", "FETCH", "INTO", "PROCEDURE", "FOR", "LOCK", "WINDOW"];
 
 /// A query in two halves, with a limit.
 #[derive(Debug, PartialEq, Eq)]

@@ -73,7 +73,11 @@ fn settings(purpose: Purpose) -> [String; 2] {
             let limits = format!("sql_select_limit = 1, lock_wait_timeout = {}", timeout.as_secs() + 1);
             (limits, timeout.as_secs_f64(), "READ COMMITTED")
         }
-        Purpose::Scans => (format!("sql_select_limit = {}, net_write_timeout = {SCAN_WRITE_TIMEOUT}", u64::MAX), 0.0, "REPEATABLE READ"),
+        Purpose::Scans => (
+            format!("sql_select_limit = {}, net_write_timeout = {SCAN_WRITE_TIMEOUT}", u64::MAX),
+            0.0,
+            "REPEATABLE READ",
+        ),
     };
     let milliseconds = (seconds * 1000.0).ceil();
     [
@@ -92,9 +96,15 @@ mod tests {
     #[test]
     fn the_time_limit_is_written_for_either_server() {
         let [variables, _] = settings(Purpose::Lookups { timeout: Duration::from_millis(250), statement_cache: 1 });
-        assert!(variables.contains("max_statement_time = 0.250000 ") && variables.contains("max_execution_time = 250 "), "{variables}");
+        assert!(
+            variables.contains("max_statement_time = 0.250000 ") && variables.contains("max_execution_time = 250 "),
+            "{variables}"
+        );
         let [variables, _] = settings(Purpose::Scans);
-        assert!(variables.contains("max_statement_time = 0.000000 ") && variables.contains("max_execution_time = 0 "), "{variables}");
+        assert!(
+            variables.contains("max_statement_time = 0.000000 ") && variables.contains("max_execution_time = 0 "),
+            "{variables}"
+        );
         let [variables, _] = settings(Purpose::Lookups { timeout: Duration::MAX, statement_cache: 1 });
         assert!(variables.contains("max_execution_time = 2592000000 "), "{variables}");
     }

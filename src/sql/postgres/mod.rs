@@ -69,7 +69,10 @@ impl Parameter {
     /// Says which type can't take a key.
     pub fn new(info: PgTypeInfo) -> Result<Self, String> {
         let kind = KeyType::of(&info).ok_or_else(|| {
-            format!("its parameter is of type {}, which can't take a key: write $1::text and cast that further", info.name())
+            format!(
+                "its parameter is of type {}, which can't take a key: write $1::text and cast that further",
+                info.name()
+            )
         })?;
         Ok(Self { info, kind })
     }
@@ -94,7 +97,9 @@ impl Parameter {
             },
             KeyType::Numeric => ArgumentValue::Numeric(number(text()?).ok_or_else(|| self.refused())?),
             KeyType::Uuid => ArgumentValue::Uuid(uuid(text()?).ok_or_else(|| self.refused())?),
-            KeyType::Text | KeyType::Padded | KeyType::TextCi => ArgumentValue::Raw(Bytes::copy_from_slice(text()?.as_bytes())),
+            KeyType::Text | KeyType::Padded | KeyType::TextCi => {
+                ArgumentValue::Raw(Bytes::copy_from_slice(text()?.as_bytes()))
+            }
             KeyType::Bytes => ArgumentValue::Raw(Bytes::copy_from_slice(key.as_bytes())),
         };
         Ok(Some(Argument { info: self.bound_as(), value }))
@@ -168,7 +173,9 @@ pub fn write_key(kind: KeyType, value: &[u8], out: &mut Vec<u8>) -> Result<(), B
             write_integer(wide, out);
         }
         KeyType::Numeric => numeric::write(value, out)?,
-        KeyType::Uuid => out.extend_from_slice(Uuid::from_slice(value)?.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes()),
+        KeyType::Uuid => out.extend_from_slice(
+            Uuid::from_slice(value)?.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes(),
+        ),
         KeyType::Text | KeyType::Padded | KeyType::TextCi | KeyType::Bytes => out.extend_from_slice(value),
     }
     Ok(())

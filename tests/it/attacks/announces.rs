@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bloomguard::key::Key;
-use bloomguard::words::Verdict;
+use bloomguard::labels::Verdict;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::app::{Answer, Http, TestApp};
 use crate::support::database::Site;
 use crate::support::eventually;
-use crate::support::keyspace::{Keyspace, config as scripted};
+use crate::support::keyspace::{TestKeyspace, config as scripted};
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
 use crate::support::scripted::key;
@@ -26,13 +26,16 @@ const LEFT: u64 = 32;
 async fn site(rows: usize) -> Site {
     let site = Site::sqlite();
     let series = site.series(rows);
-    site.run(&format!("CREATE TABLE users (id TEXT PRIMARY KEY); INSERT INTO users SELECT i FROM ({series}) AS n")).await;
+    site.run(&format!("CREATE TABLE users (id TEXT PRIMARY KEY); INSERT INTO users SELECT i FROM ({series}) AS n"))
+        .await;
     site
 }
 
 fn config(site: &Site, keyspaces: &[&str], keyspace: &str, redis: Option<&RedisServer>) -> String {
     let url = site.url();
-    let redis = redis.map_or(String::new(), |redis| format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"\n", redis.url()));
+    let redis = redis.map_or(String::new(), |redis| {
+        format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"\n", redis.url())
+    });
     let table = |name: &&str| {
         format!(
             "[keyspaces.{name}]\nkey = \"text\"\nfreshness = \"announced\"\ndeadline = \"10s\"\n{keyspace}\n\
@@ -133,7 +136,8 @@ async fn fifty_batches_into_a_small_filter_are_made_good_by_few_rebuilds() {
         assert!(!is_overfull(&status) || tells_of_it(&status), "{status:#}");
     }
     let telemetry = app.telemetry.to_string();
-    let status = status_until(&app.http, &telemetry, "the filter is as it should be", |status| !is_overfull(status)).await;
+    let status =
+        status_until(&app.http, &telemetry, "the filter is as it should be", |status| !is_overfull(status)).await;
     assert!(status["generation"].as_u64().unwrap() <= 6 && !tells_of_it(&status), "{status:#}");
     // The estimate is true.
     let answer = app.http.send("POST", &app.url("/v1/check/users"), TEXT, &keys(1 << 40, BATCH, 16)).await;
@@ -144,21 +148,21 @@ async fn fifty_batches_into_a_small_filter_are_made_good_by_few_rebuilds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_overfull_filter_says_so_until_a_rebuild_that_comes_by_itself() {
-    let ks = Keyspace::enforcing(scripted()).await;
+    let ks = TestKeyspace::enforcing(scripted()).await;
     ks.builds_no_more();
-    tokio::spawn(Arc::clone(&ks.guard).keep_watch());
+    tokio::spawn(Arc::clone(&ks.keyspace).keep_watch());
     let announced: Vec<Key> = (0..9_000).map(|n| key(format!("announced:{n}"))).collect();
-    ks.guard.announce(&announced).await.unwrap();
-    let status = serde_json::to_value(ks.guard.status()).unwrap();
+    ks.keyspace.announce(&announced).await.unwrap();
+    let status = serde_json::to_value(ks.keyspace.status()).unwrap();
     assert!(is_overfull(&status) && tells_of_it(&status), "{status:#}");
     assert_eq!(status["state"], "enforcing", "no row is missed for it");
     assert_eq!(status["warnings"].as_array().unwrap().len(), 1, "{status:#}");
     *ks.source.failure.lock() = None;
-    let now = || serde_json::to_value(ks.guard.status()).unwrap();
+    let now = || serde_json::to_value(ks.keyspace.status()).unwrap();
     eventually("it is rebuilt", || !is_overfull(&now())).await;
     let status = now();
     assert!(status["generation"] == 2 && !tells_of_it(&status), "{status:#}");
-    assert!(announced.iter().all(|key| ks.guard.peek(key).verdict == Verdict::Maybe), "their rows may come yet");
+    assert!(announced.iter().all(|key| ks.keyspace.peek(key).verdict == Verdict::Maybe), "their rows may come yet");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,7 +178,12 @@ async fn announces_over_the_rate_are_refused_and_change_nothing() {
             continue;
         }
         refused += 100;
-        assert_eq!((answer.status, &answer.json()["type"]), (503, &"/problems/announce-rate".into()), "{}", answer.text());
+        assert_eq!(
+            (answer.status, &answer.json()["type"]),
+            (503, &"/problems/announce-rate".into()),
+            "{}",
+            answer.text()
+        );
         assert!((1..=2).contains(&answer.header("retry-after").parse::<u64>().unwrap()));
         let absent = app.http.send("POST", &app.url("/v1/check/users"), TEXT, &keys(batch * 100, 100, 12)).await.json();
         assert!(absent["absent"].as_array().unwrap().len() > 95, "no bit was set: {absent}");
@@ -219,7 +228,12 @@ async fn a_flood_that_memory_refuses_degrades_no_instance() {
         if answer.status == 204 {
             accepted += 100;
         } else {
-            assert_eq!((answer.status, &answer.json()["type"]), (503, &"/problems/too-many-announces".into()), "{}", answer.text());
+            assert_eq!(
+                (answer.status, &answer.json()["type"]),
+                (503, &"/problems/too-many-announces".into()),
+                "{}",
+                answer.text()
+            );
             refused += 100;
         }
     }
@@ -227,7 +241,8 @@ async fn a_flood_that_memory_refuses_degrades_no_instance() {
     let announces = &flooded.status("users").await["announces"];
     assert!(announces["bytes"].as_u64().unwrap() <= MIB, "{announces}");
     let telemetry = other.telemetry.to_string();
-    status_until(&other.http, &telemetry, "the other has read all", |status| status["announces"]["held"] == accepted).await;
+    status_until(&other.http, &telemetry, "the other has read all", |status| status["announces"]["held"] == accepted)
+        .await;
     // What a later announce leaves in the log comes behind whatever the refusals had left there.
     let version = flooded.send("PUT", "/v1/keys/users/1", &[]).await;
     assert!([204, 503].contains(&version.status));
@@ -249,17 +264,21 @@ async fn announces_of_others_that_find_no_room_are_not_lost() {
         assert_eq!(announce(&roomy, "users", &keys(batch * BATCH, BATCH, 12)).await.status, 204);
     }
     let telemetry = small.telemetry.to_string();
-    let warns =
-        |status: &Value| status["warnings"].to_string().contains("more announces of other instances are within their commit window");
+    let warns = |status: &Value| {
+        status["warnings"].to_string().contains("more announces of other instances are within their commit window")
+    };
     let status = status_until(&small.http, &telemetry, "it has no more room", warns).await;
     assert_eq!(status["state"], "enforcing", "the filter has them all the same: {status:#}");
     // A build would lack them, and so there is none until their windows have closed.
     assert_eq!(small.rebuild("users").await, "no_memory");
     let passes = |number: u64| {
-        let guard = small.guard("users");
-        guard.peek(&guard.key(keys(number, 1, 12).trim_end().as_bytes()).unwrap()).verdict == Verdict::Maybe
+        let keyspace = small.keyspace("users");
+        keyspace.peek(&keyspace.key(keys(number, 1, 12).trim_end().as_bytes()).unwrap()).verdict == Verdict::Maybe
     };
     eventually("every announced key passes", || (0..4 * BATCH).all(passes)).await;
-    status_until(&small.http, &telemetry, "a build serves", |status| status["generation"].as_u64() > Some(1) && !warns(status)).await;
+    status_until(&small.http, &telemetry, "a build serves", |status| {
+        status["generation"].as_u64() > Some(1) && !warns(status)
+    })
+    .await;
     assert_eq!(small.metric("bloomguard_delta_resyncs_total{keyspace=\"users\",reason=\"gap\"}").await, 0.0);
 }

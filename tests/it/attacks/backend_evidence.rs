@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use bloomguard::guard::LookupOptions;
-use bloomguard::words::Verdict;
+use bloomguard::keyspace::LookupOptions;
+use bloomguard::labels::Verdict;
 
 use crate::product::process::{enforces, write_config};
 use crate::product::users;
 use crate::support::app::{Http, TestApp};
 use crate::support::database::Site;
 use crate::support::eventually;
-use crate::support::keyspace::{Keyspace, config, told, unlimited};
+use crate::support::keyspace::{TestKeyspace, config, told, unlimited};
 use crate::support::process::Process;
 use crate::support::scripted::{key, value};
 
@@ -18,12 +18,16 @@ const STORMS: &str = "bloomguard_backend_absence_storms_total{keyspace=\"users\"
 const FALSE_POSITIVES: &str = "bloomguard_filter_false_positives_total{keyspace=\"users\"}";
 
 /// Random keys of a flood, so many at once, and between them keys that the filter is known to let pass. Returns the latter.
-async fn flood(ks: &Keyspace, keys: u64, replayed: usize) -> Vec<String> {
-    let positives: Vec<String> =
-        (0..).map(|n| format!("replayed:{n}")).filter(|text| ks.guard.peek(&key(text)).verdict == Verdict::Maybe).take(replayed).collect();
+async fn flood(ks: &TestKeyspace, keys: u64, replayed: usize) -> Vec<String> {
+    let positives: Vec<String> = (0..)
+        .map(|n| format!("replayed:{n}"))
+        .filter(|text| ks.keyspace.peek(&key(text)).verdict == Verdict::Maybe)
+        .take(replayed)
+        .collect();
     for first in (0..keys).step_by(1000) {
-        let batch = (first..first + 1000).map(|n| key(format!("random:{n}"))).chain(positives.iter().map(key)).collect();
-        let lookups = ks.guard.lookup_all(batch, LookupOptions::default(), u64::MAX, &mut unlimited()).await;
+        let batch =
+            (first..first + 1000).map(|n| key(format!("random:{n}"))).chain(positives.iter().map(key)).collect();
+        let lookups = ks.keyspace.lookup_all(batch, LookupOptions::default(), u64::MAX, &mut unlimited()).await;
         assert!(lookups.iter().all(|lookup| told(lookup).starts_with("404")));
     }
     positives
@@ -33,7 +37,7 @@ async fn flood(ks: &Keyspace, keys: u64, replayed: usize) -> Vec<String> {
 async fn a_flood_leaves_the_caches_as_they_are(rate: f64) {
     let mut large = config();
     (large.filter.false_positive_rate, large.filter.headroom) = (rate, 1.0);
-    let ks = Keyspace::enforcing(large).await;
+    let ks = TestKeyspace::enforcing(large).await;
     for i in 0..50 {
         assert_eq!(ks.get(&format!("user:{i}")).await, "200 backend");
     }
@@ -62,19 +66,22 @@ async fn a_flood_and_a_replay_at_one_percent_are_no_storm() {
 async fn collected_false_positives_asked_at_once_are_no_storm() {
     let mut large = config();
     large.filter.false_positive_rate = 0.01;
-    let ks = Keyspace::enforcing(large).await;
-    let collected: Vec<String> =
-        (0..).map(|n| format!("c:{n}")).filter(|text| ks.guard.peek(&key(text)).verdict == Verdict::Maybe).take(150).collect();
+    let ks = TestKeyspace::enforcing(large).await;
+    let collected: Vec<String> = (0..)
+        .map(|n| format!("c:{n}"))
+        .filter(|text| ks.keyspace.peek(&key(text)).verdict == Verdict::Maybe)
+        .take(150)
+        .collect();
     for positive in &collected {
         assert_eq!(ks.get(positive).await, "404 backend");
     }
     // Nothing but the backend itself can tell: it is asked for rows that the build had seen.
     eventually("absences are cached again", || {
-        let guard = Arc::clone(&ks.guard);
+        let keyspace = Arc::clone(&ks.keyspace);
         let text = &collected[149];
-        guard.lookup_at_once(key(text), LookupOptions::default()).is_some() || {
+        keyspace.lookup_at_once(key(text), LookupOptions::default()).is_some() || {
             let text = text.clone();
-            drop(tokio::spawn(async move { guard.lookup(key(text), LookupOptions::default()).await }));
+            drop(tokio::spawn(async move { keyspace.lookup(key(text), LookupOptions::default()).await }));
             false
         }
     })
@@ -87,7 +94,7 @@ async fn an_emptied_backend_is_noticed_within_a_hundred_answers_of_known_rows() 
     let mut short = config();
     // Values that expire at once, so that each lookup asks the backend.
     short.cache.max_value_bytes = 0;
-    let ks = Keyspace::enforcing(short).await;
+    let ks = TestKeyspace::enforcing(short).await;
     for i in 0..200 {
         assert_eq!(ks.get(&format!("user:{i}")).await, "200 backend");
     }
@@ -111,11 +118,11 @@ async fn an_emptied_backend_is_noticed_within_a_hundred_answers_of_known_rows() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_rows_are_no_evidence_against_the_backend() {
-    let ks = Keyspace::enforcing(config()).await;
+    let ks = TestKeyspace::enforcing(config()).await;
     for i in 0..200 {
         assert_eq!(ks.get(&format!("user:{i}")).await, "200 backend");
         ks.backend.remove(&format!("user:{i}"));
-        ks.guard.delete(&key(format!("user:{i}"))).await.unwrap();
+        ks.keyspace.delete(&key(format!("user:{i}"))).await.unwrap();
     }
     for i in 0..200 {
         assert_eq!(ks.get(&format!("user:{i}")).await, "404 backend");
@@ -124,10 +131,10 @@ async fn deleted_rows_are_no_evidence_against_the_backend() {
 }
 
 /// 900 of 1,000 rows are in the source.
-async fn source_that_lacks_rows() -> Keyspace {
+async fn source_that_lacks_rows() -> TestKeyspace {
     let mut proving = config();
     proving.canary.proof = 300;
-    let ks = Keyspace::cold(proving);
+    let ks = TestKeyspace::cold(proving);
     ks.source.keys.lock().truncate(900);
     ks
 }
@@ -144,8 +151,8 @@ async fn a_source_that_lists_too_few_keys_gives_no_wrong_404() {
         found += u32::from(i % 10 == 0);
     }
     assert_eq!(found, 200);
-    eventually("the proof fails", || ks.guard.status().state.as_str() == "degraded").await;
-    let reason = ks.guard.status().reason;
+    eventually("the proof fails", || ks.keyspace.status().state.as_str() == "degraded").await;
+    let reason = ks.keyspace.status().reason;
     assert!(reason.starts_with("the proof failed: the backend has a row that the filter called absent"), "{reason}");
 }
 
@@ -153,18 +160,18 @@ async fn a_source_that_lists_too_few_keys_gives_no_wrong_404() {
 async fn a_keyspace_without_history_proves_its_filter_before_it_rejects() {
     let mut proving = config();
     proving.canary.proof = 300;
-    let ks = Keyspace::cold(proving).built().await;
+    let ks = TestKeyspace::cold(proving).built().await;
     for i in 0..300 {
         if i == 120 {
-            let status = ks.guard.status();
+            let status = ks.keyspace.status();
             assert_eq!(status.state.as_str(), "shadow");
             assert_eq!(status.reason, "proving: 120 of 300 absences of the filter were compared with the backend");
         }
         assert_eq!(ks.get(&format!("stranger:{i}")).await, "404 backend");
     }
-    assert_eq!(ks.guard.status().state.as_str(), "enforcing");
+    assert_eq!(ks.keyspace.status().state.as_str(), "enforcing");
     assert_eq!(ks.get("stranger:0").await, "404 filter");
-    assert_eq!(ks.rebuild().await, bloomguard::words::RebuildOutcome::Swapped);
+    assert_eq!(ks.rebuild().await, bloomguard::labels::RebuildOutcome::Swapped);
     assert_eq!(ks.get("stranger:1").await, "404 filter", "a rebuild needs no further proof");
 }
 
@@ -172,12 +179,12 @@ async fn a_keyspace_without_history_proves_its_filter_before_it_rejects() {
 async fn a_backend_that_gives_no_answer_neither_proves_nor_refutes() {
     let mut proving = config();
     proving.canary.proof = 10;
-    let ks = Keyspace::cold(proving).built().await;
+    let ks = TestKeyspace::cold(proving).built().await;
     ks.backend.fail_with(Some(bloomguard::backend::BackendError::Unavailable("connection refused".into())));
     for i in 0..20 {
         assert_eq!(ks.get(&format!("stranger:{i}")).await, "503");
     }
-    let status = ks.guard.status();
+    let status = ks.keyspace.status();
     assert_eq!((status.state.as_str(), status.enforcement.proof.unwrap().compared), ("shadow", 0));
 }
 
@@ -186,17 +193,17 @@ async fn a_scan_after_a_failed_proof_begins_a_new_one() {
     let mut proving = config();
     proving.canary.proof = 50;
     proving.canary.hold = std::time::Duration::ZERO;
-    let ks = Keyspace::cold(proving);
+    let ks = TestKeyspace::cold(proving);
     ks.source.keys.lock().truncate(900);
     let ks = ks.built().await;
     for i in 0..49 {
         assert_eq!(ks.get(&format!("stranger:{i}")).await, "404 backend");
     }
     assert_eq!(ks.get("user:950").await, "200 backend");
-    eventually("the proof fails", || ks.guard.status().state.as_str() == "degraded").await;
+    eventually("the proof fails", || ks.keyspace.status().state.as_str() == "degraded").await;
     ks.source.keys.lock().extend((900..1000).map(|i| format!("user:{i}")));
-    while ks.rebuild().await != bloomguard::words::RebuildOutcome::Swapped {}
-    eventually("it proves again", || ks.guard.status().state.as_str() == "shadow").await;
+    while ks.rebuild().await != bloomguard::labels::RebuildOutcome::Swapped {}
+    eventually("it proves again", || ks.keyspace.status().state.as_str() == "shadow").await;
     for i in 0..50 {
         assert_eq!(ks.get(&format!("stranger:{i}")).await, "404 backend");
     }
@@ -205,10 +212,10 @@ async fn a_scan_after_a_failed_proof_begins_a_new_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_sampled_keys_without_rows_are_warned_of() {
-    let ks = Keyspace::cold(config());
+    let ks = TestKeyspace::cold(config());
     (0..1000).filter(|i| i % 2 == 0).for_each(|i| ks.backend.remove(&format!("user:{i}")));
     let ks = ks.built().await;
-    let status = ks.guard.status();
+    let status = ks.keyspace.status();
     let ratio = status.source_sample_absent_ratio.unwrap();
     // Half of 16 keys: fewer than a quarter are drawn once in a hundred times.
     let warned = status.warnings.iter().any(|warning| warning.contains("that were sampled from the source"));
@@ -265,13 +272,16 @@ async fn checks_alone_prove_a_filter_at_the_pace_of_the_canary() {
     app.wait_for("shadow").await;
     let ids: Vec<u32> = (7_000_000..7_000_040).collect();
     let check = async || {
-        let told = app.http.send("POST", &app.url("/v1/check/users"), &[("content-type", "application/json")], &format!("{ids:?}")).await;
+        let told = app
+            .http
+            .send("POST", &app.url("/v1/check/users"), &[("content-type", "application/json")], &format!("{ids:?}"))
+            .await;
         told.json()["absent"].as_array().unwrap().len()
     };
     assert_eq!(check().await, 0, "it rejects nobody yet");
     let start = std::time::Instant::now();
     let mut id = 8_000_000;
-    while app.guard("users").state().as_str() != "enforcing" {
+    while app.keyspace("users").state().as_str() != "enforcing" {
         assert!(start.elapsed().as_secs() < 60, "{}", app.status("users").await);
         let _ = app.get(&format!("/v1/check/users/{id}")).await;
         id += 1;
@@ -282,14 +292,17 @@ async fn checks_alone_prove_a_filter_at_the_pace_of_the_canary() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn half_a_backend_that_comes_back_changed_is_no_storm() {
-    let ks = Keyspace::enforcing(config()).await;
+    let ks = TestKeyspace::enforcing(config()).await;
     for i in 0..300 {
         assert_eq!(ks.get(&format!("user:{i}")).await, "200 backend");
     }
     // Rows that change are rows.
     (0..300).for_each(|i| ks.backend.change(&format!("user:{i}"), "changed"));
     for i in 0..300 {
-        let lookup = ks.guard.lookup(key(format!("user:{i}")), LookupOptions { bypass: true, ..LookupOptions::default() }).await;
+        let lookup = ks
+            .keyspace
+            .lookup(key(format!("user:{i}")), LookupOptions { bypass: true, ..LookupOptions::default() })
+            .await;
         assert_eq!(lookup.answer.unwrap().value, Some(value("changed")));
     }
     assert_eq!(ks.metric(STORMS), 0.0);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use bloomguard::guard::LookupOptions;
+use bloomguard::keyspace::LookupOptions;
 use tempfile::TempDir;
 
 use crate::support::allocations::peak_bytes;
 use crate::support::app::Http;
 use crate::support::database::Site;
-use crate::support::keyspace::{Keyspace, config, told, unlimited};
+use crate::support::keyspace::{TestKeyspace, config, told, unlimited};
 use crate::support::process::Process;
 use crate::support::scripted::key;
 
@@ -22,11 +22,12 @@ const KEPT: u64 = 24 << 20;
 async fn a_batch_takes_memory_by_its_keys_and_not_by_their_square() {
     for together in [1, 32, 100] {
         for (first, status) in [(0, "200"), (KEYS, "404")] {
-            let ks = Arc::new(Keyspace::cold(config()));
+            let ks = Arc::new(TestKeyspace::cold(config()));
             (0..KEYS).for_each(|i| ks.backend.commit(&format!("user:{i}")));
             ks.backend.answer_together(together);
             let keys = (first..first + KEYS).map(|i| key(format!("user:{i}"))).collect();
-            let (peak, lookups) = peak_bytes(ks.guard.lookup_all(keys, LookupOptions::default(), 64 << 20, &mut unlimited())).await;
+            let (peak, lookups) =
+                peak_bytes(ks.keyspace.lookup_all(keys, LookupOptions::default(), 64 << 20, &mut unlimited())).await;
             assert!(lookups.iter().all(|lookup| told(lookup).starts_with(status)), "each key is {status}");
             assert!(peak < 16 << 20, "{peak} bytes for {KEYS} keys by {together}, all {status}");
         }
@@ -54,7 +55,9 @@ async fn the_largest_batch_takes_less_than_64_mib_of_a_process() {
             "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT); INSERT INTO users SELECT i, 'User ' || i FROM ({rows}) AS n"
         ))
         .await;
-        for (state, lines) in [("cold", "rebuild.on_start = false"), ("shadow", "enforcement = \"shadow\""), ("enforcing", "")] {
+        for (state, lines) in
+            [("cold", "rebuild.on_start = false"), ("shadow", "enforcement = \"shadow\""), ("enforcing", "")]
+        {
             let dir = TempDir::new().unwrap();
             let mut process = start(&dir, &site, lines);
             let (data, telemetry) = process.addresses();
@@ -69,7 +72,11 @@ async fn the_largest_batch_takes_less_than_64_mib_of_a_process() {
                 let headers = [("content-type", "application/json"), ("bloomguard-bypass", bypass)];
                 let answer = http.send("POST", &format!("http://{data}/v1/lookup/users"), &headers, &keys).await;
                 let results = answer.json()["results"].as_array().unwrap().clone();
-                assert!(results.len() == KEYS && results.iter().all(|result| result["status"] == status), "{:.300}", answer.text());
+                assert!(
+                    results.len() == KEYS && results.iter().all(|result| result["status"] == status),
+                    "{:.300}",
+                    answer.text()
+                );
             }
             let (peak, after) = (process.peak_bytes(), process.resident_bytes());
             assert!(peak < MOST, "{state}: {before} bytes before, {peak} at the most");

@@ -36,7 +36,11 @@ async fn a_name_that_was_made_to_resolve_to_loopback_is_refused() {
         let url = format!("http://{address}{path}");
         for host in ["rebound.example", "rebound.example:4040", "localhost.rebound.example", "127.0.0.1.nip.io", ""] {
             let refused = app.http.send("GET", &url, &[("host", host)], "").await;
-            assert_eq!((refused.status, &refused.json()["type"]), (403, &json!("/problems/host-not-allowed")), "{path} {host}");
+            assert_eq!(
+                (refused.status, &refused.json()["type"]),
+                (403, &json!("/problems/host-not-allowed")),
+                "{path} {host}"
+            );
         }
         for host in ["localhost", "LOCALHOST:80", "127.0.0.1:4040", "[::1]", "10.1.2.3", "api.internal:4040"] {
             assert_ne!(app.http.send("GET", &url, &[("host", host)], "").await.status, 403, "{path} {host}");
@@ -68,8 +72,11 @@ async fn a_connection_whose_first_host_was_right_is_looked_at_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_another_site_changes_nothing() {
     let site = site(Site::sqlite()).await;
-    let app =
-        TestApp::enforcing(&format!("honor_no_cache = true\nallowed_hosts = [\"app.internal\"]\n{}", config(&site.url(), "", ""))).await;
+    let app = TestApp::enforcing(&format!(
+        "honor_no_cache = true\nallowed_hosts = [\"app.internal\"]\n{}",
+        config(&site.url(), "", "")
+    ))
+    .await;
     let (text, far) = (("content-type", "text/plain"), absent(&app));
     let changes = [
         ("PUT", format!("/v1/keys/users/{far}"), ""),
@@ -78,9 +85,12 @@ async fn a_page_of_another_site_changes_nothing() {
         ("POST", "/v1/invalidate/users".to_owned(), "1"),
     ];
     for (method, path, body) in &changes {
-        for header in
-            [("origin", "https://evil.example"), ("origin", "null"), ("origin", "http://localhost:3000"), ("sec-fetch-site", "cross-site")]
-        {
+        for header in [
+            ("origin", "https://evil.example"),
+            ("origin", "null"),
+            ("origin", "http://localhost:3000"),
+            ("sec-fetch-site", "cross-site"),
+        ] {
             let refused = app.http.send(method, &app.url(path), &[text, header], body).await;
             assert_eq!(
                 (refused.status, &refused.json()["type"]),
@@ -99,10 +109,12 @@ async fn a_page_of_another_site_changes_nothing() {
     assert_eq!(app.http.send("GET", &url, &[foreign, ("cache-control", "no-cache")], "").await.told(), "404 filter");
     assert_eq!(app.http.send("GET", &url, &[("cache-control", "no-cache")], "").await.told(), "404 backend");
     let admin = format!("http://{}/admin/keyspaces/users/enforcement", app.admin);
-    let refused = app.http.send("POST", &admin, &[("content-type", "application/json"), foreign], "{\"mode\":\"shadow\"}").await;
+    let refused =
+        app.http.send("POST", &admin, &[("content-type", "application/json"), foreign], "{\"mode\":\"shadow\"}").await;
     assert_eq!((refused.status, app.status("users").await["state"].as_str()), (403, Some("enforcing")));
     let own = format!("http://{}", app.data);
-    for header in [("origin", own.as_str()), ("origin", "https://app.internal:8443"), ("sec-fetch-site", "same-origin")] {
+    for header in [("origin", own.as_str()), ("origin", "https://app.internal:8443"), ("sec-fetch-site", "same-origin")]
+    {
         for (method, path, body) in &changes {
             let answer = app.http.send(method, &app.url(path), &[text, header], body).await;
             assert!((200..300).contains(&answer.status), "{method} {path} {header:?}: {answer:?}");
@@ -116,17 +128,20 @@ async fn a_unix_socket_serves_any_host() {
     let socket = dir.path().join("data.sock");
     let toml = config(&site.url(), "", "");
     let file = dir.path().join("bloomguard.toml");
-    let server =
-        format!("[server]\nlisten = \"unix:{}\"\ntelemetry_listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n", socket.display());
+    let server = format!(
+        "[server]\nlisten = \"unix:{}\"\ntelemetry_listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n",
+        socket.display()
+    );
     std::fs::write(&file, format!("{server}data_dir = {:?}\n{toml}", dir.path().join("data"))).unwrap();
     let app = App::build(&bloomguard::config::load(&[file], std::iter::empty()).unwrap()).await.unwrap();
-    let (guard, stop) = (app.guard("users").unwrap(), CancellationToken::new());
+    let (keyspace, stop) = (app.keyspace("users").unwrap(), CancellationToken::new());
     let _stopped = stop.clone().drop_guard();
     tokio::spawn(app.run(stop));
-    eventually("it enforces", || guard.state().as_str() == "enforcing").await;
+    eventually("it enforces", || keyspace.state().as_str() == "enforcing").await;
     let mut stream = UnixStream::connect(&socket).await.unwrap();
     let head = "HTTP/1.1\r\nHost: anything.example\r\nOrigin: https://anything.example:1\r\n";
-    let requests =
-        format!("GET /v1/keys/users/1 {head}\r\nPUT /v1/keys/users/7000001 {head}Content-Length: 0\r\nConnection: close\r\n\r\n");
+    let requests = format!(
+        "GET /v1/keys/users/1 {head}\r\nPUT /v1/keys/users/7000001 {head}Content-Length: 0\r\nConnection: close\r\n\r\n"
+    );
     assert_eq!(statuses(&mut stream, &requests).await, ["200", "204"]);
 }

@@ -57,7 +57,8 @@ impl Victim {
         let mut process = Process::start(dir.path(), &["serve", "--config", "config.toml"]);
         let (data, telemetry) = process.addresses();
         let http = Http::default();
-        while http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] != "enforcing" {
+        while http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] != "enforcing"
+        {
             tokio::task::yield_now().await;
         }
         process.forget_peak();
@@ -66,7 +67,10 @@ impl Victim {
     }
 
     async fn metric(&self, series: &str) -> f64 {
-        metric(self.http.get(&format!("http://{}/metrics", self.telemetry)).await.text(), &format!("bloomguard_{series}"))
+        metric(
+            self.http.get(&format!("http://{}/metrics", self.telemetry)).await.text(),
+            &format!("bloomguard_{series}"),
+        )
     }
 
     async fn refused(&self, reason: &str) -> f64 {
@@ -92,7 +96,14 @@ impl Victim {
     }
 
     async fn batch(&self, keys: &str) -> Answer {
-        self.http.send("POST", &format!("http://{}/v1/lookup/users", self.data), &[("content-type", "application/json")], keys).await
+        self.http
+            .send(
+                "POST",
+                &format!("http://{}/v1/lookup/users", self.data),
+                &[("content-type", "application/json")],
+                keys,
+            )
+            .await
     }
 
     fn took_no_more_than_the_budget(&self) {
@@ -150,7 +161,8 @@ async fn unfinished_bodies_are_refused_unread_or_cut() {
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{}", refused.text());
     assert_eq!((&refused.json()["type"], &refused.json()["limit"]), (&"/problems/overloaded".into(), &BUDGET.into()));
     let answers = tokio::task::spawn_blocking(|| clients.into_iter().map(rest).collect::<Vec<_>>()).await.unwrap();
-    let told = |status: &str| answers.iter().filter(|answer| answer.starts_with(&format!("HTTP/1.1 {status} "))).count();
+    let told =
+        |status: &str| answers.iter().filter(|answer| answer.starts_with(&format!("HTTP/1.1 {status} "))).count();
     assert!((1..=4).contains(&told("408")), "{} were read, {} refused", told("408"), told("503"));
     victim.holds_nothing().await;
     assert_eq!(victim.refused("slow_body").await, told("408") as f64);
@@ -164,7 +176,9 @@ async fn chunked_bodies_reserve_as_they_grow() {
     let chunk = format!("100000\r\n[{}\r\n", "1".repeat((1 << 20) - 1));
     let mut clients: Vec<TcpStream> = (0..32).map(|_| victim.connect()).collect();
     for client in &mut clients {
-        let sent = client.write_all(head("transfer-encoding: chunked").as_bytes()).and_then(|()| client.write_all(chunk.as_bytes()));
+        let sent = client
+            .write_all(head("transfer-encoding: chunked").as_bytes())
+            .and_then(|()| client.write_all(chunk.as_bytes()));
         sent.and_then(|()| client.write_all(chunk.as_bytes())).ok();
     }
     while victim.refused("request").await < 25.0 {
@@ -187,11 +201,18 @@ async fn batches_at_once_are_refused_rather_than_held() {
     // Of the values of all rows the budget has no room for any two answers.
     let all = serde_json::to_string(&(1..=ROWS).collect::<Vec<_>>()).unwrap();
     let answers = futures_util::future::join_all((0..8).map(|_| victim.batch(&all))).await;
-    let results =
-        answers.iter().filter(|answer| answer.status == 200).flat_map(|answer| answer.json()["results"].as_array().unwrap().clone());
+    let results = answers
+        .iter()
+        .filter(|answer| answer.status == 200)
+        .flat_map(|answer| answer.json()["results"].as_array().unwrap().clone());
     let (found, failed): (Vec<_>, Vec<_>) = results.partition(|result| result["status"] == 200);
     assert!(!found.is_empty() && failed.iter().all(|result| result["status"] == 503), "a failure is never an absence");
-    assert!(failed.iter().any(|result| result["type"] == "/problems/overloaded"), "{} found, {} failed", found.len(), failed.len());
+    assert!(
+        failed.iter().any(|result| result["type"] == "/problems/overloaded"),
+        "{} found, {} failed",
+        found.len(),
+        failed.len()
+    );
     victim.holds_nothing().await;
     victim.still_serves().await;
     victim.took_no_more_than_the_budget();
@@ -207,7 +228,9 @@ async fn hoard(data: &str, window: u32, rows: std::ops::Range<usize>) -> (Vec<u1
     let driven = tokio::spawn(async move { drop(connection.await) });
     let mut told = Vec::new();
     for row in rows {
-        let request = Request::get(format!("http://{data}/v1/keys/users/{}", row % ROWS + 1)).body(Empty::<Bytes>::new()).unwrap();
+        let request = Request::get(format!("http://{data}/v1/keys/users/{}", row % ROWS + 1))
+            .body(Empty::<Bytes>::new())
+            .unwrap();
         if sender.ready().await.is_err() {
             break;
         }
@@ -224,7 +247,8 @@ async fn hoard(data: &str, window: u32, rows: std::ops::Range<usize>) -> (Vec<u1
 async fn responses_behind_a_closed_window_are_bounded_and_end() {
     for window in [0, 1] {
         let victim = Victim::start("send_timeout = \"15s\"").await;
-        let hoards = futures_util::future::join_all((0..20).map(|n| hoard(&victim.data, window, n * 13..n * 13 + 27))).await;
+        let hoards =
+            futures_util::future::join_all((0..20).map(|n| hoard(&victim.data, window, n * 13..n * 13 + 27))).await;
         let told: Vec<u16> = hoards.iter().flat_map(|(told, _)| told.clone()).collect();
         assert!(told.iter().all(|status| matches!(status, 200 | 503)), "{told:?}");
         assert!(told.contains(&503) && told.contains(&200), "{told:?}");
@@ -292,9 +316,14 @@ async fn many_heads_of_one_http2_connection_are_bounded() {
         let mut waiting = Vec::new();
         // Bodies that never come keep their heads.
         for _ in 0..190 {
-            let body =
-                http_body_util::StreamBody::new(futures_util::stream::pending::<Result<hyper::body::Frame<Bytes>, std::io::Error>>());
-            let target = format!("http://{}/v1/keys/users/1{}", victim.data, if query { format!("?{long}") } else { String::new() });
+            let body = http_body_util::StreamBody::new(futures_util::stream::pending::<
+                Result<hyper::body::Frame<Bytes>, std::io::Error>,
+            >());
+            let target = format!(
+                "http://{}/v1/keys/users/1{}",
+                victim.data,
+                if query { format!("?{long}") } else { String::new() }
+            );
             let request = Request::put(target).header("x-long", if query { "" } else { &long }).body(body).unwrap();
             sender.ready().await.unwrap();
             waiting.push(tokio::spawn(sender.send_request(request)));

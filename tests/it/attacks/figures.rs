@@ -82,7 +82,9 @@ fn batches(target: &Target, n: u64, stop: &AtomicBool, route: &str, first: u64) 
         let keys: String = (0..10_000).map(|key| format!("{}\n", from + key % u64::from(USERS))).collect();
         from += u64::from(first > 1) * 10_000;
         let (head, length) = ("host: localhost\r\ncontent-type: text/plain\r\nconnection: close", keys.len());
-        target.say(format!("POST /v1/{route}/users HTTP/1.1\r\n{head}\r\ncontent-length: {length}\r\n\r\n{keys}").as_bytes());
+        target.say(
+            format!("POST /v1/{route}/users HTTP/1.1\r\n{head}\r\ncontent-length: {length}\r\n\r\n{keys}").as_bytes(),
+        );
     }
 }
 
@@ -106,7 +108,8 @@ fn half_heads(target: &Target, _: u64, stop: &AtomicBool) {
 fn idle(target: &Target, _: u64, stop: &AtomicBool) {
     let open = |n: u64| {
         let mut stream = target.connect()?;
-        let said: &[u8] = if n.is_multiple_of(2) { b"GET /" } else { b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" };
+        let said: &[u8] =
+            if n.is_multiple_of(2) { b"GET /" } else { b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" };
         stream.write_all(said).ok().map(|()| stream)
     };
     let _held: Vec<_> = (0..200).map(open).collect();
@@ -138,7 +141,8 @@ fn wait(stop: &AtomicBool) {
 
 fn processor_seconds(process: &Process) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
-    let ticks: Vec<f64> = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2).map(|n| n.parse().unwrap()).collect();
+    let ticks: Vec<f64> =
+        stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2).map(|n| n.parse().unwrap()).collect();
     ticks.iter().sum::<f64>() / 100.0
 }
 
@@ -152,7 +156,9 @@ fn start(dir: &Path, site: &Site) -> Process {
 #[allow(clippy::print_stdout)]
 async fn no_attack_costs_a_well_behaved_client_an_answer() {
     let length = std::env::var("BLOOMGUARD_ATTACK_SECONDS").map_or(0.3, |seconds| seconds.parse().unwrap());
-    println!("| attack by {ATTACKERS} clients | memory before → peak | CPU of the process | other client's P50 · P99 | its answers |");
+    println!(
+        "| attack by {ATTACKERS} clients | memory before → peak | CPU of the process | other client's P50 · P99 | its answers |"
+    );
     println!("|---|---:|---:|---:|---:|");
     for (name, attack) in ATTACKS {
         let (dir, site, http) = (TempDir::new().unwrap(), site(Site::sqlite()).await, Http::default());
@@ -162,7 +168,8 @@ async fn no_attack_costs_a_well_behaved_client_an_answer() {
         let (before, burned) = (process.resident_bytes(), processor_seconds(&process));
         process.forget_peak();
         let questions = vec![("/v1/check/users/7".to_owned(), 204), ("/v1/keys/users/7".to_owned(), 200)];
-        let (bystander, stop, target) = (Bystander::start(&data, questions), Arc::new(AtomicBool::new(false)), Arc::new(Target { data }));
+        let (bystander, stop, target) =
+            (Bystander::start(&data, questions), Arc::new(AtomicBool::new(false)), Arc::new(Target { data }));
         let began = Instant::now();
         let attackers: Vec<_> = (0..ATTACKERS)
             .map(|n| {

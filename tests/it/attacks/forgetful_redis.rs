@@ -17,7 +17,8 @@ const SLOW: &str = "SELECT id, name FROM users WHERE id = $1 AND pg_advisory_xac
 async fn site() -> Site {
     let site = Site::postgres();
     let users = format!("SELECT i, 'old' FROM ({}) AS n", site.series(1000));
-    site.run(&format!("CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users {users}")).await;
+    site.run(&format!("CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users {users}"))
+        .await;
     site
 }
 
@@ -79,9 +80,16 @@ proof = 0
     async fn is_stored(&self, redis: &mut redis::Connection, id: u32) {
         let start = Instant::now();
         while !holds(redis, id, "old") {
-            assert!(start.elapsed() < Duration::from_secs(60), "values are never stored again:\n{}", self.process.log());
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "values are never stored again:\n{}",
+                self.process.log()
+            );
             assert_eq!(
-                self.http.send("GET", &format!("http://{}/v1/keys/users/{id}", self.data), &[("bloomguard-bypass", "1")], "").await.status,
+                self.http
+                    .send("GET", &format!("http://{}/v1/keys/users/{id}", self.data), &[("bloomguard-bypass", "1")], "")
+                    .await
+                    .status,
                 200
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -111,7 +119,8 @@ proof = 0
         }
         self.site.run(&format!("UPDATE users SET name = 'new' WHERE id = {id}")).await;
         let url = format!("http://{}/v1/invalidate/users", self.data);
-        let invalidated = self.http.send("POST", &url, &[("content-type", "application/json")], &format!("[{id}]")).await;
+        let invalidated =
+            self.http.send("POST", &url, &[("content-type", "application/json")], &format!("[{id}]")).await;
         assert_eq!(invalidated.status, 204, "{}", invalidated.text());
         forget().await;
         self.lock.execute("SELECT pg_advisory_unlock(7)").await.unwrap();

@@ -96,8 +96,11 @@ async fn an_absence_that_a_dead_instance_stores_late_is_turned_away() {
 async fn a_row_deleted_and_inserted_anew_between_two_polls_is_found() {
     for with_redis in [false, true] {
         let (redis, table) = (RedisServer::start(), site(Site::sqlite()).await);
-        let section =
-            if with_redis { format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"\nmax_lag = \"1m\"", redis.url()) } else { String::new() };
+        let section = if with_redis {
+            format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"\nmax_lag = \"1m\"", redis.url())
+        } else {
+            String::new()
+        };
         let config = polled(&table.url(), "version", &section)
             .replace("commit_window = \"5s\"", "commit_window = \"100ms\"")
             .replace("deadline = \"10s\"", "deadline = \"1s\"")

@@ -23,8 +23,11 @@ impl Killed {
              [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
             site.url()
         );
-        std::fs::write(dir.path().join("bloomguard.toml"), format!("[log]\nformat = \"json\"\n[server]\ndata_dir = \"data\"\n{toml}"))
-            .unwrap();
+        std::fs::write(
+            dir.path().join("bloomguard.toml"),
+            format!("[log]\nformat = \"json\"\n[server]\ndata_dir = \"data\"\n{toml}"),
+        )
+        .unwrap();
         Self { dir, site, http: Http::default() }
     }
 

@@ -48,7 +48,13 @@ async fn tables() -> Vec<Table> {
     let mariadb = Site::mariadb();
     mariadb.run("CREATE TABLE users (name VARCHAR(50) COLLATE utf8mb4_nopad_bin PRIMARY KEY, word TEXT)").await;
     let url = mariadb.url();
-    tables.push(Table { site: mariadb, url, database: None, query: "SELECT name, word FROM users WHERE name = ?", source });
+    tables.push(Table {
+        site: mariadb,
+        url,
+        database: None,
+        query: "SELECT name, word FROM users WHERE name = ?",
+        source,
+    });
     tables
 }
 
@@ -81,7 +87,11 @@ async fn told(app: &TestApp, name: &str, answer: &str) {
         if told == answer {
             return;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "{name}: {told}, not {answer}; {}", app.status("users").await);
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "{name}: {told}, not {answer}; {}",
+            app.status("users").await
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -96,7 +106,11 @@ async fn never_absent(app: &TestApp, name: &str) {
         found += u32::from(answer.status == 200);
     }
     let body = serde_json::json!([name, "bob"]).to_string();
-    let batch = app.http.send("POST", &app.url("/v1/lookup/users"), &[("content-type", "application/json")], &body).await.json();
+    let batch = app
+        .http
+        .send("POST", &app.url("/v1/lookup/users"), &[("content-type", "application/json")], &body)
+        .await
+        .json();
     assert_ne!(batch["results"][0]["status"], 404, "{name}: {batch}");
     let check = app.get(&path("check", name)).await;
     assert_eq!(check.status, 204, "{name}");
@@ -138,8 +152,13 @@ async fn values_of_two_spellings_are_never_mixed_up_by_the_caches() {
     // Asked together, each is answered as alone.
     table.run("INSERT INTO users VALUES ('ÉVA', 'again')").await;
     let body = serde_json::json!(["éva", "ÉVA", "éVA", "bob"]).to_string();
-    let batch = app.http.send("POST", &app.url("/v1/lookup/users"), &[("content-type", "application/json")], &body).await.json();
-    let statuses: Vec<u64> = batch["results"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect();
+    let batch = app
+        .http
+        .send("POST", &app.url("/v1/lookup/users"), &[("content-type", "application/json")], &body)
+        .await
+        .json();
+    let statuses: Vec<u64> =
+        batch["results"].as_array().unwrap().iter().map(|one| one["status"].as_u64().unwrap()).collect();
     assert_eq!(statuses, [404, 200, 404, 200], "{batch}");
 }
 
@@ -159,8 +178,10 @@ async fn a_flood_of_odd_spellings_is_still_rejected_by_the_filter() {
 async fn a_row_whose_lower_case_the_database_tells_is_found_as_it_is_spelled() {
     // Under LC_CTYPE=C its lower case is none to Unicode, which a build notices by itself.
     let mut table = tables().await.swap_remove(2);
-    (table.source, table.query) =
-        ("SELECT lower(name::text) FROM users", "SELECT name, word FROM users WHERE lower(name::text) = lower($1::text)");
+    (table.source, table.query) = (
+        "SELECT lower(name::text) FROM users",
+        "SELECT name, word FROM users WHERE lower(name::text) = lower($1::text)",
+    );
     for (name, _) in NAMES {
         table.run(&format!("INSERT INTO users VALUES ('{name}', 'old')")).await;
     }

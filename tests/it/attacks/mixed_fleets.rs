@@ -114,7 +114,11 @@ impl Instance {
             if status["state"] == state && status["reason"].as_str().unwrap().contains(why) {
                 return;
             }
-            assert!(start.elapsed() < Duration::from_secs(100), "it is never {state} {why}: {status}\n{}", self.process.log());
+            assert!(
+                start.elapsed() < Duration::from_secs(100),
+                "it is never {state} {why}: {status}\n{}",
+                self.process.log()
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -126,7 +130,9 @@ impl Instance {
     /// Waits until it has told so many losses for this reason, and enforces again, with a filter of after generation `before`.
     async fn recovers(&self, losses: usize, why: &str, before: u64) {
         let start = Instant::now();
-        let told = || self.process.log().lines().filter(|line| line.contains("may have been lost") && line.contains(why)).count();
+        let told = || {
+            self.process.log().lines().filter(|line| line.contains("may have been lost") && line.contains(why)).count()
+        };
         while told() < losses || self.generation().await <= before {
             assert!(start.elapsed() < Duration::from_secs(100), "no loss that says {why}: {}", self.process.log());
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -182,7 +188,9 @@ impl Instance {
             let url = format!("http://{}/v1/check/users", self.data);
             let checked = self.http.send("POST", &url, &[("content-type", "application/json")], &body).await.json();
             let absent = checked["absent"].as_array().unwrap();
-            if let Some(at) = (0..keys.len()).find(|at| absent.get(*at).and_then(serde_json::Value::as_u64) != Some(*at as u64)) {
+            if let Some(at) =
+                (0..keys.len()).find(|at| absent.get(*at).and_then(serde_json::Value::as_u64) != Some(*at as u64))
+            {
                 return keys[at];
             }
         }
@@ -232,7 +240,8 @@ async fn an_absence_of_before_such_an_announce_is_not_believed_after_it() {
     let id = new.false_positive().await.to_string();
     // The server's clock must say that the next lookup began after the scan.
     while new.get(&id, &[]).await.told() != "404 hot" {}
-    let stored: bool = redis::cmd("EXISTS").arg(format!("bloomguard:entry:users:{id}")).query(&mut redis.connection()).unwrap();
+    let stored: bool =
+        redis::cmd("EXISTS").arg(format!("bloomguard:entry:users:{id}")).query(&mut redis.connection()).unwrap();
     assert!(stored, "the absence is in Redis");
     // Its mark stands over another key.
     let before = new.generation().await;
@@ -245,7 +254,12 @@ async fn an_absence_of_before_such_an_announce_is_not_believed_after_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_of_another_source_is_told_of_and_does_no_harm() {
     let (redis, site) = (RedisServer::start(), site().await);
-    let old = Instance::enforcing(&toml(&site, Some(&redis), Setup { source: "SELECT id FROM users WHERE id > ''", ..ROOMY })).await;
+    let old = Instance::enforcing(&toml(
+        &site,
+        Some(&redis),
+        Setup { source: "SELECT id FROM users WHERE id > ''", ..ROOMY },
+    ))
+    .await;
     let new = Instance::enforcing(&toml(&site, Some(&redis), ROOMY)).await;
     new.warns("its backend or source is another one").await;
     new.is("enforcing", "").await;
@@ -261,7 +275,8 @@ async fn an_instance_of_another_source_is_told_of_and_does_no_harm() {
 async fn the_longest_window_of_the_fleet_counts_for_every_reader() {
     let (redis, site) = (RedisServer::start(), site().await);
     let slow = Instance::enforcing(&toml(&site, Some(&redis), Setup { window: "1m", ..PLAIN })).await;
-    let quick_toml = toml(&site, Some(&redis), PLAIN).replace("deadline = \"5s\"", "deadline = \"300ms\"").replace("4s", "200ms");
+    let quick_toml =
+        toml(&site, Some(&redis), PLAIN).replace("deadline = \"5s\"", "deadline = \"300ms\"").replace("4s", "200ms");
     let quick = Instance::enforcing(&quick_toml).await;
     let version = slow.announce("5000").await;
     let announced = Instant::now();
@@ -290,7 +305,8 @@ async fn a_restart_with_a_shorter_window_keeps_the_longer_for_old_announces() {
     for with_redis in [false, true] {
         let (redis, site) = (RedisServer::start(), site().await);
         let redis = with_redis.then_some(&redis);
-        let short = toml(&site, redis, PLAIN).replace("deadline = \"5s\"", "deadline = \"300ms\"").replace("4s", "200ms");
+        let short =
+            toml(&site, redis, PLAIN).replace("deadline = \"5s\"", "deadline = \"300ms\"").replace("4s", "200ms");
         let mut instance = Instance::enforcing(&short.replace("\"200ms\"\nrebuild", "\"1m\"\nrebuild")).await;
         instance.announce("5000").await;
         let announced = Instant::now();
@@ -309,7 +325,8 @@ async fn a_restart_with_a_shorter_window_keeps_the_longer_for_old_announces() {
 
 /// Writes to the log as an instance of this configuration, hashing under the fleet's secret.
 async fn write(redis: &RedisServer, terms: Option<Terms>) -> WriterId {
-    let config = RedisConfig { url: SecretUrl::new(redis.url()), timeout: Duration::from_secs(5), ..RedisConfig::default() };
+    let config =
+        RedisConfig { url: SecretUrl::new(redis.url()), timeout: Duration::from_secs(5), ..RedisConfig::default() };
     let link = RedisLink::connect(&config, |_| ()).unwrap();
     assert!(link.wait_connected(Duration::from_secs(60)).await);
     let secret = link.secret("users", &KeySecret::random()).await.unwrap();
@@ -336,7 +353,12 @@ async fn an_absurd_window_is_told_and_does_not_hold_the_fleet_for_ever() {
     let short = toml(&site, Some(&redis), PLAIN).replace("\"2m\"", "\"8s\"");
     let instance = Instance::enforcing(&short).await;
     let config = bloomguard::config::load(&[instance.dir.path().join("bloomguard.toml")], std::iter::empty()).unwrap();
-    let terms = Terms::new(Some(KeyForm::Integer), config.keyspaces["users"].data_fingerprint(), Duration::MAX, Duration::from_secs(5));
+    let terms = Terms::new(
+        Some(KeyForm::Integer),
+        config.keyspaces["users"].data_fingerprint(),
+        Duration::MAX,
+        Duration::from_secs(5),
+    );
     let writer = write(&redis, Some(terms)).await;
     instance.is("degraded", &format!("instance {writer}")).await;
     instance.is("degraded", "longer than redis.log.retention = 8s here").await;
@@ -350,6 +372,7 @@ async fn another_namespace_over_the_same_rows_is_told_of() {
     let one = Instance::enforcing(&toml(&site, Some(&redis), PLAIN)).await;
     // Its log is young, for the server knows only the other's.
     let other = Instance::start(&toml(&site, Some(&redis), Setup { prefix: "elsewhere", ..PLAIN }));
-    one.warns("another namespace announces rows of the same backend: its delta log is \"elsewhere:deltas:users\"").await;
+    one.warns("another namespace announces rows of the same backend: its delta log is \"elsewhere:deltas:users\"")
+        .await;
     other.warns("its delta log is \"bloomguard:deltas:users\"").await;
 }

@@ -17,8 +17,10 @@ const SECRET: &str = "hunter2";
 /// What clients of the data and the telemetry listener may not read either: users, hosts, databases, statements.
 const INTERNAL: [&str; 5] = ["login-", "127.0.0.1", "a_store", "a_table", "SELECT"];
 const KEYSPACES: [&str; 7] = ["refused", "role", "statement", "mysql", "web", "variable", "file"];
-const VARIABLE: (&str, &str) =
-    ("BLOOMGUARD__KEYSPACES__VARIABLE__BACKEND__URL", "postgres://login-v:hunter2-v@127.0.0.1:1/a_store?passfile=hunter2-vv");
+const VARIABLE: (&str, &str) = (
+    "BLOOMGUARD__KEYSPACES__VARIABLE__BACKEND__URL",
+    "postgres://login-v:hunter2-v@127.0.0.1:1/a_store?passfile=hunter2-vv",
+);
 
 /// Everything that was said, with where.
 struct Said(Vec<(String, String)>);
@@ -59,10 +61,15 @@ fn config(dir: &Path, redis: &RedisServer, database: &Database<'_>, web: &HttpSe
     let port = database.address();
     let host = port.split('/').next().unwrap();
     let sql = |url: &str| {
-        format!("url = \"{url}\"\nquery = \"SELECT id FROM a_table WHERE id = {}\"", if url.starts_with("mysql") { "?" } else { "$1" })
+        format!(
+            "url = \"{url}\"\nquery = \"SELECT id FROM a_table WHERE id = {}\"",
+            if url.starts_with("mysql") { "?" } else { "$1" }
+        )
     };
     let backends = [
-        sql("postgres://login-a:hunter2-a@127.0.0.1:1/a_store?sslpassword=hunter2-b&unheard=hunter2-c&options=-c%20hunter2.x%3D1"),
+        sql(
+            "postgres://login-a:hunter2-a@127.0.0.1:1/a_store?sslpassword=hunter2-b&unheard=hunter2-c&options=-c%20hunter2.x%3D1",
+        ),
         sql(&format!("postgres://login-b:hunter2-d@{host}/a_store?sslpassword=hunter2-e")),
         sql(&format!("postgres://postgres:hunter2-f@{port}")),
         sql("mysql://login-c:hunter2-g@127.0.0.1:1/a_store?unheard=hunter2-h"),
@@ -80,7 +87,8 @@ fn config(dir: &Path, redis: &RedisServer, database: &Database<'_>, web: &HttpSe
     for (name, backend) in KEYSPACES.iter().zip(backends) {
         let source = match *name {
             "web" => "kind = \"http\"\nurl = \"http://login-f:hunter2-n@127.0.0.1:1/keys?key=hunter2-o\"".to_owned(),
-            "mysql" => "kind = \"redis\"\nurl = \"redis://login-g:hunter2-p@127.0.0.1:1/0\"\npattern = \"a_table:*\"".to_owned(),
+            "mysql" => "kind = \"redis\"\nurl = \"redis://login-g:hunter2-p@127.0.0.1:1/0\"\npattern = \"a_table:*\""
+                .to_owned(),
             _ => "query = \"SELECT id FROM a_table\"".to_owned(),
         };
         toml += &format!(
@@ -116,7 +124,10 @@ async fn ask_everything(http: &Http, said: &mut Said, process: &mut Process, key
         }
         for path in ["rebuild", "enforcement", "mismatches"] {
             let path = format!("/admin/keyspaces/{keyspace}/{path}");
-            said.answer(&format!("admin {path}"), &http.send("GET", &format!("http://{admin}{path}"), &[ADMIN], "").await);
+            said.answer(
+                &format!("admin {path}"),
+                &http.send("GET", &format!("http://{admin}{path}"), &[ADMIN], "").await,
+            );
         }
     }
     said.answer("admin config", &http.send("GET", &format!("http://{admin}/admin/config"), &[ADMIN], "").await);
@@ -126,7 +137,8 @@ async fn ask_everything(http: &Http, said: &mut Said, process: &mut Process, key
 }
 
 fn run(arguments: &[&str], said: &mut Said) -> Option<i32> {
-    let output = Command::new(env!("CARGO_BIN_EXE_bloomguard")).args(arguments).env(VARIABLE.0, VARIABLE.1).output().unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_bloomguard")).args(arguments).env(VARIABLE.0, VARIABLE.1).output().unwrap();
     for text in [&output.stdout, &output.stderr] {
         said.note(format!("{arguments:?}"), String::from_utf8_lossy(text));
     }
@@ -141,7 +153,11 @@ fn broken(whole: &str) -> Vec<String> {
         format!("{whole}[keyspaces.refused.backend\nurl = \"postgres://u:hunter2-q@h/d\"\n"),
         format!("{whole}hunter2-r\n"),
         whole.replacen("url = \"postgres://login-a", "url = 5 # \"postgres://login-a", 1),
-        whole.replacen("url = \"postgres://login-a:", "url = [\"postgres://login-a:", 1).replacen("hunter2.x%3D1\"", "hunter2.x%3D1\"]", 1),
+        whole.replacen("url = \"postgres://login-a:", "url = [\"postgres://login-a:", 1).replacen(
+            "hunter2.x%3D1\"",
+            "hunter2.x%3D1\"]",
+            1,
+        ),
         whole.replacen("{ X-Key = \"hunter2-i\" }", "\"X-Key: hunter2-i\"", 1),
         whole.replacen("{ X-Key = \"hunter2-i\" }", "{ \"X Key\" = \"hunter2-i\" }", 1),
         whole.replacen("query = \"SELECT id", "\"postgres://u:hunter2-s@h/d\" = \"SELECT id", 1),
@@ -180,8 +196,11 @@ fn end(process: &mut Process) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_is_said_holds_a_secret_of_the_configuration() {
-    let (dir, redis, database) = (TempDir::new().unwrap(), RedisServer::start_with(&["--requirepass", "another"]), Database::create());
-    let web = HttpServer::start(|_| status("500 Internal Server Error", "", "SELECT from a_table as login-web at 127.0.0.1")).await;
+    let (dir, redis, database) =
+        (TempDir::new().unwrap(), RedisServer::start_with(&["--requirepass", "another"]), Database::create());
+    let web =
+        HttpServer::start(|_| status("500 Internal Server Error", "", "SELECT from a_table as login-web at 127.0.0.1"))
+            .await;
     let whole = config(dir.path(), &redis, &database, &web);
     let file = dir.path().join("bloomguard.toml");
     std::fs::write(&file, &whole).unwrap();
@@ -241,14 +260,21 @@ fn a_url_whose_password_would_end_early_is_refused_unseen() {
         (with_source(&sql("mysql://u:xq7@zk9@h/d"), rows), "keyspaces.a.backend.url", at),
         (with_source(&sql("mariadb://u:1/xq7@h/d"), rows), "keyspaces.a.backend.url", slash),
         (with_source(&good, &format!("{rows}\nurl = \"postgres://u:xq7@zk9/2@h/d\"")), "keyspaces.a.source.url", at),
-        (with_source(&good, "kind = \"redis\"\npattern = \"x*\"\nurl = \"redis://:xq7/zk9@h\""), "keyspaces.a.source.url", slash),
+        (
+            with_source(&good, "kind = \"redis\"\npattern = \"x*\"\nurl = \"redis://:xq7/zk9@h\""),
+            "keyspaces.a.source.url",
+            slash,
+        ),
         (with_source(&good, "kind = \"http\"\nurl = \"http://u:80/xq7@h/keys\""), "keyspaces.a.source.url", slash),
         (redis("redis://:xq7@zk9/2@h"), "redis.url", at),
         (redis("redis+sentinel://u:xq7/zk9@h/main"), "redis.url", slash),
         (redis("redis+cluster://u:xq7@zk9@h"), "redis.url", at),
     ] {
         std::fs::write(&file, &toml).unwrap();
-        let checked = Command::new(env!("CARGO_BIN_EXE_bloomguard")).args(["check-config", file.to_str().unwrap()]).output().unwrap();
+        let checked = Command::new(env!("CARGO_BIN_EXE_bloomguard"))
+            .args(["check-config", file.to_str().unwrap()])
+            .output()
+            .unwrap();
         let told = String::from_utf8(checked.stderr).unwrap();
         assert_eq!(checked.status.code(), Some(78), "{toml}");
         assert!(told.lines().any(|line| line.starts_with(key) && line.contains(rule)), "{toml}\n{told}");

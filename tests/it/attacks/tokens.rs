@@ -65,19 +65,28 @@ async fn a_token_does_what_its_scopes_say_and_nothing_else() {
         http.send(method, &url, &all, if method == "POST" { "[1]" } else { "" }).await
     };
     for (method, path, headers, needs) in REQUESTS {
-        for (token, has) in [("r3ad", vec!["read"]), ("wr1te", vec!["write"]), ("b0th", vec!["read", "write"]), ("r00t", vec![])] {
+        for (token, has) in
+            [("r3ad", vec!["read"]), ("wr1te", vec!["write"]), ("b0th", vec!["read", "write"]), ("r00t", vec![])]
+        {
             let answer = ask(method, format!("http://{data}{path}"), Some(token), headers).await;
             // A bypass is a read as well.
             let allowed = has.contains(&needs) && (headers.is_empty() || has.contains(&"read"));
             assert_eq!(answer.status == 403, !allowed, "{method} {path} {headers:?} {token}: {answer:?}");
             if !allowed && method != "HEAD" {
                 let lacks = if headers.is_empty() || has.contains(&"read") { needs } else { "read" };
-                assert_eq!((&answer.json()["type"], &answer.json()["scope"]), (&json!("/problems/insufficient-scope"), &json!(lacks)));
+                assert_eq!(
+                    (&answer.json()["type"], &answer.json()["scope"]),
+                    (&json!("/problems/insufficient-scope"), &json!(lacks))
+                );
                 assert!(answer.header("www-authenticate").contains("insufficient_scope"), "{answer:?}");
             }
         }
         for token in [None, Some("wrong"), Some("")] {
-            assert_eq!(ask(method, format!("http://{data}{path}"), token, headers).await.status, 401, "{method} {path} {token:?}");
+            assert_eq!(
+                ask(method, format!("http://{data}{path}"), token, headers).await.status,
+                401,
+                "{method} {path} {token:?}"
+            );
         }
     }
     // What the filter answers by itself, in front of the layers, demands the scope too.
@@ -86,7 +95,9 @@ async fn a_token_does_what_its_scopes_say_and_nothing_else() {
         assert_eq!(ask("GET", far.clone(), Some(token), &[]).await.status, status, "{token}");
     }
     let config = format!("http://{admin}/admin/config");
-    for (token, status) in [(Some("r00t"), 200), (Some("b0th"), 403), (Some("r3ad"), 403), (Some("wrong"), 401), (None, 401)] {
+    for (token, status) in
+        [(Some("r00t"), 200), (Some("b0th"), 403), (Some("r3ad"), 403), (Some("wrong"), 401), (None, 401)]
+    {
         assert_eq!(ask("GET", config.clone(), token, &[]).await.status, status, "{token:?}");
     }
 }
@@ -95,11 +106,19 @@ async fn a_token_does_what_its_scopes_say_and_nothing_else() {
 async fn tokens_are_rotated_and_withdrawn_without_a_restart() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
     write(&dir, "tokens", "old\n");
-    let server = format!("token_file = {:?}\n{}", dir.path().join("tokens"), entry(&dir, "reader", "reader-1\n", "[\"read\"]"));
+    let server =
+        format!("token_file = {:?}\n{}", dir.path().join("tokens"), entry(&dir, "reader", "reader-1\n", "[\"read\"]"));
     let mut process = served(&dir, &site, &server).await;
     let ((data, telemetry), http) = (process.addresses(), Http::default());
     let status = async |token: &str| {
-        http.send("GET", &format!("http://{data}/v1/keys/users/1"), &[("authorization", &format!("Bearer {token}"))], "").await.status
+        http.send(
+            "GET",
+            &format!("http://{data}/v1/keys/users/1"),
+            &[("authorization", &format!("Bearer {token}"))],
+            "",
+        )
+        .await
+        .status
     };
     let until = async |token: &str, expected: u16| {
         let start = Instant::now();
@@ -143,7 +162,8 @@ async fn a_bypass_is_refused_where_it_is_not_allowed() {
         assert_eq!((refused.status, &refused.json()["type"]), (403, &json!("/problems/bypass-not-allowed")));
         assert_ne!(app.send("GET", &path, &[("bloomguard-bypass", "0")]).await.status, 403);
     }
-    let batch = app.http.send("POST", &app.url("/v1/lookup/users"), &[bypass[0], ("content-type", "text/plain")], "1").await;
+    let batch =
+        app.http.send("POST", &app.url("/v1/lookup/users"), &[bypass[0], ("content-type", "text/plain")], "1").await;
     assert_eq!(batch.status, 403);
     let told = app.send("GET", &format!("/v1/keys/users/{far}"), &[("cache-control", "no-cache")]).await.told();
     assert_eq!(told, "404 filter", "it was never honoured here");

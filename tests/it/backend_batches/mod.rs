@@ -31,7 +31,9 @@ fn keys(form: KeyForm, raw: &[&str]) -> Vec<Key> {
 /// Errors by their words: they are no values to compare.
 fn told(answer: &Answer) -> String {
     match answer {
-        Ok(Some(value)) if value.content_type == ContentType::Json => std::str::from_utf8(&value.body).unwrap().to_owned(),
+        Ok(Some(value)) if value.content_type == ContentType::Json => {
+            std::str::from_utf8(&value.body).unwrap().to_owned()
+        }
         Ok(Some(value)) => format!("{:?} {:?}", value.content_type, value.body),
         Ok(None) => "absent".into(),
         Err(error) => format!("{error}"),
@@ -72,7 +74,11 @@ async fn keys_of_every_form_are_found_together(site: Site) {
             "UUID",
             KeyForm::Uuid,
             [UUID, "67e55044-10b1-426f-9247-000000000000"],
-            ["00000000-0000-0000-0000-000000000000", "67e55044-10b1-426f-9247-000000000001", "67e55044-10b1-426f-9247-000000000002"],
+            [
+                "00000000-0000-0000-0000-000000000000",
+                "67e55044-10b1-426f-9247-000000000001",
+                "67e55044-10b1-426f-9247-000000000002",
+            ],
         ),
     ] {
         let [first, second] = present;
@@ -106,11 +112,15 @@ async fn raw_values_are_the_same_together(site: Site) {
 }
 
 async fn first_of_several_rows_is_taken_for_each_key(site: Site) {
-    site.run("CREATE TABLE t (id INTEGER, n INTEGER); INSERT INTO t VALUES (1, 10), (1, 30), (1, 20), (2, 5), (2, 7)").await;
+    site.run("CREATE TABLE t (id INTEGER, n INTEGER); INSERT INTO t VALUES (1, 10), (1, 30), (1, 20), (2, 5), (2, 7)")
+        .await;
     for (query, expected) in [
         ("SELECT n FROM t WHERE id = $1 ORDER BY n DESC", ["30", "7"]),
         ("SELECT n FROM t WHERE id = $1 ORDER BY n LIMIT 1", ["10", "5"]),
-        ("WITH l AS (SELECT id, n FROM t) SELECT max(n) AS n FROM l WHERE id = $1 GROUP BY id ORDER BY 1 LIMIT 1", ["30", "7"]),
+        (
+            "WITH l AS (SELECT id, n FROM t) SELECT max(n) AS n FROM l WHERE id = $1 GROUP BY id ORDER BY 1 LIMIT 1",
+            ["30", "7"],
+        ),
     ] {
         let told = together(&backend(&site, KeyForm::Integer, query), KeyForm::Integer, &["2", "3", "1"]).await;
         let row = |n: &str| format!("{{\"n\":{n}}}");
@@ -119,7 +129,8 @@ async fn first_of_several_rows_is_taken_for_each_key(site: Site) {
 }
 
 async fn a_key_that_fails_the_statement_fails_alone(site: Site) {
-    site.run("CREATE TABLE t (id TEXT PRIMARY KEY, n BIGINT); INSERT INTO t VALUES ('a', 1), ('b', 2), ('bad', 3)").await;
+    site.run("CREATE TABLE t (id TEXT PRIMARY KEY, n BIGINT); INSERT INTO t VALUES ('a', 1), ('b', 2), ('bad', 3)")
+        .await;
     // A sum beyond 64 bits fails on each of them.
     let query = "SELECT n, 9223372036854775807 + (CASE WHEN id = 'bad' THEN 1 ELSE 0 END) AS sum FROM t WHERE id = $1";
     let query = if site.is_sqlite() {

@@ -53,9 +53,17 @@ query = "SELECT id FROM users"
 async fn assert_found(app: &TestApp, ids: RangeInclusive<u32>) {
     let keys: Vec<u32> = ids.clone().collect();
     let url = app.url("/v1/lookup/users");
-    let answer = app.http.send("POST", &url, &[("content-type", "application/json")], &serde_json::to_string(&keys).unwrap()).await.json();
+    let answer = app
+        .http
+        .send("POST", &url, &[("content-type", "application/json")], &serde_json::to_string(&keys).unwrap())
+        .await
+        .json();
     for (id, result) in ids.zip(answer["results"].as_array().unwrap()) {
-        assert_eq!((&result["status"], &result["value"]["name"]), (&200.into(), &format!("User {id}").into()), "{result}");
+        assert_eq!(
+            (&result["status"], &result["value"]["name"]),
+            (&200.into(), &format!("User {id}").into()),
+            "{result}"
+        );
     }
 }
 
@@ -103,7 +111,9 @@ async fn a_batch_lookup_costs_mariadb_one_statement_a_chunk() {
 #[tokio::test]
 async fn queries_that_take_one_key_at_a_time_are_asked_so() {
     let database = Database::create();
-    database.psql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t SELECT i, i * 10 FROM generate_series(1, 5) i");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t SELECT i, i * 10 FROM generate_series(1, 5) i",
+    );
     for query in [
         // What shows the key would give the column another name.
         "SELECT $1::int, n FROM t WHERE id = $1",
@@ -113,7 +123,10 @@ async fn queries_that_take_one_key_at_a_time_are_asked_so() {
         let backend = open(&config(&database.url(), query), KeyForm::Integer);
         assert_eq!(backend.batch_limit(), 100);
         let told = together(&backend, KeyForm::Integer, &["1", "9", "2", "1"]).await;
-        assert!(told[0].contains("\"n\":") && told[1] == "absent" && told[2].contains("\"n\":") && told[3] == told[0], "{query}: {told:?}");
+        assert!(
+            told[0].contains("\"n\":") && told[1] == "absent" && told[2].contains("\"n\":") && told[3] == told[0],
+            "{query}: {told:?}"
+        );
         assert_eq!(backend.batch_limit(), 1, "{query}");
     }
     for query in [
@@ -127,7 +140,10 @@ async fn queries_that_take_one_key_at_a_time_are_asked_so() {
     ] {
         let backend = open(&config(&database.url(), query), KeyForm::Integer);
         let told = together(&backend, KeyForm::Integer, &["1", "9", "2", "1"]).await;
-        assert!(told[0].starts_with('{') && told[1] == "absent" && told[2].starts_with('{') && told[3] == told[0], "{query}: {told:?}");
+        assert!(
+            told[0].starts_with('{') && told[1] == "absent" && told[2].starts_with('{') && told[3] == told[0],
+            "{query}: {told:?}"
+        );
         assert_eq!(backend.batch_limit(), 100, "{query}");
     }
 }
@@ -142,7 +158,8 @@ async fn index_of_the_key_column_is_used_for_many_keys() {
     let uuids = database.psql("SELECT string_agg(u::text, ' ') FROM t WHERE id <= 100");
     let ids: Vec<String> = (1..=100).map(|id| id.to_string()).collect();
     let codes: Vec<String> = (1..=100).map(|id| format!("c{id}")).collect();
-    let scans = || database.psql("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 't'").parse::<i64>().unwrap();
+    let scans =
+        || database.psql("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 't'").parse::<i64>().unwrap();
     let before = scans();
     for (column, form, raw) in [
         ("id", KeyForm::Integer, ids.iter().map(String::as_str).collect::<Vec<_>>()),
@@ -158,8 +175,10 @@ async fn index_of_the_key_column_is_used_for_many_keys() {
     }
     // Sessions hand in their counts when they end.
     database.terminate_sessions();
-    eventually("lookups are counted", || database.psql("SELECT idx_scan >= 3000 FROM pg_stat_user_tables WHERE relname = 't'") == "t")
-        .await;
+    eventually("lookups are counted", || {
+        database.psql("SELECT idx_scan >= 3000 FROM pg_stat_user_tables WHERE relname = 't'") == "t"
+    })
+    .await;
     assert_eq!(scans(), before);
 }
 
@@ -167,12 +186,17 @@ async fn index_of_the_key_column_is_used_for_many_keys() {
 async fn batch_that_times_out_answers_no_key_with_an_absence() {
     let database = Database::create();
     database.psql("CREATE TABLE t (id int, n int); INSERT INTO t VALUES (0, 0), (1, 1)");
-    let mut config =
-        config(&database.url(), "SELECT n, pg_sleep(CASE WHEN n = 0 THEN 3600 ELSE 0 END)::text AS slept FROM t WHERE id = $1");
+    let mut config = config(
+        &database.url(),
+        "SELECT n, pg_sleep(CASE WHEN n = 0 THEN 3600 ELSE 0 END)::text AS slept FROM t WHERE id = $1",
+    );
     config.timeout = Duration::from_secs(1);
     let backend = open(&config, KeyForm::Integer);
     let many = backend.fetch_many(&keys(KeyForm::Integer, &["1", "0", "2"]), &FetchContext::default()).await;
-    assert!(many.iter().all(|row| matches!(row, Err(BackendError::Timeout(limit)) if *limit == config.timeout)), "{many:?}");
+    assert!(
+        many.iter().all(|row| matches!(row, Err(BackendError::Timeout(limit)) if *limit == config.timeout)),
+        "{many:?}"
+    );
     eventually("the server has stopped it", || {
         database.psql(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()",

@@ -50,7 +50,10 @@ async fn every_type_of_postgresql_is_the_same_together() {
     // Nor can such a key be sent, or such a query be asked at all.
     let backend = open(&config(&url, "SELECT id FROM t WHERE id = $1"), KeyForm::Text);
     let told = together(&backend, KeyForm::Text, &["1", "042", "abc", "2"]).await;
-    assert!(told[0].starts_with('{') && told[1].contains("INT4") && told[2].contains("INT4") && told[3] == "absent", "{told:?}");
+    assert!(
+        told[0].starts_with('{') && told[1].contains("INT4") && told[2].contains("INT4") && told[3] == "absent",
+        "{told:?}"
+    );
 }
 
 #[tokio::test]
@@ -58,7 +61,8 @@ async fn every_type_of_mysql_is_the_same_together() {
     let database = mariadb::Database::create();
     database.sql(EVERY_TYPE);
     database.sql("SET sql_mode = ''; INSERT INTO t (id, yes, seven, flag, f, e) VALUES (2, false, 0, b'0', 1e20, 'no label'), (3, 1, 1, b'1', -0.0, 'happy')");
-    let columns = database.sql("SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 't'");
+    let columns = database
+        .sql("SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 't'");
     let lists = [
         "*",
         "*, yes + 1 AS more, JSON_EXTRACT(doc, '$.a') AS a, COUNT(*) AS n, NULL AS nothing, CAST(u AS CHAR) AS txt, IF(id = 1, yes, NULL) AS maybe",
@@ -66,7 +70,8 @@ async fn every_type_of_mysql_is_the_same_together() {
     let raw: Vec<String> = columns.lines().map(|column| format!("{column} AS value")).collect();
     for list in lists.into_iter().chain(raw.iter().map(String::as_str)) {
         let group = if list.contains("COUNT") { " GROUP BY id" } else { "" };
-        let backend = open(&config(&database.url(), &format!("SELECT {list} FROM t WHERE id = ?{group}")), KeyForm::Integer);
+        let backend =
+            open(&config(&database.url(), &format!("SELECT {list} FROM t WHERE id = ?{group}")), KeyForm::Integer);
         let told = together(&backend, KeyForm::Integer, &["1", "4", "2", "3", "1"]).await;
         assert_eq!((told[1].as_str(), &told[4]), ("absent", &told[0]), "{list}");
         assert_eq!(backend.batch_limit(), 32, "{list}");
@@ -97,7 +102,9 @@ async fn every_key_of_mysql_is_the_same_together() {
     let backend = open(&config(&database.url(), "SELECT id FROM t WHERE id = ?"), KeyForm::Text);
     let told = together(&backend, KeyForm::Text, &["1", "01", "2", "x"]).await;
     assert!(told[1].contains("can't be an integer") && told[3].contains("can't be an integer"), "{told:?}");
-    for query in ["SELECT id, ? AS k FROM t WHERE id > 0", "SELECT id FROM t WHERE id = ? UNION SELECT 9 FROM t WHERE id = 0"] {
+    for query in
+        ["SELECT id, ? AS k FROM t WHERE id > 0", "SELECT id FROM t WHERE id = ? UNION SELECT 9 FROM t WHERE id = 0"]
+    {
         let backend = open(&config(&database.url(), query), KeyForm::Integer);
         together(&backend, KeyForm::Integer, &["1", "3", "2"]).await;
         assert_eq!(backend.batch_limit(), 1, "{query}");
@@ -110,7 +117,9 @@ async fn a_column_of_another_type_is_read_as_what_it_is_now() {
     database.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 7), (2, 8)");
     let backend = open(&config(&database.url(), "SELECT n FROM t WHERE id = ?"), KeyForm::Integer);
     assert_eq!(together(&backend, KeyForm::Integer, &["1", "2"]).await, ["{\"n\":7}", "{\"n\":8}"]);
-    for (kind, expected) in [("varchar(9)", ["{\"n\":\"7\"}", "{\"n\":\"8\"}"]), ("decimal(3,1)", ["{\"n\":7.0}", "{\"n\":8.0}"])] {
+    for (kind, expected) in
+        [("varchar(9)", ["{\"n\":\"7\"}", "{\"n\":\"8\"}"]), ("decimal(3,1)", ["{\"n\":7.0}", "{\"n\":8.0}"])]
+    {
         database.sql(&format!("ALTER TABLE t MODIFY n {kind}"));
         assert_eq!(together(&backend, KeyForm::Integer, &["1", "2"]).await, expected, "{kind}");
     }

@@ -8,7 +8,8 @@ use crate::support::database::Site;
 async fn an_announced_row_is_found_as_soon_as_it_is_committed() {
     for redis in [None, Some(crate::support::redis::RedisServer::start())] {
         let site = site(Site::postgres()).await;
-        let section = redis.as_ref().map_or(String::new(), |r| format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", r.url()));
+        let section =
+            redis.as_ref().map_or(String::new(), |r| format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", r.url()));
         let app = TestApp::enforcing(&config(&site.url(), &section, "")).await;
         let id = absent(&app);
         let path = format!("/v1/keys/users/{id}");
@@ -25,7 +26,9 @@ async fn an_announced_row_is_found_as_soon_as_it_is_committed() {
 async fn a_deleted_row_is_gone_from_every_cache() {
     let redis = crate::support::redis::RedisServer::start();
     let site = site(Site::postgres()).await;
-    let app = TestApp::enforcing(&config(&site.url(), &format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url()), "")).await;
+    let app =
+        TestApp::enforcing(&config(&site.url(), &format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url()), ""))
+            .await;
     assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 backend");
     site.run("DELETE FROM users WHERE id = 42").await;
     assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 hot", "nobody has said so yet");

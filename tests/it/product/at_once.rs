@@ -15,7 +15,10 @@ use crate::support::database::Site;
 
 /// Counters that moved, and by how much.
 pub async fn counted(app: &TestApp, before: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
-    let moved = counters(app).await.into_iter().map(|(series, value)| (series.clone(), value - before.get(&series).unwrap_or(&0.0)));
+    let moved = counters(app)
+        .await
+        .into_iter()
+        .map(|(series, value)| (series.clone(), value - before.get(&series).unwrap_or(&0.0)));
     // How long they took, what asking for them counts itself, and what is done by the way.
     let others = ["seconds", "route=\"metrics\"", "bloomguard_snapshots_total"];
     moved.filter(|(series, by)| *by != 0.0 && !others.iter().any(|other| series.contains(other))).collect()
@@ -24,12 +27,22 @@ pub async fn counted(app: &TestApp, before: &BTreeMap<String, f64>) -> BTreeMap<
 pub async fn counters(app: &TestApp) -> BTreeMap<String, f64> {
     let metrics = app.http.get(&format!("http://{}/metrics", app.telemetry)).await;
     // The snapshot of the first filter is written when there is time for it.
-    let lines = metrics.text().lines().filter(|line| line.contains("_total") && !line.starts_with("bloomguard_snapshots_total"));
-    lines.filter_map(|line| line.rsplit_once(' ')).map(|(series, value)| (series.to_owned(), value.parse().unwrap_or(0.0))).collect()
+    let lines = metrics
+        .text()
+        .lines()
+        .filter(|line| line.contains("_total") && !line.starts_with("bloomguard_snapshots_total"));
+    lines
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(series, value)| (series.to_owned(), value.parse().unwrap_or(0.0)))
+        .collect()
 }
 
 fn told(answer: Answer) -> (u16, BTreeMap<String, String>, String) {
-    assert!(answer.headers.get("date").is_some_and(|date| httpdate::parse_http_date(date).is_ok()), "{:?}", answer.headers);
+    assert!(
+        answer.headers.get("date").is_some_and(|date| httpdate::parse_http_date(date).is_ok()),
+        "{:?}",
+        answer.headers
+    );
     let headers = answer.headers.into_iter().filter(|(name, _)| name != "date").collect();
     (answer.status, headers, String::from_utf8_lossy(&answer.body).into_owned())
 }
@@ -85,8 +98,12 @@ async fn nothing_is_answered_at_once_without_the_token() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("token");
     std::fs::write(&file, "s3cret").unwrap();
-    let app = TestApp::enforcing(&format!("token_file = {file:?}\n{}", config(&site.url(), "", "cache.hot_ttl = \"1h\""))).await;
-    let ask = async |path: &str, headers: &[(&str, &str)]| app.http.send("GET", &format!("http://{}{path}", app.data), headers, "").await;
+    let app =
+        TestApp::enforcing(&format!("token_file = {file:?}\n{}", config(&site.url(), "", "cache.hot_ttl = \"1h\"")))
+            .await;
+    let ask = async |path: &str, headers: &[(&str, &str)]| {
+        app.http.send("GET", &format!("http://{}{path}", app.data), headers, "").await
+    };
     let token = [("authorization", "Bearer s3cret")];
     assert_eq!(ask("/v1/keys/users/42", &token).await.told(), "200 backend");
     let absent = absent(&app);
@@ -103,7 +120,10 @@ async fn nothing_is_answered_at_once_without_the_token() {
             assert_eq!(answer.status, 401, "{path}");
             assert!(!answer.headers.keys().any(|name| name.starts_with("bloomguard-")), "{path}: {:?}", answer.headers);
             let moved = counted(&app, &before).await;
-            assert!(moved.len() == 1 && moved.keys().all(|series| series.contains("code=\"401\"")), "{path}: {moved:?}");
+            assert!(
+                moved.len() == 1 && moved.keys().all(|series| series.contains("code=\"401\"")),
+                "{path}: {moved:?}"
+            );
         }
         assert_eq!(ask(path, &token).await.status, *status, "{path}");
     }
@@ -118,7 +138,11 @@ struct Exchange {
 }
 
 fn get(path: &str, headers: &str, status: u16, body: Option<&str>) -> Exchange {
-    Exchange { request: format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n"), status, body: body.map(str::to_owned) }
+    Exchange {
+        request: format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n"),
+        status,
+        body: body.map(str::to_owned),
+    }
 }
 
 fn user(id: u64, name: &str) -> String {
@@ -159,7 +183,8 @@ fn exchange(rng: &mut StdRng, absent: u32, long: &str) -> Exchange {
 pub(super) async fn read_answer(stream: &mut BufReader<impl AsyncReadExt + Unpin>, to_head: bool) -> (u16, String) {
     let mut line = String::new();
     stream.read_line(&mut line).await.unwrap();
-    let status = line.strip_prefix("HTTP/1.1 ").and_then(|line| line.get(..3)).unwrap_or_else(|| panic!("no answer: {line:?}"));
+    let status =
+        line.strip_prefix("HTTP/1.1 ").and_then(|line| line.get(..3)).unwrap_or_else(|| panic!("no answer: {line:?}"));
     let status = status.parse().unwrap();
     let (mut length, mut dates) = (0, 0);
     while line != "\r\n" {
@@ -249,14 +274,19 @@ async fn who_reads_nothing_is_not_answered_without_end_and_loses_nothing() {
     let absent = format!("/v1/keys/users/{}", absent(&app));
     let (read, mut write) = TcpStream::connect(app.data.to_string()).await.unwrap().into_split();
     let paths = ["/v1/keys/users/1", absent.as_str(), absent.as_str()];
-    let requests: String = (0..REQUESTS).map(|n| format!("GET {} HTTP/1.1\r\nhost: localhost\r\n\r\n", paths[n % 3])).collect();
+    let requests: String =
+        (0..REQUESTS).map(|n| format!("GET {} HTTP/1.1\r\nhost: localhost\r\n\r\n", paths[n % 3])).collect();
     let writing = tokio::spawn(async move { write.write_all(requests.as_bytes()).await });
     let before = until_sockets_are_full(&app, 404).await;
     assert!(before < REQUESTS as f64 * 2.0 / 3.0, "all was answered, and nothing read");
     let mut read = BufReader::new(read);
     for n in 0..REQUESTS {
         let told = timeout(Duration::from_secs(60), read_answer(&mut read, false)).await.unwrap();
-        assert_eq!((told.0, told.1.len()), if n % 3 == 0 { (200, user(1, &"00".repeat(2_500)).len()) } else { (404, 0) }, "{n}");
+        assert_eq!(
+            (told.0, told.1.len()),
+            if n % 3 == 0 { (200, user(1, &"00".repeat(2_500)).len()) } else { (404, 0) },
+            "{n}"
+        );
     }
     writing.await.unwrap().unwrap();
 }
@@ -295,9 +325,14 @@ async fn who_takes_answers_late_is_not_taken_for_one_who_sends_a_head_late() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&format!("header_timeout = \"2s\"\n{}", config(&site.url(), "", ""))).await;
     // Long, so that there is no end of them in what is read at once, and the last of those comes in part.
-    let request = format!("GET /v1/keys/users/{} HTTP/1.1\r\nhost: localhost\r\nuser-agent: {}\r\n\r\n", absent(&app), "x".repeat(150));
+    let request = format!(
+        "GET /v1/keys/users/{} HTTP/1.1\r\nhost: localhost\r\nuser-agent: {}\r\n\r\n",
+        absent(&app),
+        "x".repeat(150)
+    );
     let (read, mut write) = TcpStream::connect(app.data.to_string()).await.unwrap().into_split();
-    let writing = tokio::spawn(async move { write.write_all(request.repeat(REQUESTS).as_bytes()).await.map(|()| write) });
+    let writing =
+        tokio::spawn(async move { write.write_all(request.repeat(REQUESTS).as_bytes()).await.map(|()| write) });
     tokio::time::sleep(Duration::from_secs(5)).await;
     let mut read = BufReader::new(read);
     for n in 0..REQUESTS {
@@ -324,7 +359,10 @@ async fn http2_does_not_begin_in_the_middle_of_a_connection_and_costs_no_other_i
         assert_eq!(rest, b"");
         // Another's is answered once.
         let mut other = TcpStream::connect(app.data.to_string()).await.unwrap();
-        other.write_all(b"GET /v1/keys/nobody/1 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
+        other
+            .write_all(b"GET /v1/keys/nobody/1 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
         let mut told = String::new();
         timeout(Duration::from_secs(60), other.read_to_string(&mut told)).await.unwrap().unwrap();
         assert!(told.starts_with("HTTP/1.1 400 ") && told.matches("HTTP/1.1 ").count() == 1, "{told}");

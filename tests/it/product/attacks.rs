@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bloomguard::words::Verdict;
+use bloomguard::labels::Verdict;
 
 use super::users::{USERS, config, false_positive, site};
 use crate::support::app::TestApp;
@@ -49,7 +49,12 @@ async fn a_flood_of_random_keys_costs_no_more_than_the_filter_lets_pass_and_leav
             let mut passed = 0;
             for _ in 0..250 {
                 let answer = app.get(&format!("/v1/keys/users/{}", random())).await;
-                assert!(["404 filter", "404 backend"].contains(&answer.told().as_str()), "{} {}", answer.told(), answer.text());
+                assert!(
+                    ["404 filter", "404 backend"].contains(&answer.told().as_str()),
+                    "{} {}",
+                    answer.told(),
+                    answer.text()
+                );
                 passed += u64::from(answer.header("bloomguard-source") == "backend");
             }
             passed
@@ -80,7 +85,8 @@ async fn a_crafted_false_positive_asked_for_again_and_again_costs_one_call_in_ab
     const TTL: Duration = Duration::from_secs(1);
     let (site, redis) = (site(Site::postgres()).await, RedisServer::start());
     let cache = "[keyspaces.users.cache]\nabsent_ttl = \"1s\"\nhot_ttl = \"1ms\"\njitter = 0.0\n";
-    let app = TestApp::enforcing(&patient(&config(&site.url(), &section(&redis), &format!("{}{cache}", filter())))).await;
+    let app =
+        TestApp::enforcing(&patient(&config(&site.url(), &section(&redis), &format!("{}{cache}", filter())))).await;
     let path = format!("/v1/keys/users/{}", false_positive(&app));
     let (start, mut calls, mut asked) = (Instant::now(), 0.0, 0u32);
     while calls < 3.0 {
@@ -99,8 +105,8 @@ async fn a_crafted_false_positive_asked_for_again_and_again_costs_one_call_in_ab
 async fn what_passes_one_filter_does_not_pass_the_next() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&config(&site.url(), "", &filter())).await;
-    let guard = app.guard("users");
-    let passes = |id: &u32| guard.peek(&guard.key(id.to_string().as_bytes()).unwrap()).verdict == Verdict::Maybe;
+    let keyspace = app.keyspace("users");
+    let passes = |id: &u32| keyspace.peek(&keyspace.key(id.to_string().as_bytes()).unwrap()).verdict == Verdict::Maybe;
     let crafted: Vec<u32> = (1_000_000..).filter(passes).take(200).collect();
     assert_eq!(app.rebuild("users").await, "swapped");
     let still = crafted.iter().filter(|id| passes(id)).count();
@@ -118,7 +124,10 @@ async fn a_fleet_that_lost_its_redis_keeps_the_database_under_the_sum_of_its_cap
     let redis_section = format!("{}\nmax_lag = \"1s\"", section(&redis));
     let toml = config(&site.url(), &redis_section, "")
         .replace("query = \"SELECT id, name FROM users WHERE id = $1\"", slow)
-        .replace("[keyspaces.users.source]", &format!("max_concurrency = {CAP}\nmax_queue = 4\n[keyspaces.users.source]"));
+        .replace(
+            "[keyspaces.users.source]",
+            &format!("max_concurrency = {CAP}\nmax_queue = 4\n[keyspaces.users.source]"),
+        );
     let mut fleet = Vec::new();
     for _ in 0..INSTANCES {
         fleet.push(Arc::new(TestApp::enforcing(&toml).await));
@@ -164,7 +173,10 @@ async fn a_fleet_that_lost_its_redis_keeps_the_database_under_the_sum_of_its_cap
         let (one, other) = client.await.unwrap();
         (answered, shed) = (answered + one, shed + other);
     }
-    assert!(most > CAP && answered > 0 && shed > 0, "at most {most} statements at a time, {answered} answered, {shed} shed");
+    assert!(
+        most > CAP && answered > 0 && shed > 0,
+        "at most {most} statements at a time, {answered} answered, {shed} shed"
+    );
     redis.restart();
     for app in &fleet {
         app.wait_for("enforcing").await;

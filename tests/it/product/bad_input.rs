@@ -44,9 +44,12 @@ async fn injections_and_traversals_are_only_ever_keys() {
         site.url()
     );
     let app = TestApp::enforcing(&toml).await;
-    for (path, key) in
-        [("../../admin", "../../admin"), ("1;%20DROP%20TABLE%20files", "1; DROP TABLE files"), ("b%2Fc", "b/c"), ("b/c", "b/c")]
-    {
+    for (path, key) in [
+        ("../../admin", "../../admin"),
+        ("1;%20DROP%20TABLE%20files", "1; DROP TABLE files"),
+        ("b%2Fc", "b/c"),
+        ("b/c", "b/c"),
+    ] {
         let answer = app.get(&format!("/v1/keys/files/{path}")).await;
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         assert_eq!(answer.json()["path"], key);
@@ -77,12 +80,17 @@ async fn an_empty_table_is_refused_unless_allowed() {
     let site = Site::postgres();
     site.run("CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL)").await;
     let app = TestApp::start(&config(&site.url(), "", "")).await;
-    eventually("the first build has failed", || app.guard("users").last_rebuild().is_some()).await;
+    eventually("the first build has failed", || app.keyspace("users").last_rebuild().is_some()).await;
     let status = app.status("users").await;
-    assert_eq!((status["state"].as_str(), status["last_rebuild"]["outcome"].as_str()), (Some("cold"), Some("empty")), "{status}");
+    assert_eq!(
+        (status["state"].as_str(), status["last_rebuild"]["outcome"].as_str()),
+        (Some("cold"), Some("empty")),
+        "{status}"
+    );
     assert!(status["reason"].as_str().unwrap().contains("no keys"), "{status}");
     assert_eq!(app.get("/v1/keys/users/1").await.told(), "404 backend");
-    let allowed = config(&site.url(), "", "").replace("[keyspaces.users.source]", "[keyspaces.users.source]\nallow_empty = true");
+    let allowed =
+        config(&site.url(), "", "").replace("[keyspaces.users.source]", "[keyspaces.users.source]\nallow_empty = true");
     let app = TestApp::enforcing(&allowed).await;
     assert_eq!(app.get("/v1/keys/users/1").await.told(), "404 filter");
 }
@@ -103,9 +111,11 @@ async fn a_padded_or_case_insensitive_column_never_rejects_and_says_why() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_spelled_otherwise_than_their_key_form_end_the_rejecting() {
-    for (form, column, row) in
-        [("text-ci", "TEXT", "Bob"), ("uuid", "TEXT", "67E55044-10B1-426F-9247-BB680E5FE0C8"), ("integer", "TEXT", "042")]
-    {
+    for (form, column, row) in [
+        ("text-ci", "TEXT", "Bob"),
+        ("uuid", "TEXT", "67E55044-10B1-426F-9247-BB680E5FE0C8"),
+        ("integer", "TEXT", "042"),
+    ] {
         for site in [Site::sqlite(), Site::postgres()] {
             site.run(&format!("CREATE TABLE t (k {column} PRIMARY KEY); INSERT INTO t VALUES ('{row}')")).await;
             let toml = format!(
@@ -113,7 +123,7 @@ async fn rows_spelled_otherwise_than_their_key_form_end_the_rejecting() {
                 site.url()
             );
             let app = TestApp::start(&toml).await;
-            eventually("the first build has ended", || app.guard("t").last_rebuild().is_some()).await;
+            eventually("the first build has ended", || app.keyspace("t").last_rebuild().is_some()).await;
             let status = app.status("t").await;
             assert_ne!(status["state"], "enforcing", "{form}: {status}");
             assert!(status["reason"].as_str().unwrap().contains(form) || status["state"] == "cold", "{form}: {status}");

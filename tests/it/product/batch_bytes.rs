@@ -31,7 +31,8 @@ async fn start(site: &Site, redis: &str, raw: bool) -> TestApp {
 
 async fn lookup(app: &TestApp, ids: &BTreeSet<usize>) -> Vec<Value> {
     let body = serde_json::to_string(ids).unwrap();
-    let answer = app.http.send("POST", &app.url("/v1/lookup/users"), &[("content-type", "application/json")], &body).await;
+    let answer =
+        app.http.send("POST", &app.url("/v1/lookup/users"), &[("content-type", "application/json")], &body).await;
     assert_eq!(answer.status, 200);
     // In base64 a value takes a third more.
     assert!(answer.body.len() < 300_000, "{}", answer.body.len());
@@ -55,11 +56,19 @@ async fn a_batch_of_large_rows_is_answered_in_parts() {
             let mut open: BTreeSet<usize> = (1..=ROWS).collect();
             while !open.is_empty() {
                 let results = lookup(&app, &open).await;
-                let found: Vec<usize> =
-                    open.iter().zip(&results).filter(|(_, result)| result["status"] == 200).map(|(id, _)| *id).collect();
+                let found: Vec<usize> = open
+                    .iter()
+                    .zip(&results)
+                    .filter(|(_, result)| result["status"] == 200)
+                    .map(|(id, _)| *id)
+                    .collect();
                 assert!((1..=3).contains(&found.len()), "{found:?}");
                 for result in results.iter().filter(|result| result["status"] != 200) {
-                    assert_eq!((&result["status"], &result["type"]), (&503.into(), &"/problems/batch-full".into()), "{result}");
+                    assert_eq!(
+                        (&result["status"], &result["type"]),
+                        (&503.into(), &"/problems/batch-full".into()),
+                        "{result}"
+                    );
                     assert!(result["detail"].as_str().unwrap().contains("server.max_batch_bytes = 204800"), "{result}");
                 }
                 open.retain(|id| !found.contains(id));
@@ -97,6 +106,9 @@ fn lines_are_not_held_while_the_others_arrive() {
         client.write_all(&line).unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(&format!("\"checked\":{LINES},")), "{answer:.300}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 ") && answer.contains(&format!("\"checked\":{LINES},")),
+            "{answer:.300}"
+        );
     }
 }

@@ -20,7 +20,9 @@ impl Client {
 
     /// Each piece is a chunk, and so reaches whoever reads the body by itself.
     async fn send(&mut self, path: &str, content_type: &str, pieces: &[&str]) {
-        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n");
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n"
+        );
         let chunks: String = pieces.iter().map(|piece| format!("{:x}\r\n{piece}\r\n", piece.len())).collect();
         self.0.write_all((head + &chunks).as_bytes()).await.unwrap();
     }
@@ -41,7 +43,13 @@ async fn what_is_wrong_in_an_early_piece_is_told_at_the_end_and_the_connection_g
     let (missing, many) = (absent(&app).to_string(), "1\n".repeat(4_000));
     let mut client = Client::connect(&app).await;
     for (path, content_type, pieces, status, says) in [
-        ("/v1/check/users", TEXT, &["1\r", "\n", &missing, "\r\n", "\n4", "2"][..], "200", "\"absent\":[1],\"checked\":3,"),
+        (
+            "/v1/check/users",
+            TEXT,
+            &["1\r", "\n", &missing, "\r\n", "\n4", "2"][..],
+            "200",
+            "\"absent\":[1],\"checked\":3,",
+        ),
         ("/v1/check/users", NDJSON, &["{\"key\"", ":1}\n\"", &missing, "\"\n"], "200", "\"absent\":[1],\"checked\":2,"),
         ("/v1/check/users", NDJSON, &["1\n", "\n2.", "5\n", "3\n", "4"], "400", "line 3: "),
         ("/v1/check/users", TEXT, &["1\nx\n", "2\n", "y\n"], "400", "\"index\":1"),
@@ -54,7 +62,11 @@ async fn what_is_wrong_in_an_early_piece_is_told_at_the_end_and_the_connection_g
         let answer = client.post(path, content_type, pieces).await;
         assert!(answer.starts_with(status) && answer.contains(says), "{pieces:.80?}: {answer}");
     }
-    assert_eq!(app.get(&format!("/v1/check/users/{missing}")).await.status, 404, "nothing of what was refused is announced");
+    assert_eq!(
+        app.get(&format!("/v1/check/users/{missing}")).await.status,
+        404,
+        "nothing of what was refused is announced"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

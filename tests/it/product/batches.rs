@@ -25,11 +25,17 @@ async fn a_batch_check_tells_which_keys_are_absent_in_every_format() {
     ] {
         let answer = post(&app, "/v1/check/users", content_type, &body).await;
         assert_eq!(answer.status, 200, "{answer:?}");
-        assert_eq!(answer.json(), serde_json::json!({"absent": [1], "checked": 3, "generation": 1, "state": "enforcing"}));
+        assert_eq!(
+            answer.json(),
+            serde_json::json!({"absent": [1], "checked": 3, "generation": 1, "state": "enforcing"})
+        );
         let url = app.url("/v1/check/users");
         let headers = [("content-type", content_type), ("accept", "application/octet-stream")];
         let bits = app.http.send("POST", &url, &headers, &body).await;
-        assert_eq!((bits.header("content-type"), bits.body.as_ref()), ("application/octet-stream", [0b101u8].as_slice()));
+        assert_eq!(
+            (bits.header("content-type"), bits.body.as_ref()),
+            ("application/octet-stream", [0b101u8].as_slice())
+        );
         assert_eq!(bits.header("bloomguard-generation"), "1");
     }
 }
@@ -45,14 +51,16 @@ async fn a_batch_lookup_answers_each_key_for_itself() {
     assert_eq!(answer.status, 200, "{answer:?}");
     let document = answer.json();
     let results = document["results"].as_array().unwrap();
-    let told: Vec<String> = results.iter().map(|r| format!("{} {}", r["status"], r["source"].as_str().unwrap_or("-"))).collect();
+    let told: Vec<String> =
+        results.iter().map(|r| format!("{} {}", r["status"], r["source"].as_str().unwrap_or("-"))).collect();
     assert_eq!(told, ["200 hot", "200 backend", "404 filter", "404 backend", "400 -", "200 backend"]);
     assert_eq!(results[1]["value"], serde_json::json!({"id": 2, "name": "User 2"}));
     assert_eq!(results[4]["type"], "/problems/bad-key");
     // Another instance finds in Redis what this one has read, in one round trip.
     let other = guarded(&redis, &site).await;
     let answer = post(&other, "/v1/lookup/users", "text/plain", "1\n2\n3").await.json();
-    let sources: Vec<&str> = answer["results"].as_array().unwrap().iter().map(|r| r["source"].as_str().unwrap()).collect();
+    let sources: Vec<&str> =
+        answer["results"].as_array().unwrap().iter().map(|r| r["source"].as_str().unwrap()).collect();
     assert_eq!(sources, ["redis", "redis", "backend"]);
     let batch = "bloomguard_lookups_total{keyspace=\"users\",source=\"redis\",result=\"found\"}";
     assert_eq!(other.metric(batch).await, 2.0, "batch keys count one each");
@@ -61,14 +69,20 @@ async fn a_batch_lookup_answers_each_key_for_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_batch_lookup_finds_every_row() {
     let site = site(Site::postgres()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "").replace("deadline = \"10s\"", "deadline = \"20s\"")).await;
+    let app =
+        TestApp::enforcing(&config(&site.url(), "", "").replace("deadline = \"10s\"", "deadline = \"20s\"")).await;
     let keys: Vec<u32> = (1..=USERS).chain(5_000_000..5_001_000).collect();
-    let answer = post(&app, "/v1/lookup/users", "application/json", &serde_json::to_string(&keys).unwrap()).await.json();
+    let answer =
+        post(&app, "/v1/lookup/users", "application/json", &serde_json::to_string(&keys).unwrap()).await.json();
     let results = answer["results"].as_array().unwrap();
     assert_eq!(results.len(), 2000);
     for (id, result) in keys.iter().zip(results) {
         if *id <= USERS {
-            assert_eq!((&result["status"], &result["value"]["id"]), (&serde_json::json!(200), &serde_json::json!(id)), "{result}");
+            assert_eq!(
+                (&result["status"], &result["value"]["id"]),
+                (&serde_json::json!(200), &serde_json::json!(id)),
+                "{result}"
+            );
         } else {
             assert_eq!(result["status"], 404, "{result}");
         }
@@ -78,9 +92,14 @@ async fn a_large_batch_lookup_finds_every_row() {
 #[tokio::test(flavor = "multi_thread")]
 async fn raw_values_are_base64() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "").replace("SELECT id, name FROM", "SELECT name AS value FROM")).await;
+    let app =
+        TestApp::enforcing(&config(&site.url(), "", "").replace("SELECT id, name FROM", "SELECT name AS value FROM"))
+            .await;
     let answer = post(&app, "/v1/lookup/users", "application/json", "[42]").await.json();
-    assert_eq!(answer["results"][0], serde_json::json!({"status": 200, "source": "backend", "value_base64": "VXNlciA0Mg=="}));
+    assert_eq!(
+        answer["results"][0],
+        serde_json::json!({"status": 200, "source": "backend", "value_base64": "VXNlciA0Mg=="})
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,7 +126,8 @@ async fn invalidate_drops_values_and_absences() {
     let stranger = false_positive(&app);
     assert_eq!(app.get("/v1/keys/users/1").await.told(), "200 backend");
     assert_eq!(app.get(&format!("/v1/keys/users/{stranger}")).await.told(), "404 backend");
-    site.run(&format!("UPDATE users SET name = 'changed' WHERE id = 1; INSERT INTO users VALUES ({stranger}, 'new')")).await;
+    site.run(&format!("UPDATE users SET name = 'changed' WHERE id = 1; INSERT INTO users VALUES ({stranger}, 'new')"))
+        .await;
     assert_eq!(app.get("/v1/keys/users/1").await.told(), "200 hot", "nobody has said so yet");
     assert_eq!(post(&app, "/v1/invalidate/users", "application/json", &format!("[1, {stranger}]")).await.status, 204);
     let answer = app.get("/v1/keys/users/1").await;
@@ -136,7 +156,11 @@ async fn what_is_no_batch_is_refused_with_the_limit() {
     ] {
         let answer = post(&app, path, content_type, body).await;
         assert_eq!(answer.status, status, "{path} {answer:?}");
-        assert!(answer.header("content-type") == "application/problem+json" && answer.text().contains(says), "{}", answer.text());
+        assert!(
+            answer.header("content-type") == "application/problem+json" && answer.text().contains(says),
+            "{}",
+            answer.text()
+        );
     }
     assert_eq!(app.get("/v1/lookup/users").await.status, 405);
 }
@@ -150,7 +174,9 @@ async fn a_compressed_batch_is_refused_and_never_taken_for_keys() {
         let headers = [("content-type", "text/plain"), (header, coding)];
         app.http.send("POST", &app.url("/v1/keys/users"), &headers, "1\n2").await
     };
-    for (header, coding) in [("content-encoding", "gzip"), ("content-encoding", "identity, gzip"), ("transfer-encoding", "gzip, chunked")] {
+    for (header, coding) in
+        [("content-encoding", "gzip"), ("content-encoding", "identity, gzip"), ("transfer-encoding", "gzip, chunked")]
+    {
         let answer = announce(header, coding).await;
         assert_eq!((answer.status, answer.header("accept-encoding")), (415, "identity"), "{answer:?}");
         assert!(answer.text().contains("not-a-batch"), "{}", answer.text());

@@ -27,7 +27,7 @@ async fn checked(app: &TestApp, result: &str, count: f64) {
 }
 
 async fn insert(site: &Site, id: u32) {
-    site.run(&format!("INSERT INTO users VALUES ({id}, 'behind the guard')")).await;
+    site.run(&format!("INSERT INTO users VALUES ({id}, 'behind the keyspace')")).await;
 }
 
 /// A row comes unannounced, is answered 404, and the canary finds it.
@@ -69,7 +69,7 @@ async fn a_row_that_nobody_announced_is_found_by_the_canary_and_ends_the_rejecti
     assert!(asked.elapsed() >= Duration::from_secs(4), "{:?}", asked.elapsed());
     app.wait_for("enforcing").await;
     assert_eq!(app.metric("bloomguard_keyspace_state_changes_total{keyspace=\"users\",state=\"degraded\"}").await, 1.0);
-    assert!(app.guard("users").generation() > 1, "it was scanned again");
+    assert!(app.keyspace("users").generation() > 1, "it was scanned again");
     assert_eq!(app.get(&path).await.status, 200);
 }
 
@@ -125,14 +125,17 @@ async fn a_filter_that_its_keys_outgrow_is_built_anew_at_the_size_they_need() {
     let rows: Vec<String> = ids.iter().map(|id| format!("({id}, 'new')")).collect();
     // In this order only because nobody asks meanwhile: the build may begin as soon as they are announced.
     site.run(&format!("INSERT INTO users VALUES {}", rows.join(", "))).await;
-    let announced = app.http.send("POST", &app.url("/v1/keys/users"), &[("content-type", "application/json")], &format!("{ids:?}")).await;
+    let announced = app
+        .http
+        .send("POST", &app.url("/v1/keys/users"), &[("content-type", "application/json")], &format!("{ids:?}"))
+        .await;
     assert_eq!(announced.status, 204);
-    crate::support::eventually("it is built anew", || app.guard("users").generation() > 1).await;
+    crate::support::eventually("it is built anew", || app.keyspace("users").generation() > 1).await;
     let after = app.status("users").await;
     // Its 1,300 keys, and twice the 300 that were announced lately, which are an estimate.
     let capacity = after["capacity"].as_u64().unwrap();
     assert!((1870..=1930).contains(&capacity), "{after}");
-    assert_eq!(app.guard("users").generation(), 2);
+    assert_eq!(app.keyspace("users").generation(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,8 +188,9 @@ async fn a_row_that_is_younger_than_the_last_poll_is_late_and_no_mistake() {
 query = \"SELECT id, updated_at FROM users WHERE updated_at >= $1\"
 interval = \"30m\"
 ";
-    let toml =
-        eager(&site.url(), "", "1m").replace("freshness = \"announced\"", "freshness = \"polled\"\nmax_staleness = \"2h\"") + incremental;
+    let toml = eager(&site.url(), "", "1m")
+        .replace("freshness = \"announced\"", "freshness = \"polled\"\nmax_staleness = \"2h\"")
+        + incremental;
     let app = TestApp::enforcing(&toml).await;
     let id = absent(&app);
     let path = format!("/v1/keys/users/{id}");
@@ -220,19 +224,22 @@ async fn a_row_that_was_announced_elsewhere_a_moment_ago_is_no_mistake_where_a_l
     // One that nobody announces is judged after those.
     insert(&site, 9_000_000).await;
     assert_eq!(one.get("/v1/keys/users/9000000").await.header("bloomguard-verdict"), "absent");
-    crate::support::eventually("it is judged", || one.guard("users").status().false_negatives > 0).await;
-    assert_eq!(one.guard("users").status().false_negatives, 1);
+    crate::support::eventually("it is judged", || one.keyspace("users").status().false_negatives > 0).await;
+    assert_eq!(one.keyspace("users").status().false_negatives, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn between_two_scans_rows_that_clients_were_told_are_absent_end_the_rejecting_and_others_do_not() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&eager(&site.url(), "", "1m").replace("\"announced\"", "\"rebuilt\"\nmax_staleness = \"48h\"")).await;
+    let app = TestApp::enforcing(
+        &eager(&site.url(), "", "1m").replace("\"announced\"", "\"rebuilt\"\nmax_staleness = \"48h\""),
+    )
+    .await;
     let id = absent(&app);
     insert(&site, id).await;
     let path = format!("/v1/keys/users/{id}");
     assert_eq!(app.send("GET", &path, &[("bloomguard-bypass", "1")]).await.told(), "200 backend");
-    crate::support::eventually("it is judged", || app.guard("users").status().false_negatives == 1).await;
+    crate::support::eventually("it is judged", || app.keyspace("users").status().false_negatives == 1).await;
     assert_eq!(app.status("users").await["state"], "enforcing", "younger than the scan, and found");
     assert_eq!(app.get(&path).await.status, 200);
     a_wrong_404_ends_the_rejecting(&app, &site).await;
@@ -245,7 +252,8 @@ async fn a_row_that_polls_do_not_list_ends_the_rejecting() {
     let incremental = "[keyspaces.users.source.incremental]
 query = \"SELECT id, updated_at FROM users WHERE updated_at >= $1 AND id < 1000000\"
 ";
-    let toml = eager(&site.url(), "", "1m").replace("\"announced\"", "\"polled\"\nmax_staleness = \"2h\"") + incremental;
+    let toml =
+        eager(&site.url(), "", "1m").replace("\"announced\"", "\"polled\"\nmax_staleness = \"2h\"") + incremental;
     let app = TestApp::enforcing(&toml).await;
     a_wrong_404_ends_the_rejecting(&app, &site).await;
 }
@@ -255,7 +263,9 @@ async fn absences_of_batches_are_checked_too() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&eager(&site.url(), "", "1m")).await;
     let ids: Vec<u32> = (1_000_000..1_000_020).collect();
-    let sent = async |path: &str| app.http.send("POST", &app.url(path), &[("content-type", "application/json")], &format!("{ids:?}")).await;
+    let sent = async |path: &str| {
+        app.http.send("POST", &app.url(path), &[("content-type", "application/json")], &format!("{ids:?}")).await
+    };
     let absent = sent("/v1/check/users").await.json()["absent"].as_array().unwrap().len();
     assert!(absent > 15, "{absent}");
     checked(&app, "absent", absent as f64).await;

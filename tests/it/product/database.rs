@@ -39,10 +39,12 @@ impl Far {
 
     /// `times` replace deadline and timeout, which otherwise outlast any pause of a busy machine.
     async fn guarded(&self, redis: &str, more: &str, deadline: &str, timeout: &str) -> TestApp {
-        let toml = config(&self.url(), redis, more).replace("deadline = \"10s\"", &format!("deadline = \"{deadline}\""));
+        let toml =
+            config(&self.url(), redis, more).replace("deadline = \"10s\"", &format!("deadline = \"{deadline}\""));
         let backend = format!("timeout = \"{timeout}\"\nmin_connections = {WARM}");
         let app = TestApp::enforcing(
-            &toml.replace("timeout = \"5s\"\n[keyspaces.users.source]", &format!("{backend}\n[keyspaces.users.source]")),
+            &toml
+                .replace("timeout = \"5s\"\n[keyspaces.users.source]", &format!("{backend}\n[keyspaces.users.source]")),
         )
         .await;
         // Those that are open hang for as long as the network does; one that is opened would be given up after a while.
@@ -66,7 +68,13 @@ impl Far {
 }
 
 /// Asks until `done`; every answer on the way is judged.
-async fn asks(app: &TestApp, what: &str, path: &str, headers: &[(&str, &str)], mut done: impl FnMut(&Answer) -> bool) -> Answer {
+async fn asks(
+    app: &TestApp,
+    what: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    mut done: impl FnMut(&Answer) -> bool,
+) -> Answer {
     let start = Instant::now();
     loop {
         let answer = app.send("GET", path, headers).await;
@@ -93,13 +101,17 @@ fn kind(answer: &Answer) -> String {
 async fn connections_are_warmed_in_the_background_and_readiness_waits_for_none() {
     let far = Far::away().await;
     far.proxy.set(BLACK_HOLE);
-    let toml =
-        config(&far.url(), "", "key = \"integer\"").replace("timeout = \"5s\"", &format!("timeout = \"5s\"\nmin_connections = {WARM}"));
+    let toml = config(&far.url(), "", "key = \"integer\"")
+        .replace("timeout = \"5s\"", &format!("timeout = \"5s\"\nmin_connections = {WARM}"));
     let app = TestApp::start(&toml).await;
     assert_eq!(app.telemetry("/readyz").await.status, 200, "no connection can be made");
     far.proxy.heal();
     far.warmed().await;
-    assert_eq!(app.metric("bloomguard_backend_requests_total{keyspace=\"users\",outcome=\"found\"}").await, 0.0, "nobody has asked");
+    assert_eq!(
+        app.metric("bloomguard_backend_requests_total{keyspace=\"users\",outcome=\"found\"}").await,
+        0.0,
+        "nobody has asked"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,7 +155,10 @@ async fn a_client_that_hangs_up_or_has_little_time_cancels_its_own_work_only() {
     until("the load does not begin", &app, INFLIGHT, |calls| calls == 2.0).await;
     let other = app.get("/v1/keys/users/4");
     let leave = async {
-        until("the other does not join", &app, "bloomguard_coalesced_lookups_total{keyspace=\"users\"}", |joined| joined == 1.0).await;
+        until("the other does not join", &app, "bloomguard_coalesced_lookups_total{keyspace=\"users\"}", |joined| {
+            joined == 1.0
+        })
+        .await;
         drop(one);
         far.proxy.heal();
     };
@@ -187,12 +202,19 @@ async fn a_database_that_is_cut_off_is_a_503_with_retry_after_and_never_a_404() 
         assert_eq!(app.metric(CLOSED).await, 0.0, "{outage}");
         assert!(app.metric("bloomguard_shed_total{keyspace=\"users\",reason=\"breaker_open\"}").await > 0.0);
         assert_eq!(app.status("users").await["backend"]["breaker"].as_str().map(|state| state != "closed"), Some(true));
-        assert_eq!(app.get(&format!("/v1/keys/users/{stranger}")).await.told(), "404 filter", "{outage}: the filter needs no database");
+        assert_eq!(
+            app.get(&format!("/v1/keys/users/{stranger}")).await.told(),
+            "404 filter",
+            "{outage}: the filter needs no database"
+        );
         assert_eq!(app.telemetry("/readyz").await.status, 200);
         back();
         let bypass = [("bloomguard-bypass", "1")];
         asks(&app, "it is asked again", "/v1/keys/users/5", &bypass, |answer| answer.status == 200).await;
-        asks(&app, "it is believed again", &format!("/v1/keys/users/{passing}"), &bypass, |answer| answer.told() == "404 backend").await;
+        asks(&app, "it is believed again", &format!("/v1/keys/users/{passing}"), &bypass, |answer| {
+            answer.told() == "404 backend"
+        })
+        .await;
         until("the breaker stays open", &app, CLOSED, |closed| closed == 1.0).await;
     }
 }
@@ -209,7 +231,12 @@ async fn a_database_that_is_far_away_is_slower_and_never_wrong() {
             for i in 0..5 {
                 let id = reader * 100 + i + 1;
                 let answer = app.get(&format!("/v1/keys/users/{id}")).await;
-                assert_eq!((answer.status, answer.json()["id"].as_u64()), (200, Some(u64::from(id))), "{}", answer.text());
+                assert_eq!(
+                    (answer.status, answer.json()["id"].as_u64()),
+                    (200, Some(u64::from(id))),
+                    "{}",
+                    answer.text()
+                );
             }
         }
     });
@@ -222,8 +249,10 @@ async fn a_database_that_is_far_away_is_slower_and_never_wrong() {
 async fn the_last_value_is_served_while_the_database_is_cut_off_and_says_so() {
     let (far, redis) = (Far::away().await, RedisServer::start());
     let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
-    let cache = "[keyspaces.users.cache]\nttl = \"1ms\"\nhot_ttl = \"1ms\"\nhot_capacity = 0\nstale_if_error = \"1h\"\n";
-    let (one, other) = (far.guarded(&section, cache, "1m", "500ms").await, far.guarded(&section, cache, "1m", "500ms").await);
+    let cache =
+        "[keyspaces.users.cache]\nttl = \"1ms\"\nhot_ttl = \"1ms\"\nhot_capacity = 0\nstale_if_error = \"1h\"\n";
+    let (one, other) =
+        (far.guarded(&section, cache, "1m", "500ms").await, far.guarded(&section, cache, "1m", "500ms").await);
     for id in 1..=3 {
         asks(&one, "it is read", &format!("/v1/keys/users/{id}"), &[], |answer| answer.told() == "200 backend").await;
     }
@@ -239,13 +268,22 @@ async fn the_last_value_is_served_while_the_database_is_cut_off_and_says_so() {
         }
         assert!(app.metric(STALE).await >= 2.0);
     }
-    let batch = other.http.send("POST", &other.url("/v1/lookup/users"), &[("content-type", "application/json")], "[1, 900]").await.json();
+    let batch = other
+        .http
+        .send("POST", &other.url("/v1/lookup/users"), &[("content-type", "application/json")], "[1, 900]")
+        .await
+        .json();
     assert_eq!((&batch["results"][0]["status"], &batch["results"][0]["stale"]), (&200.into(), &true.into()), "{batch}");
-    assert_eq!((&batch["results"][1]["status"], &batch["results"][1]["stale"]), (&503.into(), &serde_json::Value::Null), "{batch}");
+    assert_eq!(
+        (&batch["results"][1]["status"], &batch["results"][1]["stale"]),
+        (&503.into(), &serde_json::Value::Null),
+        "{batch}"
+    );
     assert_eq!(one.get("/v1/keys/users/900").await.status, 503, "which nobody has read");
     // What an acknowledged change has taken away stays away, at both.
     assert_eq!(one.send("DELETE", "/v1/keys/users/2", &[]).await.status, 202);
-    let invalidated = one.http.send("POST", &one.url("/v1/invalidate/users"), &[("content-type", "application/json")], "[3]").await;
+    let invalidated =
+        one.http.send("POST", &one.url("/v1/invalidate/users"), &[("content-type", "application/json")], "[3]").await;
     assert_eq!(invalidated.status, 204, "{}", invalidated.text());
     for app in [&one, &other] {
         for path in ["/v1/keys/users/2", "/v1/keys/users/3"] {
@@ -256,7 +294,8 @@ async fn the_last_value_is_served_while_the_database_is_cut_off_and_says_so() {
     }
     far.proxy.heal();
     for app in [&one, &other] {
-        let answer = asks(app, "it is asked again", "/v1/keys/users/1", &[], |answer| answer.told() == "200 backend").await;
+        let answer =
+            asks(app, "it is asked again", "/v1/keys/users/1", &[], |answer| answer.told() == "200 backend").await;
         assert_eq!(answer.header("cache-status"), "bloomguard; fwd=miss; detail=backend");
     }
 }

@@ -17,10 +17,10 @@ fn redis_section(redis: &RedisServer) -> String {
 
 /// Ids that don't exist and that none of these filters lets pass.
 fn strangers(apps: &[&TestApp], count: usize) -> Vec<u32> {
-    use bloomguard::words::Verdict;
+    use bloomguard::labels::Verdict;
     let rejects = |app: &&TestApp, id: u32| {
-        let guard = app.guard("users");
-        guard.peek(&guard.key(id.to_string().as_bytes()).unwrap()).verdict == Verdict::Absent
+        let keyspace = app.keyspace("users");
+        keyspace.peek(&keyspace.key(id.to_string().as_bytes()).unwrap()).verdict == Verdict::Absent
     };
     (1_000_000..).filter(|id| apps.iter().all(|app| rejects(app, *id))).take(count).collect()
 }
@@ -56,12 +56,19 @@ async fn the_filter_answers_for_its_percentage_of_the_keys_the_same_at_every_ins
         assert_eq!(other.get(&path(*id)).await.told(), answer.told(), "{id}");
         match answer.told().as_str() {
             "404 filter" => covered.push(*id),
-            told => assert_eq!((told, one.get(&path(*id)).await.told().as_str()), ("404 backend", "404 backend"), "nothing is remembered"),
+            told => assert_eq!(
+                (told, one.get(&path(*id)).await.told().as_str()),
+                ("404 backend", "404 backend"),
+                "nothing is remembered"
+            ),
         }
     }
     // 8 standard deviations.
     assert!((43..=157).contains(&covered.len()), "{} of 200", covered.len());
-    let batch = one.http.send("POST", &one.url("/v1/check/users"), &[("content-type", "application/json")], &json!(ids).to_string()).await;
+    let batch = one
+        .http
+        .send("POST", &one.url("/v1/check/users"), &[("content-type", "application/json")], &json!(ids).to_string())
+        .await;
     let expected: Vec<usize> = (0..ids.len()).filter(|at| covered.contains(&ids[*at])).collect();
     assert_eq!(batch.json()["absent"], json!(expected));
     let single = |told: &Answer| told.status;
@@ -80,14 +87,16 @@ async fn shadow_mode_lists_what_enforcing_would_have_got_wrong() {
         let app = TestApp::start(&config(&site.url(), "", &more)).await;
         app.wait_for("shadow").await;
         let (row, stranger) = (absent(&app), false_positive(&app));
-        site.run(&format!("INSERT INTO users VALUES ({row}, 'behind the guard')")).await;
+        site.run(&format!("INSERT INTO users VALUES ({row}, 'behind the keyspace')")).await;
         assert_eq!(app.get(&path(row)).await.told(), "200 backend", "shadow rejects nobody");
         assert_eq!(app.get(&path(stranger)).await.told(), "404 backend");
-        crate::support::eventually("the row is judged", || app.guard("users").status().false_negatives == 1).await;
+        crate::support::eventually("the row is judged", || app.keyspace("users").status().false_negatives == 1).await;
         let told = app.admin("GET", "/admin/keyspaces/users/mismatches", "").await.json();
         let (negatives, positives) = (&told["false_negatives"], &told["false_positives"]);
         assert_eq!((negatives.as_array().unwrap().len(), positives.as_array().unwrap().len()), (1, 1), "{told}");
-        for (mismatch, kind, id) in [(&negatives[0], "false_negative", row), (&positives[0], "false_positive", stranger)] {
+        for (mismatch, kind, id) in
+            [(&negatives[0], "false_negative", row), (&positives[0], "false_positive", stranger)]
+        {
             assert_eq!(mismatch["kind"], kind);
             assert_eq!(
                 (&mismatch["state"], &mismatch["found_by"], &mismatch["generation"]),
@@ -138,7 +147,8 @@ async fn without_redis_there_is_no_fleet_to_switch() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fleet_is_switched_with_those_that_start_later_and_remembers_it_where_redis_forgets() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);
-    let toml = config(&site.url(), &redis_section(&redis), "").replace("commit_window = \"5s\"", "commit_window = \"1s\"");
+    let toml =
+        config(&site.url(), &redis_section(&redis), "").replace("commit_window = \"5s\"", "commit_window = \"1s\"");
     let (one, other) = (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await);
     assert_eq!(switch(&other, json!({"mode": "enforce", "percent": 0})).await.status, 200);
     let told = switch(&one, json!({"mode": "shadow", "scope": "fleet"})).await;
@@ -148,14 +158,22 @@ async fn the_fleet_is_switched_with_those_that_start_later_and_remembers_it_wher
     let newcomer = TestApp::start(&toml).await;
     newcomer.wait_for("shadow").await;
     answers(&newcomer, "404 backend").await;
-    assert_eq!(newcomer.metric("bloomguard_lookups_total{keyspace=\"users\",source=\"filter\",result=\"absent\"}").await, 0.0);
-    assert_eq!(newcomer.metric("bloomguard_keyspace_state_changes_total{keyspace=\"users\",state=\"enforcing\"}").await, 0.0);
+    assert_eq!(
+        newcomer.metric("bloomguard_lookups_total{keyspace=\"users\",source=\"filter\",result=\"absent\"}").await,
+        0.0
+    );
+    assert_eq!(
+        newcomer.metric("bloomguard_keyspace_state_changes_total{keyspace=\"users\",state=\"enforcing\"}").await,
+        0.0
+    );
     drop(newcomer);
     // An empty server: the instances that know put it back.
     redis.kill();
     redis.restart();
     let start = Instant::now();
-    while redis::cmd("EXISTS").arg("bloomguard:enforcement:users").query::<bool>(&mut redis.connection()).ok() != Some(true) {
+    while redis::cmd("EXISTS").arg("bloomguard:enforcement:users").query::<bool>(&mut redis.connection()).ok()
+        != Some(true)
+    {
         assert!(start.elapsed() < Duration::from_secs(60), "nobody puts it back");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -42,15 +42,19 @@ async fn insert(site: &Site, id: u32) {
 
 /// An id that neither of them has and both reject.
 fn stranger(one: &TestApp, other: &TestApp) -> u32 {
-    let guard = other.guard("users");
+    let keyspace = other.keyspace("users");
     let rejected = |id: &u32| {
-        let key = guard.key(id.to_string().as_bytes()).unwrap();
-        guard.peek(&key).verdict == bloomguard::words::Verdict::Absent
+        let key = keyspace.key(id.to_string().as_bytes()).unwrap();
+        keyspace.peek(&key).verdict == bloomguard::labels::Verdict::Absent
     };
     let from = absent(one);
-    let first = one.guard("users");
+    let first = one.keyspace("users");
     (from..)
-        .find(|id| rejected(id) && first.peek(&first.key(id.to_string().as_bytes()).unwrap()).verdict == bloomguard::words::Verdict::Absent)
+        .find(|id| {
+            rejected(id)
+                && first.peek(&first.key(id.to_string().as_bytes()).unwrap()).verdict
+                    == bloomguard::labels::Verdict::Absent
+        })
         .unwrap()
 }
 
@@ -82,7 +86,8 @@ async fn a_read_that_brings_the_version_is_right_at_once_on_any_instance() {
         let one_key = other.send("GET", &format!("/v1/check/users/{id}"), &brings).await;
         assert_eq!(one_key.status, 204, "{id} with {version}: may be there");
         let url = format!("http://{}/v1/check/users", other.data);
-        let many = other.http.send("POST", &url, &[brings[0], ("content-type", "text/plain")], &format!("{id}\n")).await;
+        let many =
+            other.http.send("POST", &url, &[brings[0], ("content-type", "text/plain")], &format!("{id}\n")).await;
         assert_eq!(many.json()["absent"], serde_json::json!([]), "{id} with {version}: may be there");
         let found = other.send("GET", &path, &brings).await;
         assert_eq!(found.status, 200, "{id} with {version}");
@@ -133,7 +138,8 @@ async fn changed_and_removed_rows_leave_the_memory_of_every_instance() {
         assert_eq!(other.get(&path).await.told(), "200 hot");
     }
     site.run("UPDATE users SET name = 'changed' WHERE id = 1; DELETE FROM users WHERE id = 2").await;
-    let invalidated = one.http.send("POST", &one.url("/v1/invalidate/users"), &[("content-type", "application/json")], "[1]").await;
+    let invalidated =
+        one.http.send("POST", &one.url("/v1/invalidate/users"), &[("content-type", "application/json")], "[1]").await;
     assert_eq!(invalidated.status, 204);
     assert_eq!(one.send("DELETE", "/v1/keys/users/2", &[]).await.status, 202);
     let start = Instant::now();
@@ -159,7 +165,7 @@ async fn a_log_that_can_not_be_read_ends_the_rejecting_until_it_can() {
     // It is another log now: what was announced in between elsewhere is unknown, so it scans again by itself.
     app.wait_for("enforcing").await;
     assert_eq!(app.metric("bloomguard_delta_resyncs_total{keyspace=\"users\",reason=\"replaced\"}").await, 1.0);
-    assert!(app.guard("users").generation() > 1);
+    assert!(app.keyspace("users").generation() > 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +177,7 @@ async fn a_hung_redis_ends_the_rejecting_without_a_timer() {
     app.wait_for("degraded").await;
     redis.resume();
     app.wait_for("enforcing").await;
-    assert_eq!(app.guard("users").generation(), 1, "nothing was lost, so nothing was scanned");
+    assert_eq!(app.keyspace("users").generation(), 1, "nothing was lost, so nothing was scanned");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,8 +186,9 @@ async fn losses_and_gaps_are_mended_by_a_scan() {
     let app = TestApp::enforcing(&toml(&site, &redis, "1m")).await;
     let mut raw = redis.connection();
     let gap: Vec<u8> = [&[1, b'G'][..], &[0; 24]].concat();
-    let resyncs =
-        async |reason: &str| app.metric(&format!("bloomguard_delta_resyncs_total{{keyspace=\"users\",reason=\"{reason}\"}}")).await;
+    let resyncs = async |reason: &str| {
+        app.metric(&format!("bloomguard_delta_resyncs_total{{keyspace=\"users\",reason=\"{reason}\"}}")).await
+    };
     let _: String = redis::cmd("XADD").arg(LOG).arg("*").arg("d").arg(&gap).query(&mut raw).unwrap();
     app.wait_for("degraded").await;
     app.wait_for("enforcing").await;
@@ -222,9 +229,13 @@ async fn a_start_without_redis_waits_for_the_secret_and_then_enforces() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);
     redis.kill();
     let app = TestApp::start(&toml(&site, &redis, "1m").replace(KEYSPACE, "key = \"integer\"")).await;
-    crate::support::eventually("the first build has failed", || app.guard("users").last_rebuild().is_some()).await;
+    crate::support::eventually("the first build has failed", || app.keyspace("users").last_rebuild().is_some()).await;
     let status = app.status("users").await;
-    assert_eq!((&status["state"], &status["last_rebuild"]["outcome"]), (&"cold".into(), &"no_secret".into()), "{status}");
+    assert_eq!(
+        (&status["state"], &status["last_rebuild"]["outcome"]),
+        (&"cold".into(), &"no_secret".into()),
+        "{status}"
+    );
     assert_eq!(app.get("/v1/keys/users/1").await.told(), "200 backend");
     assert_eq!(app.send("PUT", "/v1/keys/users/5000000", &[]).await.status, 503);
     assert_eq!(app.send("DELETE", "/v1/keys/users/1", &[]).await.status, 503);

@@ -102,12 +102,17 @@ async fn a_failing_api_is_503_and_its_failures_are_never_cached() {
         }
     })
     .await;
-    let toml = config(&api, "", "absent_header = \"Content-Type: application/json\"").replace("expected_keys = 1000", "expected_keys = 9");
+    let toml = config(&api, "", "absent_header = \"Content-Type: application/json\"")
+        .replace("expected_keys = 1000", "expected_keys = 9");
     let app = TestApp::enforcing(&toml).await;
     broken.store(true, Ordering::SeqCst);
-    for (id, kind) in
-        [(1, "backend-unavailable"), (2, "backend-invalid"), (3, "backend-invalid"), (4, "backend-unavailable"), (5, "backend-unavailable")]
-    {
+    for (id, kind) in [
+        (1, "backend-unavailable"),
+        (2, "backend-invalid"),
+        (3, "backend-invalid"),
+        (4, "backend-unavailable"),
+        (5, "backend-unavailable"),
+    ] {
         let answer = app.get(&format!("/v1/keys/users/{id}")).await;
         assert_eq!((answer.status, answer.header("retry-after")), (503, "1"), "{id}: {answer:?}");
         assert_eq!(answer.json()["type"], format!("/problems/{kind}"), "{id}");
@@ -127,13 +132,18 @@ async fn a_key_that_is_a_folder_is_no_key() {
         _ => status("400 Bad Request", "", ""),
     })
     .await;
-    let toml = config(&api, "", "").replace("key = \"integer\"", "key = \"text\"").replace("expected_keys = 1000", "expected_keys = 4");
+    let toml = config(&api, "", "")
+        .replace("key = \"integer\"", "key = \"text\"")
+        .replace("expected_keys = 1000", "expected_keys = 4");
     let app = TestApp::enforcing(&toml).await;
     for path in ["..", ".", "%2e%2e", "%2E", "../admin", "..%2Fadmin", "%2e%2e%5cadmin", "x/../../admin", "x%2F.."] {
         for (method, route) in [("GET", "keys"), ("GET", "check"), ("PUT", "keys"), ("DELETE", "keys")] {
             let answer = app.send(method, &format!("/v1/{route}/users/{path}"), &[("bloomguard-bypass", "1")]).await;
             assert_eq!(answer.status, 400, "{method} {path}: {answer:?}");
-            assert_eq!((&answer.json()["type"], &answer.json()["reason"]), (&"/problems/bad-key".into(), &"dot-segment".into()));
+            assert_eq!(
+                (&answer.json()["type"], &answer.json()["reason"]),
+                (&"/problems/bad-key".into(), &"dot-segment".into())
+            );
         }
     }
     for path in ["a", "b/c", "b%2Fc", "..."] {
@@ -159,7 +169,11 @@ async fn a_load_carries_the_trace_and_the_time_of_whoever_leads_it() {
     let find = |path: &str| api.seen().into_iter().find(|request| request.target() == path).unwrap();
     let traced = find("/users/42");
     assert_eq!((traced.header("traceparent"), traced.header("tracestate")), (Some(TRACE), Some("a=1")));
-    assert_eq!((traced.header("cookie"), traced.header("authorization")), (None, None), "nothing else of the client's goes on");
+    assert_eq!(
+        (traced.header("cookie"), traced.header("authorization")),
+        (None, None),
+        "nothing else of the client's goes on"
+    );
     let left: u64 = traced.header("bloomguard-timeout").unwrap().strip_suffix("ms").unwrap().parse().unwrap();
     assert!((1..=25_000).contains(&left), "{left}: no longer than backend.timeout");
     assert_eq!(find("/users/43").header("traceparent"), None);
@@ -181,9 +195,19 @@ async fn a_batch_holds_what_an_api_says_is_json_and_is_and_all_else_as_bytes() {
     let answer = app.http.send("POST", &app.url("/v1/lookup/users"), &headers, "[1, 2, 3, 4]").await;
     let results = answer.json()["results"].clone();
     assert_eq!(results[0]["value"], serde_json::json!({"a": 1}), "{results}");
-    assert_eq!((&results[1]["value_base64"], &results[2]["value_base64"]), (&"e2Jyb2tlbg==".into(), &"e30=".into()), "{results}");
-    assert_eq!((&results[3]["status"], &results[3]["type"]), (&503.into(), &"/problems/backend-unavailable".into()), "{results}");
-    assert!(api.seen().iter().any(|request| request.target() == "/users/1" && request.header("traceparent") == Some(TRACE)));
+    assert_eq!(
+        (&results[1]["value_base64"], &results[2]["value_base64"]),
+        (&"e2Jyb2tlbg==".into(), &"e30=".into()),
+        "{results}"
+    );
+    assert_eq!(
+        (&results[3]["status"], &results[3]["type"]),
+        (&503.into(), &"/problems/backend-unavailable".into()),
+        "{results}"
+    );
+    assert!(
+        api.seen().iter().any(|request| request.target() == "/users/1" && request.header("traceparent") == Some(TRACE))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,7 +216,9 @@ async fn a_list_that_ends_short_keeps_the_old_filter() {
     let api = HttpServer::start({
         let short = Arc::clone(&short);
         move |request| match request.target() {
-            "/keys" if short.load(Ordering::SeqCst) => Reply::Close(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n1\n2\n".to_vec()),
+            "/keys" if short.load(Ordering::SeqCst) => {
+                Reply::Close(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n1\n2\n".to_vec())
+            }
             "/keys" => ok("text/plain", "1\n2\n3\n"),
             target => user(target),
         }
@@ -211,8 +237,9 @@ async fn a_list_that_ends_short_keeps_the_old_filter() {
 async fn a_list_longer_than_expected_is_told_as_such() {
     let api = api().await;
     let app = TestApp::start(&config(&api, "", "").replace("expected_keys = 1000", "expected_keys = 10")).await;
-    eventually("the first build has failed", || app.guard("users").last_rebuild().is_some()).await;
-    let error = app.admin("GET", "/admin/keyspaces/users/rebuild", "").await.json()["last_error"].as_str().unwrap().to_owned();
+    eventually("the first build has failed", || app.keyspace("users").last_rebuild().is_some()).await;
+    let error =
+        app.admin("GET", "/admin/keyspaces/users/rebuild", "").await.json()["last_error"].as_str().unwrap().to_owned();
     assert!(error.contains("filter.expected_keys"), "{error}");
 }
 

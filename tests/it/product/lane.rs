@@ -113,7 +113,8 @@ async fn answers(app: &TestApp, requests: &str, end: &str, mut pieces: StdRng) -
     let (read, ()) = tokio::join!(timeout(Duration::from_secs(60), read.read_to_end(&mut bytes)), writing);
     read.expect("the server closes").unwrap();
     let lines = |answer: &str| {
-        let mut lines: Vec<String> = answer.split("\r\n").filter(|line| !line.starts_with("date: ")).map(str::to_owned).collect();
+        let mut lines: Vec<String> =
+            answer.split("\r\n").filter(|line| !line.starts_with("date: ")).map(str::to_owned).collect();
         lines.sort();
         lines
     };

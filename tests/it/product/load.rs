@@ -48,7 +48,11 @@ impl Run {
     fn report(&mut self, kind: &str) {
         if !self.took.is_empty() {
             let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|share| self.quantile(share));
-            println!("{kind:>24}: {} requests {:?}, p50 {p50:.1?} p95 {p95:.1?} p99 {p99:.1?}", self.took.len(), self.statuses);
+            println!(
+                "{kind:>24}: {} requests {:?}, p50 {p50:.1?} p95 {p95:.1?} p99 {p99:.1?}",
+                self.took.len(),
+                self.statuses
+            );
         }
     }
 }
@@ -76,7 +80,8 @@ impl Connection {
             have += more;
             let text = String::from_utf8_lossy(&self.buffer[..have]);
             let Some((head, _)) = text.split_once("\r\n\r\n") else { continue };
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).map_or(0, |n| n.parse().unwrap());
+            let length =
+                head.lines().find_map(|line| line.strip_prefix("content-length: ")).map_or(0, |n| n.parse().unwrap());
             if have >= head.len() + 4 + length {
                 return head[9..12].parse().unwrap();
             }
@@ -129,7 +134,8 @@ const UNCACHED: &str = "[keyspaces.users.cache]\nttl = \"1ms\"\nhot_ttl = \"1ms\
 
 /// A query that takes as long as [`pace`] says for this keyspace.
 fn slowed(toml: &str, keyspace: &str) -> String {
-    let slow = format!("SELECT id, name, pg_sleep((SELECT seconds FROM pace WHERE keyspace = '{keyspace}'))::text FROM");
+    let slow =
+        format!("SELECT id, name, pg_sleep((SELECT seconds FROM pace WHERE keyspace = '{keyspace}'))::text FROM");
     toml.replace("SELECT id, name FROM", &slow)
 }
 
@@ -137,7 +143,10 @@ fn slowed(toml: &str, keyspace: &str) -> String {
 async fn pace(site: &Site, keyspaces: &[(&str, f64)]) {
     site.run("CREATE TABLE IF NOT EXISTS pace (keyspace TEXT PRIMARY KEY, seconds DOUBLE PRECISION NOT NULL)").await;
     for (keyspace, seconds) in keyspaces {
-        site.run(&format!("DELETE FROM pace WHERE keyspace = '{keyspace}'; INSERT INTO pace VALUES ('{keyspace}', {seconds})")).await;
+        site.run(&format!(
+            "DELETE FROM pace WHERE keyspace = '{keyspace}'; INSERT INTO pace VALUES ('{keyspace}', {seconds})"
+        ))
+        .await;
     }
 }
 
@@ -166,7 +175,9 @@ async fn a_flooded_keyspace_takes_no_call_and_no_place_of_another() {
     let flood: Vec<_> = (0..100u32)
         .map(|client| {
             let data = app.data;
-            tokio::spawn(async move { Connection::to(data).await.status_of("GET", &format!("/v1/keys/flooded/{}", client + 1)).await })
+            tokio::spawn(async move {
+                Connection::to(data).await.status_of("GET", &format!("/v1/keys/flooded/{}", client + 1)).await
+            })
         })
         .collect();
     let start = Instant::now();
@@ -199,7 +210,12 @@ async fn how_long_a_keyspace_takes_beside_a_flooded_one() {
         alone.report(&format!("alone {pair}"));
         beside.report(&format!("beside a flood {pair}"));
         flood.get_mut("flooded").unwrap().report("the flood");
-        assert_eq!((alone.of(&[200]), beside.of(&[200])), (alone.took.len() as u64, beside.took.len() as u64), "{:?}", beside.statuses);
+        assert_eq!(
+            (alone.of(&[200]), beside.of(&[200])),
+            (alone.took.len() as u64, beside.took.len() as u64),
+            "{:?}",
+            beside.statuses
+        );
         ratios.push(beside.quantile(0.95).as_secs_f64() / alone.quantile(0.95).as_secs_f64());
     }
     ratios.sort_by(f64::total_cmp);
@@ -217,7 +233,11 @@ fn mix() -> impl Fn() -> (&'static str, &'static str, String) + Clone {
 }
 
 /// The mix at this rate; each call of the database takes so many seconds. Times are such that only the cap sheds, however slow the machine is.
-async fn mixed(lasting: Duration, rate: u32, (more, cap, call): (&str, &str, f64)) -> (TestApp, BTreeMap<&'static str, Run>, RedisServer) {
+async fn mixed(
+    lasting: Duration,
+    rate: u32,
+    (more, cap, call): (&str, &str, f64),
+) -> (TestApp, BTreeMap<&'static str, Run>, RedisServer) {
     let (site, redis) = (site(Site::postgres()).await, RedisServer::start());
     pace(&site, &[("users", 0.0)]).await;
     let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"60s\"", redis.url());

@@ -88,7 +88,11 @@ async fn nginx_own_404_is_no_absence_and_leaves_nothing_behind() {
     // Somebody loads a configuration that lacks the route.
     nginx.reload("");
     let plain = Http::default().get(&format!("http://{}/users/42", nginx.address())).await;
-    assert_eq!((plain.status, plain.header("content-type")), (404, "text/html"), "this is the page that must not pass for an absence");
+    assert_eq!(
+        (plain.status, plain.header("content-type")),
+        (404, "text/html"),
+        "this is the page that must not pass for an absence"
+    );
     for id in 1..=50 {
         let answer = app.get(&format!("/v1/keys/users/{id}")).await;
         assert_eq!(answer.status, 503, "{answer:?}");

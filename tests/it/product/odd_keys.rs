@@ -45,6 +45,10 @@ async fn a_key_that_the_column_can_not_hold_does_not_end_every_build() {
     let source = keys_with("no number").await;
     for site in [Site::postgres(), Site::mariadb(), Site::sqlite()] {
         site.run(&format!("CREATE TABLE t (id INTEGER PRIMARY KEY); INSERT INTO t {}", site.series(15))).await;
-        assert_built(&source, &format!("url = \"{}\"\nquery = \"{}\"", site.url(), site.query("SELECT id FROM t WHERE id = $1"))).await;
+        assert_built(
+            &source,
+            &format!("url = \"{}\"\nquery = \"{}\"", site.url(), site.query("SELECT id FROM t WHERE id = $1")),
+        )
+        .await;
     }
 }

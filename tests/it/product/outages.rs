@@ -44,7 +44,11 @@ async fn redis_killed_while_requests_flow_gives_answers_slower_but_never_wrong()
     redis.kill();
     more_answers(200).await;
     assert_eq!(app.status("users").await["cache"]["reachable"], false);
-    assert_eq!(app.send("PUT", "/v1/keys/users/5000000", &[]).await.status, 503, "no announce is acknowledged without its marker");
+    assert_eq!(
+        app.send("PUT", "/v1/keys/users/5000000", &[]).await.status,
+        503,
+        "no announce is acknowledged without its marker"
+    );
     assert_eq!(app.send("DELETE", "/v1/keys/users/5000000", &[]).await.status, 503);
     redis.restart();
     let hits = "bloomguard_cache_requests_total{keyspace=\"users\",tier=\"redis\",result=\"hit\"}";
@@ -70,7 +74,7 @@ async fn a_database_that_is_down_at_start_leaves_the_process_up_cold_and_trying(
     );
     postgres.stop();
     let app = TestApp::start(&config(&url, "", "key = \"integer\"")).await;
-    eventually("the first build has failed", || app.guard("users").last_rebuild().is_some()).await;
+    eventually("the first build has failed", || app.keyspace("users").last_rebuild().is_some()).await;
     let status = app.status("users").await;
     assert_eq!(status["state"], "cold");
     assert!(status["reason"].as_str().unwrap().contains("can't be reached"), "{status}");

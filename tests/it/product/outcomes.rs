@@ -52,8 +52,16 @@ async fn each_outcome(site: Site, redis: &str) {
         assert_eq!(app.metric(line).await, expected, "{line}");
     }
     let status = app.status("users").await;
-    assert_eq!((status["state"].as_str(), status["key_form"].as_str()), (Some("enforcing"), Some("integer")), "{status}");
-    assert_eq!((status["generation"].as_u64(), status["last_rebuild"]["keys"].as_u64()), (Some(1), Some(1000)), "{status}");
+    assert_eq!(
+        (status["state"].as_str(), status["key_form"].as_str()),
+        (Some("enforcing"), Some("integer")),
+        "{status}"
+    );
+    assert_eq!(
+        (status["generation"].as_u64(), status["last_rebuild"]["keys"].as_u64()),
+        (Some(1), Some(1000)),
+        "{status}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,10 +99,14 @@ async fn two_instances_share_what_one_has_read() {
 async fn the_filter_can_be_asked_alone() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
-    let (present, missing) = (app.get("/v1/check/users/42").await, app.get(&format!("/v1/check/users/{}", absent(&app))).await);
+    let (present, missing) =
+        (app.get("/v1/check/users/42").await, app.get(&format!("/v1/check/users/{}", absent(&app))).await);
     assert_eq!((present.status, present.header("bloomguard-verdict")), (204, "maybe"));
     assert_eq!((missing.told().as_str(), missing.header("bloomguard-verdict")), ("404 filter", "absent"));
-    assert_eq!(app.metric("bloomguard_lookups_total{keyspace=\"users\",source=\"filter\",result=\"absent\"}").await, 0.0);
+    assert_eq!(
+        app.metric("bloomguard_lookups_total{keyspace=\"users\",source=\"filter\",result=\"absent\"}").await,
+        0.0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +123,9 @@ async fn a_bypass_asks_the_backend_whatever_filter_and_caches_say() {
         "unless server.honor_no_cache"
     );
     assert_eq!(
-        app.send("GET", &format!("/v1/keys/users/{}", absent(&app)), &[("Bloomguard-Min-Version", "unknown")]).await.told(),
+        app.send("GET", &format!("/v1/keys/users/{}", absent(&app)), &[("Bloomguard-Min-Version", "unknown")])
+            .await
+            .told(),
         "404 backend"
     );
     assert_eq!(app.metric("bloomguard_bypasses_total{keyspace=\"users\"}").await, 2.0);

@@ -7,7 +7,8 @@ use crate::support::postgres::{Postgres, binary};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_million_accounts_of_pgbench_are_guarded_as_psql_sees_them() {
-    let postgres = Postgres::start_with(&["shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=all"]);
+    let postgres =
+        Postgres::start_with(&["shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=all"]);
     let database = postgres.create_database();
     let url = database.url();
     let made = Command::new(binary("pgbench")).args(["-i", "-s", "10", "-q", &url]).output().unwrap();
@@ -34,7 +35,7 @@ query = "SELECT aid FROM pgbench_accounts"
     );
     let app = TestApp::start(&toml).await;
     let start = std::time::Instant::now();
-    while app.guard("accounts").state().as_str() != "enforcing" {
+    while app.keyspace("accounts").state().as_str() != "enforcing" {
         assert!(start.elapsed().as_secs() < 120, "{}", app.status("accounts").await);
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -64,9 +65,14 @@ query = "SELECT aid FROM pgbench_accounts"
             }
         }
     }
-    assert_eq!(reads() - before, 1000 + passed, "the server saw one read for each row and each false positive, and no more");
+    assert_eq!(
+        reads() - before,
+        1000 + passed,
+        "the server saw one read for each row and each false positive, and no more"
+    );
     // 1,000 trials at 0.1 %: more than 12 false positives have a probability below one in 10⁹.
     assert!(passed <= 12, "{passed} of 1000 absent ids passed the filter");
-    let guarded = app.metric("bloomguard_lookups_total{keyspace=\"accounts\",source=\"filter\",result=\"absent\"}").await;
+    let guarded =
+        app.metric("bloomguard_lookups_total{keyspace=\"accounts\",source=\"filter\",result=\"absent\"}").await;
     assert_eq!(guarded, (1000 - passed) as f64);
 }

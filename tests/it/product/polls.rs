@@ -42,7 +42,8 @@ pub async fn site(site: Site) -> Site {
 /// Polled by `column` every 50 ms.
 pub fn polled(url: &str, column: &str, more: &str) -> String {
     let parameter = if url.starts_with("mysql:") { "?" } else { "$1" };
-    let watermark = if column == "updated_at" { "" } else { &format!("watermark = \"SELECT max({column}) FROM users\"\n") };
+    let watermark =
+        if column == "updated_at" { "" } else { &format!("watermark = \"SELECT max({column}) FROM users\"\n") };
     format!(
         r#"
 [keyspaces.users]
@@ -108,7 +109,11 @@ async fn a_row_inserted_behind_the_guards_back_is_found_by_the_next_poll(databas
     }
     println!("found after {:?} at the most, interval 50 ms, overlap 300 ms: {times:?}", times.iter().max().unwrap());
     let status = app.status("users").await;
-    assert_eq!((status["state"].as_str(), &status["warnings"]), (Some("enforcing"), &serde_json::json!([])), "{status}");
+    assert_eq!(
+        (status["state"].as_str(), &status["warnings"]),
+        (Some("enforcing"), &serde_json::json!([])),
+        "{status}"
+    );
     assert!(status["freshness"].as_str().unwrap().starts_with("polled: "), "{status}");
     assert!(status["freshness_lag_seconds"].as_f64().unwrap() < 30.0, "{status}");
     assert!(app.metric("bloomguard_polled_keys_total{keyspace=\"users\"}").await >= 10.0);
@@ -120,7 +125,8 @@ async fn an_absence_that_was_cached_before_the_row_is_dropped(database: Site) {
     let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"", redis.url());
     for section in ["", &section] {
         site.run("DELETE FROM users WHERE id > 1000").await;
-        let config = polled(&site.url(), "updated_at", section).replace("source.query", "filter.false_positive_rate = 0.05\nsource.query");
+        let config = polled(&site.url(), "updated_at", section)
+            .replace("source.query", "filter.false_positive_rate = 0.05\nsource.query");
         let app = TestApp::enforcing(&config.replace("commit_window = \"5s\"", "commit_window = \"1s\"")).await;
         let id = false_positive(&app);
         let path = format!("/v1/keys/users/{id}");
@@ -134,7 +140,8 @@ async fn an_absence_that_was_cached_before_the_row_is_dropped(database: Site) {
 async fn a_row_of_2099_does_not_blind_the_polls(database: Site) {
     let site = site(database).await;
     // MariaDB's TIMESTAMP ends in 2038.
-    let insert = |id: u32| format!("INSERT INTO users (id, name, updated_at) VALUES ({id}, 'future', '2037-12-31 23:59:59')");
+    let insert =
+        |id: u32| format!("INSERT INTO users (id, name, updated_at) VALUES ({id}, 'future', '2037-12-31 23:59:59')");
     site.run(&insert(5_000_000)).await;
     let more = "watermark = \"SELECT max(updated_at) FROM users\"";
     let app = TestApp::enforcing(&polled(&site.url(), "updated_at", more)).await;
@@ -244,7 +251,11 @@ where
     // Not by waiting until it is found: the canary would find it too.
     polled_again(&app, 2.0).await;
     let told = app.get(&format!("/v1/keys/users/{late}")).await.told();
-    assert!(told.starts_with("200"), "{column}: {told} after the commit of a transaction that lasted {:?}", start.elapsed());
+    assert!(
+        told.starts_with("200"),
+        "{column}: {told} after the commit of a transaction that lasted {:?}",
+        start.elapsed()
+    );
     writer.close().await.unwrap();
 }
 
@@ -295,22 +306,25 @@ async fn a_database_that_is_down_ends_the_rejecting_and_its_return_mends_it() {
     let database: Database<'_> = server.create_database();
     database.psql(
         "CREATE TABLE users (id bigint PRIMARY KEY, name text, updated_at timestamptz DEFAULT now()); INSERT INTO users (id) VALUES (1); \
-         CREATE ROLE guard LOGIN; GRANT SELECT ON users TO guard",
+         CREATE ROLE keyspace LOGIN; GRANT SELECT ON users TO keyspace",
     );
     let url = database.url();
-    let guarded = url.replace("postgres@", "guard@");
-    let app = TestApp::enforcing(&polled(&guarded, "updated_at", "").replace("max_staleness = \"1h\"", "max_staleness = \"2s\"")).await;
+    let guarded = url.replace("postgres@", "keyspace@");
+    let app = TestApp::enforcing(
+        &polled(&guarded, "updated_at", "").replace("max_staleness = \"1h\"", "max_staleness = \"2s\""),
+    )
+    .await;
     let name = url.rsplit('/').next().unwrap().to_owned();
     let id = absent(&app);
     // So that no poll gets in before the row is there, however long that takes.
-    server.psql(&name, "ALTER ROLE guard NOLOGIN");
+    server.psql(&name, "ALTER ROLE keyspace NOLOGIN");
     server.stop();
     app.wait_for("degraded").await;
     let reason = app.status("users").await["reason"].as_str().unwrap().to_owned();
     assert!(reason.contains("max_staleness = 2s: the key source can't be reached"), "{reason}");
     assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.status, 503, "a failure is no absence");
     server.start_again();
-    server.psql(&name, &format!("INSERT INTO users (id) VALUES ({id}); ALTER ROLE guard LOGIN"));
+    server.psql(&name, &format!("INSERT INTO users (id) VALUES ({id}); ALTER ROLE keyspace LOGIN"));
     app.wait_for("enforcing").await;
     assert_eq!(
         app.get(&format!("/v1/keys/users/{id}")).await.told(),
@@ -322,7 +336,9 @@ async fn a_database_that_is_down_ends_the_rejecting_and_its_return_mends_it() {
 /// Polls that fail from the first row on that nobody announced, found by the canary.
 async fn found_while_polls_fail(freshness: &str) -> TestApp {
     let site = site(Site::sqlite()).await;
-    let section = format!("[keyspaces.users]\nfreshness = \"{freshness}\"\ncanary = {{ sample_rate = 1, max_per_second = 1000 }}");
+    let section = format!(
+        "[keyspaces.users]\nfreshness = \"{freshness}\"\ncanary = {{ sample_rate = 1, max_per_second = 1000 }}"
+    );
     let app = TestApp::enforcing(&polled(&site.url(), "updated_at", "").replace("[keyspaces.users]", &section)).await;
     site.run("ALTER TABLE users RENAME COLUMN updated_at TO changed_at").await;
     let id = absent(&app);

@@ -32,7 +32,8 @@ pub async fn enforces(http: &Http, telemetry: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
-    let patient = config(&site.url(), "[server]\ndrain_timeout = \"2m\"", "").replace("deadline = \"10s\"", "deadline = \"100s\"");
+    let patient = config(&site.url(), "[server]\ndrain_timeout = \"2m\"", "")
+        .replace("deadline = \"10s\"", "deadline = \"100s\"");
     let patient = patient.replace("timeout = \"5s\"", "timeout = \"90s\"");
     let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &patient)]);
     let (data, telemetry) = process.addresses();
@@ -109,16 +110,24 @@ async fn a_data_folder_or_a_port_in_use_ends_the_start_with_the_reason() {
 async fn the_quickstart_makes_its_database_and_its_three_curl_lines_show_the_three_outcomes() {
     let dir = TempDir::new().unwrap();
     std::fs::create_dir(dir.path().join("config")).unwrap();
-    std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/config/quickstart.toml"), dir.path().join("config/quickstart.toml")).unwrap();
+    std::fs::copy(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/config/quickstart.toml"),
+        dir.path().join("config/quickstart.toml"),
+    )
+    .unwrap();
     let mut process = Process::start(dir.path(), &[]);
     process.printed("found again");
-    let lines: Vec<String> = process.printed("found again").into_iter().filter(|l| l.trim_start().starts_with("curl ")).collect();
+    let lines: Vec<String> =
+        process.printed("found again").into_iter().filter(|l| l.trim_start().starts_with("curl ")).collect();
     assert_eq!(lines.len(), 3, "{lines:?}");
-    for (line, status, source) in [(&lines[0], "404", "filter"), (&lines[1], "200", "backend"), (&lines[2], "200", "hot")] {
+    for (line, status, source) in
+        [(&lines[0], "404", "filter"), (&lines[1], "200", "backend"), (&lines[2], "200", "hot")]
+    {
         let output = Command::new("sh").args(["-c", line]).output().unwrap();
         let answer = String::from_utf8_lossy(&output.stdout).to_lowercase();
         assert!(
-            answer.starts_with(&format!("http/1.1 {status}")) && answer.contains(&format!("bloomguard-source: {source}")),
+            answer.starts_with(&format!("http/1.1 {status}"))
+                && answer.contains(&format!("bloomguard-source: {source}")),
             "{line}\n{answer}"
         );
     }

@@ -12,14 +12,15 @@ use crate::support::promql::Query;
 use crate::support::redis::RedisServer;
 
 /// What the kubelet shows of a container.
-const KUBELET: &str = "container_cpu_usage_seconds_total{namespace=\"shop\",pod=\"guard-1\",container=\"bloomguard\"} 12\n\
-    container_memory_working_set_bytes{namespace=\"shop\",pod=\"guard-1\",container=\"bloomguard\"} 1e8\n\
-    container_spec_memory_limit_bytes{namespace=\"shop\",pod=\"guard-1\",container=\"bloomguard\"} 2e8\n";
+const KUBELET: &str = "container_cpu_usage_seconds_total{namespace=\"shop\",pod=\"keyspace-1\",container=\"bloomguard\"} 12\n\
+    container_memory_working_set_bytes{namespace=\"shop\",pod=\"keyspace-1\",container=\"bloomguard\"} 1e8\n\
+    container_spec_memory_limit_bytes{namespace=\"shop\",pod=\"keyspace-1\",container=\"bloomguard\"} 2e8\n";
 
 /// Users 1 to 1000, polled, behind Redis.
 async fn guarded(site: &Site, redis: &RedisServer) -> TestApp {
     let users = "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL, at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP)";
-    site.run(&format!("{users}; INSERT INTO users (id, name) SELECT i, 'User ' || i FROM ({})", site.series(1000))).await;
+    site.run(&format!("{users}; INSERT INTO users (id, name) SELECT i, 'User ' || i FROM ({})", site.series(1000)))
+        .await;
     let config = format!(
         r#"
 [redis]
@@ -47,9 +48,11 @@ async fn traffic(app: &TestApp) {
     for id in 1..20 {
         app.get(&format!("/v1/keys/users/{id}")).await;
     }
-    for path in
-        [format!("/v1/keys/users/{}", absent(app)), format!("/v1/keys/users/{}", false_positive(app)), "/v1/check/users/1".to_owned()]
-    {
+    for path in [
+        format!("/v1/keys/users/{}", absent(app)),
+        format!("/v1/keys/users/{}", false_positive(app)),
+        "/v1/check/users/1".to_owned(),
+    ] {
         app.get(&path).await;
     }
     app.get("/v1/keys/users/nobody").await;
@@ -74,11 +77,12 @@ async fn every_panel_and_alert_finds_data_at_an_instance_under_traffic() {
     let (mut redis, site) = (RedisServer::start(), Site::sqlite());
     let app = guarded(&site, &redis).await;
     let kubelet = HttpServer::start(|_| ok("text/plain", KUBELET)).await;
-    let labels = "namespace: shop, pod: guard-1";
-    let prometheus = Prometheus::scraping(&[("guard", app.telemetry, labels), ("kubelet", kubelet.address, "")]).await;
+    let labels = "namespace: shop, pod: keyspace-1";
+    let prometheus =
+        Prometheus::scraping(&[("keyspace", app.telemetry, labels), ("kubelet", kubelet.address, "")]).await;
 
     // A rate takes two scrapes, the first of which sees how it was before.
-    let serves = "bloomguard_build_info{pod=\"guard-1\"}";
+    let serves = "bloomguard_build_info{pod=\"keyspace-1\"}";
     let start = Instant::now();
     while prometheus.query(serves).await.is_empty() {
         assert!(start.elapsed() < Duration::from_secs(60), "nothing is scraped");

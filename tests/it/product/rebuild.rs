@@ -74,7 +74,8 @@ async fn the_admin_api_starts_a_rebuild_and_shows_it() {
         assert_eq!(accepted, 409);
     }
     let start = std::time::Instant::now();
-    while app.admin("GET", path, "").await.json()["last"]["keys"] != 10 || app.status("users").await["last_rebuild"]["outcome"] != "swapped"
+    while app.admin("GET", path, "").await.json()["last"]["keys"] != 10
+        || app.status("users").await["last_rebuild"]["outcome"] != "swapped"
     {
         assert!(start.elapsed().as_secs() < 60);
     }
@@ -82,7 +83,12 @@ async fn the_admin_api_starts_a_rebuild_and_shows_it() {
     assert_eq!(refused.status, 415, "a form of a web page can't start it");
     let foreign = app
         .http
-        .send("POST", &format!("http://{}{path}", app.admin), &[("content-type", "application/json"), ("host", "evil.example")], "")
+        .send(
+            "POST",
+            &format!("http://{}{path}", app.admin),
+            &[("content-type", "application/json"), ("host", "evil.example")],
+            "",
+        )
         .await;
     assert_eq!(foreign.status, 403, "nor a page behind a rebound name");
     assert_eq!(app.admin("POST", "/admin/keyspaces/orders/rebuild", "{}").await.status, 404);
@@ -131,10 +137,18 @@ async fn who_fills_a_filter_is_nicer_than_who_answers_unless_there_is_none_to_an
     assert!(nice(&process, "fill-filter").iter().all(|nice| *nice == answering));
     let http = Http::default();
     enforces(&http, &telemetry).await;
-    http.send("POST", &format!("http://{}/admin/keyspaces/users/rebuild", process.admin()), &[("content-type", "application/json")], "{}")
-        .await;
+    http.send(
+        "POST",
+        &format!("http://{}/admin/keyspaces/users/rebuild", process.admin()),
+        &[("content-type", "application/json")],
+        "{}",
+    )
+    .await;
     // Who runs the tests may be nice already.
-    eventually("one is filled by a nice thread", || nice(&process, "fill-filter").iter().any(|nice| *nice > answering.min(4))).await;
+    eventually("one is filled by a nice thread", || {
+        nice(&process, "fill-filter").iter().any(|nice| *nice > answering.min(4))
+    })
+    .await;
     let runtimes = nice(&process, "tokio-rt-worker");
     assert!(runtimes.iter().all(|nice| *nice == answering), "{runtimes:?}");
 }

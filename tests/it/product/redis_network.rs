@@ -30,7 +30,8 @@ impl Behind {
         let is_ours = |command: &[&[u8]]| command.iter().any(|word| word.starts_with(b"bloomguard:"));
         let network = ChaosProxy::start(redis.port(), 1, is_ours).await;
         let port = network.port();
-        let section = format!("[redis]\nurl = \"redis://127.0.0.1:{port}\"\ntimeout = \"{redis_timeout}\"\nmax_lag = \"10m\"");
+        let section =
+            format!("[redis]\nurl = \"redis://127.0.0.1:{port}\"\ntimeout = \"{redis_timeout}\"\nmax_lag = \"10m\"");
         let toml = config(&site.url(), &section, "cache.hot_ttl = \"1ms\"")
             .replace("deadline = \"10s\"", &format!("deadline = \"{deadline}\""))
             .replace("timeout = \"5s\"\n[keyspaces.users.source]", "timeout = \"1m\"\n[keyspaces.users.source]");
@@ -93,7 +94,8 @@ async fn a_redis_that_hangs_is_waited_for_within_the_deadline_and_no_task_is_lef
         assert!(attempt < 30, "Redis leaves the database no time");
     }
     let announced = Instant::now();
-    let told = tokio::join!(app.send("PUT", "/v1/keys/users/5000000", &[]), app.send("DELETE", "/v1/keys/users/1", &[]));
+    let told =
+        tokio::join!(app.send("PUT", "/v1/keys/users/5000000", &[]), app.send("DELETE", "/v1/keys/users/1", &[]));
     assert_eq!((told.0.status, told.1.status), (503, 503));
     assert!(announced.elapsed() < Duration::from_secs(2) + PATIENCE, "they waited for {:?}", announced.elapsed());
     crate::support::eventually("every load and every connection has ended", || tasks() <= before + 4).await;
@@ -154,8 +156,10 @@ async fn connections_that_are_reset_again_and_again_cost_no_answer() {
 async fn a_hit_in_redis_is_one_command_and_all_of_them_share_one_connection() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
     // Entries end with their key; its lease would be named too.
-    let network = ChaosProxy::start(redis.port(), 1, |command| command.iter().any(|word| word.ends_with(b":users:777"))).await;
-    let section = format!("[redis]\nurl = \"redis://127.0.0.1:{}\"\ntimeout = \"10s\"\nmax_lag = \"10m\"", network.port());
+    let network =
+        ChaosProxy::start(redis.port(), 1, |command| command.iter().any(|word| word.ends_with(b":users:777"))).await;
+    let section =
+        format!("[redis]\nurl = \"redis://127.0.0.1:{}\"\ntimeout = \"10s\"\nmax_lag = \"10m\"", network.port());
     let app = TestApp::enforcing(&config(&site.url(), &section, "cache.hot_ttl = \"1ms\"")).await;
     let told = || async { app.get("/v1/keys/users/777").await.told() };
     let start = Instant::now();

@@ -25,7 +25,8 @@ impl Fleet {
     async fn at(url: &str) -> Self {
         let site = site(Site::postgres()).await;
         let section = format!("[redis]\nurl = \"{url}\"\ntimeout = \"500ms\"\nmax_lag = \"1s\"");
-        let toml = config(&site.url(), &section, "cache.hot_ttl = \"1ms\"").replace("commit_window = \"5s\"", "commit_window = \"1s\"");
+        let toml = config(&site.url(), &section, "cache.hot_ttl = \"1ms\"")
+            .replace("commit_window = \"5s\"", "commit_window = \"1s\"");
         let (writer, reader) = (TestApp::start(&toml).await, TestApp::start(&toml).await);
         let fleet = Self { writer, reader, site };
         fleet.until_both_enforce(false).await;
@@ -174,5 +175,9 @@ async fn a_keyspace_lives_whole_on_one_node_of_a_cluster_and_follows_it_to_its_r
     fleet.survives(true, async || redis.reshard(other)).await;
     assert_eq!(redis.owner(), other);
     fleet.survives(true, async || redis.reshard(heir)).await;
-    assert_ne!(redis.log_identity(heir), log, "what it had before it gave the keyspace away may have been lost meanwhile");
+    assert_ne!(
+        redis.log_identity(heir),
+        log,
+        "what it had before it gave the keyspace away may have been lost meanwhile"
+    );
 }

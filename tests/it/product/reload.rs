@@ -18,7 +18,9 @@ const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
 
 /// No lookup fails because a machine is busy.
 fn patient(url: &str, more: &str) -> String {
-    config(url, "", more).replace("deadline = \"10s\"", "deadline = \"2m\"").replace("timeout = \"5s\"", "timeout = \"1m\"")
+    config(url, "", more)
+        .replace("deadline = \"10s\"", "deadline = \"2m\"")
+        .replace("timeout = \"5s\"", "timeout = \"1m\"")
 }
 
 /// The binary, its files, and its listeners.
@@ -116,7 +118,9 @@ async fn a_changed_file_is_in_force_within_seconds_and_costs_no_lookup_anything(
     });
     let load: Vec<_> = load.collect();
     for (round, (more, state)) in
-        [("enforcement = \"shadow\"", "shadow"), ("enforce_percent = 7", "enforcing"), ("", "enforcing")].iter().enumerate()
+        [("enforcement = \"shadow\"", "shadow"), ("enforce_percent = 7", "enforcing"), ("", "enforcing")]
+            .iter()
+            .enumerate()
     {
         let before = asked.load(Relaxed);
         served.rewrite(more);
@@ -146,7 +150,10 @@ async fn a_bad_configuration_changes_nothing_but_a_counter_and_a_line_with_every
         let told = serde_json::to_string(mistake).unwrap();
         assert!(served.process.log().contains(told.trim_matches('"')), "{mistake} is not in\n{}", served.process.log());
     }
-    assert_eq!((served.status().await["state"].clone(), served.lookup(1).await), (json!("enforcing"), "200 backend".to_owned()));
+    assert_eq!(
+        (served.status().await["state"].clone(), served.lookup(1).await),
+        (json!("enforcing"), "200 backend".to_owned())
+    );
     assert_eq!(served.in_force().await["keyspaces"]["users"]["enforcement"], "enforce");
     assert_eq!(served.metric("bloomguard_config_last_reload_successful").await, 0.0);
     assert_eq!(served.reloads("failed").await, 2.0, "once a change, and once more when asked");
@@ -219,10 +226,15 @@ async fn what_can_not_change_while_it_serves_is_named_and_everything_else_is_in_
     // Another key, so that the file that it names is not the only change.
     std::fs::write(&secret, format!("{}?mode=rw", served.site.url())).unwrap();
     served.write(
-        &(with_file("enforce_percent = 50\nmax_staleness = \"1h\"") + "[keyspaces.users.cache]\nttl = \"7m\"\nhot_capacity = \"1MiB\"\n"),
+        &(with_file("enforce_percent = 50\nmax_staleness = \"1h\"")
+            + "[keyspaces.users.cache]\nttl = \"7m\"\nhot_capacity = \"1MiB\"\n"),
     );
     let told = served.reload().await.json();
-    let waiting = json!(["keyspaces.users.backend.url_file", "keyspaces.users.cache.hot_capacity", "keyspaces.users.max_staleness"]);
+    let waiting = json!([
+        "keyspaces.users.backend.url_file",
+        "keyspaces.users.cache.hot_capacity",
+        "keyspaces.users.max_staleness"
+    ]);
     let applied = json!(["keyspaces.users.cache.ttl", "keyspaces.users.enforce_percent"]);
     let again = json!({"outcome": "unchanged", "applied": [], "needs_restart": waiting});
     // Unless the change had been noticed before it was asked for.

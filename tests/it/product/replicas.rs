@@ -40,7 +40,11 @@ fn has(server: &RedisServer, command: &str, name: &str) -> bool {
 fn assert_unreplicated(answer: &Answer, problem: &str) {
     let document = answer.json();
     assert_eq!((answer.status, document["type"].as_str()), (503, Some(problem)), "{document}");
-    assert_eq!((document["replicas_acked"].as_u64(), document["replicas_wanted"].as_u64()), (Some(0), Some(1)), "{document}");
+    assert_eq!(
+        (document["replicas_acked"].as_u64(), document["replicas_wanted"].as_u64()),
+        (Some(0), Some(1)),
+        "{document}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,10 +67,16 @@ async fn what_no_replica_has_is_not_acknowledged_and_holds_up_no_lookup() {
     let path = "/v1/keys/users/5000002";
     let (refused, found) = tokio::join!(app.send("PUT", path, &[]), app.get("/v1/keys/users/1"));
     assert_eq!(found.told(), "200 backend");
-    assert_eq!(app.metric("bloomguard_cache_requests_total{keyspace=\"users\",tier=\"redis\",result=\"error\"}").await, 0.0);
+    assert_eq!(
+        app.metric("bloomguard_cache_requests_total{keyspace=\"users\",tier=\"redis\",result=\"error\"}").await,
+        0.0
+    );
     assert_unreplicated(&refused, "/problems/not-durable");
     assert_unreplicated(&app.send("DELETE", "/v1/keys/users/1", &[]).await, "/problems/not-dropped");
-    assert!(has(&primary, "EXISTS", "bloomguard:entry:users:5000002"), "nothing is taken back: the row may be committed all the same");
+    assert!(
+        has(&primary, "EXISTS", "bloomguard:entry:users:5000002"),
+        "nothing is taken back: the row may be committed all the same"
+    );
     assert_eq!(app.get(path).await.told(), "404 backend", "its bits stay, too");
     let dependency = "bloomguard_breaker_state{dependency=\"redis_announces\",state=\"closed\"}";
     assert_eq!(app.metric(dependency).await, 1.0, "an answer is no failure");

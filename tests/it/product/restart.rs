@@ -88,7 +88,12 @@ async fn insert(site: &Site, id: u32) {
 }
 
 async fn found(app: &TestApp, id: u32) {
-    assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "200 backend", "{id}: {}", app.status("users").await);
+    assert_eq!(
+        app.get(&format!("/v1/keys/users/{id}")).await.told(),
+        "200 backend",
+        "{id}: {}",
+        app.status("users").await
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,11 +104,11 @@ async fn a_restart_enforces_before_any_scan_and_knows_what_was_announced_long_ag
     let mut ids = vec![absent(&app)];
     assert_eq!(app.send("PUT", &format!("/v1/keys/users/{}", ids[0]), &[]).await.status, 204);
     insert(&site, ids[0]).await;
-    let generation = app.guard("users").generation();
+    let generation = app.keyspace("users").generation();
     let lock = locked_after(&site, &app).await;
     let app = restarted(app, &toml).await;
     serves(&app).await;
-    assert_eq!(app.guard("users").generation(), generation);
+    assert_eq!(app.keyspace("users").generation(), generation);
     let status = app.status("users").await;
     assert!(status["snapshot"]["at_start"].as_str().unwrap().starts_with("taken "), "{status}");
     // A second one in a row, with what was announced before each.
@@ -118,7 +123,7 @@ async fn a_restart_enforces_before_any_scan_and_knows_what_was_announced_long_ag
     // A scan that can go on replaces it.
     drop(lock);
     assert_eq!(app.rebuild("users").await, "swapped");
-    assert_eq!(app.guard("users").generation(), generation + 1);
+    assert_eq!(app.keyspace("users").generation(), generation + 1);
 }
 
 /// Locks once a snapshot is there.
@@ -163,7 +168,9 @@ async fn a_log_that_does_not_go_on_from_the_snapshot_waits_for_a_scan() {
         let one = TestApp::start_in(dir, &toml).await;
         let resyncs = "bloomguard_delta_resyncs_total{keyspace=\"users\",reason=\"snapshot\"}";
         let start = std::time::Instant::now();
-        while one.metric(resyncs).await + one.metric(&outcome("refused")).await + one.metric(&resyncs.replace("snapshot", "young")).await
+        while one.metric(resyncs).await
+            + one.metric(&outcome("refused")).await
+            + one.metric(&resyncs.replace("snapshot", "young")).await
             < 1.0
         {
             assert!(start.elapsed().as_secs() < 60, "{}", one.status("users").await);
@@ -287,7 +294,8 @@ async fn a_killed_process_is_followed_by_one_that_enforces_from_its_snapshot() {
     let (dir, site) = (TempDir::new().unwrap(), scannable().await);
     let configuration = write_config(dir.path(), &toml(&site, None, ""));
     let http = Http::default();
-    let metric = async |telemetry: &str, line: &str| metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), line);
+    let metric =
+        async |telemetry: &str, line: &str| metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), line);
     let mut process = Process::start(dir.path(), &["serve", "--config", &configuration]);
     let (data, telemetry) = process.addresses();
     let start = std::time::Instant::now();

@@ -29,7 +29,8 @@ async fn each_outcome(app: &TestApp) {
     assert_eq!(gone(&app.get(&format!("/v1/keys/users/{stranger}")).await), ("404 backend".into(), 0));
 
     let body = format!("[1, {missing}, {stranger}, \"x\"]");
-    let batch = app.http.send("POST", &app.url("/v1/lookup/users"), &[("content-type", "application/json")], &body).await;
+    let batch =
+        app.http.send("POST", &app.url("/v1/lookup/users"), &[("content-type", "application/json")], &body).await;
     assert_eq!(
         batch.json(),
         serde_json::json!({"results": [
@@ -49,7 +50,11 @@ async fn each_outcome(app: &TestApp) {
     assert_eq!(app.get("/v1/keys/users/43").await.told(), "200 backend");
 
     let set = app.status("users").await["set"].clone();
-    assert_eq!(set, serde_json::json!({"keys": USERS, "bytes": USERS * 8, "announced": 1, "removed": 1}), "8 bytes a key");
+    assert_eq!(
+        set,
+        serde_json::json!({"keys": USERS, "bytes": USERS * 8, "announced": 1, "removed": 1}),
+        "8 bytes a key"
+    );
     assert_eq!(app.metric("bloomguard_set_keys{keyspace=\"users\"}").await, f64::from(USERS));
     assert_eq!(app.metric("bloomguard_set_bytes{keyspace=\"users\"}").await, f64::from(USERS * 8));
 }
@@ -138,8 +143,10 @@ async fn a_source_that_fails_later_leaves_the_set_in_force() {
     let url = format!("http://{}/admin/keyspaces/users/rebuild", app.admin);
     let headers = [("content-type", "application/json")];
     assert_eq!(app.http.send("POST", &url, &headers, "").await.status, 202);
-    eventually("the build has failed", || app.guard("users").last_rebuild().is_some_and(|last| last.outcome.as_str() == "source_failed"))
-        .await;
+    eventually("the build has failed", || {
+        app.keyspace("users").last_rebuild().is_some_and(|last| last.outcome.as_str() == "source_failed")
+    })
+    .await;
     assert_eq!(app.get("/v1/keys/users/a").await.told(), "200 backend");
     assert!(app.get("/v1/keys/users/c").await.told().starts_with("404 "));
 }

@@ -98,7 +98,12 @@ async fn sigterm_under_load(redis: &str) {
     }
     assert!(process.ended().success(), "{}", process.log());
     assert!(process.log().contains("every request was answered"), "{}", process.log());
-    assert!(read.len() > 50 && announced.len() > 50, "too few to prove anything: {} and {}", read.len(), announced.len());
+    assert!(
+        read.len() > 50 && announced.len() > 50,
+        "too few to prove anything: {} and {}",
+        read.len(),
+        announced.len()
+    );
 
     assert_eq!(read.iter().find(|(_, status)| *status != 200), None);
     let seen: HashSet<String> = api.seen().iter().map(|request| request.target().to_owned()).collect();
@@ -164,7 +169,9 @@ async fn a_second_interrupt_does_not_wait_for_the_drain() {
     let http = Http::default();
     enforces(&http, &telemetry).await;
     let hangs = tokio::spawn(async move {
-        http.try_send("GET", &format!("http://{data}/v1/keys/users/row"), &[("bloomguard-bypass", "1")], "").await.is_none()
+        http.try_send("GET", &format!("http://{data}/v1/keys/users/row"), &[("bloomguard-bypass", "1")], "")
+            .await
+            .is_none()
     });
     eventually("the backend is asked", || api.seen().iter().any(|request| request.target() == "/rows/row")).await;
     process.signal("INT");

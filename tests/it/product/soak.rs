@@ -61,7 +61,9 @@ impl Load {
             }
             if announced < ANNOUNCES * start.elapsed().as_secs() {
                 announced += 1;
-                self.http.try_send("PUT", &format!("{}/{}", self.base, (client + 2) * 1_000_000_000 + announced), &[], "").await;
+                self.http
+                    .try_send("PUT", &format!("{}/{}", self.base, (client + 2) * 1_000_000_000 + announced), &[], "")
+                    .await;
             }
             tokio::time::sleep(Duration::from_millis(4)).await;
         }

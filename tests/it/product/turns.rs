@@ -74,7 +74,10 @@ async fn list(mut stream: TcpStream, counts: Arc<Counts>, mut gate: watch::Recei
         }
     }
     let body: String = (1..=USERS).map(|id| format!("{id}\n")).collect();
-    let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     if head.starts_with(b"HEAD ") {
         let _ = stream.write_all(answer.as_bytes()).await;
         return;
@@ -214,8 +217,8 @@ async fn without_redis_scans_go_on() {
     let schedule = "rebuild.schedule = \"* * * * * *\"\nrebuild.jitter = \"0s\"";
     let app = TestApp::enforcing(&list.toml(&site, &redis, schedule)).await;
     redis.kill();
-    let before = app.guard("users").generation();
+    let before = app.keyspace("users").generation();
     // One may have had its turn already.
-    eventually("two more filters", || app.guard("users").generation() > before + 1).await;
+    eventually("two more filters", || app.keyspace("users").generation() > before + 1).await;
     assert!(app.metric("bloomguard_rebuild_turns_total{keyspace=\"users\",outcome=\"unreachable\"}").await >= 1.0);
 }

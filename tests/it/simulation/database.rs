@@ -96,7 +96,8 @@ impl Backend for Reader {
         self.pause().await;
         let version = self.0.version(key);
         self.pause().await;
-        Ok(version.map(|version| Value { body: version.to_string().into_bytes().into(), content_type: ContentType::Json }))
+        Ok(version
+            .map(|version| Value { body: version.to_string().into_bytes().into(), content_type: ContentType::Json }))
     }
 
     fn fingerprint(&self) -> u64 {

@@ -8,8 +8,8 @@ use bloomguard::backend::Value;
 use bloomguard::cache::{CacheError, CacheStatus, Entry, Mark, Seen, SharedCache, Stamp, Stored};
 use bloomguard::config::EnforcementSetting;
 use bloomguard::fleet::{Delta, DeltaLog, EntryId, LogError, Page, Switch, WriterId};
-use bloomguard::guard::Guard;
 use bloomguard::key::Key;
+use bloomguard::keyspace::Keyspace;
 use bloomguard::redis::LogIdentity;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -51,13 +51,23 @@ impl SharedCache for SimulatedCache {
         Ok(seen(&session, slot))
     }
 
-    async fn put_value(&self, key: &Key, value: &Value, ttl: Duration, _: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
+    async fn put_value(
+        &self,
+        key: &Key,
+        value: &Value,
+        ttl: Duration,
+        _: Duration,
+        seen: &Stamp,
+    ) -> Result<Stored, CacheError> {
         let (session, key, value, token) = (self.0.session()?, key.clone(), value.clone(), token(seen));
         if session.epoch != seen.epoch {
             return Ok(Stored::No);
         }
         let identity = session.identity;
-        self.0.execute(&session, move |server| server.put(identity, &key, Content::Value(value), ttl, token)).await.map(stored)
+        self.0
+            .execute(&session, move |server| server.put(identity, &key, Content::Value(value), ttl, token))
+            .await
+            .map(stored)
     }
 
     async fn put_absence(&self, key: &Key, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
@@ -66,7 +76,10 @@ impl SharedCache for SimulatedCache {
             return Ok(Stored::No);
         }
         let identity = session.identity;
-        self.0.execute(&session, move |server| server.put(identity, &key, Content::Absence(identity), ttl, None)).await.map(stored)
+        self.0
+            .execute(&session, move |server| server.put(identity, &key, Content::Absence(identity), ttl, None))
+            .await
+            .map(stored)
     }
 
     async fn put_mark(&self, key: &Key, mark: Mark, life: Duration) -> Result<(), CacheError> {
@@ -144,7 +157,9 @@ impl DeltaLog for SimulatedLog {
     async fn read(&self, after: EntryId) -> Result<Page, LogError> {
         self.step().await;
         let page = match self.session() {
-            Ok(session) => self.link.execute(&session, move |server| server.read(after)).await.map_err(|error| log_error(&error)),
+            Ok(session) => {
+                self.link.execute(&session, move |server| server.read(after)).await.map_err(|error| log_error(&error))
+            }
             Err(error) => Err(error),
         };
         *self.answered.lock() = Instant::now();
@@ -161,15 +176,15 @@ impl DeltaLog for SimulatedLog {
 }
 
 /// As the composition root does it: after each connect, and every second.
-pub async fn agree_on_secret(guard: Arc<Guard>, link: Arc<Link>) {
+pub async fn agree_on_secret(keyspace: Arc<Keyspace>, link: Arc<Link>) {
     let mut epochs = link.epochs();
     loop {
         epochs.mark_unchanged();
-        let proposal = guard.proposed_secret();
+        let proposal = keyspace.proposed_secret();
         if let Ok(session) = link.session()
             && let Ok(secret) = link.execute(&session, move |server| server.secret(proposal)).await
         {
-            guard.agree_on_secret(secret);
+            keyspace.agree_on_secret(secret);
         }
         if timeout(SECRET_AGAIN, epochs.changed()).await.is_ok_and(|changed| changed.is_err()) {
             sleep(SECRET_AGAIN).await;

@@ -1,4 +1,4 @@
-//! One instance: the real guard and the real runner over simulated edges. Its disk outlives it.
+//! One instance: the real keyspace and the real runner over simulated edges. Its disk outlives it.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bloomguard::config::{Freshness, KeyspaceConfig};
 use bloomguard::fleet::WriterId;
-use bloomguard::guard::{
-    AnnounceLimits, Expected, Guard, Journal, LogParts, Parts, Refused, Replayed, Restored, SnapshotParts, Snapshots, restore,
-};
 use bloomguard::key::{KeyForm, KeySecret};
+use bloomguard::keyspace::{
+    AnnounceLimits, Expected, Journal, Keyspace, LogParts, Parts, Refused, Replayed, Restored, SnapshotParts,
+    Snapshots, restore,
+};
 use bloomguard::metrics::{KeyspaceMetrics, Metrics};
 use bloomguard::rebuild::{MemoryBudget, RebuildHandle, Runner};
 use tokio::task::AbortHandle;
@@ -28,7 +29,7 @@ static METRICS: LazyLock<Arc<KeyspaceMetrics>> = LazyLock::new(|| Metrics::new()
 
 /// A process, from its start to its crash.
 pub struct Instance {
-    pub guard: Arc<Guard>,
+    pub keyspace: Arc<Keyspace>,
     pub rebuild: RebuildHandle,
     pub source: Arc<Source>,
     /// It had a filter before any scan.
@@ -38,8 +39,12 @@ pub struct Instance {
 }
 
 fn config(hot_capacity: u64) -> KeyspaceConfig {
-    let mut config =
-        KeyspaceConfig { freshness: Freshness::Announced, commit_window: WINDOW, key: Some(KeyForm::Text), ..KeyspaceConfig::default() };
+    let mut config = KeyspaceConfig {
+        freshness: Freshness::Announced,
+        commit_window: WINDOW,
+        key: Some(KeyForm::Text),
+        ..KeyspaceConfig::default()
+    };
     config.rebuild.schedule = "0 0 1 1 *".into();
     config.rebuild.min_keys_ratio = 0.5;
     config.filter.expected_keys = None;
@@ -73,13 +78,18 @@ fn found(
         polled_sources: 0,
         journal: replayed.extent,
     };
-    let restored =
-        if replayed.damaged { Err(Refused::DamagedJournal) } else { restore(snapshots.place(), &expected, |_| Ok(memory.room())) };
+    let restored = if replayed.damaged {
+        Err(Refused::DamagedJournal)
+    } else {
+        restore(snapshots.place(), &expected, |_| Ok(memory.room()))
+    };
     let own = restored.as_ref().ok().and_then(Option::as_ref).map(|restored| restored.secret().clone());
     let secret = network.secret(number, own.unwrap_or_else(KeySecret::random));
     let restored = restored.and_then(|restored| match (restored, &secret) {
         (Some(_), None) => Err(Refused::NoSecret),
-        (Some(restored), Some(secret)) if restored.secret().fingerprint() != secret.fingerprint() => Err(Refused::Secret),
+        (Some(restored), Some(secret)) if restored.secret().fingerprint() != secret.fingerprint() => {
+            Err(Refused::Secret)
+        }
         (restored, _) => Ok(restored),
     });
     let restored: Option<Restored> = restored.unwrap_or_else(|refused| {
@@ -93,14 +103,15 @@ impl Instance {
     /// As the composition root builds it. Without hot tier, reads show what is in Redis; with it, nothing expires there during a run.
     pub fn start(number: usize, network: &Arc<Network>, database: &Arc<Database>, disk: &Path, began: Instant) -> Self {
         let config = config(if number == 2 { 0 } else { 1 << 20 });
-        let (journal, replayed) = Journal::open_in_place(disk, KEYSPACE, config.commit_window, config.deadline).unwrap();
+        let (journal, replayed) =
+            Journal::open_in_place(disk, KEYSPACE, config.commit_window, config.deadline).unwrap();
         let link = Link::new(Arc::clone(network), number);
         let writer = WriterId::random();
         let log = Arc::new(SimulatedLog::new(Arc::clone(&link), writer, began));
         let memory = Arc::new(MemoryBudget::new(None, 0));
         let (secret, snapshot) = found(number, network, disk, &config, &replayed, &memory);
         let from_snapshot = snapshot.restored.is_some();
-        let guard = Guard::new(Parts {
+        let keyspace = Keyspace::new(Parts {
             name: KEYSPACE.into(),
             config: config.clone(),
             secret,
@@ -115,18 +126,26 @@ impl Instance {
             metrics: Arc::clone(&METRICS),
         });
         let source = Source::new(Arc::clone(database));
-        let (runner, rebuild) = Runner::new(Arc::clone(&guard), source.clone(), memory, &config, Arc::clone(&METRICS)).unwrap();
+        let (runner, rebuild) =
+            Runner::new(Arc::clone(&keyspace), source.clone(), memory, &config, Arc::clone(&METRICS)).unwrap();
         let tasks = [
             tokio::spawn(Arc::clone(&link).keep()),
-            tokio::spawn(agree_on_secret(Arc::clone(&guard), Arc::clone(&link))),
+            tokio::spawn(agree_on_secret(Arc::clone(&keyspace), Arc::clone(&link))),
             tokio::spawn(runner.run()),
-            tokio::spawn(Arc::clone(&guard).keep_marks()),
-            tokio::spawn(Arc::clone(&guard).follow_log()),
-            tokio::spawn(Arc::clone(&guard).keep_watch()),
-            tokio::spawn(Arc::clone(&guard).keep_snapshots()),
-            tokio::spawn(Arc::clone(&guard).judge_found_rows()),
+            tokio::spawn(Arc::clone(&keyspace).keep_marks()),
+            tokio::spawn(Arc::clone(&keyspace).follow_log()),
+            tokio::spawn(Arc::clone(&keyspace).keep_watch()),
+            tokio::spawn(Arc::clone(&keyspace).keep_snapshots()),
+            tokio::spawn(Arc::clone(&keyspace).judge_found_rows()),
         ];
-        Self { guard, rebuild, source, from_snapshot, link, tasks: tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect() }
+        Self {
+            keyspace,
+            rebuild,
+            source,
+            from_snapshot,
+            link,
+            tasks: tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect(),
+        }
     }
 
     /// The process dies: what it had under way neither sends nor hears anything any more.

@@ -5,7 +5,7 @@
 //!   Script (proptest) ── operations, one after another ──► World ──► answers ──► Promises: is any of them wrong?
 //!                                                            │
 //!            ┌───────────────────────┬───────────────────────┤
-//!        Instance 0              Instance 1              Instance 2          Guard, Runner: the real ones
+//!        Instance 0              Instance 1              Instance 2          Keyspace, Runner: the real ones
 //!     journal │ edges         journal │ edges         journal │ edges        edges: SharedCache, DeltaLog
 //!             Link                    Link                    Link           connection: epochs, timeouts, order
 //!               └──────── Network: delays, lost answers, partitions ┐

@@ -162,7 +162,11 @@ impl Link {
         let (answer, answered) = oneshot::channel();
         let network = Arc::clone(&self.network);
         let (instance, run, sent) = (self.instance, session.run, Instant::now());
-        let late = if network.is_troubled() { 20 + network.below(network.latest.as_millis() as u32) } else { network.below(3) };
+        let late = if network.is_troubled() {
+            20 + network.below(network.latest.as_millis() as u32)
+        } else {
+            network.below(3)
+        };
         let mute = network.is_troubled();
         let arrives = {
             let mut arrived = session.arrived.lock();

@@ -121,6 +121,13 @@ pub fn scripts(longest: usize) -> impl Strategy<Value = Script> {
     let operations = prop::collection::vec((pause, operation()), 1..longest);
     let trouble = prop_oneof![2 => Just(0u32), 1 => Just(2), 1 => Just(10)];
     (any::<u64>(), trouble, any::<u8>(), any::<u8>(), millis(20..800), operations).prop_map(
-        |(seed, trouble, phantoms, rows, replication, operations)| Script { seed, trouble, phantoms, rows, replication, operations },
+        |(seed, trouble, phantoms, rows, replication, operations)| Script {
+            seed,
+            trouble,
+            phantoms,
+            rows,
+            replication,
+            operations,
+        },
     )
 }

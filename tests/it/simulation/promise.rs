@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bloomguard::fleet::Version;
 use bloomguard::key::Key;
-use bloomguard::words::Source;
+use bloomguard::labels::Source;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -69,7 +69,8 @@ impl Promises {
     /// Looks which drops have been applied at an instance. One that begins to follow a log anew reads no drops that are older than its memory: those
     /// that it had not applied until then it may never apply, and what is old in its hot tier ends with `hot_ttl`.
     pub fn look(&self, instance: usize, applied: impl Fn(&Version) -> bool) {
-        let in_time = |dropped: &&mut Dropped| dropped.acknowledged.elapsed() < WINDOW / 2 && !dropped.at.contains(&instance);
+        let in_time =
+            |dropped: &&mut Dropped| dropped.acknowledged.elapsed() < WINDOW / 2 && !dropped.at.contains(&instance);
         for dropped in self.drops.lock().iter_mut().filter(in_time) {
             if dropped.place.as_ref().is_some_and(&applied) {
                 dropped.at.push(instance);
@@ -90,7 +91,9 @@ impl Promises {
         let history = database.history(&asked.key);
         match value {
             Some(version) if !history.contains(&Some(version)) => Err(format!("{version} never was")),
-            Some(version) if version <= asked.dropped => Err(format!("{version} is old: up to {} was dropped", asked.dropped)),
+            Some(version) if version <= asked.dropped => {
+                Err(format!("{version} is old: up to {} was dropped", asked.dropped))
+            }
             Some(_) => Ok(()),
             None => self.judge_absence(asked, &history, source),
         }
@@ -107,7 +110,9 @@ impl Promises {
             Some(_) if asked.fresh => "it was asked for with the version of its announce",
             Some(_) if source == Source::Backend => "the backend has it",
             Some(announced) if announced.instance == asked.instance => "it was announced here",
-            Some(announced) if asked.at >= announced.acknowledged + MAX_LAG => "it was announced longer than max_lag ago",
+            Some(announced) if asked.at >= announced.acknowledged + MAX_LAG => {
+                "it was announced longer than max_lag ago"
+            }
             Some(_) => return Ok(()),
         };
         Err(format!("a row is called absent by {source}, though {why}"))

@@ -114,7 +114,8 @@ impl Server {
     pub fn introduce(&mut self) -> LogIdentity {
         let (run, millis) = (self.run, self.millis());
         let token = self.token();
-        let fresh = LogBirth { identity: LogIdentity((u128::from(run) << 64 | u128::from(token)).to_be_bytes()), millis };
+        let fresh =
+            LogBirth { identity: LogIdentity((u128::from(run) << 64 | u128::from(token)).to_be_bytes()), millis };
         self.data.births.entry(run).or_insert(fresh).identity
     }
 
@@ -139,7 +140,14 @@ impl Server {
     }
 
     /// `SET NX` where `seen` is none, else compare-and-set; both under the log that the entry was looked for in.
-    pub fn put(&mut self, identity: LogIdentity, key: &Key, content: Content, ttl: Duration, seen: Option<u64>) -> bool {
+    pub fn put(
+        &mut self,
+        identity: LogIdentity,
+        key: &Key,
+        content: Content,
+        ttl: Duration,
+        seen: Option<u64>,
+    ) -> bool {
         if self.identity() != Some(identity) || self.get(key).map(|slot| slot.token) != seen {
             return false;
         }
@@ -153,7 +161,13 @@ impl Server {
     }
 
     /// Appends to the log that has this identity.
-    pub fn append(&mut self, identity: LogIdentity, writer: WriterId, previous: EntryId, deltas: &[Delta]) -> Option<EntryId> {
+    pub fn append(
+        &mut self,
+        identity: LogIdentity,
+        writer: WriterId,
+        previous: EntryId,
+        deltas: &[Delta],
+    ) -> Option<EntryId> {
         if self.identity() != Some(identity) {
             return None;
         }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bloomguard::fleet::Version;
-use bloomguard::guard::{Guard, LookupOptions};
 use bloomguard::key::Key;
+use bloomguard::keyspace::{Keyspace, LookupOptions};
+use bloomguard::labels::{Source, State};
 use bloomguard::rebuild::RebuildRequest;
-use bloomguard::words::{Source, State};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -92,8 +92,8 @@ impl World {
         self.tell(|| format!("BROKEN: {why}"));
     }
 
-    fn guard(&self, instance: usize) -> Option<Arc<Guard>> {
-        self.instances[instance].lock().as_ref().map(|instance| Arc::clone(&instance.guard))
+    fn keyspace(&self, instance: usize) -> Option<Arc<Keyspace>> {
+        self.instances[instance].lock().as_ref().map(|instance| Arc::clone(&instance.keyspace))
     }
 
     /// Copies the primary's data to its replica, again and again, and looks where drops have been applied.
@@ -101,8 +101,8 @@ impl World {
         loop {
             self.network.server.lock().replicate();
             for instance in 0..INSTANCES {
-                if let Some(guard) = self.guard(instance) {
-                    self.look(instance, &guard);
+                if let Some(keyspace) = self.keyspace(instance) {
+                    self.look(instance, &keyspace);
                 }
             }
             sleep(every).await;
@@ -112,7 +112,9 @@ impl World {
     pub async fn perform(self: Arc<Self>, operation: Operation) {
         self.tell(|| format!("{operation:?}"));
         match operation {
-            Operation::Insert { instance, key: number, commit, asks } => self.insert(instance, &key(number), commit, asks).await,
+            Operation::Insert { instance, key: number, commit, asks } => {
+                self.insert(instance, &key(number), commit, asks).await
+            }
             Operation::Change { instance, key: number } => {
                 let key = key(number);
                 self.race(&key).await;
@@ -136,8 +138,8 @@ impl World {
                 }
             }
             Operation::Grow { instance } => {
-                if let Some(guard) = self.guard(instance) {
-                    let _ = guard.announce(&(0..STRAYS).map(|n| key(1_000 + n)).collect::<Vec<_>>()).await;
+                if let Some(keyspace) = self.keyspace(instance) {
+                    let _ = keyspace.announce(&(0..STRAYS).map(|n| key(1_000 + n)).collect::<Vec<_>>()).await;
                 }
             }
             Operation::Crash { instance, down } => {
@@ -168,10 +170,10 @@ impl World {
     }
 
     async fn insert(self: &Arc<Self>, instance: usize, key: &Key, commit: Option<Duration>, asks: [bool; 3]) {
-        let Some(guard) = self.guard(instance) else { return };
+        let Some(keyspace) = self.keyspace(instance) else { return };
         self.race(key).await;
         let sent = Instant::now();
-        let announced = guard.announce(std::slice::from_ref(key)).await;
+        let announced = keyspace.announce(std::slice::from_ref(key)).await;
         self.count(if announced.is_ok() { "announced".into() } else { "announce refused".into() });
         let version = match announced {
             Ok(version) => version,
@@ -198,11 +200,16 @@ impl World {
 
     async fn drop_key(self: &Arc<Self>, instance: usize, key: &Key, upto: u64, removed: bool) {
         for _ in 0..ATTEMPTS {
-            let Some(guard) = self.guard(instance) else { return };
-            let done = if removed { guard.delete(key).await } else { guard.invalidate(std::slice::from_ref(key)).await };
+            let Some(keyspace) = self.keyspace(instance) else { return };
+            let done =
+                if removed { keyspace.delete(key).await } else { keyspace.invalidate(std::slice::from_ref(key)).await };
             let place = {
                 let server = self.network.server.lock();
-                server.identity().map(|identity| Version { identity, keyspace: KEYSPACE.into(), position: server.last() })
+                server.identity().map(|identity| Version {
+                    identity,
+                    keyspace: KEYSPACE.into(),
+                    position: server.last(),
+                })
             };
             if done.is_ok() {
                 self.tell(|| format!("{key:?} dropped up to {upto} at {instance}"));
@@ -222,9 +229,9 @@ impl World {
     }
 
     /// Where something was lost, as entries under another secret, drops may be among it.
-    fn look(&self, instance: usize, guard: &Guard) {
-        let lost_nothing = guard.state() == State::Enforcing;
-        self.promises.look(instance, |place| lost_nothing && guard.has_applied(place));
+    fn look(&self, instance: usize, keyspace: &Keyspace) {
+        let lost_nothing = keyspace.state() == State::Enforcing;
+        self.promises.look(instance, |place| lost_nothing && keyspace.has_applied(place));
     }
 
     /// Asks everybody, and goes on while they are at it: what they read now, they store after what comes next.
@@ -235,20 +242,27 @@ impl World {
     }
 
     async fn read(&self, instance: usize, key: &Key, version: Option<&Version>, bypass: bool) {
-        let Some(guard) = self.guard(instance) else { return };
-        let unapplied_version = version.is_some_and(|version| !guard.has_applied(version));
-        self.look(instance, &guard);
+        let Some(keyspace) = self.keyspace(instance) else { return };
+        let unapplied_version = version.is_some_and(|version| !keyspace.has_applied(version));
+        self.look(instance, &keyspace);
         let asked = self.promises.ask(&self.database, key, instance, version.is_some() || bypass);
-        let lookup = guard.lookup(key.clone(), LookupOptions { bypass, unapplied_version, ..LookupOptions::default() }).await;
+        let lookup =
+            keyspace.lookup(key.clone(), LookupOptions { bypass, unapplied_version, ..LookupOptions::default() }).await;
         // Of a process that died nobody hears an answer.
-        if !self.guard(instance).is_some_and(|now| Arc::ptr_eq(&now, &guard)) {
+        if !self.keyspace(instance).is_some_and(|now| Arc::ptr_eq(&now, &keyspace)) {
             return;
         }
         let Ok(answer) = &lookup.answer else { return self.count("no answer".into()) };
         let value = answer.value.as_ref().map(|value| std::str::from_utf8(&value.body).unwrap().parse().unwrap());
         let source: Source = answer.source;
         self.count(format!("{} from {source}", if value.is_some() { "found" } else { "absent" }));
-        self.tell(|| format!("{key:?} at {instance}: {value:?} from {source}, {} since {:?}", lookup.probe.state, asked.at - self.began));
+        self.tell(|| {
+            format!(
+                "{key:?} at {instance}: {value:?} from {source}, {} since {:?}",
+                lookup.probe.state,
+                asked.at - self.began
+            )
+        });
         if let Err(why) = self.promises.judge(&self.database, &asked, value, source) {
             self.broken(&format!("{key:?} at {instance}: {why}; asked {asked:?}"));
         }
@@ -257,10 +271,12 @@ impl World {
     /// Waits until everybody rejects again; they must where no more faults happen.
     pub async fn recover(&self) {
         let began = Instant::now();
-        let rejects = |instance: usize| self.guard(instance).is_some_and(|guard| guard.state() == State::Enforcing);
+        let rejects =
+            |instance: usize| self.keyspace(instance).is_some_and(|keyspace| keyspace.state() == State::Enforcing);
         while !(0..INSTANCES).all(rejects) {
             if began.elapsed() > RECOVERY {
-                let states: Vec<_> = (0..INSTANCES).map(|n| self.guard(n).map(|guard| guard.status().reason)).collect();
+                let states: Vec<_> =
+                    (0..INSTANCES).map(|n| self.keyspace(n).map(|keyspace| keyspace.status().reason)).collect();
                 return self.broken(&format!("not everybody rejects again: {states:?}"));
             }
             sleep(Duration::from_millis(200)).await;

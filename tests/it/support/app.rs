@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bloomguard::app::App;
 use bloomguard::config;
-use bloomguard::guard::Guard;
+use bloomguard::keyspace::Keyspace;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -76,7 +76,11 @@ impl Http {
     }
 
     pub async fn send(&self, method: &str, url: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let response = self.0.request(request(method, url, headers, body)).await.unwrap_or_else(|e| panic!("{method} {url}: {e:?}"));
+        let response = self
+            .0
+            .request(request(method, url, headers, body))
+            .await
+            .unwrap_or_else(|e| panic!("{method} {url}: {e:?}"));
         Answer::read(response).await.unwrap()
     }
 
@@ -99,7 +103,7 @@ pub struct TestApp {
     pub dir: Arc<TempDir>,
     shutdown: CancellationToken,
     task: Option<JoinHandle<()>>,
-    guards: HashMap<String, Arc<Guard>>,
+    guards: HashMap<String, Arc<Keyspace>>,
 }
 
 impl Drop for TestApp {
@@ -127,7 +131,7 @@ impl TestApp {
         }
         let app = App::build(&config).await.unwrap_or_else(|e| panic!("{e:#}"));
         let [data, telemetry, admin] = app.addresses().map(|a| a.to_string().parse().unwrap());
-        let guards = config.keyspaces.keys().map(|name| (name.clone(), app.guard(name).unwrap())).collect();
+        let guards = config.keyspaces.keys().map(|name| (name.clone(), app.keyspace(name).unwrap())).collect();
         let shutdown = CancellationToken::new();
         let task = Some(tokio::spawn(app.run(shutdown.clone())));
         Self { data, telemetry, admin, http: Http::default(), dir, shutdown, task, guards }
@@ -141,12 +145,12 @@ impl TestApp {
     }
 
     pub async fn wait_for(&self, state: &str) {
-        for (name, guard) in &self.guards {
-            eventually(&format!("{name} is {state}"), || guard.state().as_str() == state).await;
+        for (name, keyspace) in &self.guards {
+            eventually(&format!("{name} is {state}"), || keyspace.state().as_str() == state).await;
         }
     }
 
-    pub fn guard(&self, keyspace: &str) -> &Arc<Guard> {
+    pub fn keyspace(&self, keyspace: &str) -> &Arc<Keyspace> {
         &self.guards[keyspace]
     }
 

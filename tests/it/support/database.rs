@@ -106,7 +106,9 @@ impl Site {
     pub fn series(&self, count: usize) -> String {
         match self {
             Self::Mariadb(_) => format!("SELECT seq AS i FROM seq_1_to_{count}"),
-            _ => format!("WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < {count}) SELECT i FROM s"),
+            _ => format!(
+                "WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < {count}) SELECT i FROM s"
+            ),
         }
     }
 
@@ -115,7 +117,9 @@ impl Site {
         match self {
             Self::Sqlite(_) => format!("SQLite error 1: no such table: {table}"),
             Self::Postgres(_) => format!("SQL state 42P01: relation \"{table}\" does not exist"),
-            Self::Mariadb(database) => format!("SQL state 42S02, error 1146: Table '{}.{table}' doesn't exist", database.name()),
+            Self::Mariadb(database) => {
+                format!("SQL state 42S02, error 1146: Table '{}.{table}' doesn't exist", database.name())
+            }
         }
     }
 
@@ -135,9 +139,12 @@ impl Site {
                 let options: MySqlConnectOptions = database.url().parse().unwrap();
                 let mut connection = options.connect().await.unwrap();
                 // Strings, names and `||` as the standard has them; an index takes no text without a length.
-                let sql =
-                    sql.replace("TEXT PRIMARY KEY", "VARCHAR(255) PRIMARY KEY").replace("BLOB PRIMARY KEY", "VARBINARY(255) PRIMARY KEY");
-                let sql = format!("SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES'); {sql}");
+                let sql = sql
+                    .replace("TEXT PRIMARY KEY", "VARCHAR(255) PRIMARY KEY")
+                    .replace("BLOB PRIMARY KEY", "VARBINARY(255) PRIMARY KEY");
+                let sql = format!(
+                    "SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES'); {sql}"
+                );
                 sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
                 connection.close().await.unwrap();
             }

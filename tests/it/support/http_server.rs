@@ -40,7 +40,8 @@ impl Request {
 
     /// The value of a header, if it was sent once.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut found = self.headers.iter().filter_map(|line| line.split_once(": ")).filter(|(n, _)| n.eq_ignore_ascii_case(name));
+        let mut found =
+            self.headers.iter().filter_map(|line| line.split_once(": ")).filter(|(n, _)| n.eq_ignore_ascii_case(name));
         let value = found.next()?.1;
         assert!(found.next().is_none(), "{name} was sent twice: {:?}", self.headers);
         Some(value)

@@ -1,4 +1,4 @@
-//! One keyspace around scripted parts: the real guard, the real runner, the cache that the test chooses.
+//! One keyspace around scripted parts: the real keyspace, the real runner, the cache that the test chooses.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -7,20 +7,20 @@ use bloomguard::backend::{Backend, Members, SetBackend};
 use bloomguard::buffers::{Buffers, Reservation, Share};
 use bloomguard::cache::{MemoryCache, NoCache, SharedCache};
 use bloomguard::config::{BackendKind, Freshness, KeyspaceConfig};
-use bloomguard::guard::{AnnounceLimits, Guard, Journal, LogParts, Lookup, LookupOptions, Parts};
 use bloomguard::key::{KeyForm, KeySecret};
+use bloomguard::keyspace::{AnnounceLimits, Journal, Keyspace, LogParts, Lookup, LookupOptions, Parts};
+use bloomguard::labels::RebuildOutcome;
 use bloomguard::metrics::Metrics;
 use bloomguard::rebuild::{MemoryBudget, RebuildHandle, RebuildRequest, Runner};
 use bloomguard::source::SourceError;
-use bloomguard::words::RebuildOutcome;
 use tempfile::TempDir;
 
 use super::eventually;
 use super::scripted::{ScriptedBackend, ScriptedSource, key};
 
 /// A running keyspace named `users` with text keys.
-pub struct Keyspace {
-    pub guard: Arc<Guard>,
+pub struct TestKeyspace {
+    pub keyspace: Arc<Keyspace>,
     pub rebuild: RebuildHandle,
     pub backend: Arc<ScriptedBackend>,
     pub source: Arc<ScriptedSource>,
@@ -31,7 +31,11 @@ pub struct Keyspace {
 
 /// What most tests want: never schedules by itself, never ages, generous times.
 pub fn config() -> KeyspaceConfig {
-    let mut config = KeyspaceConfig { freshness: Freshness::Announced, deadline: Duration::from_secs(100), ..KeyspaceConfig::default() };
+    let mut config = KeyspaceConfig {
+        freshness: Freshness::Announced,
+        deadline: Duration::from_secs(100),
+        ..KeyspaceConfig::default()
+    };
     config.rebuild.schedule = "0 0 1 1 *".into();
     config.rebuild.on_start = false;
     config.filter.false_positive_rate = 0.0001;
@@ -49,7 +53,7 @@ fn users() -> ScriptedSource {
     ScriptedSource::of((0..1000).map(|i| format!("user:{i}")))
 }
 
-impl Keyspace {
+impl TestKeyspace {
     /// Starts with the keys `user:0` … `user:999` in the source and at the backend, and no filter yet.
     pub fn cold(config: KeyspaceConfig) -> Self {
         Self::with_cache(config, Arc::new(MemoryCache::new(64 << 20, 1 << 20)))
@@ -96,7 +100,9 @@ impl Keyspace {
         let (journal, replayed) = Journal::open(dir.path(), "users", config.commit_window, config.deadline).unwrap();
         let form = Arc::new(OnceLock::from(KeyForm::Text));
         let rows: Arc<dyn Backend> = match config.backend.kind {
-            BackendKind::Set => Arc::new(SetBackend::new(Members::new(Arc::clone(&form), config.commit_window + config.deadline))),
+            BackendKind::Set => {
+                Arc::new(SetBackend::new(Members::new(Arc::clone(&form), config.commit_window + config.deadline)))
+            }
             BackendKind::Sql | BackendKind::Http => backend.clone(),
         };
         let parts = Parts {
@@ -113,14 +119,14 @@ impl Keyspace {
             snapshot: None,
             metrics: Arc::clone(&recorders),
         };
-        let guard = Guard::new(parts);
+        let keyspace = Keyspace::new(parts);
         let memory = Arc::new(MemoryBudget::new(limit, 0));
-        let (runner, rebuild) = Runner::new(Arc::clone(&guard), source.clone(), memory, &config, recorders).unwrap();
+        let (runner, rebuild) = Runner::new(Arc::clone(&keyspace), source.clone(), memory, &config, recorders).unwrap();
         tokio::spawn(runner.run());
-        tokio::spawn(Arc::clone(&guard).keep_marks());
-        tokio::spawn(Arc::clone(&guard).follow_log());
-        tokio::spawn(Arc::clone(&guard).judge_found_rows());
-        Self { guard, rebuild, backend, source, metrics, shared, dir }
+        tokio::spawn(Arc::clone(&keyspace).keep_marks());
+        tokio::spawn(Arc::clone(&keyspace).follow_log());
+        tokio::spawn(Arc::clone(&keyspace).judge_found_rows());
+        Self { keyspace, rebuild, backend, source, metrics, shared, dir }
     }
 
     /// Starts and builds the first filter.
@@ -161,7 +167,7 @@ impl Keyspace {
     }
 
     pub async fn lookup(&self, text: &str) -> Lookup {
-        self.guard.lookup(key(text), LookupOptions::default()).await
+        self.keyspace.lookup(key(text), LookupOptions::default()).await
     }
 
     /// `200 backend`, `404 filter`, `503`.
@@ -170,24 +176,24 @@ impl Keyspace {
     }
 
     pub async fn get_bypassing(&self, text: &str) -> String {
-        told(&self.guard.lookup(key(text), LookupOptions { bypass: true, ..LookupOptions::default() }).await)
+        told(&self.keyspace.lookup(key(text), LookupOptions { bypass: true, ..LookupOptions::default() }).await)
     }
 
     /// A key that neither exists nor passes the filter in force.
     pub fn absent(&self) -> String {
-        use bloomguard::words::Verdict;
-        (0..).map(|i| format!("stranger:{i}")).find(|k| self.guard.peek(&key(k)).verdict == Verdict::Absent).unwrap()
+        use bloomguard::labels::Verdict;
+        (0..).map(|i| format!("stranger:{i}")).find(|k| self.keyspace.peek(&key(k)).verdict == Verdict::Absent).unwrap()
     }
 
     /// A key that does not exist but passes the filter in force.
     pub fn false_positive(&self) -> String {
-        use bloomguard::words::Verdict;
-        (0..).map(|i| format!("stranger:{i}")).find(|k| self.guard.peek(&key(k)).verdict == Verdict::Maybe).unwrap()
+        use bloomguard::labels::Verdict;
+        (0..).map(|i| format!("stranger:{i}")).find(|k| self.keyspace.peek(&key(k)).verdict == Verdict::Maybe).unwrap()
     }
 
     /// Whether the filter in force lets a key pass.
     pub fn maybe(&self, text: &str) -> bool {
-        self.guard.peek(&key(text)).verdict == bloomguard::words::Verdict::Maybe
+        self.keyspace.peek(&key(text)).verdict == bloomguard::labels::Verdict::Maybe
     }
 
     /// The value of one line of `/metrics`.

@@ -41,8 +41,14 @@ impl Mariadb {
             command.arg(format!("--socket={}", socket(server).display())).arg(format!("--port={}", server.port()));
             command.arg(format!("--tmpdir={}", server.directory().display()));
             command.args(["--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=300"]);
-            command.args(["--innodb-flush-log-at-trx-commit=0", "--innodb-fast-shutdown=2", "--innodb-buffer-pool-size=64M"]);
-            command.args(["--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"]).args(&self.settings);
+            command.args([
+                "--innodb-flush-log-at-trx-commit=0",
+                "--innodb-fast-shutdown=2",
+                "--innodb-buffer-pool-size=64M",
+            ]);
+            command
+                .args(["--character-set-server=utf8mb4", "--collation-server=utf8mb4_general_ci"])
+                .args(&self.settings);
             command
         };
         self.server.start(command, |server| run(server, "", "SELECT 1").is_ok());
@@ -68,7 +74,14 @@ impl Mariadb {
 
 fn run(server: &Server, database: &str, sql: &str) -> Result<String, String> {
     let mut client = Command::new(binary("mariadb", folders()));
-    client.args(["--no-defaults", "--batch", "--raw", "--skip-column-names", "--default-character-set=utf8mb4", "--user=root"]);
+    client.args([
+        "--no-defaults",
+        "--batch",
+        "--raw",
+        "--skip-column-names",
+        "--default-character-set=utf8mb4",
+        "--user=root",
+    ]);
     client.arg(format!("--socket={}", socket(server).display())).args([database, "-e", sql]);
     printed(&mut client)
 }
@@ -111,7 +124,8 @@ impl Database<'_> {
 
     /// The sessions in this database but the one that asks.
     pub fn sessions(&self) -> Vec<String> {
-        let listed = self.sql("SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()");
+        let listed =
+            self.sql("SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()");
         listed.lines().map(str::to_owned).collect()
     }
 

@@ -111,9 +111,16 @@ http {{
 }
 
 fn launch(directory: &Path) -> Child {
-    let nginx = ["/usr/sbin/nginx", "/usr/local/sbin/nginx"].into_iter().find(|path| Path::new(path).exists()).unwrap_or("nginx");
+    let nginx = ["/usr/sbin/nginx", "/usr/local/sbin/nginx"]
+        .into_iter()
+        .find(|path| Path::new(path).exists())
+        .unwrap_or("nginx");
     let mut command = Command::new("sh");
-    command.args(["-c", GUARDIAN, "guardian", nginx, "-e"]).arg(directory.join("log")).arg("-c").arg(directory.join("conf"));
+    command
+        .args(["-c", GUARDIAN, "guardian", nginx, "-e"])
+        .arg(directory.join("log"))
+        .arg("-c")
+        .arg(directory.join("conf"));
     // A group of its own: an interrupt from the keyboard must not reach the shell before it has cleaned up.
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command.spawn().unwrap()

@@ -50,7 +50,8 @@ fn transactions_share_its_connections() {
     let url = pooler.url(database.url().rsplit('/').next().unwrap());
     let told = |_| {
         let mut client = std::process::Command::new(postgres::binary("psql"));
-        super::server::printed(client.args(["-X", "-q", "-A", "-t", "-d", &url, "-c", "SELECT pg_backend_pid()"])).unwrap()
+        super::server::printed(client.args(["-X", "-q", "-A", "-t", "-d", &url, "-c", "SELECT pg_backend_pid()"]))
+            .unwrap()
     };
     let pids: Vec<String> = (0..3).map(told).collect();
     assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");

@@ -24,7 +24,9 @@ impl Postgres {
         // "FATAL: the database system is starting up" is only impatience of ours.
         let server = Server::new(Kind { user: "postgres", folders, failure: "FATAL:  could not", signal: "QUIT" });
         let mut initdb = server.command("initdb");
-        initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--no-locale", "--username=postgres", "-D"]).arg(server.data());
+        initdb
+            .args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--no-locale", "--username=postgres", "-D"])
+            .arg(server.data());
         printed(&mut initdb).unwrap_or_else(|error| panic!("initdb: {error}"));
         let mut postgres = Self { server, settings: settings.iter().map(|setting| (*setting).to_owned()).collect() };
         postgres.start_again();
@@ -42,7 +44,8 @@ impl Postgres {
             let mut command = server.command("postgres");
             command.arg("-D").arg(server.data()).arg("-k").arg(server.directory()).args(["-h", "127.0.0.1", "-p"]);
             command.arg(server.port().to_string());
-            for setting in ["fsync=off", "full_page_writes=off", "max_connections=300", "max_prepared_transactions=20"] {
+            for setting in ["fsync=off", "full_page_writes=off", "max_connections=300", "max_prepared_transactions=20"]
+            {
                 command.args(["-c", setting]);
             }
             for setting in &self.settings {

@@ -84,7 +84,12 @@ impl Drop for PostgresProxy {
 }
 
 /// One way of a connection, until either end is gone or it is cut.
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut untyped: bool, mut judge: impl FnMut(&mut Message) -> Fate) {
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut untyped: bool,
+    mut judge: impl FnMut(&mut Message) -> Fate,
+) {
     loop {
         let kind = if std::mem::take(&mut untyped) { 0 } else { from.read_u8().await.unwrap_or(0) };
         let Ok(length) = from.read_u32().await else { return };

@@ -152,7 +152,10 @@ impl Process {
     }
 }
 
-fn collect(from: impl std::io::Read + Send + 'static, reads: Arc<AtomicBool>) -> (Arc<Mutex<Vec<String>>>, JoinHandle<()>) {
+fn collect(
+    from: impl std::io::Read + Send + 'static,
+    reads: Arc<AtomicBool>,
+) -> (Arc<Mutex<Vec<String>>>, JoinHandle<()>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&lines);
     let reader = std::thread::spawn(move || {

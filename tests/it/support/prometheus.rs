@@ -37,7 +37,8 @@ impl Prometheus {
                 format!("- job_name: {job}\n  honor_labels: true\n  static_configs: [{{targets: [\"{address}\"], labels: {{{labels}}}}}]\n")
             })
             .collect();
-        let config = format!("global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs:\n{}", jobs.concat());
+        let config =
+            format!("global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs:\n{}", jobs.concat());
         std::fs::write(directory.path().join("prometheus.yml"), config).unwrap();
         // Another process may take a port between its being found free and its being used.
         for _ in 0..5 {
@@ -45,13 +46,25 @@ impl Prometheus {
             let address = format!("127.0.0.1:{port}");
             let log = std::fs::File::create(directory.path().join("log")).unwrap();
             let mut command = Command::new("setpriv");
-            command.args(["--pdeathsig", "KILL", "prometheus", "--config.file", "prometheus.yml", "--storage.tsdb.path", "data"]);
+            command.args([
+                "--pdeathsig",
+                "KILL",
+                "prometheus",
+                "--config.file",
+                "prometheus.yml",
+                "--storage.tsdb.path",
+                "data",
+            ]);
             command.args(["--web.listen-address", &address, "--log.level", "warn"]).current_dir(directory.path());
             command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
             let mut process = super::redis::spawn(command);
             let (http, start) = (Http::default(), Instant::now());
             while process.try_wait().unwrap().is_none() {
-                if http.try_send("GET", &format!("http://{address}/-/ready"), &[], "").await.is_some_and(|a| a.status == 200) {
+                if http
+                    .try_send("GET", &format!("http://{address}/-/ready"), &[], "")
+                    .await
+                    .is_some_and(|a| a.status == 200)
+                {
                     return Self { process, address, http, _directory: directory };
                 }
                 assert!(start.elapsed() < START_TIMEOUT, "prometheus does not become ready");
@@ -68,6 +81,10 @@ impl Prometheus {
         let body: Value = answer.json();
         assert_eq!(body["status"], "success", "{query}: {body}");
         let result = body["data"]["result"].as_array().unwrap();
-        result.iter().map(|series| series["value"][1].as_str().unwrap().parse().unwrap()).filter(|value: &f64| !value.is_nan()).collect()
+        result
+            .iter()
+            .map(|series| series["value"][1].as_str().unwrap().parse().unwrap())
+            .filter(|value: &f64| !value.is_nan())
+            .collect()
     }
 }

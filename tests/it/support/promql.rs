@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bloomguard::metrics::{Gauges, Metrics};
-use bloomguard::words::{
-    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, LookupResult, RebuildOutcome, ShedReason, Source, State, Verdict,
+use bloomguard::labels::{
+    AnnounceOutcome, BackendOutcome, CacheResult, CacheTier, LookupResult, RebuildOutcome, ShedReason, Source, State,
+    Verdict,
 };
+use bloomguard::metrics::{Gauges, Metrics};
 
 type Labels = BTreeMap<String, String>;
 
@@ -95,7 +96,8 @@ impl Scrape {
                 found.push(format!("unknown metric {metric}"));
                 continue;
             };
-            let has = |label: &str| OF_A_TARGET.contains(&label) || series.iter().any(|labels| labels.contains_key(label));
+            let has =
+                |label: &str| OF_A_TARGET.contains(&label) || series.iter().any(|labels| labels.contains_key(label));
             for matcher in matchers {
                 if !has(&matcher.label) {
                     found.push(format!("{metric} has no label {}", matcher.label));
@@ -129,7 +131,8 @@ impl Selector {
 
     /// The selector alone, as a query.
     pub fn query(&self) -> String {
-        let matchers: Vec<String> = self.matchers.iter().map(|m| format!("{}{}\"{}\"", m.label, m.operator, m.value)).collect();
+        let matchers: Vec<String> =
+            self.matchers.iter().map(|m| format!("{}{}\"{}\"", m.label, m.operator, m.value)).collect();
         format!("{}{{{}}}", self.metric, matchers.join(", "))
     }
 }
@@ -156,8 +159,22 @@ pub struct Query {
     pub by: Vec<String>,
 }
 
-const WORDS: &[&str] =
-    &["sum", "max", "min", "count", "by", "without", "on", "rate", "increase", "histogram_quantile", "time", "or", "and", "unless"];
+const WORDS: &[&str] = &[
+    "sum",
+    "max",
+    "min",
+    "count",
+    "by",
+    "without",
+    "on",
+    "rate",
+    "increase",
+    "histogram_quantile",
+    "time",
+    "or",
+    "and",
+    "unless",
+];
 /// Labels that Prometheus adds to all series of a target.
 const OF_A_TARGET: &[&str] = &["job", "instance", "namespace", "pod"];
 /// Metrics of the container, which the kubelet has and bloomguard does not.
@@ -172,7 +189,10 @@ impl Query {
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             rest = &rest[name.len().max(first.len_utf8())..];
             match first {
-                _ if name.starts_with("bloomguard_") || name.starts_with("process_") || OF_THE_KUBELET.contains(&name.as_str()) => {
+                _ if name.starts_with("bloomguard_")
+                    || name.starts_with("process_")
+                    || OF_THE_KUBELET.contains(&name.as_str()) =>
+                {
                     let inside = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
                     let matchers = inside.map_or(Ok(vec![]), |(inside, _)| matchers(inside))?;
                     rest = inside.map_or(rest, |(_, after)| after);
@@ -208,7 +228,8 @@ fn matchers(inside: &str) -> Result<Vec<Matcher>, String> {
         let (label, rest) = part.trim().split_at_checked(part.trim().find(['=', '!'])?)?;
         let (operator, value) = rest.split_once('"')?;
         let known = ["=", "!=", "=~", "!~"].contains(&operator);
-        let matcher = Matcher { label: label.trim().into(), operator: operator.into(), value: value.strip_suffix('"')?.into() };
+        let matcher =
+            Matcher { label: label.trim().into(), operator: operator.into(), value: value.strip_suffix('"')?.into() };
         known.then_some(matcher)
     };
     inside.split(',').map(|part| read(part).ok_or(format!("{part:?} is no matcher"))).collect()
@@ -225,7 +246,10 @@ fn a_query_for_what_is_not_there_is_told_from_one_for_what_is() {
         ("sum by (tier) (rate(bloomguard_lookups_total[5m]))", "bloomguard_lookups_total has no label tier"),
         ("sum(rate(bloomguard_lookups_total[5m])", "a bracket is not closed"),
         ("rate(lookups_total[5m])", "unknown word lookups_total"),
-        ("histogram_quantile(0.5, rate(bloomguard_lookup_duration_seconds[5m]))", "unknown metric bloomguard_lookup_duration_seconds"),
+        (
+            "histogram_quantile(0.5, rate(bloomguard_lookup_duration_seconds[5m]))",
+            "unknown metric bloomguard_lookup_duration_seconds",
+        ),
     ] {
         assert_eq!(scrape.mistakes(query), [mistake], "{query}");
     }

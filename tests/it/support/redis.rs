@@ -115,9 +115,20 @@ impl RedisServer {
     /// Starts the process; `false` where it ended at once, as it does when its port was taken.
     fn launch(&mut self) -> bool {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "redis-server", "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.args([
+            "--pdeathsig",
+            "KILL",
+            "redis-server",
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
         command.arg("--port").arg(self.port.to_string()).arg("--dir").arg(self.directory.path()).args(&self.arguments);
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.directory.path().join("log")).unwrap();
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(self.directory.path().join("log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let mut process = spawn(command);
         let start = Instant::now();
@@ -147,8 +158,12 @@ impl RedisServer {
         let fact = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
         let (run_id, replid) = (fact("run_id:"), fact("master_replid:"));
         let identity = format!("{:032x}:1000000000.000000", rand::random::<u128>());
-        let _: Option<String> =
-            redis::cmd("SET").arg(format!("bloomguard:log:{run_id}:{replid}")).arg(identity).arg("NX").query(&mut connection).unwrap();
+        let _: Option<String> = redis::cmd("SET")
+            .arg(format!("bloomguard:log:{run_id}:{replid}"))
+            .arg(identity)
+            .arg("NX")
+            .query(&mut connection)
+            .unwrap();
     }
 
     fn log(&self) -> String {

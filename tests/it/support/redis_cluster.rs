@@ -23,7 +23,8 @@ impl RedisCluster {
     pub fn start() -> Self {
         let bus: Vec<u16> = (0..4).map(|_| free_port()).collect();
         let nodes = bus.iter().map(|port| {
-            let (port, on) = (port.to_string(), ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port"]);
+            let (port, on) =
+                (port.to_string(), ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port"]);
             let more = ["--repl-diskless-sync-delay", "0", "--requirepass", PASSWORD, "--masterauth", PASSWORD];
             // A replica is not told of before its first ping. Nobody takes over from a node that is only slow, as all are on a busy machine.
             let calm = ["--repl-ping-replica-period", "1", "--cluster-replica-no-failover", "yes"];
@@ -39,7 +40,8 @@ impl RedisCluster {
             let (port, bus) = (started.nodes[n].port().to_string(), started.bus[n].to_string());
             started.cluster::<String>(0, &["MEET", "127.0.0.1", &port, &bus]);
         }
-        let are_met = |it: &Self, n| it.info(n).contains("cluster_state:ok") && it.info(n).contains("cluster_known_nodes:4");
+        let are_met =
+            |it: &Self, n| it.info(n).contains("cluster_state:ok") && it.info(n).contains("cluster_known_nodes:4");
         started.until("the nodes know each other", |it| (0..4).all(|n| are_met(it, n)));
         let owner = started.id(started.owner());
         started.cluster::<String>(3, &["REPLICATE", &owner]);
@@ -66,7 +68,8 @@ impl RedisCluster {
         let owner = self.owner();
         self.nodes[owner].kill();
         let mut connection = self.nodes[3].connection();
-        let _: String = redis::cmd("CONFIG").arg(&["SET", "cluster-replica-no-failover", "no"]).query(&mut connection).unwrap();
+        let _: String =
+            redis::cmd("CONFIG").arg(&["SET", "cluster-replica-no-failover", "no"]).query(&mut connection).unwrap();
     }
 
     /// Names in the node.
@@ -80,7 +83,10 @@ impl RedisCluster {
         let server: String = redis::cmd("INFO").arg("server").query(&mut connection).unwrap();
         let run_id = server.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().trim();
         let names = self.names(n);
-        let name = names.iter().find(|name| name.contains(&format!(":log:{run_id}:"))).unwrap_or_else(|| panic!("{run_id}: {names:?}"));
+        let name = names
+            .iter()
+            .find(|name| name.contains(&format!(":log:{run_id}:")))
+            .unwrap_or_else(|| panic!("{run_id}: {names:?}"));
         redis::cmd("GET").arg(name).query(&mut connection).unwrap()
     }
 

@@ -111,7 +111,8 @@ impl RedisPair {
     pub async fn replicated(&self, name: &str) {
         let start = Instant::now();
         loop {
-            let [held, sent] = [1 - self.primary, self.primary].map(|server| self.command::<Option<Vec<u8>>>(server, &["GET", name]));
+            let [held, sent] =
+                [1 - self.primary, self.primary].map(|server| self.command::<Option<Vec<u8>>>(server, &["GET", name]));
             if held == sent && sent.is_some() {
                 return;
             }

@@ -38,22 +38,30 @@ impl RedisSentinels {
         let faces = [face().await, face().await];
         let [first, second] = [0, 1].map(|n: usize| faces[n].port().to_string());
         let announced = |port: &str| {
-            let common = ["--repl-diskless-sync-delay", "0", "--requirepass", PASSWORDS[0], "--masterauth", PASSWORDS[0]];
-            [&common[..], &["--replica-announce-port", port]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
+            let common =
+                ["--repl-diskless-sync-delay", "0", "--requirepass", PASSWORDS[0], "--masterauth", PASSWORDS[0]];
+            [&common[..], &["--replica-announce-port", port]]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
         let (mut replica, primary) = (announced(&second), announced(&first));
         replica.extend(["--replicaof", "127.0.0.1", &first].map(str::to_owned));
-        let servers =
-            [primary, replica].map(|arguments| RedisServer::start_with(&arguments.iter().map(String::as_str).collect::<Vec<_>>()));
+        let servers = [primary, replica]
+            .map(|arguments| RedisServer::start_with(&arguments.iter().map(String::as_str).collect::<Vec<_>>()));
         faces.iter().zip(&servers).for_each(|(face, server)| face.switch(server.port()));
         let mut started = Self { servers, faces, sentinels: Vec::new() };
         // Sentinels ask for replicas at once, and then every ten seconds.
-        started.until("the replica follows", |it| it.info(1).contains("master_link_status:up") && it.info(0).contains("state=online"));
+        started.until("the replica follows", |it| {
+            it.info(1).contains("master_link_status:up") && it.info(0).contains("state=online")
+        });
         started.sentinels = (0..3).map(|_| Sentinel::start(&first)).collect();
         started.until("the sentinels know each other and the replica", |it| {
             it.sentinels.iter().all(|sentinel| {
                 let facts = sentinel.facts();
-                let at_least = |name: &str, least: &str| facts.windows(2).any(|pair| pair[0] == name && pair[1].as_str() >= least);
+                let at_least =
+                    |name: &str, least: &str| facts.windows(2).any(|pair| pair[0] == name && pair[1].as_str() >= least);
                 at_least("num-other-sentinels", "2") && at_least("num-slaves", "1")
             })
         });
@@ -75,7 +83,8 @@ impl RedisSentinels {
     /// From now on a primary that does not answer is replaced; no other than one that a test has broken is to be.
     pub fn watch(&self, awake: bool) {
         for sentinel in &self.sentinels {
-            let _: String = sentinel.command(&["SET", SERVICE, "down-after-milliseconds", if awake { AWAKE } else { ASLEEP }]);
+            let _: String =
+                sentinel.command(&["SET", SERVICE, "down-after-milliseconds", if awake { AWAKE } else { ASLEEP }]);
         }
     }
 
@@ -168,7 +177,8 @@ impl Sentinel {
 }
 
 fn connection(port: u16) -> redis::RedisResult<redis::Connection> {
-    redis::Client::open(format!("redis://:{}@127.0.0.1:{port}", PASSWORDS[1]))?.get_connection_with_timeout(Duration::from_secs(5))
+    redis::Client::open(format!("redis://:{}@127.0.0.1:{port}", PASSWORDS[1]))?
+        .get_connection_with_timeout(Duration::from_secs(5))
 }
 
 impl Drop for Sentinel {

@@ -23,7 +23,8 @@ pub async fn scan(source: &dyn KeySource, form: KeyForm) -> Result<Vec<Key>, Sou
 
 /// All keys, sorted and escaped.
 pub async fn sorted(source: &dyn KeySource, form: KeyForm) -> Vec<String> {
-    let mut keys: Vec<_> = scan(source, form).await.unwrap().iter().map(|key| key.as_bytes().escape_ascii().to_string()).collect();
+    let mut keys: Vec<_> =
+        scan(source, form).await.unwrap().iter().map(|key| key.as_bytes().escape_ascii().to_string()).collect();
     keys.sort();
     keys
 }

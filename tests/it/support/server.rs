@@ -75,7 +75,12 @@ impl Server {
         let program = binary(name, (self.kind.folders)());
         let Some((user, group)) = unprivileged(self.kind.user) else { return Command::new(program) };
         let mut command = Command::new("setpriv");
-        command.args([format!("--reuid={user}"), format!("--regid={group}"), "--clear-groups".to_owned(), "--".to_owned()]);
+        command.args([
+            format!("--reuid={user}"),
+            format!("--regid={group}"),
+            "--clear-groups".to_owned(),
+            "--".to_owned(),
+        ]);
         command.arg(program).current_dir("/");
         command
     }

@@ -27,7 +27,7 @@ impl Filter {
     }
 }
 
-/// What the guard uses of `Active`.
+/// What the keyspace uses of `Active`.
 pub trait Pair: Default + Send + Sync + 'static {
     type Candidate: Candidate;
 

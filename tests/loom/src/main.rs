@@ -1,8 +1,8 @@
-//! Runs the product's own `filter/active.rs`, `filter/filling.rs` and `guard/recent.rs` through every interleaving of an announce, a build and a lookup that the memory
+//! Runs the product's own `filter/active.rs`, `filter/filling.rs` and `keyspace/recent.rs` through every interleaving of an announce, a build and a lookup that the memory
 //! model allows: `make loom`.
 //!
 //! They are compiled here unchanged but for two bounds, with loom's mutex and a pointer made of loom's atomic in the places of `parking_lot` and `arc_swap`. What the
-//! guard does with them is a few lines that stand here again, each beside the name of its counterpart in `guard/`. Rules that are broken on purpose
+//! keyspace does with them is a few lines that stand here again, each beside the name of its counterpart in `keyspace/`. Rules that are broken on purpose
 //! must be found out, else the scenarios show nothing.
 
 // Under these names the two files import the stand-ins of `primitives`.
@@ -11,7 +11,7 @@ extern crate self as parking_lot;
 
 mod clock;
 mod filter;
-mod guard;
+mod keyspace;
 mod key;
 mod primitives;
 
@@ -24,7 +24,7 @@ use std::time::Instant;
 pub use primitives::{ArcSwap, Mutex, MutexGuard};
 
 use filter::{Pair, as_built, drain_forgotten, full_list_drops, list_left_open, swap_before_drain};
-use guard::{Order, scenarios};
+use keyspace::{Order, scenarios};
 
 /// Switches from a thread that could go on: more of them than that have never shown a fault that fewer had not.
 const PREEMPTIONS: usize = 3;

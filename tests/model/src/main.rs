@@ -31,7 +31,13 @@ fn main() -> ExitCode {
     for case in cases {
         let begun = Instant::now();
         let outcome = case.search(in_force, most());
-        println!("{:<22} {:>10} states {:>7.1} s  {}", case.name(), outcome.states, begun.elapsed().as_secs_f64(), word(&outcome));
+        println!(
+            "{:<22} {:>10} states {:>7.1} s  {}",
+            case.name(),
+            outcome.states,
+            begun.elapsed().as_secs_f64(),
+            word(&outcome)
+        );
         if let Found::Counterexample(told) = &outcome.found {
             told.iter().for_each(|step| println!("    {step}"));
         }
@@ -54,12 +60,16 @@ fn word(outcome: &Outcome) -> String {
 
 /// Takes one rule away at a time, and says in which of the scenarios that is noticed first.
 fn mutate(cases: &[Case], only: &[String]) {
-    for (rule, name, _) in Rule::ALL.iter().filter(|(_, name, _)| only.is_empty() || only.iter().any(|wanted| wanted == name)) {
+    for (rule, name, _) in
+        Rule::ALL.iter().filter(|(_, name, _)| only.is_empty() || only.iter().any(|wanted| wanted == name))
+    {
         let mut unfinished = Vec::new();
         let noticed = cases.iter().filter(|case| !case.window_remains()).find_map(|case| {
             let outcome = case.search(Rules::ALL.without(*rule), most());
             match outcome.found {
-                Found::Counterexample(told) => Some(format!("{} ({} steps, {} states)", case.name(), told.len(), outcome.states)),
+                Found::Counterexample(told) => {
+                    Some(format!("{} ({} steps, {} states)", case.name(), told.len(), outcome.states))
+                }
                 Found::Nothing => None,
                 Found::Unfinished => {
                     unfinished.push(case.name());
@@ -67,7 +77,8 @@ fn mutate(cases: &[Case], only: &[String]) {
                 }
             }
         });
-        let unfinished = if unfinished.is_empty() { String::new() } else { format!(" [not finished: {}]", unfinished.join(", ")) };
+        let unfinished =
+            if unfinished.is_empty() { String::new() } else { format!(" [not finished: {}]", unfinished.join(", ")) };
         println!("{name:<28} {}{unfinished}", noticed.unwrap_or_else(|| "NOT NOTICED".into()));
     }
 }

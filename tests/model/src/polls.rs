@@ -126,16 +126,27 @@ impl Model for Polls {
     type State = State;
 
     fn starts(&self) -> Vec<State> {
-        vec![State { now: 1, builds: 1, others: 1 + u8::from(self.timestamps), highest: 1, highest_past: 1, number: 1, ..State::default() }]
+        vec![State {
+            now: 1,
+            builds: 1,
+            others: 1 + u8::from(self.timestamps),
+            highest: 1,
+            highest_past: 1,
+            number: 1,
+            ..State::default()
+        }]
     }
 
     fn steps(&self, state: &State, out: &mut Steps<State>) {
         self.database(state, out);
         self.poll(state, out);
         self.build(state, out);
-        if state.owed && state.polled && matches!(state.filter, Some((false, covered)) if covered || !self.on(Rule::ScanAfterCoverage)) {
+        if state.owed
+            && state.polled
+            && matches!(state.filter, Some((false, covered)) if covered || !self.on(Rule::ScanAfterCoverage))
+        {
             let wrong = Some("a row that was visible when the last complete poll began is answered 404");
-            out.push(Step { who: "guard", what: "GET is answered from the filter", next: *state, wrong });
+            out.push(Step { who: "keyspace", what: "GET is answered from the filter", next: *state, wrong });
         }
     }
 }
@@ -155,7 +166,10 @@ impl Polls {
         match state.k {
             K::Nowhere => add("k's transaction begins", State { k: K::Open { since: state.now }, ..*state }),
             K::Open { since } => {
-                add("k is inserted", State { k: K::Inserted { since, at: state.now, watermark }, number: state.number + 1, ..*state });
+                add(
+                    "k is inserted",
+                    State { k: K::Inserted { since, at: state.now, watermark }, number: state.number + 1, ..*state },
+                );
             }
             K::Inserted { watermark, .. } => {
                 add("k is committed: visible", self.visible(State { k: K::Visible { watermark }, ..*state }, watermark))
@@ -166,7 +180,10 @@ impl Polls {
             let next = State { number: state.number + 1, others: state.others - 1, ..*state };
             add("another row is committed", self.visible(next, watermark));
             if self.timestamps {
-                add("a row that is dated far ahead is committed", State { others: state.others - 1, highest: FAR, ..*state });
+                add(
+                    "a row that is dated far ahead is committed",
+                    State { others: state.others - 1, highest: FAR, ..*state },
+                );
             }
         }
     }
@@ -206,8 +223,12 @@ impl Polls {
         let watermark = self.highest(state);
         let lowered = if self.timestamps { watermark.saturating_sub(OVERLAP + 1 + open_for) } else { watermark };
         let mut next = *state;
-        next.poller =
-            Poller { began: state.now, open_for, covers: self.timestamps || !self.on(Rule::ScanAfterCoverage), ..Poller::default() };
+        next.poller = Poller {
+            began: state.now,
+            open_for,
+            covers: self.timestamps || !self.on(Rule::ScanAfterCoverage),
+            ..Poller::default()
+        };
         next.poller.seen[0] = Some((state.now, lowered));
         next
     }
@@ -217,7 +238,11 @@ impl Polls {
         let behind = OVERLAP + if self.on(Rule::PollReachesOpenTransactions) { poller.open_for } else { 0 };
         let before = if self.on(Rule::PollFromTheLastOne) { poller.began } else { state.now };
         let seen = poller.seen.iter().flatten();
-        let from = seen.clone().rfind(|(at, _)| at + behind < before).or(seen.clone().next()).map_or(0, |(_, watermark)| *watermark);
+        let from = seen
+            .clone()
+            .rfind(|(at, _)| at + behind < before)
+            .or(seen.clone().next())
+            .map_or(0, |(_, watermark)| *watermark);
         let owed = matches!(state.k, K::Visible { .. });
         let after_build = state.build.is_some();
         Under { began: state.now, from, owed, after_scan: state.filter.is_some(), after_build, ..Under::default() }
@@ -282,7 +307,10 @@ impl Polls {
         match state.build {
             None if state.builds > 0 => {
                 let build = Build { covered: state.poller.covers, ..Build::default() };
-                add("begins", State { build: Some(build), builds: state.builds - 1, poll: begun_anew(state.poll), ..*state });
+                add(
+                    "begins",
+                    State { build: Some(build), builds: state.builds - 1, poll: begun_anew(state.poll), ..*state },
+                );
             }
             None => {}
             Some(build) if !build.scanned => {
@@ -294,7 +322,13 @@ impl Polls {
                 let polled = build.polled || !self.on(Rule::PollAfterScan);
                 add(
                     "swaps",
-                    State { build: None, filter: Some((build.holds, build.covered)), polled, poll: begun_anew(state.poll), ..*state },
+                    State {
+                        build: None,
+                        filter: Some((build.holds, build.covered)),
+                        polled,
+                        poll: begun_anew(state.poll),
+                        ..*state
+                    },
                 );
             }
             Some(_) => {}

@@ -130,8 +130,14 @@ const ANNOUNCE: Scenario = Scenario {
 /// … of which only the filters are asked.
 const PROBE: Scenario = Scenario { probes_only: true, false_positive: false, ..ANNOUNCE };
 /// A row that is changed and then dropped.
-const DROP: Scenario =
-    Scenario { announces: false, changer: Some(0), row: Row::Old, changed: Row::New, readers: [false, true], ..ANNOUNCE };
+const DROP: Scenario = Scenario {
+    announces: false,
+    changer: Some(0),
+    row: Row::Old,
+    changed: Row::New,
+    readers: [false, true],
+    ..ANNOUNCE
+};
 
 /// Small enough for every test run: seconds each.
 #[rustfmt::skip]

@@ -137,7 +137,8 @@ struct Mixer(u64, u64);
 impl Mixer {
     fn mix(&mut self, word: u64) {
         self.0 = (self.0.rotate_left(7) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.1 = (self.1 ^ word).wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(29).wrapping_add(0x1234_5678_9abc_def1);
+        self.1 =
+            (self.1 ^ word).wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(29).wrapping_add(0x1234_5678_9abc_def1);
     }
 
     fn both(&self) -> u128 {

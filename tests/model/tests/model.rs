@@ -66,7 +66,9 @@ fn the_absence_of_a_rule_is_noticed() {
 
 #[test]
 fn a_counterexample_is_told_step_by_step() {
-    let Found::Counterexample(told) = searched("cached-at-a", Rules::ALL.without(Rule::Mark)) else { panic!("no counterexample") };
+    let Found::Counterexample(told) = searched("cached-at-a", Rules::ALL.without(Rule::Mark)) else {
+        panic!("no counterexample")
+    };
     assert_eq!(told.first().map(String::as_str), Some("A: PUT begins"));
     assert!(told.last().is_some_and(|last| last.ends_with("=> a row that exists is answered 404")), "{told:?}");
 }

@@ -39,7 +39,11 @@ pub(crate) fn serve(address: SocketAddr, threads: &str) -> io::Result<()> {
     }
     let threads = threads.parse().map_err(io::Error::other)?;
     let mut builder = if threads == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
-    builder.worker_threads(threads).enable_all().build()?.block_on(async { accept(TcpListener::bind(address).await?).await })
+    builder
+        .worker_threads(threads)
+        .enable_all()
+        .build()?
+        .block_on(async { accept(TcpListener::bind(address).await?).await })
 }
 
 fn serve_by_cores(address: SocketAddr) -> io::Result<()> {

@@ -18,7 +18,12 @@ pub(crate) fn program() -> PathBuf {
 }
 
 /// `settings` are lines of the table `server`.
-pub(super) fn start(placement: Placement, transport: Transport, settings: &str, directory: &Path) -> (Place, Server, Vec<Server>) {
+pub(super) fn start(
+    placement: Placement,
+    transport: Transport,
+    settings: &str,
+    directory: &Path,
+) -> (Place, Server, Vec<Server>) {
     let (backend, backend_server) = raw::start_backend(placement, directory);
     let keys = directory.join("keys.txt");
     write_keys(&keys, MEMBERS);
@@ -86,8 +91,15 @@ pub(crate) fn build_from(source: &str, backend: &str, expected: u64) -> Built {
 }
 
 /// Starts it with one keyspace, and waits until that enforces.
-fn launch(placement: Placement, transport: Transport, directory: &Path, settings: &str, keyspace: &str) -> (Place, Server, SocketAddr) {
-    let (data, telemetry, admin, socket) = (free_address(), free_address(), free_address(), directory.join("guard.sock"));
+fn launch(
+    placement: Placement,
+    transport: Transport,
+    directory: &Path,
+    settings: &str,
+    keyspace: &str,
+) -> (Place, Server, SocketAddr) {
+    let (data, telemetry, admin, socket) =
+        (free_address(), free_address(), free_address(), directory.join("guard.sock"));
     let (place, listen) = match transport {
         Transport::Tcp => (Place::Tcp(data), data.to_string()),
         Transport::Unix => (Place::Unix(socket.clone()), format!("unix:{}", socket.display())),
@@ -101,7 +113,13 @@ fn launch(placement: Placement, transport: Transport, directory: &Path, settings
 }
 
 /// Listeners, and one keyspace, of whose table `keyspace` is the rest.
-pub(super) fn configuration(listen: &str, telemetry: SocketAddr, admin: SocketAddr, settings: &str, keyspace: &str) -> String {
+pub(super) fn configuration(
+    listen: &str,
+    telemetry: SocketAddr,
+    admin: SocketAddr,
+    settings: &str,
+    keyspace: &str,
+) -> String {
     format!(
         "[server]\nlisten = \"{listen}\"\ntelemetry_listen = \"{telemetry}\"\nadmin_listen = \"{admin}\"\nmax_batch_keys = 100000\n{settings}
 [keyspaces.users]\nkey = \"integer\"\nfreshness = \"rebuilt\"\nmax_staleness = \"26h\"\n
@@ -110,14 +128,20 @@ cache = {{ hot_ttl = \"1h\", ttl = \"1h\" }}\ncanary.proof = 0\n{keyspace}"
 }
 
 pub(super) fn until_enforcing(telemetry: SocketAddr) {
-    let enforces = || get(telemetry, "/status").is_some_and(|status| status.replace(": ", ":").contains("\"state\":\"enforcing\""));
+    let enforces = || {
+        get(telemetry, "/status").is_some_and(|status| status.replace(": ", ":").contains("\"state\":\"enforcing\""))
+    };
     until("bloomguard enforces", enforces);
 }
 
 /// The sum of the series whose names and labels begin so.
 pub(super) fn metric(telemetry: SocketAddr, series: &str) -> f64 {
     let metrics = get(telemetry, "/metrics").unwrap_or_default();
-    metrics.lines().filter(|line| line.starts_with(series)).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    metrics
+        .lines()
+        .filter(|line| line.starts_with(series))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
 }
 
 fn get(telemetry: SocketAddr, path: &str) -> Option<String> {

@@ -40,8 +40,11 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
             let _ = write!(keyspace, "[redis]\nurl = \"redis://{redis}\"\n");
         }
         let [data, telemetry, admin] = [free_address(), free_address(), free_address()];
-        std::fs::write(directory.path().join("bloomguard.toml"), configuration(&data.to_string(), telemetry, admin, "", &keyspace))
-            .unwrap_or_else(|error| panic!("no configuration: {error}"));
+        std::fs::write(
+            directory.path().join("bloomguard.toml"),
+            configuration(&data.to_string(), telemetry, admin, "", &keyspace),
+        )
+        .unwrap_or_else(|error| panic!("no configuration: {error}"));
         Self { data, telemetry, admin, placement, directory, _backend: server }
     }
 

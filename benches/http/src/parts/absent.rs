@@ -36,7 +36,13 @@ const WAYS: [Way; 4] = [
         depth: 16,
         goals: &[(BareAxum, 3.0)],
     },
-    Way { title: "one core, Unix socket", placement: Placement::Pinned, transport: Transport::Unix, depth: 1, goals: &[(Raw, 0.7)] },
+    Way {
+        title: "one core, Unix socket",
+        placement: Placement::Pinned,
+        transport: Transport::Unix,
+        depth: 1,
+        goals: &[(Raw, 0.7)],
+    },
     Way { title: "both cores shared", placement: Placement::Sharing, transport: Transport::Tcp, depth: 1, goals: &[] },
 ];
 
@@ -74,8 +80,16 @@ fn compare(way: &Way, contenders: &[Contender]) -> io::Result<Vec<Speeds>> {
 }
 
 fn print(title: &str, contenders: &[Contender], speeds: &[Speeds]) {
-    println!("\nAbsent keys, {title}\n\n| server | requests/s | bloomguard / it | processor µs a request |\n|---|---|---|---|");
+    println!(
+        "\nAbsent keys, {title}\n\n| server | requests/s | bloomguard / it | processor µs a request |\n|---|---|---|---|"
+    );
     for (contender, theirs) in contenders.iter().zip(speeds) {
-        println!("| {} | {:.0} | {:.2} | {:.2} |", contender.name(), theirs.per_second(), speeds[0].beside(theirs), theirs.processor_us());
+        println!(
+            "| {} | {:.0} | {:.2} | {:.2} |",
+            contender.name(),
+            theirs.per_second(),
+            speeds[0].beside(theirs),
+            theirs.processor_us()
+        );
     }
 }

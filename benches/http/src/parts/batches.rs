@@ -20,7 +20,8 @@ const SIZES: [usize; 2] = [1_000, 100_000];
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     place_self(Placement::Pinned)?;
     let [redis, guard] = [Contender::Redis, Contender::Guard].map(|one| one.start(Placement::Pinned, Transport::Tcp));
-    let shapes: Vec<(usize, BatchForm)> = SIZES.into_iter().flat_map(|size| BatchForm::ALL.map(|form| (size, form))).collect();
+    let shapes: Vec<(usize, BatchForm)> =
+        SIZES.into_iter().flat_map(|size| BatchForm::ALL.map(|form| (size, form))).collect();
     let requests: Vec<Requests> = shapes.iter().map(|(size, form)| Requests::checks(*form, *size)).collect();
     let get = Requests::new(Mix::Absent, Wire::Resp);
     let (mut gets, mut speeds) = (Speeds::new(), Vec::new());
@@ -31,8 +32,13 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
             speeds.push(measure(&guard, Wire::Http, requests, 1)?);
         }
     }
-    println!("\nChecks of many absent keys, one core; redis-server GET in the same run: {:.0} a second\n", gets.per_second());
-    println!("| keys | body | answer | M keys/s | / bloomd, scaled | / BF.MEXISTS, scaled |\n|---|---|---|---|---|---|");
+    println!(
+        "\nChecks of many absent keys, one core; redis-server GET in the same run: {:.0} a second\n",
+        gets.per_second()
+    );
+    println!(
+        "| keys | body | answer | M keys/s | / bloomd, scaled | / BF.MEXISTS, scaled |\n|---|---|---|---|---|---|"
+    );
     let [mut text, mut json, mut all] = [f64::INFINITY; 3];
     for ((size, form), speeds) in shapes.into_iter().zip(&speeds) {
         let (keys, beside) = (speeds.per_second() * size as f64 / 1e6, speeds.beside(&gets) * size as f64 / 1e6);

@@ -54,7 +54,10 @@ pub(crate) fn run() -> io::Result<()> {
     let mut speeds = vec![Vec::new(); sides.len()];
     for _ in 0..ROUNDS {
         for (number, side) in sides.iter().enumerate() {
-            let Some((_, server)) = servers.iter().find(|(started, _)| *started == (side.contender, side.transport)) else { continue };
+            let Some((_, server)) = servers.iter().find(|(started, _)| *started == (side.contender, side.transport))
+            else {
+                continue;
+            };
             speeds[number].push(measure(side, server, &requests[number])?);
         }
     }
@@ -100,7 +103,11 @@ fn judge(ratios: &[Ratio]) -> io::Result<()> {
 /// One that could not be measured is below any floor.
 fn below(ratios: &[Ratio]) -> Vec<String> {
     let is_low = |ratio: &&Ratio| ratio.median.is_nan() || ratio.median < ratio.floor.least;
-    ratios.iter().filter(is_low).map(|Ratio { floor, median, .. }| format!("{}: {median:.2}, not {:.2}", floor.name, floor.least)).collect()
+    ratios
+        .iter()
+        .filter(is_low)
+        .map(|Ratio { floor, median, .. }| format!("{}: {median:.2}, not {:.2}", floor.name, floor.least))
+        .collect()
 }
 
 #[cfg(test)]

@@ -26,7 +26,12 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
         for (name, bypass) in [("off", true), ("on", false)] {
             let requests = Requests::beyond(rows, bypass);
             let before = guard.backend_calls();
-            let target = Target { place: guard.running.place.clone(), wire: Wire::Http, requests: &requests, connections: CONNECTIONS };
+            let target = Target {
+                place: guard.running.place.clone(),
+                wire: Wire::Http,
+                requests: &requests,
+                connections: CONNECTIONS,
+            };
             let outcome = full_speed(&target, 1, WARM_UP, lasts() * 2)?;
             is_right(&outcome)?;
             let calls = (guard.backend_calls() - before) / (outcome.per_second * (WARM_UP + lasts() * 2).as_secs_f64());
@@ -38,7 +43,11 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
         }
     }
     // However many rows there are: what is left is the noise of three short runs.
-    goals.reached("with the guard, the slowest of three sizes of a table / the fastest", slowest / fastest, Goal::AtLeast(0.8));
+    goals.reached(
+        "with the guard, the slowest of three sizes of a table / the fastest",
+        slowest / fastest,
+        Goal::AtLeast(0.8),
+    );
     Ok(())
 }
 

@@ -52,7 +52,12 @@ pub(super) const FLOORS: [Floor; 8] = [
     Floor { name: "absent / bare axum", ours: tcp(Guard, Absent), theirs: tcp(BareAxum, Absent), least: 0.9 },
     Floor { name: "absent / nginx", ours: tcp(Guard, Absent), theirs: tcp(Nginx, Absent), least: 0.8 },
     Floor { name: "absent / raw loop", ours: tcp(Guard, Absent), theirs: tcp(Raw, Absent), least: 0.6 },
-    Floor { name: "absent, pipelined by 16 / bare axum", ours: tcp(Guard, Pipelined), theirs: tcp(BareAxum, Pipelined), least: 5.0 },
+    Floor {
+        name: "absent, pipelined by 16 / bare axum",
+        ours: tcp(Guard, Pipelined),
+        theirs: tcp(BareAxum, Pipelined),
+        least: 5.0,
+    },
     Floor { name: "absent, Unix socket / raw loop", ours: unix(Guard), theirs: unix(Raw), least: 0.55 },
     Floor { name: "hot / absent", ours: tcp(Guard, Hot), theirs: tcp(Guard, Absent), least: 0.78 },
     Floor { name: "checks as lines / redis GET", ours: tcp(Guard, Text), theirs: tcp(Redis, Absent), least: 110.0 },

@@ -20,8 +20,12 @@ const LASTS: Duration = Duration::from_secs(5);
 
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     place_self(Placement::Pinned)?;
-    println!("\nMemory with empty caches, MiB; at most {BESIDE:.0} beside the filter, and beside two while one is built\n");
-    println!("| keys | filter | resident | beside the filter | at the most during a rebuild | beside two | after a flood of absent keys |");
+    println!(
+        "\nMemory with empty caches, MiB; at most {BESIDE:.0} beside the filter, and beside two while one is built\n"
+    );
+    println!(
+        "| keys | filter | resident | beside the filter | at the most during a rebuild | beside two | after a flood of absent keys |"
+    );
     println!("|---|---|---|---|---|---|---|");
     let mut most = [0.0_f64; 2];
     for keys in SIZES.into_iter().filter(|keys| *keys <= most_keys()) {

@@ -69,7 +69,10 @@ mod tests {
         goals.reached("P99", 1.2, Goal::AtMost(1.1));
         let table = goals.table();
         let rows: Vec<&str> = table.lines().skip(2).collect();
-        assert_eq!(rows, ["| speed | 1.05 | ≥ 1.05 |", "| speed | NaN | ≥ 1.05, missed |", "| P99 | 1.20 | ≤ 1.1, missed |"]);
+        assert_eq!(
+            rows,
+            ["| speed | 1.05 | ≥ 1.05 |", "| speed | NaN | ≥ 1.05, missed |", "| P99 | 1.20 | ≤ 1.1, missed |"]
+        );
     }
 
     #[test]

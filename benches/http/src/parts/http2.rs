@@ -22,9 +22,12 @@ pub(super) fn run() -> io::Result<()> {
         return Ok(());
     };
     place_self(Placement::Sharing)?;
-    println!("\nAbsent keys over HTTP/2 without TLS, one core, asked by oha on the other, which is slower than our own load generator\n");
+    println!(
+        "\nAbsent keys over HTTP/2 without TLS, one core, asked by oha on the other, which is slower than our own load generator\n"
+    );
     println!("| how | bloomguard, requests/s | bare axum, 404 | bloomguard / it |\n|---|---|---|---|");
-    let [ours, theirs] = [Contender::Guard, Contender::BareAxum].map(|one| one.start(Placement::Pinned, Transport::Tcp));
+    let [ours, theirs] =
+        [Contender::Guard, Contender::BareAxum].map(|one| one.start(Placement::Pinned, Transport::Tcp));
     for (name, arguments) in SHAPES {
         let (mut our_best, mut their_best) = (0.0_f64, 0.0_f64);
         for _ in 0..ROUNDS {
@@ -39,7 +42,9 @@ pub(super) fn run() -> io::Result<()> {
 /// Where the make target puts it, else on the path.
 fn oha() -> Option<PathBuf> {
     let candidates = [PathBuf::from("target/tools/bin/oha"), PathBuf::from("oha")];
-    candidates.into_iter().find(|oha| Command::new(oha).arg("--version").output().is_ok_and(|output| output.status.success()))
+    candidates
+        .into_iter()
+        .find(|oha| Command::new(oha).arg("--version").output().is_ok_and(|output| output.status.success()))
 }
 
 /// Answers a second, all of them 404.
@@ -54,9 +59,13 @@ fn ask(oha: &PathBuf, server: &Running, arguments: &[&str]) -> io::Result<f64> {
         .arg(format!("http://{address}/v1/keys/users/1"))
         .output()?;
     let told: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let codes: Vec<&String> = told["statusCodeDistribution"].as_object().into_iter().flat_map(|codes| codes.keys()).collect();
+    let codes: Vec<&String> =
+        told["statusCodeDistribution"].as_object().into_iter().flat_map(|codes| codes.keys()).collect();
     match told["summary"]["requestsPerSec"].as_f64() {
         Some(per_second) if codes == ["404"] => Ok(per_second),
-        _ => Err(io::Error::other(format!("oha was not answered 404: {told} {}", String::from_utf8_lossy(&output.stderr)))),
+        _ => Err(io::Error::other(format!(
+            "oha was not answered 404: {told} {}",
+            String::from_utf8_lossy(&output.stderr)
+        ))),
     }
 }

@@ -30,7 +30,9 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
             speeds[number].push(measure(&guard, wire, &requests[number], *depth)?);
         }
     }
-    println!("\nbloomguard, one core\n\n| keys | requests/s | / absent alike | processor µs a request |\n|---|---|---|---|");
+    println!(
+        "\nbloomguard, one core\n\n| keys | requests/s | / absent alike | processor µs a request |\n|---|---|---|---|"
+    );
     let mut absent = &speeds[0];
     for ((name, mix, _), speed) in MIXES.iter().zip(&speeds) {
         if matches!(mix, Mix::Absent) {

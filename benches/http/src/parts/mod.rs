@@ -33,7 +33,8 @@ use crate::process::Placement;
 use crate::requests::Requests;
 
 /// In this order; `BLOOMGUARD_BENCH_PARTS` chooses others.
-const PARTS: &str = "absent,paced,mixes,batches,database,rebuild,services,transports,http2,rebuilding,runtimes,footprint,start";
+const PARTS: &str =
+    "absent,paced,mixes,batches,database,rebuild,services,transports,http2,rebuilding,runtimes,footprint,start";
 const CONNECTIONS: usize = 64;
 const ROUNDS: usize = 3;
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -63,7 +64,11 @@ pub(crate) fn run() -> io::Result<()> {
     let page = Path::new("docs/benchmarks.md");
     let others = ["BLOOMGUARD_BENCH_PARTS", "BLOOMGUARD_BENCH_KEYS", "BLOOMGUARD_BIN"];
     // What the page tells is of the program as it is, in whole and as it says.
-    if page.is_file() && others.iter().all(|name| std::env::var_os(name).is_none()) { goals.write(page, lasts()) } else { Ok(()) }
+    if page.is_file() && others.iter().all(|name| std::env::var_os(name).is_none()) {
+        goals.write(page, lasts())
+    } else {
+        Ok(())
+    }
 }
 
 fn lasts() -> Duration {
@@ -103,7 +108,10 @@ fn measure(running: &Running, wire: Wire, requests: &Requests, depth: usize) -> 
     let outcome = full_speed(&target(running, wire, requests), depth, WARM_UP, lasts())?;
     let took = running.server.processor_seconds() - before;
     is_right(&outcome)?;
-    Ok(Speed { per_second: outcome.per_second, processor_us: took * 1e6 / (outcome.per_second * (lasts() + WARM_UP).as_secs_f64()) })
+    Ok(Speed {
+        per_second: outcome.per_second,
+        processor_us: took * 1e6 / (outcome.per_second * (lasts() + WARM_UP).as_secs_f64()),
+    })
 }
 
 /// Nearly all answers: one absent key in a thousand is a false positive.

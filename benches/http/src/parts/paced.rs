@@ -28,7 +28,10 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
             rounds[number].push(paced(&target, &running[number].server)?.outcome);
         }
     }
-    let nginx = contenders.iter().zip(&rounds).find_map(|(contender, rounds)| (*contender == Contender::Nginx).then_some(rounds));
+    let nginx = contenders
+        .iter()
+        .zip(&rounds)
+        .find_map(|(contender, rounds)| (*contender == Contender::Nginx).then_some(rounds));
     for (contender, rounds) in contenders.iter().zip(&rounds) {
         let [median, calmest] = nginx.map_or([f64::NAN; 2], |nginx| rounds.beside(nginx));
         println!("| {} | {} | {median:.2} | {calmest:.2} |", contender.name(), rounds.cells());
@@ -54,6 +57,7 @@ pub(super) fn paced(target: &Target<'_>, server: &Server) -> io::Result<Paced> {
     let outcome = at_rate(target, PACE, lasts())?;
     is_right(&outcome)?;
     let lasted = begin.elapsed().as_secs_f64();
-    let [share, waited] = [server.processor_seconds() - took, server.waits().seconds_since(&waits)].map(|seconds| seconds / lasted);
+    let [share, waited] =
+        [server.processor_seconds() - took, server.waits().seconds_since(&waits)].map(|seconds| seconds / lasted);
     Ok(Paced { outcome, share, waited })
 }

@@ -73,7 +73,8 @@ fn from_mariadb(keys: u64) -> io::Result<f64> {
 fn from_file(keys: u64, rows: &Path) -> io::Result<f64> {
     let path = rows.with_file_name("keys.txt");
     write_keys(&path, keys);
-    let source = Source { source: format!("{{ kind = \"file\", path = \"{}\" }}", path.display()), ..sql(&url_of(rows)) };
+    let source =
+        Source { source: format!("{{ kind = \"file\", path = \"{}\" }}", path.display()), ..sql(&url_of(rows)) };
     row("file", keys, &source, None)
 }
 
@@ -134,7 +135,8 @@ fn copy_and_count(url: &str) -> io::Result<u64> {
         while let Some(message) = messages.try_next().await? {
             // A row has a field and the length of that; the head begins with a letter, the trailer is all there is of its message.
             rows += u64::from(
-                message.starts_with(&[0, 1]) || message.len() > b"PGCOPY\n\xff\r\n\0".len() + 8 && message.starts_with(b"PGCOPY"),
+                message.starts_with(&[0, 1])
+                    || message.len() > b"PGCOPY\n\xff\r\n\0".len() + 8 && message.starts_with(b"PGCOPY"),
             );
         }
         Ok::<_, tokio_postgres::Error>(rows)

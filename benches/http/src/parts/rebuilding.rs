@@ -19,10 +19,15 @@ const KEYS: u64 = 10_000_000;
 const ROUNDS: usize = 21;
 
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
-    let beside_a_rebuild = format!("Absent keys at {PACE} a second while {KEYS} keys from a file are built into a filter again and again");
+    let beside_a_rebuild =
+        format!("Absent keys at {PACE} a second while {KEYS} keys from a file are built into a filter again and again");
     for (placement, name) in [(Placement::Pinned, "one core"), (Placement::Sharing, "both cores shared")] {
         println!("\n{beside_a_rebuild}, {name}; µs from when a request was due\n");
-        goals.reached(format!("P99 during rebuilds, {name}, / nginx beside as much"), compare(placement)?, Goal::AtMost(1.2));
+        goals.reached(
+            format!("P99 during rebuilds, {name}, / nginx beside as much"),
+            compare(placement)?,
+            Goal::AtMost(1.2),
+        );
     }
     Ok(())
 }
@@ -54,9 +59,13 @@ fn compare(placement: Placement) -> io::Result<f64> {
     theirs_alone.print("nginx, `return 404`", "nothing");
     theirs_beside.print("nginx, `return 404`", &looping);
     let [median, calmest] = rebuilding.rounds.beside(&theirs_beside.rounds);
-    println!("\nP99 during rebuilds / nginx beside that loop, at most 1.2: {median:.2} in the median, {calmest:.2} of the calmest rounds");
+    println!(
+        "\nP99 during rebuilds / nginx beside that loop, at most 1.2: {median:.2} in the median, {calmest:.2} of the calmest rounds"
+    );
     let (idle, flooded) = (site.rebuild(), while_flooded(&ours, || site.rebuild())?);
-    println!("A rebuild took {idle:.2} s with nothing beside it, {flooded:.2} s beside two threads that asked as fast as answers came");
+    println!(
+        "A rebuild took {idle:.2} s with nothing beside it, {flooded:.2} s beside two threads that asked as fast as answers came"
+    );
     Ok(median)
 }
 

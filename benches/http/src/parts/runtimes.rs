@@ -10,7 +10,8 @@ use crate::load::{Target, full_speed};
 use crate::process::{Placement, burner, folder};
 use crate::requests::{Mix, Requests};
 
-const CONTENDERS: [Contender; 4] = [Contender::Guard, Contender::GuardByOne, Contender::BareAxum, Contender::AxumByCores];
+const CONTENDERS: [Contender; 4] =
+    [Contender::Guard, Contender::GuardByOne, Contender::BareAxum, Contender::AxumByCores];
 /// About what rebuilds one after another take of a core.
 const SHARE: f64 = 0.6;
 
@@ -27,7 +28,12 @@ pub(super) fn run() -> io::Result<()> {
     let running: Vec<Running> = CONTENDERS.iter().map(|one| one.start(Placement::Sharing, Transport::Tcp)).collect();
     let requests = Requests::new(Mix::Absent, Contender::Guard.wire());
     let mut rows: Vec<Row> = Vec::new();
-    rows.resize_with(CONTENDERS.len(), || Row { per_second: Vec::new(), fast: Rounds::new(), paced: Rounds::new(), waited: Vec::new() });
+    rows.resize_with(CONTENDERS.len(), || Row {
+        per_second: Vec::new(),
+        fast: Rounds::new(),
+        paced: Rounds::new(),
+        waited: Vec::new(),
+    });
     for _ in 0..PACED_ROUNDS {
         for (row, running) in rows.iter_mut().zip(&running) {
             row.measure(running, &target(running, Contender::Guard.wire(), &requests))?;
@@ -37,7 +43,9 @@ pub(super) fn run() -> io::Result<()> {
     println!(
         "\nAbsent keys, both cores shared: as fast as answers come, and {PACE} a second beside a loop that takes {looping:.0} % of a core\n"
     );
-    println!("| server | requests/s | P99, µs | {PACE} a second: P50 | P99 | waited for a processor, ms/s |\n|---|---|---|---|---|---|");
+    println!(
+        "| server | requests/s | P99, µs | {PACE} a second: P50 | P99 | waited for a processor, ms/s |\n|---|---|---|---|---|---|"
+    );
     for (contender, Row { per_second, fast, paced, waited }) in CONTENDERS.iter().zip(rows) {
         let ([fast_p99], [p50, p99]) = (fast.medians([99.0]), paced.medians([50.0, 99.0]));
         let (per_second, waited) = (median(per_second), median(waited) * 1e3);

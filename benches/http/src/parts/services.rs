@@ -20,8 +20,11 @@ pub(super) fn run() -> io::Result<()> {
     let database = postgres.create_database();
     create_users(&database, ROWS);
     let guard = start_guard_before(&database.url(), ROWS);
-    let kinds =
-        [("announces", 35, Requests::announces(ROWS)), ("reads", 40, Requests::rows(ROWS)), ("absent", 25, Requests::beyond(ROWS, false))];
+    let kinds = [
+        ("announces", 35, Requests::announces(ROWS)),
+        ("reads", 40, Requests::rows(ROWS)),
+        ("absent", 25, Requests::beyond(ROWS, false)),
+    ];
     let lanes = kinds.each_ref().map(|(_, _, requests)| Target {
         place: guard.running.place.clone(),
         wire: Wire::Http,
@@ -40,7 +43,11 @@ pub(super) fn run() -> io::Result<()> {
     println!("| kind | requests | not as they should be | P50 | P95 | P99 |\n|---|---|---|---|---|---|");
     for ((name, share, _), outcome) in kinds.iter().zip(&outcomes) {
         let [p50, p95, p99] = [50.0, 95.0, 99.0].map(|percent| outcome.percentile(percent) / 1e3);
-        println!("| {name} ({share} %) | {} | {} | {p50:.2} | {p95:.2} | {p99:.2} |", outcome.latencies.len(), outcome.wrong);
+        println!(
+            "| {name} ({share} %) | {} | {} | {p50:.2} | {p95:.2} | {p99:.2} |",
+            outcome.latencies.len(),
+            outcome.wrong
+        );
     }
     println!("\nBackend calls meanwhile: {:.0}", guard.backend_calls() - before);
     Ok(())

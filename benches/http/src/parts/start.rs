@@ -26,11 +26,14 @@ struct Start {
 
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     place_self(Placement::Sharing)?;
-    println!("\nFrom a snapshot of {KEYS} keys to enforcing: ms from the start of the process, of {STARTS} starts; at most 50\n");
+    println!(
+        "\nFrom a snapshot of {KEYS} keys to enforcing: ms from the start of the process, of {STARTS} starts; at most 50\n"
+    );
     println!("| with | listens, best | median | first absence, best | median | slowest |\n|---|---|---|---|---|---|");
     for with_redis in [false, true] {
         let redis = with_redis.then(|| Contender::Redis.start(Placement::Sharing, Transport::Tcp));
-        let address = redis.as_ref().and_then(|redis| if let Place::Tcp(address) = redis.place { Some(address) } else { None });
+        let address =
+            redis.as_ref().and_then(|redis| if let Place::Tcp(address) = redis.place { Some(address) } else { None });
         let site = Site::new(Placement::Sharing, KEYS, address);
         let first = site.start();
         site.enforces();
@@ -46,7 +49,11 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
         }
         let name = if with_redis { "Redis" } else { "no Redis" };
         let median = print(name, &starts);
-        goals.reached(format!("ms from start to enforcing, {KEYS} keys, with {name}, median"), median, Goal::AtMost(50.0));
+        goals.reached(
+            format!("ms from start to enforcing, {KEYS} keys, with {name}, median"),
+            median,
+            Goal::AtMost(50.0),
+        );
     }
     println!("| (`bloomguard --version`, the same way) | {:.1} | | | | |", milliseconds(bare()?));
     Ok(())

@@ -28,7 +28,8 @@ const WAYS: [(&str, Way); 4] = [
 
 pub(super) fn run() -> io::Result<()> {
     place_self(Placement::Pinned)?;
-    let [tcp, unix] = [Transport::Tcp, Transport::Unix].map(|transport| Contender::Guard.start(Placement::Pinned, transport));
+    let [tcp, unix] =
+        [Transport::Tcp, Transport::Unix].map(|transport| Contender::Guard.start(Placement::Pinned, transport));
     let requests = Requests::new(Mix::Absent, Wire::Http);
     let mut best = WAYS.map(|_| Outcome::default());
     for _ in 0..ROUNDS {
@@ -39,11 +40,17 @@ pub(super) fn run() -> io::Result<()> {
             }
         }
     }
-    println!("\nbloomguard, absent keys, one core, {CONNECTIONS} connections; µs until all requests of a connection are answered\n");
+    println!(
+        "\nbloomguard, absent keys, one core, {CONNECTIONS} connections; µs until all requests of a connection are answered\n"
+    );
     println!("| way | requests/s | / kept TCP | P50 | P99 |\n|---|---|---|---|---|");
     for ((name, _), outcome) in WAYS.iter().zip(&best) {
         let [p50, p99] = [50.0, 99.0].map(|percent| outcome.percentile(percent));
-        println!("| {name} | {:.0} | {:.2} | {p50:.0} | {p99:.0} |", outcome.per_second, outcome.per_second / best[0].per_second);
+        println!(
+            "| {name} | {:.0} | {:.2} | {p50:.0} | {p99:.0} |",
+            outcome.per_second,
+            outcome.per_second / best[0].per_second
+        );
     }
     Ok(())
 }

@@ -43,14 +43,22 @@ impl Batch {
     }
 
     /// Asks the server the first time; `false` where the query takes one key at a time.
-    pub(super) async fn settled(&self, connection: &mut MySqlConnection, columns: &[MySqlColumn]) -> Result<bool, SqlError> {
+    pub(super) async fn settled(
+        &self,
+        connection: &mut MySqlConnection,
+        columns: &[MySqlColumn],
+    ) -> Result<bool, SqlError> {
         if self.verdict.is_open() {
             self.verdict.settle(self.ask(connection, columns).await)?;
         }
         Ok(!self.verdict.is_refused())
     }
 
-    async fn ask(&self, connection: &mut MySqlConnection, columns: &[MySqlColumn]) -> Result<[SqlStr; SIZES.len()], SqlError> {
+    async fn ask(
+        &self,
+        connection: &mut MySqlConnection,
+        columns: &[MySqlColumn],
+    ) -> Result<[SqlStr; SIZES.len()], SqlError> {
         let parts = self.parts.as_ref().map_err(|why| SqlError::invalid(*why))?;
         let statements = SIZES.map(|size| AssertSqlSafe(union(parts, size)).into_sql_str());
         let described = (&mut *connection).prepare(statements[0].clone()).await?;
@@ -72,7 +80,8 @@ impl Batch {
 }
 
 fn union(parts: &Parts, size: usize) -> String {
-    let each: Vec<String> = (0..size).map(|ordinal| format!("({}, {ordinal} AS bloomguard_ordinal {})", parts.list, parts.rest)).collect();
+    let each: Vec<String> =
+        (0..size).map(|ordinal| format!("({}, {ordinal} AS bloomguard_ordinal {})", parts.list, parts.rest)).collect();
     // Without a limit of its own it is cut to the session's, one row.
     format!("{} LIMIT {}", each.join(" UNION ALL "), u64::MAX)
 }

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt as _;
 use sqlx::mysql::{MySqlArguments, MySqlColumn, MySqlConnection, MySqlRow};
-use sqlx::{Arguments, AssertSqlSafe, Column, Connection, Either, Executor, MySql, Row, SqlSafeStr, SqlStr, Statement, Type, TypeInfo};
+use sqlx::{
+    Arguments, AssertSqlSafe, Column, Connection, Either, Executor, MySql, Row, SqlSafeStr, SqlStr, Statement, Type,
+    TypeInfo,
+};
 
 use self::batch::Batch;
 use self::render::{object, raw};
@@ -56,19 +59,25 @@ impl MySqlRows {
             others if others.iter().any(|other| other.starts_with('$')) => {
                 return Err(unusable(format!("MySQL writes a parameter as ?, not {}", others.join(", "))));
             }
-            others => return Err(unusable(format!("it takes {} parameters instead of one, the key as ?", others.len()))),
+            others => {
+                return Err(unusable(format!("it takes {} parameters instead of one, the key as ?", others.len())));
+            }
         }
         Ok(Self { query: AssertSqlSafe(query).into_sql_str(), form, kept, refusal_logged: Arc::new(Once::new()) })
     }
 
     fn form(&self) -> Result<KeyForm, SqlError> {
-        self.form.get().copied().ok_or_else(|| SqlError::Unavailable("the form of the keys is not known yet".to_owned()))
+        self.form
+            .get()
+            .copied()
+            .ok_or_else(|| SqlError::Unavailable("the form of the keys is not known yet".to_owned()))
     }
 
     /// What the key is compared with, as far as the query's text shows it.
     async fn parameter(&self, connection: &mut MySqlConnection) -> Result<Parameter, SqlError> {
         let Some(comparison) = comparison(self.query.as_str()) else { return Ok(Parameter::default()) };
-        let described = (&mut *connection).prepare(AssertSqlSafe(comparison.as_str()).into_sql_str()).await.map_err(SqlError::from);
+        let described =
+            (&mut *connection).prepare(AssertSqlSafe(comparison.as_str()).into_sql_str()).await.map_err(SqlError::from);
         // Not every part of a query stands on its own.
         let Some(described) = unless_invalid(described)? else { return Ok(Parameter::default()) };
         let Some(column) = described.columns().first() else { return Ok(Parameter::default()) };
@@ -79,11 +88,16 @@ impl MySqlRows {
         {
             facts.collation = told;
         }
-        Parameter::compared_with(column.type_info(), facts).map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))
+        Parameter::compared_with(column.type_info(), facts)
+            .map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))
     }
 
     /// To its end: an error behind the first row must not meet the connection's next user.
-    async fn first_row(&self, connection: &mut MySqlConnection, arguments: MySqlArguments) -> Result<Option<MySqlRow>, sqlx::Error> {
+    async fn first_row(
+        &self,
+        connection: &mut MySqlConnection,
+        arguments: MySqlArguments,
+    ) -> Result<Option<MySqlRow>, sqlx::Error> {
         let mut rows = sqlx::query_with(self.query.clone(), arguments).persistent(self.kept).fetch(connection);
         let first = rows.try_next().await?;
         while rows.try_next().await?.is_some() {}
@@ -186,7 +200,8 @@ impl Rows for MySqlRows {
             if found.get(ordinal) == Some(&false) {
                 found[ordinal] = true;
                 // Without room it is not even rendered, and not called absent.
-                answers[places[ordinal]] = if room.is_full() { None } else { Some(counted(plan.value(&row, &plan.columns), room)) };
+                answers[places[ordinal]] =
+                    if room.is_full() { None } else { Some(counted(plan.value(&row, &plan.columns), room)) };
             }
             Ok(())
         };
@@ -249,6 +264,7 @@ fn unless_invalid<T>(result: Result<T, SqlError>) -> Result<Option<T>, SqlError>
 /// A column that MariaDB may hold JSON in: LONGTEXT with a check, which the protocol calls a BLOB of text.
 fn json_candidate(column: &MySqlColumn) -> Option<Origin> {
     let info = column.type_info();
-    let long = matches!(info.name(), "LONGTEXT" | "LONGBLOB" | "TEXT" | "BLOB") && <str as Type<MySql>>::compatible(info);
+    let long =
+        matches!(info.name(), "LONGTEXT" | "LONGBLOB" | "TEXT" | "BLOB") && <str as Type<MySql>>::compatible(info);
     if long { Origin::of(column) } else { None }
 }

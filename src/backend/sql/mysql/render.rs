@@ -225,7 +225,9 @@ mod tests {
         assert_eq!(integer(&[0; 9], true), None);
         assert_eq!(bits(&[0x01, 0x02]).as_deref(), Some("258"));
         assert_eq!(bits(&[0; 9]), None);
-        for (text, expected) in [("0012.50", "12.50"), ("-000.5", "-0.5"), ("0", "0"), ("000", "0"), ("-12", "-12"), ("100", "100")] {
+        for (text, expected) in
+            [("0012.50", "12.50"), ("-000.5", "-0.5"), ("0", "0"), ("000", "0"), ("-12", "-12"), ("100", "100")]
+        {
             assert_eq!(decimal(text), expected);
         }
     }

@@ -64,7 +64,11 @@ impl Batch {
     }
 
     /// Asks the server the first time; `None` where the query takes one key at a time.
-    pub(super) async fn settled(&self, connection: &mut PgConnection, parameter: &Parameter) -> Result<Option<&Asked>, SqlError> {
+    pub(super) async fn settled(
+        &self,
+        connection: &mut PgConnection,
+        parameter: &Parameter,
+    ) -> Result<Option<&Asked>, SqlError> {
         if self.verdict.is_open() {
             self.verdict.settle(self.ask(connection, parameter).await)?;
         }
@@ -73,7 +77,10 @@ impl Batch {
 
     async fn ask(&self, connection: &mut PgConnection, parameter: &Parameter) -> Result<Asked, SqlError> {
         let statement = self.text.clone().map_err(SqlError::invalid)?;
-        let element = parameter.bound_as().oid().ok_or_else(|| SqlError::invalid("the type of its parameter is not known by number"))?;
+        let element = parameter
+            .bound_as()
+            .oid()
+            .ok_or_else(|| SqlError::invalid("the type of its parameter is not known by number"))?;
         // Data-modifying statements in WITH, a key as a LIMIT and whatever else must not depend on a row: the server knows. In one
         // transaction, so that behind a pooler it is one server connection that prepares and forgets.
         let mut transaction = connection.begin().await?;
@@ -162,8 +169,11 @@ mod tests {
 
     #[test]
     fn one_statement_holds_the_single_one() {
-        let batch =
-            Batch::of("SELECT a FROM t WHERE id = $1", |query| format!("SELECT r.a FROM ({query}) AS r LIMIT 1"), Arc::new(Once::new()));
+        let batch = Batch::of(
+            "SELECT a FROM t WHERE id = $1",
+            |query| format!("SELECT r.a FROM ({query}) AS r LIMIT 1"),
+            Arc::new(Once::new()),
+        );
         let text = batch.text.unwrap();
         let inner = "LATERAL (SELECT r.a FROM (SELECT a FROM t WHERE id = (bloomguard_many.bloomguard_many_key)) AS r LIMIT 1) AS";
         assert!(text.as_str().contains(inner), "{}", text.as_str());

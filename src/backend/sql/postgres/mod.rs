@@ -7,8 +7,8 @@ use std::sync::{Arc, Once};
 use bytes::Bytes;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::{
-    Arguments, AssertSqlSafe, Column, Connection, Either, Encode, Executor, Postgres, Row, SqlSafeStr, SqlStr, Statement, Type, TypeInfo,
-    ValueRef,
+    Arguments, AssertSqlSafe, Column, Connection, Either, Encode, Executor, Postgres, Row, SqlSafeStr, SqlStr,
+    Statement, Type, TypeInfo, ValueRef,
 };
 
 use self::batch::{Batch, Keys, PLACE, RENDERED};
@@ -41,7 +41,8 @@ pub(super) struct Plan {
 
 impl PostgresRows {
     pub(super) fn new(query: &str, named: bool) -> Result<Self, SqlError> {
-        let (query, _) = body(query, Dialect::Postgres).map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))?;
+        let (query, _) = body(query, Dialect::Postgres)
+            .map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))?;
         Ok(Self { query: query.to_owned(), named, refusal_logged: Arc::new(Once::new()) })
     }
 
@@ -78,12 +79,15 @@ impl Rows for PostgresRows {
 
         let parameter = match described.parameters() {
             Some(Either::Left([only])) => Parameter::new(only.clone()),
-            Some(Either::Left(others)) => Err(format!("it takes {} parameters instead of one, the key as $1", others.len())),
+            Some(Either::Left(others)) => {
+                Err(format!("it takes {} parameters instead of one, the key as $1", others.len()))
+            }
             _ => Err("its parameters are unknown".to_owned()),
         };
         let parameter = parameter.map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))?;
         unique_names(described.columns().iter().map(Column::name), |a, b| a == b)?;
-        let columns: Vec<_> = described.columns().iter().map(|column| (column.name(), column.type_info().name())).collect();
+        let columns: Vec<_> =
+            described.columns().iter().map(|column| (column.name(), column.type_info().name())).collect();
         let raw_type = match columns.as_slice() {
             [(RAW_COLUMN, type_name)] => Some(*type_name),
             _ => None,
@@ -91,7 +95,12 @@ impl Rows for PostgresRows {
         let render = |query: &str| raw_type.map_or_else(|| object(query, &columns), |type_name| raw(query, type_name));
         let content_type = if raw_type.is_some() { ContentType::OctetStream } else { ContentType::Json };
         let statement = AssertSqlSafe(render(&self.query)).into_sql_str();
-        Ok(Plan { statement, parameter, content_type, batch: Batch::of(&self.query, render, Arc::clone(&self.refusal_logged)) })
+        Ok(Plan {
+            statement,
+            parameter,
+            content_type,
+            batch: Batch::of(&self.query, render, Arc::clone(&self.refusal_logged)),
+        })
     }
 
     async fn read(&self, connection: &mut PgConnection, plan: &Plan, key: &Key) -> Answer {
@@ -134,7 +143,8 @@ impl Rows for PostgresRows {
             // Counted from 1.
             let ordinality: i64 = row.try_get(PLACE)?;
             let place = usize::try_from(ordinality - 1).ok().and_then(|index| places.get(index));
-            let place = *place.ok_or_else(|| SqlError::invalid("the database answered for a key that it was not asked for"))?;
+            let place =
+                *place.ok_or_else(|| SqlError::invalid("the database answered for a key that it was not asked for"))?;
             // Without room it is not even copied, and not called absent.
             answers[place] = if room.is_full() { None } else { Some(counted(plan.value(&row, RENDERED), room)) };
             Ok(())
@@ -172,7 +182,8 @@ const OBJECT: &str = "bloomguard_object";
 
 /// Binary values of these types are the bytes themselves; all others are sent as PostgreSQL writes them.
 fn raw(query: &str, type_name: &str) -> String {
-    let verbatim = ["TEXT", "VARCHAR", "CHAR", "NAME", "BYTEA", "CITEXT"].iter().any(|name| type_name.eq_ignore_ascii_case(name));
+    let verbatim =
+        ["TEXT", "VARCHAR", "CHAR", "NAME", "BYTEA", "CITEXT"].iter().any(|name| type_name.eq_ignore_ascii_case(name));
     let cast = if verbatim { "" } else { "::text" };
     format!("SELECT {ROW}.{RAW_COLUMN}{cast} FROM ({query}\n) AS {ROW} LIMIT 1")
 }
@@ -195,5 +206,8 @@ fn object(query: &str, columns: &[(&str, &str)]) -> String {
             }
         })
         .collect();
-    format!("SELECT row_to_json({OBJECT})::text FROM (SELECT {} FROM ({query}\n) AS {ROW} LIMIT 1) AS {OBJECT}", rendered.join(", "))
+    format!(
+        "SELECT row_to_json({OBJECT})::text FROM (SELECT {} FROM ({query}\n) AS {ROW} LIMIT 1) AS {OBJECT}",
+        rendered.join(", ")
+    )
 }

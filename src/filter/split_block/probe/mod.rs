@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn every_form_wants_all_eight_bits_and_looks_at_no_other() {
-        for bits in [0, u64::MAX, 0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210, 1 << 47, 1 << 48, 0xFFFF_0000_0000_0000] {
+        for bits in [0, u64::MAX, 0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210, 1 << 47, 1 << 48, 0xFFFF_0000_0000_0000]
+        {
             let exact = masks(bits);
             assert!(answers(exact, bits).iter().all(|(_, set)| *set), "{bits:x}");
             for word in 0..8 {

@@ -205,7 +205,9 @@ async fn bytes_before_an_answer_is_out_are_hypers_and_so_are_all_after_them() {
 
 #[tokio::test]
 async fn a_malformed_head_is_given_whole_and_nothing_after_it() {
-    for pieces in [&[&b"GET / HTTP/1.1\r\nhost: a\0b"[..]][..], &[b"GE", b"T /\0", b"more"], &[REQUEST, b"\x16\x03\x01"]] {
+    for pieces in
+        [&[&b"GET / HTTP/1.1\r\nhost: a\0b"[..]][..], &[b"GE", b"T /\0", b"more"], &[REQUEST, b"\x16\x03\x01"]]
+    {
         let (mut lane, mut client, activity) = lane().await;
         let mut got = Vec::new();
         for piece in pieces {

@@ -47,7 +47,9 @@ impl SqlPolls {
         let url = if source.url.is_empty() { backend } else { &source.url };
         let target = url.redacted();
         Ok(Some(Self(match Database::parse(&url.for_driver(), Purpose::Scans)? {
-            Database::Postgres(options) => Driver::Postgres(Poll::new(PostgresFeed::new(options, config)?, target, config)),
+            Database::Postgres(options) => {
+                Driver::Postgres(Poll::new(PostgresFeed::new(options, config)?, target, config))
+            }
             Database::MySql(session) => Driver::MySql(Poll::new(MySqlFeed::new(session, config)?, target, config)),
             Database::Sqlite(options) => Driver::Sqlite(Poll::new(SqliteFeed::new(options, config)?, target, config)),
         })))
@@ -102,7 +104,9 @@ impl Kind {
     fn holds(self, watermark: &Watermark) -> bool {
         matches!(
             (self, watermark),
-            (Self::Integer, Watermark::Integer(_)) | (Self::Timestamp { .. }, Watermark::Timestamp(_)) | (Self::Text, Watermark::Text(_))
+            (Self::Integer, Watermark::Integer(_))
+                | (Self::Timestamp { .. }, Watermark::Timestamp(_))
+                | (Self::Text, Watermark::Text(_))
         )
     }
 }
@@ -130,7 +134,10 @@ trait Feed: std::fmt::Debug + Send + Sync {
 
     fn end(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), SqlError>> + Send;
 
-    fn describe(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(Kind, Self::Shape), SqlError>> + Send;
+    fn describe(
+        &self,
+        connection: &mut Self::Connection,
+    ) -> impl Future<Output = Result<(Kind, Self::Shape), SqlError>> + Send;
 
     /// Whether the column can be polled by, as far as only its rows tell. Asked once.
     fn check(&self, _: &mut Self::Connection, _: &Self::Shape) -> impl Future<Output = Result<(), SqlError>> + Send {
@@ -207,13 +214,20 @@ where
         asked
     }
 
-    async fn run(&self, connection: &mut F::Connection, plan: Option<&Plan>, rows: Option<&mut Rows>) -> Result<Position, SourceError> {
+    async fn run(
+        &self,
+        connection: &mut F::Connection,
+        plan: Option<&Plan>,
+        rows: Option<&mut Rows>,
+    ) -> Result<Position, SourceError> {
         self.feed.begin(connection).await?;
         let (kind, shape) = self.feed.describe(connection).await?;
         // Before the rows, and before the highest watermark: what becomes visible after this look is no older than it says.
         let look = self.feed.look(connection).await?;
         let mut highest = None;
-        if let Some(query) = self.watermark.as_deref().filter(|_| plan.is_none() || !matches!(kind, Kind::Timestamp { .. })) {
+        if let Some(query) =
+            self.watermark.as_deref().filter(|_| plan.is_none() || !matches!(kind, Kind::Timestamp { .. }))
+        {
             highest = Some(self.feed.highest(connection, kind, query).await?.unwrap_or_else(|| kind.lowest()));
         }
         let watermark = match (plan, rows) {
@@ -276,5 +290,7 @@ where
 }
 
 fn no_watermark(column: &str, type_name: &str) -> String {
-    format!("column \"{column}\" is of type {type_name}, which can't be a watermark: it must be an integer, a timestamp or text")
+    format!(
+        "column \"{column}\" is of type {type_name}, which can't be a watermark: it must be an integer, a timestamp or text"
+    )
 }

@@ -29,8 +29,8 @@ pub(super) struct MySqlFeed {
 
 impl MySqlFeed {
     pub(super) fn new(session: MySqlSession, config: &IncrementalConfig) -> Result<Self, SqlError> {
-        let (query, _) =
-            body(&config.query, Dialect::MySql).map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
+        let (query, _) = body(&config.query, Dialect::MySql)
+            .map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
         Ok(Self { session, query: query.to_owned() })
     }
 }
@@ -71,8 +71,9 @@ impl Feed for MySqlFeed {
         let kind = kind_of(watermark.type_info())
             .ok_or_else(|| SqlError::invalid(super::no_watermark(watermark.name(), watermark.type_info().name())))?;
         let name = key.type_info().name();
-        let key = KeyType::of(key.type_info())
-            .ok_or_else(|| SqlError::invalid(format!("the first column is of type {name}, which can't be a key: cast it to CHAR")))?;
+        let key = KeyType::of(key.type_info()).ok_or_else(|| {
+            SqlError::invalid(format!("the first column is of type {name}, which can't be a key: cast it to CHAR"))
+        })?;
         Ok((kind, Shape { key, kind, columns: described.columns().len() }))
     }
 
@@ -84,7 +85,9 @@ impl Feed for MySqlFeed {
             Ok(open_for) if matches!(read_only.as_str(), "0" | "OFF") => (open_for, None),
             Ok(open_for) => (
                 open_for,
-                Some("the source is read only, as replicas are, and they don't show the transactions that are open at their primary"),
+                Some(
+                    "the source is read only, as replicas are, and they don't show the transactions that are open at their primary",
+                ),
             ),
             Err(SqlError::Invalid { .. }) => {
                 (Duration::ZERO, Some("the database's user may not see transactions: GRANT PROCESS ON *.* to it"))
@@ -94,18 +97,36 @@ impl Feed for MySqlFeed {
         Ok(Look { now, open_for, hidden })
     }
 
-    async fn highest(&self, connection: &mut MySqlConnection, kind: Kind, query: &str) -> Result<Option<Watermark>, SourceError> {
+    async fn highest(
+        &self,
+        connection: &mut MySqlConnection,
+        kind: Kind,
+        query: &str,
+    ) -> Result<Option<Watermark>, SourceError> {
         let (query, _) = body(query, Dialect::MySql).map_err(SqlError::invalid)?;
         let statement = format!("WITH bloomguard_mark (m) AS ({query}\n) SELECT CAST(m AS CHAR) FROM bloomguard_mark");
-        let row = sqlx::query(AssertSqlSafe(statement)).persistent(false).fetch_optional(connection).await.map_err(SqlError::from)?;
-        let Some(text) = row.map(|row| row.try_get::<Option<String>, _>(0)).transpose().map_err(SqlError::from)?.flatten() else {
+        let row = sqlx::query(AssertSqlSafe(statement))
+            .persistent(false)
+            .fetch_optional(connection)
+            .await
+            .map_err(SqlError::from)?;
+        let Some(text) =
+            row.map(|row| row.try_get::<Option<String>, _>(0)).transpose().map_err(SqlError::from)?.flatten()
+        else {
             return Ok(None);
         };
-        let unfit = || SourceError::Invalid(format!("the watermark query does not tell a value of type {}", kind.name()));
+        let unfit =
+            || SourceError::Invalid(format!("the watermark query does not tell a value of type {}", kind.name()));
         read(&text, kind).map(Some).ok_or_else(unfit)
     }
 
-    async fn rows(&self, connection: &mut MySqlConnection, shape: &Shape, from: &Watermark, sink: &mut Rows) -> Result<(), SourceError> {
+    async fn rows(
+        &self,
+        connection: &mut MySqlConnection,
+        shape: &Shape,
+        from: &Watermark,
+        sink: &mut Rows,
+    ) -> Result<(), SourceError> {
         let others: String = (2..shape.columns).map(|i| format!(", c{i}")).collect();
         let statement = AssertSqlSafe(format!(
             "WITH bloomguard_rows (bloomguard_key, bloomguard_mark{others}) AS ({}\n) \

@@ -7,7 +7,10 @@ use parking_lot::Mutex;
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgArgumentBuffer, PgConnectOptions, PgConnection, PgRow, PgTypeInfo, PgTypeKind};
-use sqlx::{AssertSqlSafe, Column, Connection, Either, Encode, Executor, Postgres, Row, SqlSafeStr, Statement, Type, TypeInfo, ValueRef};
+use sqlx::{
+    AssertSqlSafe, Column, Connection, Either, Encode, Executor, Postgres, Row, SqlSafeStr, Statement, Type, TypeInfo,
+    ValueRef,
+};
 
 use super::rows::Rows;
 use super::unseen::Unseen;
@@ -104,8 +107,9 @@ impl Feed for PostgresFeed {
             )));
         }
         let name = key.type_info().name();
-        let key = KeyType::of(key.type_info())
-            .ok_or_else(|| SqlError::invalid(format!("the first column is of type {name}, which can't be a key: cast it to text")))?;
+        let key = KeyType::of(key.type_info()).ok_or_else(|| {
+            SqlError::invalid(format!("the first column is of type {name}, which can't be a key: cast it to text"))
+        })?;
         Ok((kind, Shape { key, kind, parameter: parameter.clone() }))
     }
 
@@ -116,30 +120,51 @@ impl Feed for PostgresFeed {
         let hidden = if row.try_get(2)? {
             Some("the source is a replica, which does not show the transactions that are open at its primary")
         } else if row.try_get(3)? {
-            prepared_before
-                .then_some("a transaction had been prepared before polls began, and the database does not tell when it was begun")
+            prepared_before.then_some(
+                "a transaction had been prepared before polls began, and the database does not tell when it was begun",
+            )
         } else {
             Some("the database's user may not see other users' transactions: GRANT pg_read_all_stats to it")
         };
         Ok(Look { now, open_for: Duration::from_micros(u64::try_from(seen.max(unseen)).unwrap_or(0)), hidden })
     }
 
-    async fn highest(&self, connection: &mut PgConnection, kind: Kind, query: &str) -> Result<Option<Watermark>, SourceError> {
+    async fn highest(
+        &self,
+        connection: &mut PgConnection,
+        kind: Kind,
+        query: &str,
+    ) -> Result<Option<Watermark>, SourceError> {
         let (query, _) = body(query, Dialect::Postgres).map_err(SqlError::invalid)?;
-        let Some(row) = sqlx::query(AssertSqlSafe(query)).persistent(false).fetch_optional(connection).await.map_err(SqlError::from)?
+        let Some(row) = sqlx::query(AssertSqlSafe(query))
+            .persistent(false)
+            .fetch_optional(connection)
+            .await
+            .map_err(SqlError::from)?
         else {
             return Ok(None);
         };
         let told = row.columns().first().and_then(|column| kind_of(column.type_info()));
         if !told.is_some_and(|told| std::mem::discriminant(&told) == std::mem::discriminant(&kind)) {
-            return Err(SourceError::Invalid(format!("the watermark query does not tell a value of type {}", kind.name())));
+            return Err(SourceError::Invalid(format!(
+                "the watermark query does not tell a value of type {}",
+                kind.name()
+            )));
         }
         Ok(watermark(&row, 0, kind)?)
     }
 
-    async fn rows(&self, connection: &mut PgConnection, shape: &Shape, from: &Watermark, sink: &mut Rows) -> Result<(), SourceError> {
-        let statement =
-            format!("SELECT q.bloomguard_key, q.bloomguard_mark FROM ({}\n) AS q (bloomguard_key, bloomguard_mark)", self.query);
+    async fn rows(
+        &self,
+        connection: &mut PgConnection,
+        shape: &Shape,
+        from: &Watermark,
+        sink: &mut Rows,
+    ) -> Result<(), SourceError> {
+        let statement = format!(
+            "SELECT q.bloomguard_key, q.bloomguard_mark FROM ({}\n) AS q (bloomguard_key, bloomguard_mark)",
+            self.query
+        );
         let argument = Argument::new(from, &shape.parameter)?;
         let mut rows = sqlx::query(AssertSqlSafe(statement)).bind(argument).persistent(false).fetch(connection);
         let mut raw = Vec::new();
@@ -148,7 +173,10 @@ impl Feed for PostgresFeed {
             let value = row.try_get_raw(0).map_err(SqlError::from)?;
             let present = !value.is_null();
             if present {
-                value.as_bytes().and_then(|bytes| write_key(shape.key, bytes, &mut raw)).map_err(|error| sink.unreadable(error))?;
+                value
+                    .as_bytes()
+                    .and_then(|bytes| write_key(shape.key, bytes, &mut raw))
+                    .map_err(|error| sink.unreadable(error))?;
             }
             sink.push(present.then_some(&raw), mark.as_ref()).await?;
         }
@@ -203,10 +231,13 @@ impl Argument {
     fn new(watermark: &Watermark, parameter: &PgTypeInfo) -> Result<Self, SqlError> {
         let (info, bytes) = match watermark {
             Watermark::Integer(number) => {
-                let wide = i64::try_from(*number).map_err(|_| SqlError::invalid("the watermark does not fit a bigint"))?;
+                let wide =
+                    i64::try_from(*number).map_err(|_| SqlError::invalid("the watermark does not fit a bigint"))?;
                 (<i64 as Type<Postgres>>::type_info(), Bytes::copy_from_slice(&wide.to_be_bytes()))
             }
-            Watermark::Timestamp(micros) => (parameter.clone(), Bytes::copy_from_slice(&micros.saturating_sub(EPOCH).to_be_bytes())),
+            Watermark::Timestamp(micros) => {
+                (parameter.clone(), Bytes::copy_from_slice(&micros.saturating_sub(EPOCH).to_be_bytes()))
+            }
             Watermark::Text(text) => (parameter.clone(), Bytes::copy_from_slice(text.as_bytes())),
         };
         Ok(Self { info, bytes })

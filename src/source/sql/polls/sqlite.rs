@@ -21,8 +21,8 @@ pub(super) struct SqliteFeed {
 
 impl SqliteFeed {
     pub(super) fn new(options: SqliteConnectOptions, config: &IncrementalConfig) -> Result<Self, SqlError> {
-        let (query, _) =
-            body(&config.query, Dialect::Sqlite).map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
+        let (query, _) = body(&config.query, Dialect::Sqlite)
+            .map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
         Ok(Self { options, query: query.to_owned() })
     }
 
@@ -64,10 +64,14 @@ impl Feed for SqliteFeed {
         };
         let declared = declared_type(connection, watermark).await?;
         let kind = match Affinity::of(&declared) {
-            _ if declared.starts_with("DATETIME") || declared.starts_with("TIMESTAMP") => Kind::Timestamp { zoned: false },
+            _ if declared.starts_with("DATETIME") || declared.starts_with("TIMESTAMP") => {
+                Kind::Timestamp { zoned: false }
+            }
             Affinity::Integer => Kind::Integer,
             Affinity::Text => Kind::Text,
-            Affinity::Blob | Affinity::Number => return Err(SqlError::invalid(super::no_watermark(watermark.name(), &declared))),
+            Affinity::Blob | Affinity::Number => {
+                return Err(SqlError::invalid(super::no_watermark(watermark.name(), &declared)));
+            }
         };
         Ok((kind, Shape { kind, columns: described.columns().len() }))
     }
@@ -77,8 +81,12 @@ impl Feed for SqliteFeed {
         if shape.kind == Kind::Integer {
             return Ok(());
         }
-        let statement = AssertSqlSafe(format!("{} SELECT 1 FROM q WHERE typeof(m) IN ('integer', 'real') LIMIT 1", self.marked(shape)));
-        let found: Option<i64> = sqlx::query_scalar(statement).bind(i64::MIN).persistent(false).fetch_optional(connection).await?;
+        let statement = AssertSqlSafe(format!(
+            "{} SELECT 1 FROM q WHERE typeof(m) IN ('integer', 'real') LIMIT 1",
+            self.marked(shape)
+        ));
+        let found: Option<i64> =
+            sqlx::query_scalar(statement).bind(i64::MIN).persistent(false).fetch_optional(connection).await?;
         found.map_or(Ok(()), |_| {
             let kind = shape.kind.name();
             Err(SqlError::invalid(format!(
@@ -89,22 +97,41 @@ impl Feed for SqliteFeed {
 
     /// One writer at a time: a row that is stamped within its statement becomes visible before any that is stamped later.
     async fn look(&self, connection: &mut SqliteConnection) -> Result<Look, SqlError> {
-        let now: String = sqlx::query_scalar("SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')").persistent(false).fetch_one(connection).await?;
+        let now: String = sqlx::query_scalar("SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')")
+            .persistent(false)
+            .fetch_one(connection)
+            .await?;
         let now = parse_timestamp(&now).ok_or_else(|| SqlError::invalid("the clock can't be read"))?;
         Ok(Look { now, open_for: Duration::ZERO, hidden: None })
     }
 
-    async fn highest(&self, connection: &mut SqliteConnection, kind: Kind, query: &str) -> Result<Option<Watermark>, SourceError> {
+    async fn highest(
+        &self,
+        connection: &mut SqliteConnection,
+        kind: Kind,
+        query: &str,
+    ) -> Result<Option<Watermark>, SourceError> {
         let (query, _) = body(query, Dialect::Sqlite).map_err(SqlError::invalid)?;
-        let row = sqlx::query(AssertSqlSafe(query)).persistent(false).fetch_optional(connection).await.map_err(SqlError::from)?;
+        let row = sqlx::query(AssertSqlSafe(query))
+            .persistent(false)
+            .fetch_optional(connection)
+            .await
+            .map_err(SqlError::from)?;
         let Some(row) = row else { return Ok(None) };
         let value = row.try_get_raw(0).map_err(SqlError::from)?;
         let stored = Stored::read(value).map_err(|error| SourceError::Invalid(error.to_string()))?;
-        let unfit = || SourceError::Invalid(format!("the watermark query does not tell a value of type {}", kind.name()));
+        let unfit =
+            || SourceError::Invalid(format!("the watermark query does not tell a value of type {}", kind.name()));
         if stored == Stored::Null { Ok(None) } else { read(stored, kind).map(Some).ok_or_else(unfit) }
     }
 
-    async fn rows(&self, connection: &mut SqliteConnection, shape: &Shape, from: &Watermark, sink: &mut Rows) -> Result<(), SourceError> {
+    async fn rows(
+        &self,
+        connection: &mut SqliteConnection,
+        shape: &Shape,
+        from: &Watermark,
+        sink: &mut Rows,
+    ) -> Result<(), SourceError> {
         let statement = AssertSqlSafe(format!("{} SELECT k, m FROM q", self.marked(shape)));
         let query = match from {
             Watermark::Integer(number) => sqlx::query(statement).bind(i64::try_from(*number).unwrap_or(i64::MIN)),

@@ -41,7 +41,10 @@ impl Unseen {
         let known = std::mem::take(&mut self.since);
         for text in listed {
             // The statement writes both.
-            let Some((id, told)) = text.split_once(' ').and_then(|(id, told)| Some((id, told.parse::<i64>().ok()?))) else { continue };
+            let Some((id, told)) = text.split_once(' ').and_then(|(id, told)| Some((id, told.parse::<i64>().ok()?)))
+            else {
+                continue;
+            };
             let begun = known.get(id).copied().unwrap_or_else(|| match last {
                 Some(last) if id.starts_with(PREPARED) => Begun { at: last.now - last.any, unsure: false },
                 Some(last) => Begun { at: told.max(last.now - last.seen), unsure: false },
@@ -50,7 +53,11 @@ impl Unseen {
             self.since.insert(id.to_owned(), begun);
         }
         let oldest = |prepared: bool| {
-            let ages = self.since.iter().filter(|(id, _)| prepared || !id.starts_with(PREPARED)).map(|(_, begun)| now - begun.at);
+            let ages = self
+                .since
+                .iter()
+                .filter(|(id, _)| prepared || !id.starts_with(PREPARED))
+                .map(|(_, begun)| now - begun.at);
             ages.max().unwrap_or(0).max(0)
         };
         self.last = Some(LastLook { now, seen, any: seen.max(oldest(false)) });
@@ -69,10 +76,18 @@ mod tests {
     #[test]
     fn a_transaction_is_as_old_as_the_look_before_it_was_listed() {
         let mut unseen = Unseen::default();
-        assert_eq!(unseen.look(1000, 0, &listed(&["3/7 400"])), (600, false), "as old as its session, before the first look");
+        assert_eq!(
+            unseen.look(1000, 0, &listed(&["3/7 400"])),
+            (600, false),
+            "as old as its session, before the first look"
+        );
         assert_eq!(unseen.look(2000, 0, &listed(&["3/7 400", "4/1 100"])), (1600, false));
         assert_eq!(unseen.look(3000, 0, &listed(&["4/1 100"])), (2000, false), "begun since the look at 1000");
-        assert_eq!(unseen.look(4000, 0, &listed(&["4/2 100"])), (1000, false), "each transaction has a number of its own");
+        assert_eq!(
+            unseen.look(4000, 0, &listed(&["4/2 100"])),
+            (1000, false),
+            "each transaction has a number of its own"
+        );
         assert_eq!(unseen.look(5000, 0, &listed(&["9/1 4990"])), (10, false), "no older than its session");
         assert_eq!(unseen.look(6000, 0, &[]), (0, false));
     }
@@ -81,9 +96,17 @@ mod tests {
     fn a_transaction_that_the_server_told_of_before_keeps_its_age() {
         let mut unseen = Unseen::default();
         unseen.look(1000, 800, &[]);
-        assert_eq!(unseen.look(2000, 0, &listed(&["prepared/77 1999"])), (1800, false), "it was the one of 800, and then prepared");
+        assert_eq!(
+            unseen.look(2000, 0, &listed(&["prepared/77 1999"])),
+            (1800, false),
+            "it was the one of 800, and then prepared"
+        );
         assert_eq!(unseen.look(3000, 0, &listed(&["prepared/77 1999", "prepared/78 2999"])), (2800, false));
-        assert_eq!(unseen.look(4000, 0, &listed(&["prepared/79 3999"])), (1000, false), "prepared ones make no others older");
+        assert_eq!(
+            unseen.look(4000, 0, &listed(&["prepared/79 3999"])),
+            (1000, false),
+            "prepared ones make no others older"
+        );
         assert_eq!(unseen.look(5000, 0, &listed(&["3/7 100"])), (1000, false));
         assert_eq!(unseen.look(6000, 0, &listed(&["prepared/80 5999"])), (2000, false), "that of 3/7");
     }

@@ -132,7 +132,9 @@ mod tests {
 
     #[test]
     fn rows_are_read_however_they_are_cut_into_messages() {
-        let copy = [head(), field(b"42"), NOTHING.into(), field(b""), field(b"\xff\xff"), field(&[7; 300]), LAST.into()].concat();
+        let copy =
+            [head(), field(b"42"), NOTHING.into(), field(b""), field(b"\xff\xff"), field(&[7; 300]), LAST.into()]
+                .concat();
         let expected = [Some(b"42".to_vec()), None, Some(vec![]), Some(b"\xff\xff".to_vec()), Some(vec![7; 300])];
         for piece in 1..=copy.len() {
             assert_eq!(read(&copy, piece), Ok((expected.to_vec(), true)), "in pieces of {piece}");

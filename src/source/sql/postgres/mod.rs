@@ -7,10 +7,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, Stream, TryStreamExt as _};
 use sqlx::postgres::{PgColumn, PgConnectOptions, PgConnection, PgStatement};
-use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, SqlSafeStr, Statement, Transaction, TypeInfo, ValueRef};
+use sqlx::{
+    AssertSqlSafe, Column, Connection, Either, Executor, Row, SqlSafeStr, Statement, Transaction, TypeInfo, ValueRef,
+};
 
 use self::copy::{Copied, Next};
-use super::{Batcher, Keys, LONGEST_SILENCE, Reader, TAKES_PARAMETERS, close, next_row, next_scanned, next_wanted, silent, unusable};
+use super::{
+    Batcher, Keys, LONGEST_SILENCE, Reader, TAKES_PARAMETERS, close, next_row, next_scanned, next_wanted, silent,
+    unusable,
+};
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::postgres::{KeyType, write_key};
@@ -91,7 +96,8 @@ impl Keys for PostgresKeys {
                 ("of type citext", "set key = \"text-ci\", or cast it to text in source and backend query")
             }
             KeyType::Text
-                if matches!(form, KeyForm::Text | KeyForm::Bytes) && has_nondeterministic_collation(&mut transaction, column).await? =>
+                if matches!(form, KeyForm::Text | KeyForm::Bytes)
+                    && has_nondeterministic_collation(&mut transaction, column).await? =>
             {
                 (
                     "under a nondeterministic collation",
@@ -101,9 +107,10 @@ impl Keys for PostgresKeys {
             KeyType::Uuid if form != KeyForm::Uuid => {
                 ("of type uuid", "set key = \"uuid\", or cast it to text in source and backend query")
             }
-            KeyType::Numeric if form != KeyForm::Integer => {
-                ("of type numeric", "set key = \"integer\" where it holds whole numbers, or cast it to text in source and backend query")
-            }
+            KeyType::Numeric if form != KeyForm::Integer => (
+                "of type numeric",
+                "set key = \"integer\" where it holds whole numbers, or cast it to text in source and backend query",
+            ),
             _ => return Ok(None),
         };
         Ok(Some(format!("the key column is {what}: it matches keys that key form \"{form}\" tells apart; {mend}")))
@@ -112,7 +119,8 @@ impl Keys for PostgresKeys {
     async fn count(&self, connection: &mut PgConnection) -> Result<u64, SourceError> {
         let mut transaction = self.begin(connection).await?;
         let statement = format!("SELECT count(keys.bloomguard_key) FROM ({}\n) AS keys (bloomguard_key)", self.query);
-        let mut rows = sqlx::query_scalar::<_, i64>(AssertSqlSafe(statement)).persistent(false).fetch(&mut *transaction);
+        let mut rows =
+            sqlx::query_scalar::<_, i64>(AssertSqlSafe(statement)).persistent(false).fetch(&mut *transaction);
         let counted = next_row(&mut rows).await?.unwrap_or(0);
         Ok(u64::try_from(counted).unwrap_or(0))
     }
@@ -207,7 +215,10 @@ impl PostgresKeys {
             if value.is_null() {
                 continue;
             }
-            value.as_bytes().and_then(|bytes| write_key(kind, bytes, &mut raw)).map_err(|error| batcher.unreadable(error))?;
+            value
+                .as_bytes()
+                .and_then(|bytes| write_key(kind, bytes, &mut raw))
+                .map_err(|error| batcher.unreadable(error))?;
             batcher.push(&raw).await?;
         }
         Ok(())
@@ -242,10 +253,15 @@ fn whole(message: Option<Bytes>) -> Result<Bytes, SourceError> {
 }
 
 fn key_column(described: &PgStatement) -> Result<(&PgColumn, KeyType), SqlError> {
-    let column = described.columns().first().ok_or_else(|| SqlError::invalid("the query returns no columns: it must be a SELECT"))?;
+    let column = described
+        .columns()
+        .first()
+        .ok_or_else(|| SqlError::invalid("the query returns no columns: it must be a SELECT"))?;
     let kind = KeyType::of(column.type_info()).ok_or_else(|| {
         let (name, type_name) = (column.name(), column.type_info().name());
-        SqlError::invalid(format!("column \"{name}\" is of type {type_name}, which can't be a key: cast it to text in the source's query"))
+        SqlError::invalid(format!(
+            "column \"{name}\" is of type {type_name}, which can't be a key: cast it to text in the source's query"
+        ))
     })?;
     Ok((column, kind))
 }

@@ -65,13 +65,20 @@ impl Keys for SqliteKeys {
         })
     }
 
-    async fn form_conflict(&self, connection: &mut SqliteConnection, form: KeyForm) -> Result<Option<String>, SourceError> {
+    async fn form_conflict(
+        &self,
+        connection: &mut SqliteConnection,
+        form: KeyForm,
+    ) -> Result<Option<String>, SourceError> {
         let described = self.describe(connection).await?;
         if form == KeyForm::Text
             && let Some(collation) = first_column_collation(connection, &self.keys(described.columns().len())).await?
         {
-            let mend =
-                if collation == "NOCASE" { "set key = \"text-ci\"" } else { "compare it COLLATE BINARY in source and backend query" };
+            let mend = if collation == "NOCASE" {
+                "set key = \"text-ci\""
+            } else {
+                "compare it COLLATE BINARY in source and backend query"
+            };
             return Ok(Some(format!(
                 "the key column is compared under collation {collation}: it matches keys that key form \"{form}\" tells apart; {mend}"
             )));

@@ -23,7 +23,10 @@ pub(super) fn on_driver_connection<R>(
 
 /// The one place where SQLite is called past the driver.
 #[allow(unsafe_code)] // Two safe interfaces of one C library: only a raw handle leads from one to the other.
-fn borrowed<R>(handle: &mut LockedSqliteHandle<'_>, read: impl FnOnce(&Connection) -> rusqlite::Result<R>) -> rusqlite::Result<R> {
+fn borrowed<R>(
+    handle: &mut LockedSqliteHandle<'_>,
+    read: impl FnOnce(&Connection) -> rusqlite::Result<R>,
+) -> rusqlite::Result<R> {
     // SAFETY: the handle is open, and while its lock is held, which is borrowed for all of this call, the driver's thread calls nothing on it or on
     // its statements: nothing else serialises them. A connection that is made of a handle does not close it, and is gone with its statements before the
     // lock is, for `read` can keep nothing of what it borrows. Both crates link one libsqlite3-sys (cargo allows no two that link it), so the pointer is

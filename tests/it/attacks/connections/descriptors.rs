@@ -23,8 +23,12 @@ fn limited(dir: &Path, toml: &str) -> Process {
 /// Silent, with half a head, kept alive after a request, or of HTTP/2.
 fn member(address: &str, n: usize) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    let said: [&[u8]; 4] =
-        [b"", b"GET /half", b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"];
+    let said: [&[u8]; 4] = [
+        b"",
+        b"GET /half",
+        b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+    ];
     // It may be closed already, for the next.
     let _ = stream.write_all(said[n % 4]);
     stream
@@ -51,7 +55,10 @@ async fn hundreds_of_connections_take_no_listener_and_no_dependency_down() {
         });
         assert_eq!(futures_util::future::join_all(calls).await, ["200 backend"; 16]);
         assert_eq!(http.get(&format!("http://{data}/v1/keys/users/{}", round * 100 + 1)).await.told(), "200 redis");
-        assert_eq!(http.send("PUT", &format!("http://{data}/v1/keys/users/{}", 5_000_000 + round), &[], "").await.status, 204);
+        assert_eq!(
+            http.send("PUT", &format!("http://{data}/v1/keys/users/{}", 5_000_000 + round), &[], "").await.status,
+            204
+        );
         for probe in ["livez", "readyz", "status", "metrics"] {
             assert_eq!(http.get(&format!("http://{telemetry}/{probe}")).await.status, 200, "{probe}");
         }
@@ -67,12 +74,17 @@ async fn hundreds_of_connections_take_no_listener_and_no_dependency_down() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_that_can_not_be_enough_is_said_at_the_start() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
-    let toml = config(&site.url(), "", "").replace("[keyspaces.users.source]", "max_concurrency = 300\n[keyspaces.users.source]");
+    let toml = config(&site.url(), "", "")
+        .replace("[keyspaces.users.source]", "max_concurrency = 300\n[keyspaces.users.source]");
     let mut process = limited(dir.path(), &toml);
     process.logged("open file limit too low for this configuration");
     let line = process.log().lines().find(|line| line.contains("open file limit too low")).unwrap().to_owned();
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-    assert_eq!((line["limit"].as_u64(), line["level"].as_str()), (Some(u64::from(DESCRIPTORS)), Some("ERROR")), "{line}");
+    assert_eq!(
+        (line["limit"].as_u64(), line["level"].as_str()),
+        (Some(u64::from(DESCRIPTORS)), Some("ERROR")),
+        "{line}"
+    );
     assert!(line["needed"].as_u64() > Some(10_300), "{line}");
     let (_, telemetry) = process.addresses();
     enforces(&Http::default(), &telemetry).await;

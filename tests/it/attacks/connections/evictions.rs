@@ -23,7 +23,9 @@ const INFLIGHT: &str = "bloomguard_backend_inflight_requests{keyspace=\"users\"}
 
 /// Heads and idle connections are not timed out here.
 fn full(url: &str) -> String {
-    let patient = config(url, "", "").replace("deadline = \"10s\"", "deadline = \"100s\"").replace("timeout = \"5s\"", "timeout = \"90s\"");
+    let patient = config(url, "", "")
+        .replace("deadline = \"10s\"", "deadline = \"100s\"")
+        .replace("timeout = \"5s\"", "timeout = \"90s\"");
     format!("max_connections = {FEW}\nheader_timeout = \"10m\"\nsend_timeout = \"10m\"\n{patient}")
 }
 
@@ -45,7 +47,8 @@ async fn is_closed(stream: &mut TcpStream) {
 
 async fn answers(app: &TestApp) {
     // A client without a pool, so that each is a new connection.
-    let answer = timeout(LONG, Http::default().get(&app.url("/v1/keys/users/42"))).await.expect("a new client is answered");
+    let answer =
+        timeout(LONG, Http::default().get(&app.url("/v1/keys/users/42"))).await.expect("a new client is answered");
     assert_eq!(answer.status, 200);
 }
 
@@ -81,7 +84,9 @@ async fn idle_http2_connections_make_room_for_a_new_client() {
     for _ in 0..FEW {
         let stream = TcpStream::connect(app.data).await.unwrap();
         let (mut send, connection) =
-            hyper::client::conn::http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            hyper::client::conn::http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .unwrap();
         idle.push(tokio::spawn(connection));
         let request = hyper::Request::builder().uri(app.url("/v1/keys/users/42")).body(Full::default()).unwrap();
         assert_eq!(send.send_request(request).await.unwrap().status(), 200);
@@ -103,8 +108,10 @@ async fn requests_in_flight_are_not_cut_for_a_new_client() {
     let mut lock = sqlx::PgConnection::connect(&site.url()).await.unwrap();
     lock.execute("BEGIN; LOCK TABLE users IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let ask = |n: usize| {
-        let (url, http) =
-            (app.url(&format!("/v1/keys/users/{}", n + 100)), if n.is_multiple_of(2) { Http::default() } else { Http::h2c() });
+        let (url, http) = (
+            app.url(&format!("/v1/keys/users/{}", n + 100)),
+            if n.is_multiple_of(2) { Http::default() } else { Http::h2c() },
+        );
         tokio::spawn(async move { http.get(&url).await })
     };
     let in_flight: Vec<_> = (0..10).map(ask).collect();
@@ -126,7 +133,9 @@ async fn requests_in_flight_are_not_cut_for_a_new_client() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_listener_of_busy_connections_serves_the_next_as_one_ends() {
     let site = site(Site::postgres()).await;
-    let app = TestApp::enforcing(&full(&site.url()).replace(&format!("max_connections = {FEW}"), "max_connections = 2")).await;
+    let app =
+        TestApp::enforcing(&full(&site.url()).replace(&format!("max_connections = {FEW}"), "max_connections = 2"))
+            .await;
     let mut lock = sqlx::PgConnection::connect(&site.url()).await.unwrap();
     lock.execute("BEGIN; LOCK TABLE users IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let busy = [1, 2].map(|id| {
@@ -177,7 +186,9 @@ async fn clients_that_connect_again_and_again_keep_nobody_out() {
     let url = app.url("/v1/keys/users/42");
     for _ in 0..50 {
         // One that is pushed out before it has asked tries again, as clients do.
-        let answered = async { while Http::default().try_send("GET", &url, &[], "").await.is_none_or(|answer| answer.status != 200) {} };
+        let answered = async {
+            while Http::default().try_send("GET", &url, &[], "").await.is_none_or(|answer| answer.status != 200) {}
+        };
         timeout(LONG, answered).await.expect("a new client is answered");
     }
     ends.store(true, Ordering::Relaxed);

@@ -18,7 +18,8 @@ const PATIENT: &str = "[server]\nheader_timeout = \"10m\"";
 /// A process that takes its time for heads, and its data, telemetry and admin listeners.
 async fn process(dir: &TempDir) -> (Process, [String; 3]) {
     let site = site(Site::sqlite()).await;
-    let mut process = Process::start(dir.path(), &["--config", &write_config(dir.path(), &config(&site.url(), PATIENT, ""))]);
+    let mut process =
+        Process::start(dir.path(), &["--config", &write_config(dir.path(), &config(&site.url(), PATIENT, ""))]);
     let (data, telemetry) = process.addresses();
     enforces(&Http::default(), &telemetry).await;
     let admin = process.admin();
@@ -44,7 +45,10 @@ async fn a_malformed_head_is_answered_400_at_its_first_bad_byte() {
     ];
     for (address, head) in listeners.iter().flat_map(|address| heads.iter().map(move |head| (address, head))) {
         let (told, ended) = sent_until_closed(address, head);
-        assert!(told.starts_with("HTTP/1.1 400 Bad Request\r\n") && told.matches("HTTP/1.1 ").count() == 1, "{head:?}: {told}");
+        assert!(
+            told.starts_with("HTTP/1.1 400 Bad Request\r\n") && told.matches("HTTP/1.1 ").count() == 1,
+            "{head:?}: {told}"
+        );
         assert!(ended.is_ok(), "{head:?}: {ended:?}");
     }
 }
@@ -72,8 +76,11 @@ async fn heads_that_are_too_large_are_answered_although_the_client_sends_on() {
     let (_process, listeners) = process(&dir).await;
     let huge = [&b"GET / HTTP/1.1\r\nhost: localhost\r\nx: "[..], &vec![b'a'; 4 << 20]].concat();
     let many = ["GET / HTTP/1.1\r\nhost: localhost\r\n", &"a: b\r\n".repeat(101), "\r\n"].concat();
-    let body =
-        [&b"POST /v1/check/users HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20000000\r\n\r\n"[..], &vec![b'1'; 20_000_000]].concat();
+    let body = [
+        &b"POST /v1/check/users HTTP/1.1\r\nhost: localhost\r\ncontent-length: 20000000\r\n\r\n"[..],
+        &vec![b'1'; 20_000_000],
+    ]
+    .concat();
     for address in &listeners {
         for (bytes, status) in [(huge.as_slice(), "431"), (many.as_bytes(), "431"), (&body, "413")] {
             let (told, ended) = sent_until_closed(address, &[bytes]);
@@ -99,7 +106,10 @@ async fn a_request_names_its_host_exactly_once() {
             ] {
                 let request = format!("GET {path} HTTP/{version}\r\n{hosts}{more}connection: close\r\n\r\n");
                 let (told, _) = sent_until_closed(address, &[request.as_bytes()]);
-                assert!(told.starts_with(&format!("HTTP/{version} {}", if good { "200" } else { "400" })), "{request}{told}");
+                assert!(
+                    told.starts_with(&format!("HTTP/{version} {}", if good { "200" } else { "400" })),
+                    "{request}{told}"
+                );
                 assert_eq!(told.contains("/problems/host"), !good, "{told}");
             }
         }

@@ -94,12 +94,17 @@ async fn a_flood_of_control_frames_ends_the_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_h2_bounds_by_itself_is_bounded() {
     let app = app().await;
-    let resets: Vec<u8> =
-        (1..200_001).step_by(2).flat_map(|stream| [frame(1, 5, stream, HEADERS), frame(3, 0, stream, &[0, 0, 0, 8])].concat()).collect();
+    let resets: Vec<u8> = (1..200_001)
+        .step_by(2)
+        .flat_map(|stream| [frame(1, 5, stream, HEADERS), frame(3, 0, stream, &[0, 0, 0, 8])].concat())
+        .collect();
     let floods = [
         ("rapid reset", resets),
         ("CONTINUATION", [frame(1, 1, 1, HEADERS), frame(9, 0, 1, &[]).repeat(100_000)].concat()),
-        ("DATA of a byte", [frame(1, 4, 1, &[&[0x83], &HEADERS[1..]].concat()), frame(0, 0, 1, b"1").repeat(100_000)].concat()),
+        (
+            "DATA of a byte",
+            [frame(1, 4, 1, &[&[0x83], &HEADERS[1..]].concat()), frame(0, 0, 1, b"1").repeat(100_000)].concat(),
+        ),
     ];
     for (name, bytes) in floods {
         let address = app.data.to_string();

@@ -100,7 +100,12 @@ async fn strike(fault: Fault, world: &Arc<World>, redis: &mut RedisPair, dice: &
             reads_are_dropped(redis).await;
         }
         Fault::SlowAndLossy => {
-            redis.everywhere(Weather { round_trip: Duration::from_millis(800), loss: 0.12, unanswered: 0.15, ..Weather::default() });
+            redis.everywhere(Weather {
+                round_trip: Duration::from_millis(800),
+                loss: 0.12,
+                unanswered: 0.15,
+                ..Weather::default()
+            });
             pause(dice, 4_000, 6_000).await;
         }
         Fault::Cuts => {

@@ -38,7 +38,8 @@ fn variable<T: FromStr<Err: std::fmt::Debug>>(name: &str) -> Option<T> {
 
 fn toml(database: &str, redis_port: u16) -> String {
     let lag = MAX_LAG.as_millis();
-    let section = format!("[redis]\nurl = \"redis://127.0.0.1:{redis_port}\"\ntimeout = \"1500ms\"\nmax_lag = \"{lag}ms\"");
+    let section =
+        format!("[redis]\nurl = \"redis://127.0.0.1:{redis_port}\"\ntimeout = \"1500ms\"\nmax_lag = \"{lag}ms\"");
     let more = format!(
         "key = \"integer\"\ncache.hot_ttl = \"{}ms\"\n[keyspaces.users.rebuild]\nschedule = \"*/2 * * * * *\"\njitter = \"500ms\"\n",
         HOT_TTL.as_millis()
@@ -73,7 +74,8 @@ async fn no_row_that_was_announced_and_committed_is_ever_absent() {
     let writers = variable("WRITERS").unwrap_or(96);
     let (start, next) = (Instant::now(), Arc::new(AtomicU64::new(FIRST_ID)));
     let watch = tokio::spawn(Arc::clone(&world).watch());
-    let mut load: Vec<_> = (0..writers).map(|_| tokio::spawn(rows::write_rows(Arc::clone(&world), Arc::clone(&next)))).collect();
+    let mut load: Vec<_> =
+        (0..writers).map(|_| tokio::spawn(rows::write_rows(Arc::clone(&world), Arc::clone(&next)))).collect();
     load.extend((1..=CHANGED).map(|id| tokio::spawn(rows::change_row(Arc::clone(&world), id))));
     let counts = &world.counts;
     let reached = |counter: &AtomicU64, least: u64| counter.load(Ordering::Relaxed) >= least;
@@ -105,8 +107,9 @@ async fn no_row_that_was_announced_and_committed_is_ever_absent() {
 
 /// Who asks too little finds no mistake.
 fn proves_something(counts: &Counts, rows: u64, reads: &[(u64, u64)]) {
-    let at_least =
-        |counter: &AtomicU64, least: u64| assert!(counter.load(Ordering::Relaxed) >= least, "too few to prove anything: {counts:#?}");
+    let at_least = |counter: &AtomicU64, least: u64| {
+        assert!(counter.load(Ordering::Relaxed) >= least, "too few to prove anything: {counts:#?}")
+    };
     at_least(&counts.committed, rows);
     // On a busy machine few of them are answered in time.
     at_least(&counts.rejected_before_commit, rows / 100);
@@ -114,5 +117,8 @@ fn proves_something(counts: &Counts, rows: u64, reads: &[(u64, u64)]) {
     at_least(&counts.found_by_time, rows);
     at_least(&counts.new_at_once, 1);
     at_least(&counts.new_everywhere, 1);
-    assert!(reads.iter().all(|(known, dropped)| known > dropped && *dropped > 0), "the log reads are not known any more: {reads:?}");
+    assert!(
+        reads.iter().all(|(known, dropped)| known > dropped && *dropped > 0),
+        "the log reads are not known any more: {reads:?}"
+    );
 }

@@ -50,7 +50,12 @@ fn table(outages: &[Outage], by: impl Fn(&Outage) -> String) -> String {
     let line = |(cause, lasted): (&String, &Vec<Duration>)| {
         let (sum, longest) = (lasted.iter().sum::<Duration>(), lasted.iter().max().copied().unwrap_or_default());
         let mean = sum / u32::try_from(lasted.len()).unwrap_or(u32::MAX);
-        format!("  {:>5} times, mean {:>5.1} s, longest {:>5.1} s: {cause}\n", lasted.len(), mean.as_secs_f64(), longest.as_secs_f64())
+        format!(
+            "  {:>5} times, mean {:>5.1} s, longest {:>5.1} s: {cause}\n",
+            lasted.len(),
+            mean.as_secs_f64(),
+            longest.as_secs_f64()
+        )
     };
     format!("not rejecting, {} times:\n{}", outages.len(), groups.iter().map(line).collect::<String>())
 }

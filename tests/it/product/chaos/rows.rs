@@ -82,7 +82,12 @@ pub async fn change_row(world: Arc<World>, id: u32) {
         // So that there is something to invalidate.
         world.ask_all(&path, &[]).await;
         let name = format!("version {version}");
-        sqlx::query("UPDATE users SET name = $1 WHERE id = $2").bind(&name).bind(i64::from(id)).execute(&world.database).await.unwrap();
+        sqlx::query("UPDATE users SET name = $1 WHERE id = $2")
+            .bind(&name)
+            .bind(i64::from(id))
+            .execute(&world.database)
+            .await
+            .unwrap();
         let writer = invalidate(&world, id, version).await;
         let invalidated = Instant::now();
         count(&world.counts.invalidated);
@@ -90,7 +95,8 @@ pub async fn change_row(world: Arc<World>, id: u32) {
         match world.ask("GET", writer, &path, &[], "").await {
             Some(Told { status: 200, body, .. }) if body.contains(&name) => count(&world.counts.new_at_once),
             Some(Told { status: 503, .. }) | None => count(&world.counts.no_answer),
-            Some(told) => world.wrong(format!("{id} is {name} at {writer} at once: {} {} {}", told.status, told.source, told.body)),
+            Some(told) => world
+                .wrong(format!("{id} is {name} at {writer} at once: {} {} {}", told.status, told.source, told.body)),
         }
         let others = world.ask_all(&path, &[]).await;
         let old = others.iter().flatten().filter(|told| told.status == 200 && !told.body.contains(&name)).count();
@@ -101,9 +107,10 @@ pub async fn change_row(world: Arc<World>, id: u32) {
             match answer {
                 Some(Told { status: 200, body, .. }) if body.contains(&name) => count(&world.counts.new_everywhere),
                 Some(Told { status: 503, .. }) | None => count(&world.counts.no_answer),
-                Some(told) => {
-                    world.wrong(format!("{id} is {name} at {instance} after hot_ttl: {} {} {}", told.status, told.source, told.body))
-                }
+                Some(told) => world.wrong(format!(
+                    "{id} is {name} at {instance} after hot_ttl: {} {} {}",
+                    told.status, told.source, told.body
+                )),
             }
         }
     }
@@ -114,7 +121,11 @@ async fn invalidate(world: &World, id: u32, version: usize) -> usize {
     let json = [("content-type", "application/json")];
     for attempt in 0.. {
         let writer = (id as usize + version + attempt) % PROCESSES;
-        if world.ask("POST", writer, "/v1/invalidate/users", &json, &format!("[{id}]")).await.is_some_and(|told| told.status == 204) {
+        if world
+            .ask("POST", writer, "/v1/invalidate/users", &json, &format!("[{id}]"))
+            .await
+            .is_some_and(|told| told.status == 204)
+        {
             return writer;
         }
         tokio::time::sleep(PAUSE).await;

@@ -28,7 +28,8 @@ pub struct Instance {
 impl Instance {
     pub fn start(toml: &str) -> Self {
         let dir = TempDir::new().unwrap();
-        let instance = Self { toml: write_config(dir.path(), toml), dir, process: Mutex::default(), addresses: RwLock::default() };
+        let instance =
+            Self { toml: write_config(dir.path(), toml), dir, process: Mutex::default(), addresses: RwLock::default() };
         instance.launch();
         instance
     }
@@ -97,7 +98,14 @@ impl World {
     }
 
     /// `None`: no answer, as from a process that was killed.
-    pub async fn ask(&self, method: &str, instance: usize, path: &str, headers: &[(&str, &str)], body: &str) -> Option<Told> {
+    pub async fn ask(
+        &self,
+        method: &str,
+        instance: usize,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Option<Told> {
         let url = format!("http://{}{path}", self.instances[instance].addresses.read().0);
         let answer = self.http.try_send(method, &url, headers, body).await?;
         let header = |name: &str| answer.header(name).to_owned();
@@ -107,7 +115,8 @@ impl World {
 
     /// The same at every instance, at once.
     pub async fn ask_all(&self, path: &str, headers: &[(&str, &str)]) -> Vec<Option<Told>> {
-        futures_util::future::join_all((0..PROCESSES).map(|instance| self.ask("GET", instance, path, headers, ""))).await
+        futures_util::future::join_all((0..PROCESSES).map(|instance| self.ask("GET", instance, path, headers, "")))
+            .await
     }
 
     async fn telemetry(&self, instance: usize, path: &str) -> Option<crate::support::app::Answer> {
@@ -130,7 +139,8 @@ impl World {
         }
         let scrape = self.telemetry(instance, "/metrics").await?;
         let reasons = ["young", "replaced", "trimmed", "gap"];
-        let series = reasons.map(|reason| format!("bloomguard_delta_resyncs_total{{keyspace=\"users\",reason=\"{reason}\"}}"));
+        let series =
+            reasons.map(|reason| format!("bloomguard_delta_resyncs_total{{keyspace=\"users\",reason=\"{reason}\"}}"));
         Some(series.iter().map(|line| metric(scrape.text(), line)).sum())
     }
 
@@ -142,7 +152,8 @@ impl World {
 
     /// Every outage of every instance until all is over.
     pub async fn watch(self: Arc<Self>) -> Vec<Outage> {
-        let (mut outages, mut watches) = (Vec::new(), [const { None::<Watch> }; PROCESSES].map(Option::unwrap_or_default));
+        let (mut outages, mut watches) =
+            (Vec::new(), [const { None::<Watch> }; PROCESSES].map(Option::unwrap_or_default));
         while !self.is_over() {
             for (instance, watch) in watches.iter_mut().enumerate() {
                 // A process that is paused answers nobody.

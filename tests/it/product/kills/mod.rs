@@ -168,9 +168,13 @@ async fn killed(what: &str, instances: usize, redis: &str, schedule: &str, kills
         world.enforces(instance).await;
     }
     let next = Arc::new(AtomicU64::new(10_000_000));
-    let writers: Vec<_> = (0..WRITERS).map(|_| tokio::spawn(rows::write_rows(Arc::clone(&world), Arc::clone(&next)))).collect();
+    let writers: Vec<_> =
+        (0..WRITERS).map(|_| tokio::spawn(rows::write_rows(Arc::clone(&world), Arc::clone(&next)))).collect();
     let (start, counts) = (Instant::now(), &world.counts);
-    let enough = || world.committed.lock().len() as u64 >= kills * 10 && counts.rejected_before_commit.load(Ordering::Relaxed) >= kills;
+    let enough = || {
+        world.committed.lock().len() as u64 >= kills * 10
+            && counts.rejected_before_commit.load(Ordering::Relaxed) >= kills
+    };
     while counts.kills.load(Ordering::Relaxed) < kills && world.wrong.lock().is_empty() {
         strike(&world, &mut seats, &mut dice).await;
     }

@@ -51,7 +51,9 @@ async fn announce(world: &World, writer: usize, id: u64) -> Option<(Instant, Str
     while !world.is_over() {
         let sent = Instant::now();
         match world.ask("PUT", writer, id, &[]).await {
-            Some(answer) if answer.status == 204 => return Some((sent, answer.header("bloomguard-version").to_owned())),
+            Some(answer) if answer.status == 204 => {
+                return Some((sent, answer.header("bloomguard-version").to_owned()));
+            }
             _ => count(&world.counts.refused_announces),
         }
         tokio::time::sleep(PAUSE).await;

@@ -159,7 +159,8 @@ async fn carry(client: &mut TcpStream, server: &mut TcpStream, network: &Network
         let mut commands = Commands::default();
         pump(network, from_client, to_server, |chunk| network.judge(&mut commands, chunk, &mute)).await
     };
-    let replies = pump(network, from_server, to_client, |_| if mute.load(Ordering::Relaxed) { Fate::Hang } else { Fate::Pass });
+    let replies =
+        pump(network, from_server, to_client, |_| if mute.load(Ordering::Relaxed) { Fate::Hang } else { Fate::Pass });
     tokio::pin!(requests, replies);
     tokio::select! {
         // Of one that is mute, only the client's end is ever seen; after a cut nobody waits for the other half.
@@ -216,7 +217,12 @@ impl Network {
 }
 
 /// One way of a connection, until its sender ends it; says whether it was cut.
-async fn pump(network: &Network, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, mut judge: impl FnMut(&[u8]) -> Fate) -> bool {
+async fn pump(
+    network: &Network,
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    mut judge: impl FnMut(&[u8]) -> Fate,
+) -> bool {
     let (queue, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(ON_THE_WAY);
     let reading = async move {
         let (mut buffer, mut arrival) = (vec![0; 64 * 1024], Instant::now());

@@ -43,7 +43,11 @@ impl Protocol {
     fn drop_step(&self, next: &mut World, x: usize, act: u8) -> Option<&'static str> {
         match act {
             1 => {
-                let life = if self.on(Rule::TombstoneLastsLong) { self.mark_life(&next.nodes[x]) } else { self.scenario.deadline + 1 };
+                let life = if self.on(Rule::TombstoneLastsLong) {
+                    self.mark_life(&next.nodes[x])
+                } else {
+                    self.scenario.deadline + 1
+                };
                 let tombstone = self.on(Rule::Tombstone);
                 let data = self.reach(next, x, CACHE, Access::Write)?;
                 (data.entry, data.left) = if tombstone { (Entry::Tombstone, life) } else { (Entry::Nothing, 0) };

@@ -35,12 +35,16 @@ impl Protocol {
         for fault in self.scenario.faults {
             let (data, before, what) = match fault {
                 Fault::Failover => (server.replica, Before::Dead, "FAILS OVER to its replica"),
-                Fault::Demotion => (server.replica, Before::Demoted, "its replica takes over, and it becomes the replica of that"),
+                Fault::Demotion => {
+                    (server.replica, Before::Demoted, "its replica takes over, and it becomes the replica of that")
+                }
                 Fault::Wipe => (Data::default(), Before::Dead, "IS KILLED and restarts empty"),
                 Fault::Flush => (Data::default(), Before::Flushed, "IS FLUSHED"),
-                Fault::CutOffWith(x) => {
-                    (server.replica, Before::CutOffWith(*x), "is CUT OFF and goes on beside its replica, which takes over")
-                }
+                Fault::CutOffWith(x) => (
+                    server.replica,
+                    Before::CutOffWith(*x),
+                    "is CUT OFF and goes on beside its replica, which takes over",
+                ),
             };
             let mut next = *world;
             next.left.faults -= 1;

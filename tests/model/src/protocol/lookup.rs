@@ -16,7 +16,12 @@ impl Protocol {
         }
         if world.asks[x][slot].at == AskStep::None {
             for version in [false, true] {
-                if !version || self.scenario.versions && x != A && world.put.at == PutStep::Acknowledged && world.row != Row::None {
+                if !version
+                    || self.scenario.versions
+                        && x != A
+                        && world.put.at == PutStep::Acknowledged
+                        && world.row != Row::None
+                {
                     self.ask(world, x, slot, version, out);
                 }
             }
@@ -80,7 +85,10 @@ impl Protocol {
         if self.scenario.probes_only {
             let rejected = self.trusted(node) && node.filter == Some(false) && !unapplied;
             if must_find && rejected {
-                out.push(Step { wrong: Some(WRONG_404), ..step(NAMES[x], "GET is answered 404 from the filter", *world) });
+                out.push(Step {
+                    wrong: Some(WRONG_404),
+                    ..step(NAMES[x], "GET is answered 404 from the filter", *world)
+                });
             }
             return;
         }
@@ -138,7 +146,8 @@ impl Protocol {
                 out.push(self.answer_one(*next, x, slot, Row::None, "the hot tier answers"));
             }
             _ => {
-                next.asks[x][slot].at = if self.scenario.asks[x][1 - slot] { AskStep::HotMissed } else { AskStep::Leading };
+                next.asks[x][slot].at =
+                    if self.scenario.asks[x][1 - slot] { AskStep::HotMissed } else { AskStep::Leading };
                 out.push(step(NAMES[x], "the hot tier has nothing to use", *next));
             }
         }
@@ -161,7 +170,8 @@ impl Protocol {
 
     fn ask_redis(&self, next: &mut World, x: usize, slot: usize, out: Out<'_>) {
         let node = next.nodes[x];
-        let entry = if self.scenario.redis { self.reach(next, x, CACHE, Access::Read).map(|data| data.entry) } else { None };
+        let entry =
+            if self.scenario.redis { self.reach(next, x, CACHE, Access::Read).map(|data| data.entry) } else { None };
         let ask = &mut next.asks[x][slot];
         ask.link = node.links[CACHE];
         let usable = |absence: Entry| match absence {
@@ -201,7 +211,9 @@ impl Protocol {
         let absence = self.stamped_absence(&node, &ask);
         let only_in_nothings_place = self.on(Rule::AbsenceOnlyInNothingsPlace);
         let compare = self.on(Rule::CompareAndSet);
-        let Some(data) = self.reach(next, x, CACHE, Access::Store).filter(|_| same) else { return "stores nothing in Redis" };
+        let Some(data) = self.reach(next, x, CACHE, Access::Store).filter(|_| same) else {
+            return "stores nothing in Redis";
+        };
         if ask.found == Row::None {
             let Some(absence) = absence else { return "stores no absence in Redis" };
             if only_in_nothings_place && data.entry != Entry::Nothing {

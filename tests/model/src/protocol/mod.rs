@@ -53,7 +53,12 @@ impl Model for Protocol {
                     server.replica = server.data;
                 }
                 for (x, node) in world.nodes.iter_mut().enumerate() {
-                    *node = Node { filter: Some(*holds || s.row != Row::None), links: [1; 2], agreed: 1, ..Node::default() };
+                    *node = Node {
+                        filter: Some(*holds || s.row != Row::None),
+                        links: [1; 2],
+                        agreed: 1,
+                        ..Node::default()
+                    };
                     node.secret = u8::from(s.secrets);
                     node.follower.log = 1;
                     node.follower.made = Some(NOTHING_BEGAN);
@@ -67,7 +72,10 @@ impl Model for Protocol {
 
     fn steps(&self, world: &World, out: &mut Steps<World>) {
         let nothing_promised = world.put.at == PutStep::Failed
-            || world.put.at == PutStep::Acknowledged && world.row == Row::None && world.put.window == 0 && !self.scenario.deletes();
+            || world.put.at == PutStep::Acknowledged
+                && world.row == Row::None
+                && world.put.window == 0
+                && !self.scenario.deletes();
         if self.scenario.announces && nothing_promised {
             return;
         }

@@ -29,8 +29,11 @@ impl Protocol {
         if begins {
             next.left.snapshots -= 1;
         }
-        let what =
-            if begins == place_first { "notes its place in the log for a snapshot" } else { "copies the filter's bits for a snapshot" };
+        let what = if begins == place_first {
+            "notes its place in the log for a snapshot"
+        } else {
+            "copies the filter's bits for a snapshot"
+        };
         out.push(step(NAMES[x], what, next));
     }
 

@@ -21,7 +21,13 @@ pub(super) enum Access {
 
 impl Protocol {
     /// The data that a command of instance `x` reaches over the connection that it has; `None`: it fails.
-    pub(super) fn reach<'a>(&self, world: &'a mut World, x: usize, server: usize, access: Access) -> Option<&'a mut Data> {
+    pub(super) fn reach<'a>(
+        &self,
+        world: &'a mut World,
+        x: usize,
+        server: usize,
+        access: Access,
+    ) -> Option<&'a mut Data> {
         let link = world.nodes[x].links[server];
         let server = &mut world.servers[server];
         if link == server.run {

@@ -1,0 +1,157 @@
+//! Why the keyspace gave no answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::BackendError;
+use crate::buffers::Overloaded;
+use crate::cache::CacheError;
+use crate::fleet::LogError;
+use crate::labels::ShedReason;
+use crate::redis::Unreplicated;
+
+/// Why a lookup has no answer. Every one of them is a 503, none is ever a 404.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LookupError {
+    /// The lookup's deadline passed.
+    #[error("no answer within the deadline of {0:?}")]
+    Deadline(Duration),
+    /// Too many lookups wait for the backend already.
+    #[error("shed ({0}): the backend is at its cap")]
+    Shed(ShedReason),
+    /// The backend has failed again and again, and is asked by one call at a time until it answers; asking again sooner is in vain.
+    #[error("the backend has given no answer for a while; it is tried again in {0:?}")]
+    BreakerOpen(Duration),
+    /// The backend failed.
+    #[error(transparent)]
+    Backend(#[from] Arc<BackendError>),
+    /// The key is not in the set of keys, which is too old, or not complete enough, to say that it is absent.
+    #[error(
+        "the key is not in the set of keys, which is not fresh or complete enough to say that it is absent; /status tells why"
+    )]
+    SetTooOld,
+    /// The values of a batch take all of this many bytes, `server.max_batch_bytes`, or this one alone takes more.
+    #[error(
+        "the values of the batch take all of server.max_batch_bytes = {0}: ask for this key again, alone or with fewer others"
+    )]
+    BatchFull(u64),
+    /// The process has no room for the value.
+    #[error(transparent)]
+    Overloaded(#[from] Overloaded),
+    /// The task that loaded the key ended without an answer, as at shutdown.
+    #[error("the load of the key was cancelled")]
+    Cancelled,
+}
+
+impl LookupError {
+    /// Whether it says that nobody could be asked, rather than something of the request: then an expired value is better than none.
+    pub(super) const fn is_outage(&self) -> bool {
+        match self {
+            Self::Deadline(_) | Self::Shed(_) | Self::BreakerOpen(_) | Self::Backend(_) | Self::Cancelled => true,
+            Self::SetTooOld | Self::BatchFull(_) | Self::Overloaded(_) => false,
+        }
+    }
+
+    /// Whether the backend was asked, as far as is known.
+    pub(super) const fn is_of_a_call(&self) -> bool {
+        matches!(self, Self::Deadline(_) | Self::Backend(_))
+    }
+}
+
+/// Why an announce was not acknowledged: don't commit, or try again.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AnnounceError {
+    /// The key could not be written to the journal.
+    #[error("the announce could not be written to the journal: {0}")]
+    Journal(#[from] super::JournalError),
+    /// The marker could not be set in the shared cache.
+    #[error("the announce's marker could not be set: {0}")]
+    Marker(CacheError),
+    /// The delta log did not take it.
+    #[error("the announce could not be appended to the delta log: {0}")]
+    Log(LogError),
+    /// The keyspace secret could not be read from Redis yet.
+    #[error("the keyspace secret could not be read from Redis yet")]
+    NoSecret,
+    /// As many announces within their window as are held.
+    #[error(
+        "{0} announces are within their commit window already, which is as many as server.max_announce_bytes holds; raise it, or shorten commit_window"
+    )]
+    Full(usize),
+    /// More keys a second than are admitted. Nothing has changed.
+    #[error(
+        "more than server.max_announces_per_second = {limit} keys a second are announced to this keyspace; announce again in {retry_in:?}"
+    )]
+    TooFast {
+        /// `server.max_announces_per_second`.
+        limit: u32,
+        /// When as many keys would be admitted.
+        retry_in: Duration,
+    },
+    /// The keyspace's deadline passed first.
+    #[error("the announce was not durable within the deadline of {0:?}")]
+    Deadline(Duration),
+}
+
+/// Why a drop was not acknowledged.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DropError {
+    /// The tombstone could not be set in the shared cache.
+    #[error("the tombstone could not be set: {0}")]
+    Tombstone(CacheError),
+    /// The delta log did not take it: other instances may still hold the old row.
+    #[error("the drop could not be appended to the delta log: {0}")]
+    Log(LogError),
+    /// The keyspace secret could not be read from Redis yet.
+    #[error("the keyspace secret could not be read from Redis yet")]
+    NoSecret,
+}
+
+impl AnnounceError {
+    /// How many replicas have it, where they are too few.
+    #[must_use]
+    pub const fn unreplicated(&self) -> Option<Unreplicated> {
+        match self {
+            Self::Marker(CacheError::Unreplicated(few)) | Self::Log(LogError::Unreplicated(few)) => Some(*few),
+            _ => None,
+        }
+    }
+}
+
+impl DropError {
+    /// How many replicas have it, where they are too few.
+    #[must_use]
+    pub const fn unreplicated(&self) -> Option<Unreplicated> {
+        match self {
+            Self::Tombstone(CacheError::Unreplicated(few)) | Self::Log(LogError::Unreplicated(few)) => Some(*few),
+            _ => None,
+        }
+    }
+}
+
+/// Which of the two steps failed that tell others of a key.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum TellError {
+    #[error(transparent)]
+    Mark(#[from] CacheError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+impl From<TellError> for AnnounceError {
+    fn from(error: TellError) -> Self {
+        match error {
+            TellError::Mark(error) => Self::Marker(error),
+            TellError::Log(error) => Self::Log(error),
+        }
+    }
+}
+
+impl From<TellError> for DropError {
+    fn from(error: TellError) -> Self {
+        match error {
+            TellError::Mark(error) => Self::Tombstone(error),
+            TellError::Log(error) => Self::Log(error),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a build's checks ask of the backend: neither counted nor capped as guarded reads.
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::Keyspace;
+use crate::backend::{BackendError, FetchContext, Value};
+use crate::key::{Key, KeyForm};
+
+/// Calls of a backend that takes one key at a time: a check must not crowd out lookups.
+const CALLS_AT_A_TIME: usize = 4;
+
+/// What the backend says of a key that a build's check asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verified {
+    /// It has the row.
+    Row,
+    /// It has none.
+    NoRow,
+    /// It can't be asked for this key, or not be understood: neither the one nor the other. Why, where the backend itself said so.
+    Unknown(Option<String>),
+}
+
+/// What the backend says of keys that were sampled from the source.
+#[derive(Debug, Default)]
+pub(crate) struct SourceSample {
+    /// Keys of rows that it has.
+    pub(crate) rows: Vec<Key>,
+    /// Keys without rows.
+    pub(crate) absent: usize,
+}
+
+impl SourceSample {
+    /// From this share on an operator is told.
+    const MANY: f64 = 0.25;
+
+    const fn asked(&self) -> usize {
+        self.rows.len() + self.absent
+    }
+
+    pub(super) fn absent_ratio(&self) -> Option<f64> {
+        (self.asked() > 0).then(|| self.absent as f64 / self.asked() as f64)
+    }
+
+    pub(super) fn warning(&self) -> Option<String> {
+        let absent = self.absent;
+        self.absent_ratio().filter(|ratio| *ratio >= Self::MANY && absent > 1).map(|_| {
+            format!(
+                "the backend has no row for {absent} of {} keys that were sampled from the source: the source lists keys without rows, or rows are missing at the backend",
+                self.asked()
+            )
+        })
+    }
+}
+
+impl Keyspace {
+    /// The keys of a scan were sampled.
+    pub(crate) fn sampled(&self, sample: SourceSample) {
+        *self.sampled.lock() = sample;
+    }
+
+    /// Up to so many keys whose rows the backend had, and that nobody has deleted since: the latest that lookups found, then those of the last scan's sample.
+    pub(super) fn known_rows(&self, count: usize) -> Vec<Key> {
+        let mut known = self.proven.latest(count);
+        let sampled = self.sampled.lock();
+        let there = sampled.rows.iter().filter(|key| !self.deleted.contains(self.secret.hash(key)));
+        known.extend(there.take(count.saturating_sub(known.len())).cloned());
+        known
+    }
+
+    /// Asks the backend for each of `keys`, many at once where it can.
+    ///
+    /// # Errors
+    /// [`BackendError`] where it gives no answer; what it says of single keys is in their [`Verified`].
+    pub(crate) async fn verify_at_backend(&self, keys: &[Key]) -> Result<Vec<Verified>, BackendError> {
+        let mut verified = Vec::with_capacity(keys.len());
+        let mut rest = keys;
+        while !rest.is_empty() {
+            // Asked anew each time: a backend that was late takes fewer from then on.
+            let limit = self.backend.batch_limit();
+            if limit <= 1 {
+                let each = stream::iter(rest.to_vec()).map(|key| async move { self.verify_alone(&key).await });
+                verified.extend(each.buffered(CALLS_AT_A_TIME).try_collect::<Vec<_>>().await?);
+                break;
+            }
+            let (chunk, more) = rest.split_at(limit.min(rest.len()));
+            verified.extend(self.verify_together(chunk).await?);
+            rest = more;
+        }
+        Ok(verified)
+    }
+
+    async fn verify_together(&self, keys: &[Key]) -> Result<Vec<Verified>, BackendError> {
+        let asked: Vec<Key> = keys.iter().filter(|key| self.backend.admits((*key).into()).is_ok()).cloned().collect();
+        let rows = self.backend.fetch_many(&asked, &FetchContext::default()).await;
+        let (rows, _) = self.ask_as_given(&asked, rows, &FetchContext::default()).await;
+        let mut rows = asked.iter().zip(rows).peekable();
+        let mut verified = Vec::with_capacity(keys.len());
+        for key in keys {
+            verified.push(match rows.next_if(|(asked, _)| *asked == key) {
+                // Late together is not late alone.
+                Some((_, Err(BackendError::Timeout(_)))) => self.verify_alone(key).await?,
+                Some((_, row)) => judge(row)?,
+                None => Verified::Unknown(None),
+            });
+        }
+        Ok(verified)
+    }
+
+    async fn verify_alone(&self, key: &Key) -> Result<Verified, BackendError> {
+        if self.backend.admits(key.into()).is_err() {
+            return Ok(Verified::Unknown(None));
+        }
+        judge(self.fetch_one(key, &FetchContext::default()).await)
+    }
+
+    /// Why the backend finds a row under keys that `form` tells apart, where it can tell.
+    pub(crate) async fn backend_conflict(&self, form: KeyForm) -> Result<Option<String>, BackendError> {
+        self.backend.form_conflict(form).await
+    }
+}
+
+fn judge(row: Result<Option<Value>, BackendError>) -> Result<Verified, BackendError> {
+    match row {
+        Ok(Some(_)) => Ok(Verified::Row),
+        Ok(None) => Ok(Verified::NoRow),
+        Err(BackendError::Invalid(reason)) => Ok(Verified::Unknown(Some(reason))),
+        // There is no bound to the room here.
+        Err(error @ (BackendError::Timeout(_) | BackendError::Unavailable(_) | BackendError::NoRoom)) => Err(error),
+    }
+}

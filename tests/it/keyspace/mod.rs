@@ -1,0 +1,19 @@
+//! The keyspace with scripted parts: what must always hold, race by race.
+
+mod batch_bytes;
+mod breaker;
+mod canary;
+mod check;
+mod commit_window;
+mod expiry;
+mod followed_log;
+mod lease;
+mod lookup;
+mod marks;
+mod polled;
+mod rebuild;
+mod refresh;
+mod set;
+mod stale;
+mod state;
+mod storm;

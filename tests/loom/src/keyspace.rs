@@ -1,0 +1,156 @@
+//! The product's `keyspace/recent.rs`, what the keyspace does with it and with a [`Pair`] of filters, and what is to hold then.
+
+#[allow(dead_code, reason = "what expires and what polls bring plays no part here")]
+#[path = "../../../src/keyspace/recent.rs"]
+mod recent;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+
+use self::recent::{Limits, Recent};
+use crate::clock::Moment;
+use crate::filter::{Candidate, Pair};
+use crate::key::{KeyHash, key};
+
+/// The order of the steps, as the keyspace has it or broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    AsBuilt,
+    ReplayBeforeBegin,
+    NoReplay,
+    InsertBeforeRemember,
+}
+
+type Scenario = fn(Order);
+
+pub fn scenarios<P: Pair>() -> [(&'static str, Scenario); 4] {
+    [
+        ("an announce, a build, a lookup", announce_build_lookup::<P>),
+        ("two announces and a build", two_announces_build::<P>),
+        ("an announce, a build that comes to nothing and one that does not", announce_abandoned_build::<P>),
+        ("a lookup during two builds", lookup_during_builds::<P>),
+    ]
+}
+
+struct Keyspace<P> {
+    active: Arc<P>,
+    recent: Recent,
+    order: Order,
+}
+
+impl<P: Pair> Keyspace<P> {
+    /// With an empty filter in force.
+    fn new(order: Order) -> Arc<Self> {
+        let limits = Limits { count: 16, bytes: 1024, cost: 40, keeps_keys: true };
+        let recent = Recent::new(Duration::from_secs(30), limits);
+        let keyspace = Self { active: Arc::default(), recent, order };
+        let _ = keyspace.active.begin().swap();
+        Arc::new(keyspace)
+    }
+
+    /// `Keyspace::announce_in_order` up to `expect_rows`.
+    fn announce(&self, number: u8) {
+        let (hash, key) = key(number);
+        if self.order == Order::InsertBeforeRemember {
+            self.active.insert(hash.get());
+        }
+        self.recent.remember_all(&[hash], &[key], Moment::now()).unwrap();
+        if self.order != Order::InsertBeforeRemember {
+            self.active.insert(hash.get());
+        }
+    }
+
+    /// `Keyspace::begin`, a scan that finds `scanned`, and `Build::swap`.
+    fn build(&self, scanned: &[u8]) {
+        let early = self.recent.hashes(Moment::now());
+        let candidate = self.active.begin();
+        match self.order {
+            Order::NoReplay => {}
+            Order::ReplayBeforeBegin => candidate.fill(&hashes(&early)),
+            // `Build::replay_recent`. The one at the scan's end is left out: a scan may last longer than announces are remembered.
+            Order::AsBuilt | Order::InsertBeforeRemember => candidate.fill(&hashes(&self.recent.hashes(Moment::now()))),
+        }
+        candidate.fill(&scanned.iter().map(|number| key(*number).0.get()).collect::<Vec<_>>());
+        let _ = candidate.swap();
+    }
+
+    fn is_maybe(&self, number: u8) -> bool {
+        let (hash, _): (KeyHash, _) = key(number);
+        self.active.probe(hash.get()).is_some_and(|(maybe, _)| maybe)
+    }
+}
+
+fn hashes(announced: &[KeyHash]) -> Vec<u128> {
+    announced.iter().map(|hash| hash.get()).collect()
+}
+
+/// Who asks after the announce was acknowledged finds the key, whatever a build does meanwhile; and so does everybody after the swap.
+fn announce_build_lookup<P: Pair>(order: Order) {
+    let keyspace = Keyspace::<P>::new(order);
+    let acknowledged = Arc::new(AtomicBool::new(false));
+    let announcer = {
+        let (keyspace, acknowledged) = (Arc::clone(&keyspace), Arc::clone(&acknowledged));
+        thread::spawn(move || {
+            keyspace.announce(1);
+            // The 204, and the client that tells another one.
+            acknowledged.store(true, Ordering::Release);
+        })
+    };
+    let builder = {
+        let keyspace = Arc::clone(&keyspace);
+        thread::spawn(move || keyspace.build(&[2]))
+    };
+    if acknowledged.load(Ordering::Acquire) {
+        assert!(keyspace.is_maybe(1), "404 for a row that was announced");
+    }
+    announcer.join().unwrap();
+    assert!(keyspace.is_maybe(1), "404 for a row that was announced");
+    builder.join().unwrap();
+    assert!(keyspace.is_maybe(1), "the swap has lost an announce");
+}
+
+fn two_announces_build<P: Pair>(order: Order) {
+    let keyspace = Keyspace::<P>::new(order);
+    let announcers = [1, 2].map(|number| {
+        let keyspace = Arc::clone(&keyspace);
+        thread::spawn(move || keyspace.announce(number))
+    });
+    keyspace.build(&[3]);
+    announcers.into_iter().for_each(|announcer| announcer.join().unwrap());
+    assert!([1, 2, 3].into_iter().all(|number| keyspace.is_maybe(number)));
+}
+
+fn announce_abandoned_build<P: Pair>(order: Order) {
+    let keyspace = Keyspace::<P>::new(order);
+    let announcer = {
+        let keyspace = Arc::clone(&keyspace);
+        thread::spawn(move || keyspace.announce(1))
+    };
+    drop(keyspace.active.begin());
+    keyspace.build(&[]);
+    announcer.join().unwrap();
+    assert!(keyspace.is_maybe(1));
+}
+
+/// A key of every scan is never missed, and generations never go back.
+fn lookup_during_builds<P: Pair>(order: Order) {
+    let keyspace = Keyspace::<P>::new(order);
+    keyspace.build(&[1]);
+    let reader = {
+        let keyspace = Arc::clone(&keyspace);
+        thread::spawn(move || {
+            let mut last = 0;
+            for _ in 0..3 {
+                let (maybe, generation) = keyspace.active.probe(1).unwrap();
+                assert!(maybe && generation >= last);
+                last = generation;
+            }
+        })
+    };
+    (0..2).for_each(|_| keyspace.build(&[1]));
+    reader.join().unwrap();
+    assert_eq!(keyspace.active.probe(1), Some((true, 4)));
+}
