@@ -108,18 +108,18 @@ impl Poller {
         loop {
             // Before it is sent: a row that becomes visible later may not be in the answer.
             let began = Moment::now();
-            self.keyspace.begin_poll(began);
+            self.keyspace.polls().begin(began);
             let polled = tokio::time::timeout(self.longest, self.poll(form))
                 .await
                 .unwrap_or(Err(PollError::TooSlow(self.longest)));
             let took = Moment::now().since(began);
             match polled {
                 Ok(coverage) => {
-                    self.keyspace.note_poll_places(
+                    self.keyspace.polls().set_places(
                         self.feeds.iter().filter_map(|feed| feed.window.as_ref().map(Window::place)).collect(),
                     );
                     self.metrics.polls.ended(PollOutcome::Completed, took);
-                    self.keyspace.poll_completed(began, coverage);
+                    self.keyspace.polls().completed(began, coverage);
                     pause = self.interval;
                 }
                 Err(error) => {
@@ -128,7 +128,7 @@ impl Poller {
                     if matches!(error, PollError::TooSlow(_)) {
                         self.give_up_resumed();
                     }
-                    self.keyspace.poll_failed(error.public_reason());
+                    self.keyspace.polls().failed(error.public_reason());
                     pause = (pause * 2).min(LONGEST_PAUSE.max(self.interval));
                 }
             }
@@ -136,7 +136,7 @@ impl Poller {
             let pause = pause.mul_f64(rand::random_range(0.8..1.0));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.keyspace.poll_wanted() => {}
+                () = self.keyspace.polls().wanted() => {}
             }
         }
     }
@@ -169,7 +169,7 @@ impl Poller {
             return Ok(());
         }
         if let Some((places, covers)) =
-            self.keyspace.take_poll_places().filter(|(places, _)| places.len() == self.feeds.len())
+            self.keyspace.polls().take_resume().filter(|(places, _)| places.len() == self.feeds.len())
         {
             for (feed, place) in self.feeds.iter_mut().zip(places) {
                 feed.window = Some(Window::resumed(feed.overlap, place, covers));
@@ -181,7 +181,7 @@ impl Poller {
             let first = position.watermark.ok_or(SourceError::Cancelled)?;
             feed.window = Some(Window::new(feed.overlap, first, position.open_for, began, Moment::now()));
         }
-        self.keyspace.polls_began(self.covers());
+        self.keyspace.polls().began(self.covers());
         Ok(())
     }
 
@@ -207,7 +207,7 @@ impl Feed {
         // Owns the receiver, which is closed where this ends early: the source must not wait for a reader that is gone.
         let learn = async move {
             while let Some(rows) = batches.recv().await {
-                metrics.polls.keys(keyspace.learn_polled(&rows).await?);
+                metrics.polls.keys(keyspace.polls().learn(&rows).await?);
             }
             Ok::<(), CacheError>(())
         };

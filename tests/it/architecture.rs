@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by level: each imports lower levels only.
 const LEVELS: &[&[&str]] = &[
-    &["words", "key", "metrics", "filter", "breaker", "buffers", "background", "clock", "client"],
+    &["labels", "key", "metrics", "filter", "breaker", "buffers", "background", "clock", "client"],
     &["config", "sql"],
     &["cache", "backend", "source", "redis"],
     &["keyspace", "fleet"],
@@ -17,9 +17,9 @@ const LEVELS: &[&[&str]] = &[
 
 /// Imports within a level: one way only, and none that isn't used.
 const SIBLINGS: &[(&str, &str)] = &[
-    ("metrics", "words"), // label values
-    ("breaker", "words"), // its states
-    ("buffers", "words"), // why something was refused
+    ("metrics", "labels"), // label values
+    ("breaker", "labels"), // its states
+    ("buffers", "labels"), // why something was refused
     ("buffers", "metrics"),
     ("cache", "backend"),  // `Value`, what a cache holds
     ("cache", "redis"),    // the connection that one of the caches is behind
