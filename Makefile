@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test attacks deps fmt clippy audit unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build bench-check bench-tools
+.PHONY: test attacks deps fmt clippy audit unit charts doc reference filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build bench-check bench-tools
 
 test: deps fmt clippy audit unit charts doc
 
@@ -28,6 +28,10 @@ unit:
 charts:
 	@$(CARGO) build --locked --quiet --bin bloomguard
 	@if sh tests/kubernetes/tools.sh; then target/tools/python/bin/python -B -m unittest discover -s tests/kubernetes -p 'check_*.py'; else [ $$? -eq 3 ]; fi
+
+# docs/configuration.md and docs/metrics.md, from the code. The tests compare them.
+reference:
+	BLOOMGUARD_WRITE_REFERENCE=1 $(CARGO) test --locked --workspace --lib --bins --tests -- reference::
 
 doc:
 	$(CARGO) test --locked --doc

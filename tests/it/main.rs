@@ -23,6 +23,7 @@ mod keyspace;
 mod plan;
 mod product;
 mod readme;
+mod reference;
 #[cfg(debug_assertions)]
 mod simulation;
 mod snapshot_reader;
