@@ -7,7 +7,7 @@ use bloomguard::backend::BackendError;
 use bloomguard::cache::RedisCache;
 use bloomguard::config::KeyspaceConfig;
 
-use crate::cache_contract::Linked;
+use crate::cache::contract::Linked;
 use crate::support::app::TestApp;
 use crate::support::database::Site;
 use crate::support::eventually;

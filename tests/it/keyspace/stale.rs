@@ -8,7 +8,7 @@ use bloomguard::cache::{Entry, MemoryCache, RedisCache, SharedCache};
 use bloomguard::config::KeyspaceConfig;
 use bloomguard::keyspace::{Lookup, LookupOptions};
 
-use crate::cache_contract::Linked;
+use crate::cache::contract::Linked;
 use crate::support::eventually;
 use crate::support::keyspace::{TestKeyspace, config, told, unlimited};
 use crate::support::redis::RedisServer;

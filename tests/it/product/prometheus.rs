@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::users::{absent, false_positive};
-use crate::dashboards;
+use crate::documents::dashboards;
 use crate::support::app::TestApp;
 use crate::support::database::Site;
 use crate::support::http_server::{HttpServer, ok};

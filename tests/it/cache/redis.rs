@@ -9,7 +9,7 @@ use bloomguard::key::KeySecret;
 use bloomguard::labels::BreakerState;
 use bloomguard::redis::{LinkError, RedisLink};
 
-use crate::cache_contract::{LONG, Linked, entry, key, redis_config, value};
+use crate::cache::contract::{LONG, Linked, entry, key, redis_config, value};
 use crate::support::chaos_proxy::{ChaosProxy, Weather};
 use crate::support::eventually;
 use crate::support::redis::RedisServer;

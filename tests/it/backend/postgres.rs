@@ -9,7 +9,7 @@ use bloomguard::key::KeyForm;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::backend_contract::{UUID, config, fetch, key, open, row, text};
+use crate::backend::contract::{UUID, config, fetch, key, open, row, text};
 use crate::support::postgres::{Database, Postgres};
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use bloomguard::backend::{Backend, BackendError, FetchContext};
 use bloomguard::key::{Key, KeyForm};
 
 use super::{keys, together, told};
-use crate::backend_contract::{config, key, open};
+use crate::backend::contract::{config, key, open};
 use crate::support::app::TestApp;
 use crate::support::database::Site;
 use crate::support::eventually;

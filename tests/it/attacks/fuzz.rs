@@ -1,6 +1,6 @@
 //! The fuzz targets with their corpus and with mutations of it, the same ones every time. `make fuzz TARGET=…` looks for new ones.
 
-#[path = "../../fuzz/bodies/mod.rs"]
+#[path = "../../../fuzz/bodies/mod.rs"]
 mod bodies;
 
 use std::path::{Path, PathBuf};

@@ -70,7 +70,7 @@ fn items_of(place: &str) -> Vec<Item> {
     let path = super::root().join("src").join(place);
     let mut paths = vec![];
     if path.is_dir() {
-        crate::architecture::rust_files(&path, &mut paths);
+        crate::house::architecture::rust_files(&path, &mut paths);
     } else {
         paths.push(path);
     }

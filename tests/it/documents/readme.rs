@@ -80,7 +80,7 @@ fn the_operations_page_lists_every_type_of_problem() {
     let mut made = BTreeSet::new();
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http");
     let mut paths = vec![];
-    crate::architecture::rust_files(&src, &mut paths);
+    crate::house::architecture::rust_files(&src, &mut paths);
     for path in paths {
         let text = std::fs::read_to_string(path).unwrap();
         let code: String = text.split("#[cfg(test)]").next().unwrap().split_whitespace().collect();

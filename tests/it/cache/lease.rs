@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bloomguard::cache::{Ending, Entry, Lease, Mark, RedisCache, SharedCache, Turn};
 
-use crate::cache_contract::{LONG, Linked, key, value};
+use crate::cache::contract::{LONG, Linked, key, value};
 use crate::support::eventually;
 use crate::support::redis::RedisServer;
 

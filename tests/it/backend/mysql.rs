@@ -10,7 +10,7 @@ use serde_json::json;
 use sqlx::Connection;
 use tokio::sync::mpsc;
 
-use crate::backend_contract::{UUID, config, fetch, key, open, row, text};
+use crate::backend::contract::{UUID, config, fetch, key, open, row, text};
 use crate::support::app::TestApp;
 use crate::support::mariadb::{Database, Mariadb};
 

@@ -3,7 +3,7 @@
 use bloomguard::backend::{Backend, BackendError, ContentType, FetchContext, SqlBackend, Value};
 use bloomguard::key::{Key, KeyForm};
 
-use crate::backend_contract::{UUID, backend, config, key, open};
+use crate::backend::contract::{UUID, backend, config, key, open};
 use crate::support::database::{Site, on_every_database};
 
 mod statements;

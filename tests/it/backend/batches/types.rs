@@ -4,8 +4,8 @@ use bloomguard::backend::Backend;
 use bloomguard::key::KeyForm;
 
 use super::together;
-use crate::backend_contract::{UUID, config, open};
-use crate::backend_mysql::EVERY_TYPE;
+use crate::backend::contract::{UUID, config, open};
+use crate::backend::mysql::EVERY_TYPE;
 use crate::support::mariadb;
 use crate::support::postgres::Database;
 
