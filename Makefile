@@ -31,7 +31,7 @@ charts:
 
 # docs/configuration.md and docs/metrics.md, from the code. The tests compare them.
 reference:
-	BLOOMGUARD_WRITE_REFERENCE=1 $(CARGO) test --locked --workspace --lib --bins --tests -- reference::
+	BLOOMGUARD_WRITE_REFERENCE=1 $(CARGO) test --locked --workspace --lib --bins --tests -- documents::reference::
 
 doc:
 	$(CARGO) test --locked --doc

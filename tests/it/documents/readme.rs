@@ -1,7 +1,7 @@
 //! What the README shows works.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bloomguard::config;
 
@@ -58,25 +58,44 @@ fn its_metrics_exist() {
 #[test]
 fn its_links_lead_somewhere() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = ["docs/operations.md", "docs/kubernetes.md", "helm/bloomguard/README.md"];
-    for file in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].into_iter().chain(docs) {
-        let text = std::fs::read_to_string(root.join(file)).unwrap();
+    let mut pages: Vec<PathBuf> = ["", "docs", "docs/decisions", "helm/bloomguard"]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(root.join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
+    pages.sort();
+    assert!(pages.len() > 20, "{pages:?}");
+    for page in pages {
+        let text = std::fs::read_to_string(&page).unwrap();
         for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
-            let path = link.split('#').next().unwrap();
-            assert!(
-                link.starts_with("http") || path.is_empty() || root.join(file).with_file_name(path).exists(),
-                "{file}: {link}"
-            );
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            if link.starts_with("http") {
+                continue;
+            }
+            let target = if path.is_empty() { page.clone() } else { page.with_file_name(path) };
+            assert!(target.exists(), "{}: {link}", page.display());
+            let leads = anchor.is_empty() || anchors(&std::fs::read_to_string(&target).unwrap()).contains(anchor);
+            assert!(leads, "{}: no heading for {link}", page.display());
         }
     }
 }
 
-fn operations() -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap()
+/// What headings are called in links.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let plain = |heading: &str| {
+        let kept = heading.to_lowercase().replace(' ', "-");
+        kept.chars().filter(|c| c.is_alphanumeric() || *c == '-' || *c == '_').collect()
+    };
+    text.lines().filter(|line| line.starts_with('#')).map(|line| plain(line.trim_start_matches('#').trim())).collect()
+}
+
+fn page(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name)).unwrap()
 }
 
 #[test]
-fn the_operations_page_lists_every_type_of_problem() {
+fn the_page_of_the_http_api_lists_every_type_of_problem() {
     let mut made = BTreeSet::new();
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http");
     let mut paths = vec![];
@@ -98,22 +117,22 @@ fn the_operations_page_lists_every_type_of_problem() {
             }
         }
     }
-    let page = operations();
+    let page = page("http-api.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `/problems/"));
     let listed: BTreeSet<_> = rows.map(|row| format!("/problems/{}", row.split('`').next().unwrap())).collect();
     assert_eq!(listed, made);
 }
 
 #[test]
-fn the_operations_page_lists_every_metric_with_its_labels() {
-    let page = operations();
+fn the_metrics_page_lists_every_metric_with_its_labels() {
+    let page = page("metrics.md");
     let words = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>();
     let rows = page.lines().filter(|line| line.starts_with("| `bloomguard_") || line.starts_with("| `process_"));
     let listed: BTreeMap<_, _> = rows
         .map(|row| {
             let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
             assert_eq!(cells.len(), 4, "{row}");
-            (words(cells[0]).pop_first().unwrap(), words(cells[1]))
+            (words(cells[0]).pop_first().unwrap(), words(cells[2]))
         })
         .collect();
     assert_eq!(listed, Scrape::of_everything().metrics());

@@ -191,7 +191,10 @@ fn demands(key: &str, value: &str) -> Vec<String> {
     let example = super::root().join("config/bloomguard.example.toml");
     let Err(errors) = config::load(&[example, change], std::iter::empty()) else { return vec![] };
     let of_key = errors.errors().iter().filter(|error| error.path == key);
-    let demanded = |rule: &str| rule.strip_prefix("must ").unwrap_or(rule).split(", is ").next().unwrap().to_owned();
+    let demanded = |rule: &str| {
+        let rule = rule.strip_prefix("must be ").or(rule.strip_prefix("must ")).unwrap_or(rule);
+        rule.split(", is ").next().unwrap().split(", are ").next().unwrap().to_owned()
+    };
     of_key.map(|error| demanded(&error.rule)).collect()
 }
 

@@ -80,10 +80,13 @@ fn enums() -> Vec<Vec<Word>> {
     labels_of("labels.rs").into_iter().chain(of_metrics).collect()
 }
 
+/// Values with their meanings.
+type Meanings = Vec<(String, String)>;
+
 /// Each enum's values with their meanings, and the labels that take them.
-fn users_of_values(families: &BTreeMap<String, Family>) -> Vec<(Vec<(String, String)>, Vec<String>)> {
+fn users_of_values(families: &BTreeMap<String, Family>) -> Vec<(Meanings, Vec<String>)> {
     let enums = enums();
-    let mut used: Vec<(Vec<(String, String)>, Vec<String>)> = vec![];
+    let mut used: Vec<(Meanings, Vec<String>)> = vec![];
     for (name, family) in families {
         for (label, values) in family.labels.iter().filter(|(label, _)| !FREE.contains(&label.as_str())) {
             let is_its = |words: &&Vec<Word>| {
@@ -96,7 +99,7 @@ fn users_of_values(families: &BTreeMap<String, Family>) -> Vec<(Vec<(String, Str
             };
             let words =
                 enums.iter().find(is_its).unwrap_or_else(|| panic!("{name}: no enum has the values of {label}"));
-            let meanings: Vec<_> = words.iter().map(|word| (word.text.clone(), word.doc.clone())).collect();
+            let meanings: Meanings = words.iter().map(|word| (word.text.clone(), word.doc.clone())).collect();
             let user = format!("`{label}` of `{name}`");
             match used.iter_mut().find(|(known, _)| *known == meanings) {
                 Some((_, users)) => users.push(user),
