@@ -41,7 +41,7 @@ doc:
 filter-rates:
 	$(CARGO) test --locked --release --lib filter::contract -- --ignored --nocapture
 
-# Every search of the model, then each rule taken away; hours, see docs/model.md. `make test` runs the short ones.
+# Every search of the model, then each rule taken away; hours, see docs/consistency.md. `make test` runs the short ones.
 model:
 	$(CARGO) run --locked --release -p bloomguard-model -- all
 	$(CARGO) run --locked --release -p bloomguard-model -- mutate

@@ -57,7 +57,7 @@ ROWS = {
     "Rebuilds": [
         panel(
             "Rebuilds", 8, "none",
-            "Rebuilds that ended, by outcome. Any but swapped left the old filter in force; docs/operations.md says what to do about each.",
+            "Rebuilds that ended, by outcome. Any but swapped left the old filter in force; docs/runbook.md says what to do about each.",
             ("sum by (keyspace, outcome) (increase(bloomguard_rebuilds_total{@}[i]))", "{{keyspace}} {{outcome}}"),
         ),
         panel(

@@ -71,7 +71,7 @@ ROWS = {
     "States": [
         panel(
             "State of each keyspace and instance", 16, "none",
-            "Only enforcing rejects; in every other state each lookup is answered, at the database's cost. /status says why, docs/operations.md what to do.",
+            "Only enforcing rejects; in every other state each lookup is answered, at the database's cost. /status says why, docs/runbook.md what to do.",
             ("max by (keyspace, instance) (sum without (state) (" + " or ".join(
                 f'bloomguard_keyspace_state{{@, state="{state}"}} * {value}' for value, (state, _) in STATES.items()) + "))", "{{keyspace}} {{instance}}"),
             kind="state-timeline", mergeValues=True, defaults=mapped(STATES),

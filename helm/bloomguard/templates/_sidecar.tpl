@@ -108,7 +108,7 @@ checksum/bloomguard-config: {{ $read | sha256sum }}
 {{- end -}}
 
 {{/*
-What of the configuration is read at the start only: all but the settings that "Changing the configuration" of docs/operations.md lists. One that is missing here
+What of the configuration is read at the start only: all but the keys that docs/configuration.md calls live. One that is missing here
 makes pods that need not be made; one too many is told of by the log and BloomguardRestartNeeded.
 */}}
 {{- define "bloomguard.readAtStart" -}}

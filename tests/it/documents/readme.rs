@@ -1,7 +1,8 @@
-//! What the README shows works.
+//! What the README and the pages show works.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use bloomguard::config;
 
@@ -33,8 +34,9 @@ fn its_configuration_is_valid() {
 #[test]
 fn its_queries_ask_for_series_that_exist() {
     let scrape = Scrape::of_everything();
+    let text = readme() + &page("metrics.md");
     let queries: Vec<String> =
-        blocks(&readme(), "promql").iter().flat_map(|b| b.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+        blocks(&text, "promql").iter().flat_map(|b| b.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
     let queries: Vec<&str> =
         queries.iter().map(|line| line.split('#').next().unwrap().trim()).filter(|q| !q.is_empty()).collect();
     assert!(queries.len() >= 4, "{queries:?}");
@@ -44,19 +46,22 @@ fn its_queries_ask_for_series_that_exist() {
 }
 
 #[test]
-fn its_metrics_exist() {
+fn metrics_that_pages_name_exist() {
     let scrape = Scrape::of_everything();
-    let text = readme();
     let mut named = 0;
-    for quoted in text.split('`').skip(1).step_by(2).filter(|quoted| quoted.starts_with("bloomguard_")) {
-        assert!(scrape.mistakes(quoted).is_empty(), "{quoted}: {:?}", scrape.mistakes(quoted));
-        named += 1;
+    // The metrics page names histograms, and another test compares it whole.
+    for page in pages().into_iter().filter(|page| !page.ends_with("metrics.md")) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for quoted in text.split('`').skip(1).step_by(2).filter(|quoted| quoted.starts_with("bloomguard_")) {
+            assert!(scrape.mistakes(quoted).is_empty(), "{}: {quoted}: {:?}", page.display(), scrape.mistakes(quoted));
+            named += 1;
+        }
     }
     assert!(named > 5, "only {named} metrics named");
 }
 
-#[test]
-fn its_links_lead_somewhere() {
+/// Every page of the repository.
+fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut pages: Vec<PathBuf> = ["", "docs", "docs/decisions", "helm/bloomguard"]
         .iter()
@@ -66,7 +71,12 @@ fn its_links_lead_somewhere() {
         .collect();
     pages.sort();
     assert!(pages.len() > 20, "{pages:?}");
-    for page in pages {
+    pages
+}
+
+#[test]
+fn its_links_lead_somewhere() {
+    for page in pages() {
         let text = std::fs::read_to_string(&page).unwrap();
         for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
             let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
@@ -92,6 +102,15 @@ fn anchors(text: &str) -> BTreeSet<String> {
 
 fn page(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name)).unwrap()
+}
+
+#[test]
+fn the_figure_is_what_the_benchmarks_say() {
+    let figures = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/figures");
+    let drawn = Command::new("python3").arg(figures.join("draw.py")).arg("--stdout").output().unwrap();
+    assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
+    let stands = std::fs::read(figures.join("absent-keys.svg")).unwrap();
+    assert!(drawn.stdout == stands, "run docs/figures/draw.py");
 }
 
 #[test]
