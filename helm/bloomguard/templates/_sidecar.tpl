@@ -98,7 +98,10 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* Annotations of the pod: a configuration that can't change while bloomguard serves makes other pods. Always there, so that pods of your own need no condition. */}}
+{{/*
+Annotations of the pod: a changed setting that needs a restart makes new pods. Always present, so that your own pods
+need no condition.
+*/}}
 {{- define "bloomguard.sidecar.annotations" -}}
 {{- $read := "" -}}
 {{- if eq .Values.rollOnConfigChange "always" -}}{{- $read = include "bloomguard.configFiles" . -}}
