@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bloomguard::keyspace::LookupOptions;
 use bloomguard::labels::Verdict;
 
-use crate::product::process::{enforces, write_config};
+use crate::product::process::enforces;
 use crate::product::users;
 use crate::support::app::{Http, TestApp};
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::eventually;
 use crate::support::keyspace::{TestKeyspace, config, told, unlimited};
@@ -223,8 +224,8 @@ async fn many_sampled_keys_without_rows_are_warned_of() {
     assert!(ratio > 0.0);
 }
 
-fn proving(url: &str) -> String {
-    users::config(url, "", "").replace("proof = 0", "proof = 30")
+fn proving(url: &str) -> Config {
+    users::config(url).users(|k| k.set("canary.proof", 30))
 }
 
 async fn state(http: &Http, telemetry: &str) -> String {
@@ -235,7 +236,7 @@ async fn state(http: &Http, telemetry: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_from_a_snapshot_needs_no_second_proof() {
     let (dir, site) = (tempfile::TempDir::new().unwrap(), users::site(Site::sqlite()).await);
-    let file = write_config(dir.path(), &proving(&site.url()));
+    let file = proving(&site.url()).write(dir.path());
     let http = Http::default();
     let mut process = Process::start(dir.path(), &["serve", "--config", &file]);
     let (data, telemetry) = process.addresses();
@@ -256,8 +257,8 @@ async fn a_restart_from_a_snapshot_needs_no_second_proof() {
     process.signal("TERM");
     process.ended();
     // Another query of the backend: nothing is known of it.
-    let other = proving(&site.url()).replace("SELECT id, name FROM", "SELECT name FROM");
-    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &other)]);
+    let other = proving(&site.url()).users(|k| k.set("backend.query", "SELECT name FROM users WHERE id = $1"));
+    let mut process = Process::start(dir.path(), &["serve", "--config", &other.write(dir.path())]);
     let (data, telemetry) = process.addresses();
     while state(&http, &telemetry).await == "cold" {
         tokio::task::yield_now().await;
@@ -268,7 +269,7 @@ async fn a_restart_from_a_snapshot_needs_no_second_proof() {
 #[tokio::test(flavor = "multi_thread")]
 async fn checks_alone_prove_a_filter_at_the_pace_of_the_canary() {
     let site = users::site(Site::sqlite()).await;
-    let app = TestApp::start(&proving(&site.url()).replace("proof = 30", "proof = 30\nmax_per_second = 1000")).await;
+    let app = TestApp::start(&proving(&site.url()).users(|k| k.set("canary.max_per_second", 1000))).await;
     app.wait_for("shadow").await;
     let ids: Vec<u32> = (7_000_000..7_000_040).collect();
     let check = async || {

@@ -147,9 +147,11 @@ fn processor_seconds(process: &Process) -> f64 {
 }
 
 fn start(dir: &Path, site: &Site) -> Process {
-    let server = "[server]\nmax_connections = 200\nmax_buffered_bytes = \"64MiB\"";
-    std::fs::write(dir.join("config.toml"), config(&site.url(), server, "cache.hot_capacity = \"4MiB\"")).unwrap();
-    Process::start(dir, &["serve", "--config", "config.toml"])
+    let config = config(&site.url())
+        .server("max_connections", 200)
+        .server("max_buffered_bytes", "64MiB")
+        .users(|k| k.set("cache.hot_capacity", "4MiB"));
+    Process::start(dir, &["serve", "--config", &config.write(dir)])
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection, Executor, PgConnection};
 use tempfile::TempDir;
 
+use crate::product::users::config;
 use crate::support::app::{Answer, Http};
 use crate::support::database::Site;
 use crate::support::process::Process;
@@ -35,32 +36,8 @@ struct Held {
 impl Held {
     async fn start(url: &str) -> Self {
         let (dir, site) = (TempDir::new().unwrap(), site().await);
-        let file = dir.path().join("bloomguard.toml");
-        let toml = format!(
-            r#"
-[redis]
-url = "{url}"
-timeout = "5s"
-max_lag = "1m"
-[keyspaces.users]
-freshness = "announced"
-deadline = "1m"
-commit_window = "5s"
-rebuild.schedule = "0 0 1 1 *"
-[keyspaces.users.backend]
-url = "{}"
-query = "{SLOW}"
-timeout = "50s"
-[keyspaces.users.source]
-query = "SELECT id FROM users"
-[keyspaces.users.canary]
-sample_rate = 0
-proof = 0
-"#,
-            site.url()
-        );
-        std::fs::write(&file, toml).unwrap();
-        let mut process = Process::start(dir.path(), &["serve", "--config", file.to_str().unwrap()]);
+        let config = config(&site.url()).redis_at(url).users(|k| k.times("1m", "5s", "50s").set("backend.query", SLOW));
+        let mut process = Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())]);
         let (data, telemetry) = process.addresses();
         let (http, start) = (Http::default(), Instant::now());
         // In any state: values are stored in each of them. But the form of keys must be known.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::product::users::config;
 use crate::support::app::Http;
 use crate::support::database::Site;
 use crate::support::process::Process;
@@ -17,17 +18,11 @@ impl Killed {
         let site = Site::sqlite();
         site.run("CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, 'first')").await;
         let dir = tempfile::tempdir().unwrap();
-        let toml = format!(
-            "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"announced\"\ncommit_window = \"10m\"\ndeadline = \"10s\"\ncanary.proof = 0\n\
-             [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT id, name FROM users WHERE id = $1\"\ntimeout = \"5s\"\n\
-             [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
-            site.url()
-        );
-        std::fs::write(
-            dir.path().join("bloomguard.toml"),
-            format!("[log]\nformat = \"json\"\n[server]\ndata_dir = \"data\"\n{toml}"),
-        )
-        .unwrap();
+        config(&site.url())
+            .set("log.format", "json")
+            .server("data_dir", "data")
+            .users(|k| k.set("key", "integer").set("commit_window", "10m"))
+            .write(dir.path());
         Self { dir, site, http: Http::default() }
     }
 

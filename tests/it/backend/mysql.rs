@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::backend::contract::{UUID, config, fetch, key, open, row, text};
 use crate::support::app::TestApp;
+use crate::support::config::Config;
 use crate::support::mariadb::{Database, Mariadb};
 
 fn source(url: &str, query: &str) -> SqlSource {
@@ -294,21 +295,15 @@ async fn columns_that_take_other_spellings_conflict_with_text() {
 }
 
 /// Guards `codes` by `column`; `condition` is the backend's.
-fn codes(url: &str, form: &str, column: &str, condition: &str) -> String {
-    format!(
-        r#"
-[keyspaces.codes]
-key = "{form}"
-freshness = "static"
-deadline = "10s"
-[keyspaces.codes.backend]
-url = "{url}"
-query = "SELECT id FROM codes WHERE {condition}"
-timeout = "10s"
-[keyspaces.codes.source]
-query = "SELECT {column} FROM codes"
-"#
-    )
+fn codes(url: &str, form: &str, column: &str, condition: &str) -> Config {
+    Config::new().keyspace("codes", |k| {
+        k.set("key", form)
+            .set("freshness", "static")
+            .set("deadline", "10s")
+            .backend(url, &format!("SELECT id FROM codes WHERE {condition}"))
+            .set("backend.timeout", "10s")
+            .source_sql(&format!("SELECT {column} FROM codes"))
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,9 +14,8 @@ use crate::support::redis::RedisServer;
 async fn redis_killed_while_requests_flow_gives_answers_slower_but_never_wrong() {
     let mut redis = RedisServer::start();
     let site = site(Site::postgres()).await;
-    let redis_section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
-    let more = "[keyspaces.users.cache]\nhot_ttl = \"1ms\"\n";
-    let app = Arc::new(TestApp::enforcing(&config(&site.url(), &redis_section, more)).await);
+    let brief = config(&site.url()).redis(&redis).users(|k| k.set("cache.hot_ttl", "1ms"));
+    let app = Arc::new(TestApp::enforcing(&brief).await);
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let clients: Vec<_> = (0..4)
         .map(|client| {
@@ -73,7 +72,7 @@ async fn a_database_that_is_down_at_start_leaves_the_process_up_cold_and_trying(
         "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users VALUES (1, 'one')",
     );
     postgres.stop();
-    let app = TestApp::start(&config(&url, "", "key = \"integer\"")).await;
+    let app = TestApp::start(&config(&url).users(|k| k.set("key", "integer"))).await;
     eventually("the first build has failed", || app.keyspace("users").last_rebuild().is_some()).await;
     let status = app.status("users").await;
     assert_eq!(status["state"], "cold");
@@ -95,7 +94,7 @@ async fn a_database_that_dies_is_a_503_and_never_a_404() {
         url.rsplit('/').next().unwrap().split('?').next().unwrap(),
         "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users VALUES (1, 'one'), (2, 'two')",
     );
-    let app = TestApp::enforcing(&config(&url, "", "")).await;
+    let app = TestApp::enforcing(&config(&url)).await;
     let stranger = absent(&app);
     assert_eq!(app.get("/v1/keys/users/1").await.told(), "200 backend");
     postgres.stop();

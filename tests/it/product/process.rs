@@ -1,6 +1,5 @@
 //! The binary as a user runs it: signals, exit codes, the quickstart.
 
-use std::path::Path;
 use std::process::Command;
 
 use sqlx::{Connection, Executor};
@@ -10,12 +9,6 @@ use super::users::{config, site};
 use crate::support::app::Http;
 use crate::support::database::Site;
 use crate::support::process::Process;
-
-pub fn write_config(dir: &Path, toml: &str) -> String {
-    let file = dir.join("bloomguard.toml");
-    std::fs::write(&file, toml).unwrap();
-    file.to_str().unwrap().to_owned()
-}
 
 pub async fn enforces(http: &Http, telemetry: &str) {
     let start = std::time::Instant::now();
@@ -32,10 +25,8 @@ pub async fn enforces(http: &Http, telemetry: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
-    let patient = config(&site.url(), "[server]\ndrain_timeout = \"2m\"", "")
-        .replace("deadline = \"10s\"", "deadline = \"100s\"");
-    let patient = patient.replace("timeout = \"5s\"", "timeout = \"90s\"");
-    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &patient)]);
+    let patient = config(&site.url()).server("drain_timeout", "2m").users(|k| k.times("100s", "5s", "90s"));
+    let mut process = Process::start(dir.path(), &["serve", "--config", &patient.write(dir.path())]);
     let (data, telemetry) = process.addresses();
     let http = Http::default();
     enforces(&http, &telemetry).await;
@@ -68,7 +59,7 @@ async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acknowledged_announce_survives_sigkill() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
-    let file = write_config(dir.path(), &config(&site.url(), "", ""));
+    let file = config(&site.url()).write(dir.path());
     let http = Http::default();
     for id in 5_000_000..5_000_003 {
         let mut process = Process::start(dir.path(), &["--config", &file]);
@@ -88,7 +79,7 @@ async fn an_acknowledged_announce_survives_sigkill() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_data_folder_or_a_port_in_use_ends_the_start_with_the_reason() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
-    let file = write_config(dir.path(), &config(&site.url(), "", ""));
+    let file = config(&site.url()).write(dir.path());
     let mut first = Process::start(dir.path(), &["--config", &file]);
     let (data, _) = first.addresses();
     let mut second = Process::start(dir.path(), &["--config", &file]);

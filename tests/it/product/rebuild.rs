@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::process::{enforces, write_config};
+use super::process::enforces;
 use super::users::{USERS, absent, config, site};
 use crate::support::app::{Http, TestApp};
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::eventually;
 use crate::support::process::Process;
@@ -15,7 +16,7 @@ use crate::support::process::Process;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rebuild_under_load_loses_no_request_and_no_announced_key() {
     let site = Arc::new(site(Site::postgres()).await);
-    let app = Arc::new(TestApp::enforcing(&config(&site.url(), "", "")).await);
+    let app = Arc::new(TestApp::enforcing(&config(&site.url())).await);
     let writer = tokio::spawn({
         let (app, site) = (Arc::clone(&app), Arc::clone(&site));
         async move {
@@ -57,7 +58,7 @@ async fn a_rebuild_under_load_loses_no_request_and_no_announced_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_admin_api_starts_a_rebuild_and_shows_it() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let path = "/admin/keyspaces/users/rebuild";
     let started = app.admin("POST", path, "{}").await;
     assert_eq!(started.status, 202, "{started:?}");
@@ -98,7 +99,7 @@ async fn the_admin_api_starts_a_rebuild_and_shows_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_waits_for_filters_is_over_once_each_keyspace_has_one() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::start(&config(&site.url(), "", "rebuild.on_start = false")).await;
+    let app = TestApp::start(&config(&site.url()).users(|k| k.set("rebuild.on_start", false))).await;
     let cold = app.telemetry("/startupz").await;
     assert_eq!((cold.status, cold.text()), (503, "cold: users\n"));
     assert_eq!(app.telemetry("/readyz").await.status, 200, "it serves all the same");
@@ -123,12 +124,15 @@ async fn who_fills_a_filter_is_nicer_than_who_answers_unless_there_is_none_to_an
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
     let keys = dir.path().join("keys");
     std::fs::write(&keys, (1..=USERS).map(|id| format!("{id}\n")).collect::<String>()).unwrap();
-    let toml = format!(
-        "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\nfilter = {{ expected_keys = {USERS} }}\nrebuild = {{ max_keys_per_second = 500 }}\ncanary.proof = 0\n\
-         backend = {{ url = \"{}\", query = \"SELECT name FROM users WHERE id = $1\" }}\nsource = {{ kind = \"file\", path = {keys:?} }}\n",
-        site.url()
-    );
-    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &toml)]);
+    let config = Config::new().users(|k| {
+        k.set("key", "integer")
+            .set("freshness", "static")
+            .set("filter.expected_keys", USERS)
+            .set("rebuild.max_keys_per_second", 500)
+            .backend(&site.url(), "SELECT name FROM users WHERE id = $1")
+            .source_file(&keys)
+    });
+    let mut process = Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())]);
     let (_, telemetry) = process.addresses();
     let answering = nice(&process, "tokio-rt-worker")[0];
     eventually("a filter is filled", || !nice(&process, "fill-filter").is_empty()).await;

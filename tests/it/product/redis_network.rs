@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use super::users::{USERS, absent, config, site};
 use crate::support::app::{Http, TestApp};
 use crate::support::chaos_proxy::{ChaosProxy, Weather};
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
 
@@ -24,18 +25,23 @@ struct Behind {
     _site: Site,
 }
 
+/// A configuration with Redis behind this network. Hot entries expire at once.
+fn behind(network: &ChaosProxy, site: &Site) -> Config {
+    config(&site.url())
+        .redis_at(&format!("redis://127.0.0.1:{}", network.port()))
+        .set("redis.max_lag", "10m")
+        .users(|k| k.set("cache.hot_ttl", "1ms"))
+}
+
 impl Behind {
     async fn with(redis_timeout: &str, deadline: &str) -> Self {
         let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
         let is_ours = |command: &[&[u8]]| command.iter().any(|word| word.starts_with(b"bloomguard:"));
         let network = ChaosProxy::start(redis.port(), 1, is_ours).await;
-        let port = network.port();
-        let section =
-            format!("[redis]\nurl = \"redis://127.0.0.1:{port}\"\ntimeout = \"{redis_timeout}\"\nmax_lag = \"10m\"");
-        let toml = config(&site.url(), &section, "cache.hot_ttl = \"1ms\"")
-            .replace("deadline = \"10s\"", &format!("deadline = \"{deadline}\""))
-            .replace("timeout = \"5s\"\n[keyspaces.users.source]", "timeout = \"1m\"\n[keyspaces.users.source]");
-        Self { app: TestApp::enforcing(&toml).await, network, _redis: redis, _site: site }
+        let config = behind(&network, &site)
+            .set("redis.timeout", redis_timeout)
+            .users(|k| k.set("deadline", deadline).set("backend.timeout", "1m"));
+        Self { app: TestApp::enforcing(&config).await, network, _redis: redis, _site: site }
     }
 
     async fn told(&self, id: u32) -> String {
@@ -158,9 +164,7 @@ async fn a_hit_in_redis_is_one_command_and_all_of_them_share_one_connection() {
     // Entries end with their key; its lease would be named too.
     let network =
         ChaosProxy::start(redis.port(), 1, |command| command.iter().any(|word| word.ends_with(b":users:777"))).await;
-    let section =
-        format!("[redis]\nurl = \"redis://127.0.0.1:{}\"\ntimeout = \"10s\"\nmax_lag = \"10m\"", network.port());
-    let app = TestApp::enforcing(&config(&site.url(), &section, "cache.hot_ttl = \"1ms\"")).await;
+    let app = TestApp::enforcing(&behind(&network, &site).set("redis.timeout", "10s")).await;
     let told = || async { app.get("/v1/keys/users/777").await.told() };
     let start = Instant::now();
     while told().await != "200 redis" {

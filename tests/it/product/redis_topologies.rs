@@ -24,10 +24,12 @@ struct Fleet {
 impl Fleet {
     async fn at(url: &str) -> Self {
         let site = site(Site::postgres()).await;
-        let section = format!("[redis]\nurl = \"{url}\"\ntimeout = \"500ms\"\nmax_lag = \"1s\"");
-        let toml = config(&site.url(), &section, "cache.hot_ttl = \"1ms\"")
-            .replace("commit_window = \"5s\"", "commit_window = \"1s\"");
-        let (writer, reader) = (TestApp::start(&toml).await, TestApp::start(&toml).await);
+        let config = config(&site.url())
+            .redis_at(url)
+            .set("redis.timeout", "500ms")
+            .set("redis.max_lag", "1s")
+            .users(|k| k.set("cache.hot_ttl", "1ms").set("commit_window", "1s"));
+        let (writer, reader) = (TestApp::start(&config).await, TestApp::start(&config).await);
         let fleet = Self { writer, reader, site };
         fleet.until_both_enforce(false).await;
         fleet

@@ -4,6 +4,7 @@ pub mod allocations;
 pub mod app;
 pub mod bystander;
 pub mod chaos_proxy;
+pub mod config;
 pub mod database;
 pub mod http_server;
 pub mod keyspace;

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::LONG;
 use crate::product::users::{config, site};
 use crate::support::app::{Http, TestApp};
+use crate::support::config::Config;
 use crate::support::database::Site;
 
 const FEW: usize = 40;
@@ -22,11 +23,12 @@ const EVICTED: &str = "bloomguard_http_closed_connections_total{listener=\"data\
 const INFLIGHT: &str = "bloomguard_backend_inflight_requests{keyspace=\"users\"}";
 
 /// Heads and idle connections are not timed out here.
-fn full(url: &str) -> String {
-    let patient = config(url, "", "")
-        .replace("deadline = \"10s\"", "deadline = \"100s\"")
-        .replace("timeout = \"5s\"", "timeout = \"90s\"");
-    format!("max_connections = {FEW}\nheader_timeout = \"10m\"\nsend_timeout = \"10m\"\n{patient}")
+fn full(url: &str) -> Config {
+    config(url)
+        .server("max_connections", FEW as i64)
+        .server("header_timeout", "10m")
+        .server("send_timeout", "10m")
+        .users(|k| k.times("100s", "5s", "90s"))
 }
 
 /// Opens it, and waits for what `text` brings, if anything.
@@ -133,9 +135,7 @@ async fn requests_in_flight_are_not_cut_for_a_new_client() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_listener_of_busy_connections_serves_the_next_as_one_ends() {
     let site = site(Site::postgres()).await;
-    let app =
-        TestApp::enforcing(&full(&site.url()).replace(&format!("max_connections = {FEW}"), "max_connections = 2"))
-            .await;
+    let app = TestApp::enforcing(&full(&site.url()).server("max_connections", 2)).await;
     let mut lock = sqlx::PgConnection::connect(&site.url()).await.unwrap();
     lock.execute("BEGIN; LOCK TABLE users IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let busy = [1, 2].map(|id| {

@@ -61,7 +61,7 @@ fn goaway(told: &[u8]) -> Option<u32> {
 
 async fn app() -> TestApp {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     app.http.get(&app.url("/v1/keys/users/42")).await;
     app
 }
@@ -135,7 +135,7 @@ async fn client(app: &TestApp) -> hyper::client::conn::http2::SendRequest<Full<B
 async fn a_client_that_pings_and_updates_windows_is_not_cut() {
     let site = site(Site::sqlite()).await;
     site.run("UPDATE users SET name = hex(zeroblob(500000)) WHERE id = 1").await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "cache.hot_ttl = \"1h\"")).await;
+    let app = TestApp::enforcing(&config(&site.url()).users(|k| k.set("cache.hot_ttl", "1h"))).await;
     let mut send = client(&app).await;
     let get = |path: &str| {
         let uri = format!("http://{}{path}", app.data);

@@ -9,8 +9,8 @@ use sqlx::postgres::PgPool;
 use tempfile::TempDir;
 
 use super::outages::{Outage, Watch};
-use crate::product::process::write_config;
 use crate::support::app::Http;
+use crate::support::config::Config;
 use crate::support::metric;
 use crate::support::process::Process;
 
@@ -19,17 +19,17 @@ pub const PROCESSES: usize = 3;
 /// One instance: its folder, its process and where that listens.
 pub struct Instance {
     dir: TempDir,
-    toml: String,
+    config: String,
     process: Mutex<Option<Process>>,
     /// Data and telemetry.
     addresses: RwLock<(String, String)>,
 }
 
 impl Instance {
-    pub fn start(toml: &str) -> Self {
+    pub fn start(config: &Config) -> Self {
         let dir = TempDir::new().unwrap();
         let instance =
-            Self { toml: write_config(dir.path(), toml), dir, process: Mutex::default(), addresses: RwLock::default() };
+            Self { config: config.write(dir.path()), dir, process: Mutex::default(), addresses: RwLock::default() };
         instance.launch();
         instance
     }
@@ -38,7 +38,7 @@ impl Instance {
     pub fn launch(&self) {
         // The old one is gone before the new one takes the folder.
         drop(self.process.lock().take());
-        let mut process = Process::start(self.dir.path(), &["serve", "--config", &self.toml]);
+        let mut process = Process::start(self.dir.path(), &["serve", "--config", &self.config]);
         let addresses = process.addresses();
         *self.addresses.write() = addresses;
         *self.process.lock() = Some(process);

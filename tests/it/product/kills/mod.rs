@@ -18,9 +18,9 @@ use rand::{RngExt, SeedableRng};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use tempfile::TempDir;
 
-use super::process::write_config;
 use super::users::{config, site};
 use crate::support::app::{Answer, Http};
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
@@ -93,9 +93,9 @@ struct Seat {
 }
 
 impl Seat {
-    fn new(toml: &str) -> Self {
+    fn new(config: &Config) -> Self {
         let dir = TempDir::new().unwrap();
-        Self { file: write_config(dir.path(), toml), dir, process: None }
+        Self { file: config.write(dir.path()), dir, process: None }
     }
 
     fn start(&mut self) {
@@ -146,14 +146,17 @@ fn tell(text: &str) {
 }
 
 /// So many instances, which are told by `redis` of each other, are killed so often.
-async fn killed(what: &str, instances: usize, redis: &str, schedule: &str, kills: u64) {
+async fn killed(what: &str, instances: usize, redis: Option<&RedisServer>, schedule: &str, kills: u64) {
     let seed = variable("BLOOMGUARD_KILLS_SEED").unwrap_or_else(rand::random::<u64>);
     let mut dice = StdRng::seed_from_u64(seed);
     let site = site(Site::postgres()).await;
-    let more = format!("key = \"integer\"\nrebuild.schedule = \"{schedule}\"\nrebuild.jitter = \"100ms\"");
-    let window = format!("commit_window = \"{}s\"", WINDOW.as_secs());
-    let toml = config(&site.url(), redis, &more).replace("commit_window = \"5s\"", &window);
-    let mut seats: Vec<Seat> = (0..instances).map(|_| Seat::new(&toml)).collect();
+    let config = config(&site.url()).maybe_redis(redis).users(|k| {
+        k.set("key", "integer")
+            .set("commit_window", format!("{}s", WINDOW.as_secs()))
+            .set("rebuild.schedule", schedule)
+            .set("rebuild.jitter", "100ms")
+    });
+    let mut seats: Vec<Seat> = (0..instances).map(|_| Seat::new(&config)).collect();
     let world = Arc::new(World {
         http: Http::default(),
         database: PgPoolOptions::new().max_connections(WRITERS as u32).connect(&site.url()).await.unwrap(),
@@ -202,9 +205,8 @@ async fn killed(what: &str, instances: usize, redis: &str, schedule: &str, kills
 async fn no_committed_row_is_absent_however_often_and_whenever_processes_are_killed() {
     let kills = variable::<u64>("BLOOMGUARD_KILLS").unwrap_or(12).div_ceil(3);
     // Nothing but snapshots and journals brings old rows back.
-    killed("one instance, never rebuilt", 1, "", "0 0 1 1 *", kills).await;
-    killed("one instance, rebuilt every second", 1, "", "* * * * * *", kills).await;
+    killed("one instance, never rebuilt", 1, None, "0 0 1 1 *", kills).await;
+    killed("one instance, rebuilt every second", 1, None, "* * * * * *", kills).await;
     let redis = RedisServer::start();
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"", redis.url());
-    killed("two instances and Redis, rebuilt every second", 2, &section, "* * * * * *", kills).await;
+    killed("two instances and Redis, rebuilt every second", 2, Some(&redis), "* * * * * *", kills).await;
 }
