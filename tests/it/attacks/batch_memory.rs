@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use crate::support::allocations::peak_bytes;
 use crate::support::app::Http;
+use crate::support::assert_eventually;
 use crate::support::config::{Config, Edit};
 use crate::support::database::Site;
 use crate::support::keyspace::{TestKeyspace, config, told, unlimited};
@@ -68,9 +69,10 @@ async fn the_largest_batch_takes_less_than_64_mib_of_a_process() {
             let mut process = start(&dir, &site, edit);
             let (data, telemetry) = process.addresses();
             let http = Http::default();
-            while http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] != state {
-                tokio::task::yield_now().await;
-            }
+            assert_eventually!(
+                http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] == state,
+                "it is never {state}"
+            );
             let before = process.resident_bytes();
             process.forget_peak();
             for (first, status, bypass) in [(1, 200, "0"), (1, 200, "1"), (KEYS + 1, 404, "1")] {

@@ -15,6 +15,7 @@ use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::support::app::{Answer, Http};
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::metric;
@@ -63,10 +64,10 @@ impl Victim {
         let mut process = Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())]);
         let (data, telemetry) = process.addresses();
         let http = Http::default();
-        while http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] != "enforcing"
-        {
-            tokio::task::yield_now().await;
-        }
+        assert_eventually!(
+            http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] == "enforcing",
+            "it does not enforce"
+        );
         process.forget_peak();
         let before = process.resident_bytes();
         Self { process, http, data, telemetry, before, _site: site, _dir: dir }
@@ -85,9 +86,7 @@ impl Victim {
 
     /// Waits until nothing is held any more.
     async fn holds_nothing(&self) {
-        while self.metric("buffered_bytes").await > 0.0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        assert_eventually!(self.metric("buffered_bytes").await <= 0.0, "bytes stay buffered");
     }
 
     /// What is no list of keys is answered, whatever others hold.
@@ -159,9 +158,7 @@ async fn unfinished_bodies_are_refused_unread_or_cut() {
     assert_eq!(victim.batch(&format!("[{}1]", "1000,".repeat(9_999))).await.status, 200);
     // Who is refused may be gone before all is sent.
     clients.iter_mut().for_each(|client| drop(client.write_all(body.as_bytes())));
-    while victim.refused("request").await < 60.0 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(victim.refused("request").await >= 60.0, "too few requests are refused");
     victim.still_serves().await;
     let refused = victim.batch(&format!("[{}1]", "1,".repeat(9_999))).await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{}", refused.text());
@@ -187,9 +184,7 @@ async fn chunked_bodies_reserve_as_they_grow() {
             .and_then(|()| client.write_all(chunk.as_bytes()));
         sent.and_then(|()| client.write_all(chunk.as_bytes())).ok();
     }
-    while victim.refused("request").await < 25.0 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(victim.refused("request").await >= 25.0, "too few requests are refused");
     victim.still_serves().await;
     drop(clients);
     victim.holds_nothing().await;
@@ -291,13 +286,12 @@ async fn a_client_that_reads_nothing_or_too_little_is_closed() {
         move || {
             // What the kernel has of the response it delivers, whoever has closed the connection.
             while !enough.load(Relaxed) && matches!(slow.read(&mut [0; 1]), Ok(1)) {
+                // The pace of a slow client.
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
     });
-    while victim.metric("buffered_bytes").await < (12 * ROW_BYTES) as f64 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(victim.metric("buffered_bytes").await >= (12 * ROW_BYTES) as f64, "too few bytes are buffered");
     let mut clients: Vec<TcpStream> = (0..16).map(|_| victim.connect_narrow()).collect();
     clients.iter_mut().for_each(|client| client.write_all(request.as_bytes()).unwrap());
     while victim.refused("slow_client").await < 3.0 {
@@ -334,9 +328,7 @@ async fn many_heads_of_one_http2_connection_are_bounded() {
             sender.ready().await.unwrap();
             waiting.push(tokio::spawn(sender.send_request(request)));
         }
-        while victim.metric("buffered_bytes").await < 10.0 * 60_000.0 {
-            tokio::task::yield_now().await;
-        }
+        assert_eventually!(victim.metric("buffered_bytes").await >= 10.0 * 60_000.0, "too few bytes are buffered");
         let mut cut = 0;
         for answer in waiting {
             cut += usize::from(answer.await.unwrap().is_ok_and(|response| response.status() == 408));

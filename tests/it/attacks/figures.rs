@@ -133,6 +133,7 @@ fn malformed(target: &Target, _: u64, stop: &AtomicBool) {
     }
 }
 
+/// An attacker that only holds what it has.
 fn wait(stop: &AtomicBool) {
     while !stop.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(5));
@@ -179,6 +180,7 @@ async fn no_attack_costs_a_well_behaved_client_an_answer() {
                 std::thread::spawn(move || attack(&target, n, &stop))
             })
             .collect();
+        // The time itself: how long the attack is measured.
         tokio::time::sleep(Duration::from_secs_f64(length)).await;
         let lasted = began.elapsed().as_secs_f64();
         let burned = (processor_seconds(&process) - burned) / lasted * 100.0;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use sqlx::Connection;
 
@@ -10,9 +9,9 @@ use crate::product::polls::{found, long_transaction, polled, polled_again, polls
 use crate::product::users::{absent, false_positive};
 use crate::support::app::TestApp;
 use crate::support::database::Site;
-use crate::support::eventually;
 use crate::support::http_server::{HttpServer, ok, status};
 use crate::support::redis::RedisServer;
+use crate::support::{eventually, eventually_blocking};
 
 /// Kinds of the entries in Redis, as their fifth byte tells.
 fn kinds(redis: &RedisServer, id: u32) -> Vec<char> {
@@ -47,9 +46,7 @@ async fn an_absence_that_a_dead_instance_stores_late_is_turned_away() {
                 return ok("application/json", "{}");
             }
             tokio::task::block_in_place(|| {
-                while !released.load(Ordering::SeqCst) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                eventually_blocking("the test lets it go", || released.load(Ordering::SeqCst));
             });
             status("404 Not Found", "", "")
         })

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::product::users::config;
 use crate::support::app::Http;
+use crate::support::assert_eventually;
 use crate::support::database::Site;
 use crate::support::process::Process;
 
@@ -46,16 +47,22 @@ impl Killed {
 
     /// Waits until the keyspace enforces, or says that it does not for its journal; which of the two.
     async fn enforces(&self, process: &mut Process) -> bool {
-        for _ in 0..6000 {
-            let status = self.status(process).await;
-            let reason = status["reason"].as_str().unwrap_or_default();
-            match status["state"].as_str() {
-                Some("enforcing") => return true,
-                Some("degraded") if reason.contains("journal was damaged") => return false,
-                _ => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
-            }
-        }
-        panic!("{}", self.status(process).await)
+        let mut status;
+        let mut enforces;
+        assert_eventually!(
+            {
+                status = self.status(process).await;
+                let damaged = status["reason"].as_str().unwrap_or_default().contains("journal was damaged");
+                enforces = match status["state"].as_str() {
+                    Some("enforcing") => Some(true),
+                    Some("degraded") if damaged => Some(false),
+                    _ => None,
+                };
+                enforces.is_some()
+            },
+            "{status}"
+        );
+        enforces.unwrap()
     }
 
     async fn told(&self, process: &mut Process, id: u32) -> String {

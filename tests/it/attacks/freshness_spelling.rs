@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
 
@@ -87,19 +88,15 @@ fn path(of: &str, name: &str) -> String {
 
 /// Asks until the answer is this one; a lookup may take too long on a busy machine.
 async fn told(app: &TestApp, name: &str, answer: &str) {
-    let start = Instant::now();
-    loop {
-        let told = app.get(&path("keys", name)).await.told();
-        if told == answer {
-            return;
-        }
-        assert!(
-            start.elapsed() < Duration::from_secs(60),
-            "{name}: {told}, not {answer}; {}",
-            app.status("users").await
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let mut told;
+    assert_eventually!(
+        {
+            told = app.get(&path("keys", name)).await.told();
+            told == answer
+        },
+        "{name}: {told}, not {answer}; {}",
+        app.status("users").await
+    );
 }
 
 /// Never a 404, and a value five times; a lookup may take too long on a busy machine.

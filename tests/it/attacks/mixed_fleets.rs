@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::product::users::config;
 use crate::support::app::{Answer, Http};
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::process::Process;
@@ -89,19 +90,15 @@ impl Instance {
 
     /// Waits until it is in this state, for a reason that contains `why`.
     async fn is(&self, state: &str, why: &str) {
-        let start = Instant::now();
-        loop {
-            let status = self.status().await;
-            if status["state"] == state && status["reason"].as_str().unwrap().contains(why) {
-                return;
-            }
-            assert!(
-                start.elapsed() < Duration::from_secs(100),
-                "it is never {state} {why}: {status}\n{}",
-                self.process.log()
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let mut status;
+        assert_eventually!(
+            {
+                status = self.status().await;
+                status["state"] == state && status["reason"].as_str().unwrap().contains(why)
+            },
+            "it is never {state} {why}: {status}\n{}",
+            self.process.log()
+        );
     }
 
     async fn generation(&self) -> u64 {
@@ -110,28 +107,28 @@ impl Instance {
 
     /// Waits until it has told so many losses for this reason, and enforces again, with a filter of after generation `before`.
     async fn recovers(&self, losses: usize, why: &str, before: u64) {
-        let start = Instant::now();
         let told = || {
             self.process.log().lines().filter(|line| line.contains("may have been lost") && line.contains(why)).count()
         };
-        while told() < losses || self.generation().await <= before {
-            assert!(start.elapsed() < Duration::from_secs(100), "no loss that says {why}: {}", self.process.log());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        assert_eventually!(
+            told() >= losses && self.generation().await > before,
+            "no loss that says {why}: {}",
+            self.process.log()
+        );
         self.is("enforcing", "").await;
     }
 
     /// Waits for a warning that contains `what`.
     async fn warns(&self, what: &str) {
-        let start = Instant::now();
-        loop {
-            let status = self.status().await;
-            if status["warnings"].as_array().unwrap().iter().any(|warning| warning.as_str().unwrap().contains(what)) {
-                return;
-            }
-            assert!(start.elapsed() < Duration::from_secs(100), "it never warns of {what}: {status}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let mut status;
+        assert_eventually!(
+            {
+                status = self.status().await;
+                let mut warnings = status["warnings"].as_array().unwrap().iter();
+                warnings.any(|warning| warning.as_str().unwrap().contains(what))
+            },
+            "it never warns of {what}: {status}"
+        );
     }
 
     async fn get(&self, key: &str, headers: &[(&str, &str)]) -> Answer {
@@ -148,17 +145,19 @@ impl Instance {
     async fn rebuild(&self) {
         let url = format!("http://{}/admin/keyspaces/users/rebuild", self.process.admin());
         let json = [("content-type", "application/json")];
-        while self.http.send("POST", &url, &json, "").await.status == 409 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        loop {
-            let progress = self.http.send("GET", &url, &json, "").await.json();
-            if progress["running"].is_null() {
-                assert_eq!(progress["last"]["outcome"], "swapped", "{progress}");
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        assert_eventually!(
+            self.http.send("POST", &url, &json, "").await.status != 409,
+            "the running build does not end"
+        );
+        let mut progress;
+        assert_eventually!(
+            {
+                progress = self.http.send("GET", &url, &json, "").await.json();
+                progress["running"].is_null()
+            },
+            "the build does not end: {progress}"
+        );
+        assert_eq!(progress["last"]["outcome"], "swapped", "{progress}");
     }
 
     /// A key that nobody has and that passes the filter, once this filter enforces.
@@ -220,7 +219,7 @@ async fn an_absence_of_before_such_an_announce_is_not_believed_after_it() {
     let old = Instance::enforcing(&old(&site, &redis)).await;
     let id = new.false_positive().await.to_string();
     // The server's clock must say that the next lookup began after the scan.
-    while new.get(&id, &[]).await.told() != "404 hot" {}
+    assert_eventually!(new.get(&id, &[]).await.told() == "404 hot", "the absence is never hot");
     let stored: bool =
         redis::cmd("EXISTS").arg(format!("bloomguard:entry:users:{id}")).query(&mut redis.connection()).unwrap();
     assert!(stored, "the absence is in Redis");
@@ -257,7 +256,7 @@ async fn the_longest_window_of_the_fleet_counts_for_every_reader() {
     let version = slow.announce("5000").await;
     let announced = Instant::now();
     let late = Instance::start(&quick_config);
-    // Longer than the window and the deadline of the reader.
+    // The time itself is tested: longer than the window and the deadline of the reader.
     tokio::time::sleep(Duration::from_millis(600)).await;
     quick.rebuild().await;
     let later = Instance::enforcing(&quick_config).await;
@@ -290,6 +289,7 @@ async fn a_restart_with_a_shorter_window_keeps_the_longer_for_old_announces() {
         for _ in 0..2 {
             instance = instance.restarted(&short).await;
         }
+        // The time itself is tested: longer than the window and the deadline that it has now.
         tokio::time::sleep(Duration::from_millis(600)).await;
         instance.rebuild().await;
         insert(&site, "5000").await;

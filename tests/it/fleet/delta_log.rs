@@ -10,6 +10,7 @@ use bloomguard::fleet::{
 use bloomguard::key::KeyHash;
 use bloomguard::redis::RedisLink;
 
+use crate::support::assert_eventually;
 use crate::support::redis::RedisServer;
 
 const KEEP: Retention = Retention { time: Duration::from_secs(3600), bytes: 64 << 20 };
@@ -45,25 +46,35 @@ impl Instance {
 
     /// Reads once, as soon as Redis answers.
     async fn step(&mut self) -> Step {
-        loop {
-            match self.log.read(self.follower.after()).await {
-                Ok(page) => {
-                    let step = self.follower.judge(page);
-                    self.follower.applied(&step);
-                    return step;
-                }
-                Err(LogError::Unavailable(_) | LogError::Timeout) => tokio::time::sleep(Duration::from_millis(5)).await,
-                Err(error) => panic!("{error}"),
+        let read = async |instance: &mut Self| match instance.log.read(instance.follower.after()).await {
+            Ok(page) => {
+                let step = instance.follower.judge(page);
+                instance.follower.applied(&step);
+                Some(step)
             }
-        }
+            Err(LogError::Unavailable(_) | LogError::Timeout) => None,
+            Err(error) => panic!("{error}"),
+        };
+        let mut step;
+        assert_eventually!(
+            {
+                step = read(self).await;
+                step.is_some()
+            },
+            "Redis does not answer"
+        );
+        step.unwrap()
     }
 
     /// Follows a log that is old enough to be believed.
     async fn settled(mut self) -> Self {
-        while matches!(self.step().await.loss, Some(Loss::Young { .. })) {
-            self.follower = Follower::new(WINDOW, WINDOW);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        assert_eventually!(
+            {
+                self.follower = Follower::new(WINDOW, WINDOW);
+                !matches!(self.step().await.loss, Some(Loss::Young { .. }))
+            },
+            "the log stays young"
+        );
         assert!(self.step().await.complete);
         self
     }
@@ -95,6 +106,7 @@ async fn announces_whose_window_is_open_are_read_by_who_comes_later() {
     let server = RedisServer::start_young();
     let writer = Instance::at(&server, KEEP).await.settled().await;
     writer.append(&[delta(Kind::Announce, 0..1)]).await;
+    // The time itself is tested: the window of the first announce closes.
     tokio::time::sleep(WINDOW + Duration::from_millis(50)).await;
     writer.append(&[delta(Kind::Announce, 1..2)]).await;
     let mut reader = Instance::at(&server, KEEP).await;

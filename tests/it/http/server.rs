@@ -167,6 +167,7 @@ async fn a_head_that_trickles_in_gets_no_extra_time() {
     let trickle = tokio::spawn(async move {
         write.write_all(b"GET / HTTP/1.1\r\nx: ").await.unwrap();
         while write.write_all(b"x").await.is_ok() {
+            // The rhythm of a slow client.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
@@ -343,7 +344,7 @@ async fn drain_finishes_answers_that_are_read_slowly() {
     timeout(LONG, async { while TcpStream::connect(&server.addr).await.is_ok() {} })
         .await
         .expect("the listener closes");
-    // Connections that do nothing are told to close meanwhile.
+    // The time itself is tested: a second of a drain closes connections that do nothing, and not these.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!server.task.is_finished());
     assert!(until_closed(&mut http1).await.len() > LARGE);

@@ -10,9 +10,9 @@ use bloomguard::labels::{RebuildOutcome, Verdict};
 use bloomguard::rebuild::RebuildRequest;
 use bloomguard::source::SourceError;
 
-use crate::support::eventually;
 use crate::support::keyspace::{TestKeyspace, config};
 use crate::support::scripted::key;
+use crate::support::{assert_eventually, eventually};
 
 #[test]
 fn lookup_hashed_before_a_swap_finds_its_key_after() {
@@ -80,9 +80,10 @@ async fn a_collapsed_key_set_is_refused_unless_an_operator_accepts_it() {
     let error = ks.rebuild.progress().last_error.unwrap();
     assert!(error.contains("899") && error.contains("1000") && error.contains("accept_fewer"), "{error}");
     assert_eq!(ks.keyspace.status().generation, 1);
-    while ks.rebuild.request(RebuildRequest { accept_fewer: true }).is_err() {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(
+        ks.rebuild.request(RebuildRequest { accept_fewer: true }).is_ok(),
+        "the running build does not end"
+    );
     assert_eq!(ks.rebuilt().await, RebuildOutcome::Swapped);
 }
 

@@ -55,6 +55,7 @@ async fn never_expires(ks: &TestKeyspace, asked: &str) -> bool {
         if ks.get(asked).await == "200 backend" {
             return false;
         }
+        // The time itself is tested: reads at a steady rate, for as long as three lifetimes.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     ks.backend.calls() >= before + 3

@@ -59,6 +59,7 @@ async fn a_static_or_announced_filter_does_not_age() {
         lasting.freshness = freshness;
         lasting.max_staleness = Duration::from_millis(1);
         let ks = TestKeyspace::enforcing(lasting).await;
+        // The time itself is tested: longer than `max_staleness`.
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert_eq!(ks.get(&ks.absent()).await, "404 filter");
     }

@@ -254,7 +254,7 @@ async fn check_answer(
     assert!(body.is_none_or(|body| body == text), "{request:?}, {place:?}: {text}");
 }
 
-/// Waits until answers of this code are given no more; how many they were.
+/// Waits until no more answers of this code are sent, which time alone tells; returns how many were sent.
 async fn until_sockets_are_full(app: &TestApp, code: u16) -> f64 {
     let answered = format!("bloomguard_http_requests_total{{route=\"keys\",method=\"GET\",code=\"{code}\"}}");
     let mut before = -1.0;
@@ -314,7 +314,7 @@ async fn an_answer_that_is_taken_slowly_is_not_cut_by_a_drain() {
     read.fill_buf().await.unwrap();
     until_sockets_are_full(&app, 200).await;
     let stopped = tokio::spawn(app.stop());
-    // Longer than a connection without a request is waited for.
+    // The time itself is tested: longer than a drain waits for a connection without a request.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(read_answers(&mut read).await > 0);
     stopped.await.unwrap();
@@ -334,6 +334,7 @@ async fn who_takes_answers_late_is_not_taken_for_one_who_sends_a_head_late() {
     let (read, mut write) = TcpStream::connect(app.data.to_string()).await.unwrap().into_split();
     let writing =
         tokio::spawn(async move { write.write_all(request.repeat(REQUESTS).as_bytes()).await.map(|()| write) });
+    // The time itself is tested: longer than `header_timeout`.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let mut read = BufReader::new(read);
     for n in 0..REQUESTS {

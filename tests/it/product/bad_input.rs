@@ -4,7 +4,7 @@ use super::users::{config, site};
 use crate::support::app::{Answer, TestApp};
 use crate::support::config::Config;
 use crate::support::database::Site;
-use crate::support::eventually;
+use crate::support::{assert_eventually, eventually};
 
 fn problem(answer: &Answer, status: u16, says: &str) {
     assert_eq!(answer.status, status, "{answer:?}");
@@ -66,9 +66,7 @@ async fn a_query_that_does_not_fit_is_told_with_its_sql_state() {
     let config = config(&site.url()).users(|k| k.set("backend.query", "SELECT id, nmae FROM users WHERE id = $1"));
     let app = TestApp::start(&config).await;
     let path = "/admin/keyspaces/users/rebuild";
-    while app.admin("GET", path, "").await.json()["last_error"].is_null() {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    assert_eventually!(!app.admin("GET", path, "").await.json()["last_error"].is_null(), "no build fails");
     let error = app.admin("GET", path, "").await.json()["last_error"].as_str().unwrap().to_owned();
     assert!(error.contains("42703") && error.contains("nmae"), "{error}");
     let answer = app.get("/v1/keys/users/42").await;
@@ -158,9 +156,6 @@ async fn a_cold_keyspace_whose_builds_are_not_due_answers_from_the_database() {
     let site = site(Site::postgres()).await;
     let config = config(&site.url()).users(|k| k.set("rebuild.on_start", false).set("rebuild.schedule", "0 0 1 1 *"));
     let app = TestApp::start(&config).await;
-    let start = std::time::Instant::now();
-    while app.get("/v1/keys/users/42").await.told() != "200 backend" {
-        assert!(start.elapsed().as_secs() < 60, "{}", app.status("users").await);
-    }
+    assert_eventually!(app.get("/v1/keys/users/42").await.told() == "200 backend", "{}", app.status("users").await);
     assert_eq!(app.status("users").await["state"], "cold");
 }

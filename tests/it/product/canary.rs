@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::users::{absent, config, site};
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
@@ -25,11 +26,7 @@ async fn checks(app: &TestApp, result: &str) -> f64 {
 
 /// Waits until so many checks have come out like this.
 async fn checked(app: &TestApp, result: &str, count: f64) {
-    let start = Instant::now();
-    while checks(app, result).await < count {
-        assert!(start.elapsed() < Duration::from_secs(60), "no {result} in a minute");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(checks(app, result).await >= count, "no {result} in a minute");
 }
 
 async fn insert(site: &Site, id: u32) {
@@ -68,10 +65,7 @@ async fn a_row_that_nobody_announced_is_found_by_the_canary_and_ends_the_rejecti
     assert_eq!(told["false_negatives"][0]["found_by"], "canary");
     assert_eq!(app.rebuild("users").await, "swapped", "which mends the filter at once");
     let other = format!("/v1/keys/users/{}", absent(&app));
-    while app.get(&other).await.told() != "404 filter" {
-        assert!(asked.elapsed() < Duration::from_secs(60), "{}", app.status("users").await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(app.get(&other).await.told() == "404 filter", "{}", app.status("users").await);
     assert!(asked.elapsed() >= Duration::from_secs(4), "{:?}", asked.elapsed());
     app.wait_for("enforcing").await;
     assert_eq!(app.metric("bloomguard_keyspace_state_changes_total{keyspace=\"users\",state=\"degraded\"}").await, 1.0);

@@ -1,12 +1,13 @@
 //! The database hangs, is cut off, or is far away: each outage and its recovery, on PostgreSQL behind a network that can be made bad.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::users::{USERS, absent, config, false_positive, site};
 use crate::support::app::{Answer, TestApp};
+use crate::support::assert_eventually;
 use crate::support::chaos_proxy::{ChaosProxy, Weather};
 use crate::support::config::Config;
 use crate::support::database::Site;
@@ -51,11 +52,7 @@ impl Far {
     }
 
     async fn warmed(&self) {
-        let start = Instant::now();
-        while self.connections() < WARM {
-            assert!(start.elapsed() < Duration::from_secs(60), "connections are not warmed");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        assert_eventually!(self.connections() >= WARM, "connections are not warmed");
     }
 
     fn connections(&self) -> u32 {
@@ -73,22 +70,21 @@ async fn asks(
     headers: &[(&str, &str)],
     mut done: impl FnMut(&Answer) -> bool,
 ) -> Answer {
-    let start = Instant::now();
-    loop {
-        let answer = app.send("GET", path, headers).await;
-        if done(&answer) {
-            return answer;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}: {} {}", answer.told(), answer.text());
-    }
+    let mut answer;
+    assert_eventually!(
+        {
+            answer = app.send("GET", path, headers).await;
+            done(&answer)
+        },
+        "{what}: {} {}",
+        answer.told(),
+        answer.text()
+    );
+    answer
 }
 
 async fn until(what: &str, app: &TestApp, line: &str, holds: impl Fn(f64) -> bool) {
-    let start = Instant::now();
-    while !holds(app.metric(line).await) {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}: {line} {}", app.metric(line).await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(holds(app.metric(line).await), "{what}: {line} {}", app.metric(line).await);
 }
 
 fn kind(answer: &Answer) -> String {

@@ -1,11 +1,10 @@
 //! Whose absences the filter answers: the percentage, the switch at run time, and what shadow mode finds.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use super::users::{absent, config, false_positive, site};
 use crate::support::app::{Answer, TestApp};
+use crate::support::assert_eventually;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
 
@@ -32,11 +31,7 @@ async fn switch(app: &TestApp, body: Value) -> Answer {
 /// Waits until `app` answers the lookup of an absent key like this.
 async fn answers(app: &TestApp, expected: &str) {
     let path = path(absent(app));
-    let start = Instant::now();
-    while app.get(&path).await.told() != expected {
-        assert!(start.elapsed() < Duration::from_secs(60), "never {expected}: {}", app.status("users").await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(app.get(&path).await.told() == expected, "never {expected}: {}", app.status("users").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,13 +160,11 @@ async fn the_fleet_is_switched_with_those_that_start_later_and_remembers_it_wher
     // An empty server: the instances that know put it back.
     redis.kill();
     redis.restart();
-    let start = Instant::now();
-    while redis::cmd("EXISTS").arg("bloomguard:enforcement:users").query::<bool>(&mut redis.connection()).ok()
-        != Some(true)
-    {
-        assert!(start.elapsed() < Duration::from_secs(60), "nobody puts it back");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(
+        redis::cmd("EXISTS").arg("bloomguard:enforcement:users").query::<bool>(&mut redis.connection()).ok()
+            == Some(true),
+        "nobody puts it back"
+    );
     for app in [&one, &other] {
         assert_eq!(app.status("users").await["enforcement"]["origin"], "fleet");
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::users::{absent, config, false_positive, site};
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
@@ -26,15 +27,14 @@ async fn two(site: &Site, redis: &RedisServer) -> (TestApp, TestApp) {
 
 /// Asks until the answer is `expected`.
 async fn becomes(app: &TestApp, path: &str, expected: &str) {
-    let start = Instant::now();
-    loop {
-        let told = app.get(path).await.told();
-        if told == expected {
-            return;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{path} is still {told}, not {expected}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let mut told;
+    assert_eventually!(
+        {
+            told = app.get(path).await.told();
+            told == expected
+        },
+        "{path} is still {told}, not {expected}"
+    );
 }
 
 async fn insert(site: &Site, id: u32) {
@@ -108,10 +108,10 @@ async fn a_version_that_was_applied_rejects_as_usual() {
     let version = announced.header("bloomguard-version").to_owned();
     let path = format!("/v1/keys/users/{}", stranger(&one, &other));
     for app in [&one, &other] {
-        let start = Instant::now();
-        while app.send("GET", &path, &[("bloomguard-min-version", &version)]).await.told() != "404 filter" {
-            assert!(start.elapsed() < Duration::from_secs(60), "{version} is never applied");
-        }
+        assert_eventually!(
+            app.send("GET", &path, &[("bloomguard-min-version", &version)]).await.told() == "404 filter",
+            "{version} is never applied"
+        );
     }
 }
 
@@ -143,11 +143,7 @@ async fn changed_and_removed_rows_leave_the_memory_of_every_instance() {
         one.http.send("POST", &one.url("/v1/invalidate/users"), &[("content-type", "application/json")], "[1]").await;
     assert_eq!(invalidated.status, 204);
     assert_eq!(one.send("DELETE", "/v1/keys/users/2", &[]).await.status, 202);
-    let start = Instant::now();
-    while !other.get("/v1/keys/users/1").await.text().contains("changed") {
-        assert!(start.elapsed() < Duration::from_secs(60), "the old row is still served");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(other.get("/v1/keys/users/1").await.text().contains("changed"), "the old row is still served");
     becomes(&other, "/v1/keys/users/2", "404 backend").await;
 }
 

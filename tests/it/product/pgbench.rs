@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::postgres::{Postgres, binary};
 
@@ -27,11 +28,7 @@ async fn a_million_accounts_of_pgbench_are_guarded_as_psql_sees_them() {
             .source_sql("SELECT aid FROM pgbench_accounts")
     });
     let app = TestApp::start(&config).await;
-    let start = std::time::Instant::now();
-    while app.keyspace("accounts").state().as_str() != "enforcing" {
-        assert!(start.elapsed().as_secs() < 120, "{}", app.status("accounts").await);
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    assert_eventually!(app.keyspace("accounts").state().as_str() == "enforcing", "{}", app.status("accounts").await);
     assert_eq!(app.status("accounts").await["last_rebuild"]["keys"], 500_000);
 
     // What psql says of two thousand ids in a row.

@@ -7,6 +7,7 @@ use sqlx::{Connection, Executor};
 
 use super::users::{absent, false_positive};
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::{Site, on_every_database};
 use crate::support::mariadb::Mariadb;
@@ -66,15 +67,13 @@ fn with_watermark(config: Config, column: &str) -> Config {
 /// Waits until the row is found; how long that took.
 pub async fn found(app: &TestApp, id: u32) -> Duration {
     let (path, start) = (format!("/v1/keys/users/{id}"), Instant::now());
-    loop {
+    let found = async || {
         let told = app.get(&path).await.told();
-        if told.starts_with("200") {
-            return start.elapsed();
-        }
-        assert!(told.starts_with("404"), "{id}: {told}");
-        assert!(start.elapsed() < Duration::from_secs(60), "{id} was never found; {}", app.status("users").await);
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+        assert!(told.starts_with("200") || told.starts_with("404"), "{id}: {told}");
+        told.starts_with("200")
+    };
+    assert_eventually!(found().await, "{id} was never found; {}", app.status("users").await);
+    start.elapsed()
 }
 
 pub async fn polls(app: &TestApp) -> f64 {
@@ -83,11 +82,8 @@ pub async fn polls(app: &TestApp) -> f64 {
 
 /// Waits for so many further polls.
 pub async fn polled_again(app: &TestApp, count: f64) {
-    let (start, before) = (Instant::now(), polls(app).await);
-    while polls(app).await < before + count {
-        assert!(start.elapsed() < Duration::from_secs(60), "no polls: {}", app.status("users").await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let before = polls(app).await;
+    assert_eventually!(polls(app).await >= before + count, "no polls: {}", app.status("users").await);
 }
 
 async fn a_row_inserted_behind_the_guards_back_is_found_by_the_next_poll(database: Site) {
@@ -342,11 +338,10 @@ async fn found_while_polls_fail(freshness: &str) -> TestApp {
     let id = absent(&app);
     site.run(&format!("INSERT INTO users (id) VALUES ({id})")).await;
     assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
-    let start = Instant::now();
-    while app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await < 1.0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "not counted");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(
+        app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await >= 1.0,
+        "not counted"
+    );
     let told = app.admin("GET", "/admin/keyspaces/users/mismatches", "").await.json();
     assert_eq!(told["false_negatives"][0]["found_by"], "canary");
     app

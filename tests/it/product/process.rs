@@ -7,19 +7,19 @@ use tempfile::TempDir;
 
 use super::users::{config, site};
 use crate::support::app::Http;
+use crate::support::assert_eventually;
 use crate::support::database::Site;
 use crate::support::process::Process;
 
 pub async fn enforces(http: &Http, telemetry: &str) {
-    let start = std::time::Instant::now();
-    loop {
-        let status = http.get(&format!("http://{telemetry}/status")).await.json();
-        if status["keyspaces"]["users"]["state"] == "enforcing" {
-            return;
-        }
-        assert!(start.elapsed().as_secs() < 60, "{status}");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    let mut status;
+    assert_eventually!(
+        {
+            status = http.get(&format!("http://{telemetry}/status")).await.json();
+            status["keyspaces"]["users"]["state"] == "enforcing"
+        },
+        "{status}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,11 +39,12 @@ async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
         async move { http.get(&url).await }
     });
     let inflight = "bloomguard_backend_inflight_requests{keyspace=\"users\"}";
-    while crate::support::metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), inflight) < 1.0 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(
+        crate::support::metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), inflight) >= 1.0,
+        "the request is not in flight"
+    );
     process.signal("TERM");
-    while http.get(&format!("http://{telemetry}/readyz")).await.status != 503 {}
+    assert_eventually!(http.get(&format!("http://{telemetry}/readyz")).await.status == 503, "it stays ready");
     assert!(!in_flight.is_finished(), "probes see the drain while requests are finished");
     // Supervisors send it again at will.
     process.signal("TERM");

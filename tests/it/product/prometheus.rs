@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::users::{absent, false_positive};
 use crate::documents::dashboards;
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::http_server::{HttpServer, ok};
@@ -76,11 +77,7 @@ async fn every_panel_and_alert_finds_data_at_an_instance_under_traffic() {
 
     // A rate takes two scrapes, the first of which sees how it was before.
     let serves = "bloomguard_build_info{pod=\"keyspace-1\"}";
-    let start = Instant::now();
-    while prometheus.query(serves).await.is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(60), "nothing is scraped");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    assert_eventually!(!prometheus.query(serves).await.is_empty(), "nothing is scraped");
     traffic(&app).await;
     assert_eq!(app.rebuild("users").await, "swapped");
     redis.kill();

@@ -10,8 +10,8 @@ use super::users::{USERS, absent, config, site};
 use crate::support::app::{Http, TestApp};
 use crate::support::config::Config;
 use crate::support::database::Site;
-use crate::support::eventually;
 use crate::support::process::Process;
+use crate::support::{assert_eventually, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rebuild_under_load_loses_no_request_and_no_announced_key() {
@@ -74,12 +74,11 @@ async fn the_admin_api_starts_a_rebuild_and_shows_it() {
         }
         assert_eq!(accepted, 409);
     }
-    let start = std::time::Instant::now();
-    while app.admin("GET", path, "").await.json()["last"]["keys"] != 10
-        || app.status("users").await["last_rebuild"]["outcome"] != "swapped"
-    {
-        assert!(start.elapsed().as_secs() < 60);
-    }
+    assert_eventually!(
+        app.admin("GET", path, "").await.json()["last"]["keys"] == 10
+            && app.status("users").await["last_rebuild"]["outcome"] == "swapped",
+        "the smaller table is not accepted"
+    );
     let refused = app.http.send("POST", &format!("http://{}{path}", app.admin), &[], "").await;
     assert_eq!(refused.status, 415, "a form of a web page can't start it");
     let foreign = app
@@ -136,7 +135,7 @@ async fn who_fills_a_filter_is_nicer_than_who_answers_unless_there_is_none_to_an
     let (_, telemetry) = process.addresses();
     let answering = nice(&process, "tokio-rt-worker")[0];
     eventually("a filter is filled", || !nice(&process, "fill-filter").is_empty()).await;
-    // A thread is made nice by itself, a moment after it has begun.
+    // The time itself is tested: a thread lowers its priority a moment after it starts, and this one does not.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(nice(&process, "fill-filter").iter().all(|nice| *nice == answering));
     let http = Http::default();

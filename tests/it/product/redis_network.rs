@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 
 use super::users::{USERS, absent, config, site};
 use crate::support::app::{Http, TestApp};
+use crate::support::assert_eventually;
 use crate::support::chaos_proxy::{ChaosProxy, Weather};
 use crate::support::config::Config;
 use crate::support::database::Site;
@@ -69,9 +70,8 @@ impl Behind {
             assert!(["200 backend", "200 redis"].contains(&told.as_str()), "{told}");
             assert!(start.elapsed() < PATIENCE, "Redis is not used again");
         }
-        while self.app.send("PUT", "/v1/keys/users/5000000", &[]).await.status != 204 {
-            assert!(start.elapsed() < PATIENCE, "no announce is taken again");
-        }
+        let announce = async || self.app.send("PUT", "/v1/keys/users/5000000", &[]).await.status;
+        assert_eventually!(within PATIENCE => announce().await == 204, "no announce is taken again");
     }
 }
 
@@ -166,10 +166,7 @@ async fn a_hit_in_redis_is_one_command_and_all_of_them_share_one_connection() {
         ChaosProxy::start(redis.port(), 1, |command| command.iter().any(|word| word.ends_with(b":users:777"))).await;
     let app = TestApp::enforcing(&behind(&network, &site).set("redis.timeout", "10s")).await;
     let told = || async { app.get("/v1/keys/users/777").await.told() };
-    let start = Instant::now();
-    while told().await != "200 redis" {
-        assert!(start.elapsed() < PATIENCE, "Redis never has the row");
-    }
+    assert_eventually!(within PATIENCE => told().await == "200 redis", "Redis never has the row");
     let hits = || app.metric(HITS);
     let (sent, before) = (network.known().0, hits().await);
     for _ in 0..20 {

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -11,6 +10,7 @@ use tempfile::TempDir;
 use super::process::enforces;
 use super::users::{USERS, config, site};
 use crate::support::app::{Answer, Http, TestApp};
+use crate::support::assert_eventually;
 use crate::support::config::{Config, Edit, Keyspace};
 use crate::support::database::Site;
 use crate::support::process::Process;
@@ -73,11 +73,7 @@ impl Served {
     }
 
     async fn until_reloads(&self, outcome: &str, count: f64) {
-        let start = Instant::now();
-        while self.reloads(outcome).await < count {
-            assert!(start.elapsed() < Duration::from_secs(60), "no reload is {outcome}:\n{}", self.process.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        assert_eventually!(self.reloads(outcome).await >= count, "no reload is {outcome}:\n{}", self.process.log());
     }
 
     async fn admin(&self, method: &str, path: &str, body: &str) -> Answer {
@@ -260,12 +256,8 @@ async fn the_schedule_and_the_level_of_the_log_change_while_it_serves() {
     let every_second = |k: Keyspace| k.set("rebuild.schedule", "* * * * * *").set("rebuild.jitter", "0s");
     served.write(config(&served.site.url()).users(every_second).set("log.level", "debug"));
     assert_eq!(served.reload().await.status, 200);
-    let start = Instant::now();
     // One of them is that of the start.
-    while served.metric(swapped).await < 3.0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "the schedule is not followed:\n{}", served.process.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    assert_eventually!(served.metric(swapped).await >= 3.0, "the schedule is not followed:\n{}", served.process.log());
     served.process.logged("\"DEBUG\"");
 }
 

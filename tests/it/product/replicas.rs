@@ -1,9 +1,8 @@
 //! Announces that replicas must have before they are acknowledged.
 
-use std::time::{Duration, Instant};
-
 use super::users::{config, site, table};
 use crate::support::app::{Answer, TestApp};
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
@@ -28,14 +27,15 @@ async fn guarded(site: &Site, primary: &RedisServer) -> TestApp {
 
 /// Announces until the replica, which may be at its first copy or have been stopped, has it.
 async fn announced(app: &TestApp, path: &str) {
-    let start = Instant::now();
-    loop {
-        let answer = app.send("PUT", path, &[]).await;
-        if answer.status == 204 {
-            return;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{}", answer.text());
-    }
+    let mut answer;
+    assert_eventually!(
+        {
+            answer = app.send("PUT", path, &[]).await;
+            answer.status == 204
+        },
+        "{}",
+        answer.text()
+    );
 }
 
 fn has(server: &RedisServer, command: &str, name: &str) -> bool {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::process::enforces;
 use super::users::{absent, config, site};
 use crate::support::app::{Http, TestApp};
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::metric;
@@ -48,11 +49,7 @@ fn outcome(name: &str) -> String {
 
 /// Waits until a snapshot was written since the start.
 async fn written(app: &TestApp) {
-    let start = std::time::Instant::now();
-    while app.metric(&outcome("written")).await < 1.0 {
-        assert!(start.elapsed().as_secs() < 60, "{}", app.status("users").await);
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    assert_eventually!(app.metric(&outcome("written")).await >= 1.0, "{}", app.status("users").await);
 }
 
 /// Stops it as SIGTERM does, and starts another in its place.
@@ -161,16 +158,17 @@ async fn a_log_that_does_not_go_on_from_the_snapshot_waits_for_a_scan() {
         redis::cmd(lose[0]).arg(&lose[1..]).exec(&mut redis.connection()).unwrap();
         let one = TestApp::start_in(dir, &config).await;
         let resyncs = "bloomguard_delta_resyncs_total{keyspace=\"users\",reason=\"snapshot\"}";
-        let start = std::time::Instant::now();
-        while one.metric(resyncs).await
-            + one.metric(&outcome("refused")).await
-            + one.metric(&resyncs.replace("snapshot", "young")).await
-            < 1.0
-        {
-            assert!(start.elapsed().as_secs() < 60, "{}", one.status("users").await);
-            assert_ne!(one.status("users").await["state"], "enforcing");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        assert_eventually!(
+            {
+                assert_ne!(one.status("users").await["state"], "enforcing");
+                let noticed = one.metric(resyncs).await
+                    + one.metric(&outcome("refused")).await
+                    + one.metric(&resyncs.replace("snapshot", "young")).await;
+                noticed >= 1.0
+            },
+            "{}",
+            one.status("users").await
+        );
         assert_ne!(one.status("users").await["state"], "enforcing", "no scan has ended");
         assert_eq!(scans(&one).await, 0.0);
         drop(lock);
@@ -218,11 +216,10 @@ async fn a_snapshot_is_not_believed_for_longer_than_its_scan() {
     let lock = locked_after(&site, &app).await;
     let app = restarted(app, &hourly).await;
     serves(&app).await;
-    let start = std::time::Instant::now();
-    while app.status("users").await["freshness_lag_seconds"].as_f64().unwrap() < 1.5 {
-        assert!(start.elapsed().as_secs() < 60);
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    assert_eventually!(
+        app.status("users").await["freshness_lag_seconds"].as_f64().unwrap() >= 1.5,
+        "the filter does not age"
+    );
     let app = restarted(app, &every("* * * * * *", "0s", "1500ms")).await;
     let status = app.status("users").await;
     assert_eq!((status["state"].as_str(), app.metric(&outcome("refused")).await), (Some("cold"), 1.0), "{status}");
@@ -274,11 +271,7 @@ async fn a_row_that_the_filter_had_called_absent_makes_the_snapshot_void() {
     let found = app.send("GET", &format!("/v1/keys/users/{id}"), &[("bloomguard-bypass", "1")]).await;
     assert_eq!(found.told(), "200 backend");
     // Beside the request that found it.
-    let start = std::time::Instant::now();
-    while file(&app).exists() {
-        assert!(start.elapsed().as_secs() < 60, "the row is in no snapshot: {}", app.status("users").await);
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    assert_eventually!(!file(&app).exists(), "the row is in no snapshot: {}", app.status("users").await);
     let dir: Arc<TempDir> = Arc::clone(&app.dir);
     app.stop().await;
     let app = TestApp::start_in(dir, &config).await;
@@ -301,11 +294,7 @@ async fn a_killed_process_is_followed_by_one_that_enforces_from_its_snapshot() {
         async |telemetry: &str, line: &str| metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), line);
     let mut process = Process::start(dir.path(), &["serve", "--config", &configuration]);
     let (data, telemetry) = process.addresses();
-    let start = std::time::Instant::now();
-    while metric(&telemetry, &outcome("written")).await < 1.0 {
-        assert!(start.elapsed().as_secs() < 60, "{}", process.log());
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    assert_eventually!(metric(&telemetry, &outcome("written")).await >= 1.0, "{}", process.log());
     assert_eq!(http.send("PUT", &format!("http://{data}/v1/keys/users/5000000"), &[], "").await.status, 204);
     process.signal("KILL");
     process.ended();

@@ -12,10 +12,10 @@ use tokio::io::AsyncWriteExt;
 use super::process::enforces;
 use crate::support::app::Http;
 use crate::support::config::Config;
-use crate::support::eventually;
 use crate::support::http_server::{HttpServer, Reply, ok, status};
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
+use crate::support::{assert_eventually, eventually};
 
 /// An API with the rows of the source, which are there at once, and others, for whom this is the reply.
 async fn api(row: fn() -> Reply) -> HttpServer {
@@ -190,11 +190,11 @@ async fn a_process_whose_log_nobody_reads_any_more_goes_on_and_can_be_stopped() 
     let rebuild = format!("http://{}/admin/keyspaces/users/rebuild", process.admin());
     // The end of each is logged.
     for job in 2..=4 {
-        while http.send("POST", &rebuild, &[("content-type", "application/json")], "").await.status != 202 {}
-        let start = Instant::now();
-        while http.get(&rebuild).await.json()["last"]["job"] != job {
-            assert!(start.elapsed() < Duration::from_secs(60), "whoever logs is dead");
-        }
+        assert_eventually!(
+            http.send("POST", &rebuild, &[("content-type", "application/json")], "").await.status == 202,
+            "the running build does not end"
+        );
+        assert_eventually!(http.get(&rebuild).await.json()["last"]["job"] == job, "whoever logs is dead");
     }
     process.signal("TERM");
     assert!(process.ended().success());

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::process::enforces;
 use crate::support::app::Http;
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::metric;
@@ -64,6 +65,7 @@ impl Load {
                     .try_send("PUT", &format!("{}/{}", self.base, (client + 2) * 1_000_000_000 + announced), &[], "")
                     .await;
             }
+            // The pace of the load.
             tokio::time::sleep(Duration::from_millis(4)).await;
         }
     }
@@ -119,7 +121,10 @@ async fn one_after_another() {
     // The first filter was built at the start.
     for built in 1..=16 {
         let (start, mut peak) = (Instant::now(), 0);
-        while world.load.http.send("POST", &rebuild, &[("content-type", "application/json")], "").await.status == 409 {}
+        assert_eventually!(
+            world.load.http.send("POST", &rebuild, &[("content-type", "application/json")], "").await.status != 409,
+            "the running build does not end"
+        );
         while world.rebuilds().await == built {
             assert!(start.elapsed() < Duration::from_secs(120), "no rebuild");
             peak = peak.max(world.process.resident_bytes());
@@ -141,6 +146,7 @@ async fn curve(seconds: u64) {
         let (minute, mut seen) = (Instant::now(), Vec::new());
         while minute.elapsed() < Duration::from_secs(60) {
             seen.push(world.process.resident_bytes());
+            // How finely the curve is measured.
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
         let (least, most) = (seen.iter().min().unwrap() / 1024, seen.iter().max().unwrap() / 1024);

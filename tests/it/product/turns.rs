@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,9 +12,9 @@ use super::users::{USERS, config, site};
 use crate::support::app::{Http, TestApp};
 use crate::support::config::{Config, Source};
 use crate::support::database::Site;
-use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
+use crate::support::{assert_eventually, eventually};
 
 /// A list of all users behind a gate. It counts the scans that wait at it or pass it.
 struct SlowList {
@@ -119,32 +118,31 @@ impl Instance {
     }
 
     async fn enforces(&self, http: &Http) {
-        let start = Instant::now();
-        loop {
-            let status = self.status(http).await;
-            if status["state"] == "enforcing" {
-                return;
-            }
-            assert!(start.elapsed() < Duration::from_secs(60), "{status}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let mut status;
+        assert_eventually!(
+            {
+                status = self.status(http).await;
+                status["state"] == "enforcing"
+            },
+            "{status}"
+        );
     }
 }
 
 /// Which of them wait; returns once so many do.
 async fn waiting(instances: &[Instance], http: &Http, count: usize) -> Vec<bool> {
-    let start = Instant::now();
-    loop {
-        let mut waits = Vec::new();
-        for instance in instances {
-            waits.push(instance.waits(http).await);
-        }
-        if waits.iter().filter(|waits| **waits).count() == count {
-            return waits;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{count} should wait: {waits:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let mut waits;
+    assert_eventually!(
+        {
+            waits = Vec::new();
+            for instance in instances {
+                waits.push(instance.waits(http).await);
+            }
+            waits.iter().filter(|waits| **waits).count() == count
+        },
+        "{count} should wait: {waits:?}"
+    );
+    waits
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,15 +179,14 @@ async fn an_operator_need_not_wait_for_other_instances() {
     let (redis, site, list) = (RedisServer::start(), site(Site::sqlite()).await, SlowList::start().await);
     let (first, second) = held_and_waiting(&list.config(&site, &redis), &list).await;
     let path = "/admin/keyspaces/users/rebuild";
-    let start = Instant::now();
-    let running = loop {
-        let running = second.admin("GET", path, "").await.json()["running"].clone();
-        if running["waits"] == "another instance scans" {
-            break running;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{running}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    };
+    let mut running;
+    assert_eventually!(
+        {
+            running = second.admin("GET", path, "").await.json()["running"].clone();
+            running["waits"] == "another instance scans"
+        },
+        "{running}"
+    );
     let asked = second.admin("POST", path, "").await;
     assert_eq!((asked.status, &asked.json()["job"]), (202, &running["job"]), "the job that waited begins");
     eventually("both scan", || list.under_way() == 2).await;

@@ -99,6 +99,7 @@ async fn a_file_that_somebody_holds_is_waited_for() {
     holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let source = source(&site, "SELECT id FROM t");
     let scan = tokio::spawn(async move { sorted(&source, KeyForm::Integer).await });
+    // The time itself is tested: a scan that does not wait fails at once.
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!scan.is_finished());
     holder.execute_batch("COMMIT").unwrap();

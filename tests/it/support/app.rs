@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::config::Config;
-use super::eventually;
+use super::{assert_eventually, eventually};
 
 /// An answer, read to its end.
 #[derive(Debug, Clone)]
@@ -190,15 +190,15 @@ impl TestApp {
 
     pub async fn rebuild(&self, keyspace: &str) -> String {
         let path = format!("/admin/keyspaces/{keyspace}/rebuild");
-        while self.admin("POST", &path, "").await.status == 409 {
-            tokio::task::yield_now().await;
-        }
-        loop {
-            let progress = self.admin("GET", &path, "").await.json();
-            if progress["running"].is_null() {
-                return progress["last"]["outcome"].as_str().unwrap().to_owned();
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
+        assert_eventually!(self.admin("POST", &path, "").await.status != 409, "the running build does not end");
+        let mut progress;
+        assert_eventually!(
+            {
+                progress = self.admin("GET", &path, "").await.json();
+                progress["running"].is_null()
+            },
+            "the build does not end: {progress}"
+        );
+        progress["last"]["outcome"].as_str().unwrap().to_owned()
     }
 }

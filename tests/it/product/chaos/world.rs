@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sqlx::postgres::PgPool;
@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::outages::{Outage, Watch};
 use crate::support::app::Http;
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::metric;
 use crate::support::process::Process;
@@ -161,18 +162,22 @@ impl World {
                 let trouble = asked.unwrap_or_else(|_| Some("the process does not answer".into()));
                 outages.extend(watch.note(*self.fault.lock(), trouble));
             }
+            // How finely outages are measured.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         outages
     }
 
     pub async fn wait_until_all_enforce(&self) {
-        let start = Instant::now();
         for instance in 0..PROCESSES {
-            while let Some(trouble) = self.trouble(instance).await {
-                assert!(start.elapsed() < Duration::from_secs(600), "instance {instance} never enforces: {trouble}");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            let mut trouble;
+            assert_eventually!(
+                within Duration::from_secs(600) => {
+                    trouble = self.trouble(instance).await;
+                    trouble.is_none()
+                },
+                "instance {instance} never enforces: {trouble:?}"
+            );
         }
     }
 }

@@ -20,6 +20,7 @@ use tempfile::TempDir;
 
 use super::users::{config, site};
 use crate::support::app::{Answer, Http};
+use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::process::Process;
@@ -69,19 +70,18 @@ impl World {
     }
 
     async fn enforces(&self, instance: usize) {
-        let start = Instant::now();
-        loop {
-            let telemetry = self.addresses[instance].read().clone().map(|(_, telemetry)| telemetry);
-            let status = match telemetry {
-                Some(address) => self.http.try_send("GET", &format!("http://{address}/status"), &[], "").await,
-                None => None,
-            };
-            if status.as_ref().is_some_and(|status| status.json()["keyspaces"]["users"]["state"] == "enforcing") {
-                return;
-            }
-            assert!(start.elapsed() < PATIENCE, "{instance} never enforces: {status:?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let mut status;
+        assert_eventually!(
+            within PATIENCE => {
+                let telemetry = self.addresses[instance].read().clone().map(|(_, telemetry)| telemetry);
+                status = match telemetry {
+                    Some(address) => self.http.try_send("GET", &format!("http://{address}/status"), &[], "").await,
+                    None => None,
+                };
+                status.as_ref().is_some_and(|status| status.json()["keyspaces"]["users"]["state"] == "enforcing")
+            },
+            "{instance} never enforces: {status:?}"
+        );
     }
 }
 
@@ -125,6 +125,7 @@ async fn strike(world: &Arc<World>, seats: &mut [Seat], dice: &mut StdRng) {
     seat.kill(world, instance);
     if dice.random_bool(0.3) {
         seat.start();
+        // The time itself is drawn: at which moment the process is killed.
         tokio::time::sleep(Duration::from_millis(dice.random_range(0..400))).await;
         seat.kill(world, instance);
     }
@@ -132,6 +133,7 @@ async fn strike(world: &Arc<World>, seats: &mut [Seat], dice: &mut StdRng) {
     if dice.random_bool(0.7) {
         world.enforces(instance).await;
     }
+    // The time itself is drawn: how long it lives.
     tokio::time::sleep(Duration::from_millis(dice.random_range(0..400))).await;
 }
 
@@ -182,11 +184,10 @@ async fn killed(what: &str, instances: usize, redis: Option<&RedisServer>, sched
         strike(&world, &mut seats, &mut dice).await;
     }
     // Who asks too little finds no mistake.
-    let last = Instant::now();
-    while !enough() && world.wrong.lock().is_empty() {
-        assert!(last.elapsed() < PATIENCE, "too few rows to prove anything: {counts:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    assert_eventually!(
+        within PATIENCE => enough() || !world.wrong.lock().is_empty(),
+        "too few rows to prove anything: {counts:?}"
+    );
     world.over.store(true, Ordering::Relaxed);
     for writer in writers {
         writer.await.unwrap();
