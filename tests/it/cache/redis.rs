@@ -77,7 +77,7 @@ async fn what_can_not_be_decoded_is_a_miss_and_gives_way_to_a_value() {
 }
 
 #[tokio::test]
-async fn mark_set_over_a_short_entry_is_not_overwritten_by_who_saw_that_entry() {
+async fn a_mark_over_a_short_entry_is_not_overwritten_by_its_reader() {
     let linked = Linked::to(RedisServer::start()).await;
     let cache = linked.cache();
     // The beginning of every mark: comparing only as much as was seen would take the mark for it.

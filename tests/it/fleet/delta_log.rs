@@ -102,7 +102,7 @@ async fn what_one_appends_the_other_reads_in_order() {
 }
 
 #[tokio::test]
-async fn announces_whose_window_is_open_are_read_by_who_comes_later() {
+async fn announces_with_an_open_window_are_read_by_newcomers() {
     let server = RedisServer::start_young();
     let writer = Instance::at(&server, KEEP).await.settled().await;
     writer.append(&[delta(Kind::Announce, 0..1)]).await;
@@ -129,7 +129,7 @@ async fn a_restarted_redis_is_another_log_and_a_young_one() {
 }
 
 #[tokio::test]
-async fn a_wiped_redis_takes_no_append_of_who_has_not_noticed() {
+async fn a_wiped_redis_takes_no_append_from_a_writer_that_has_not_noticed() {
     let server = RedisServer::start_young();
     let writer = Instance::at(&server, KEEP).await;
     let epoch = writer.epoch();
@@ -195,7 +195,7 @@ async fn strangers_in_the_stream_are_a_loss_and_no_panic() {
 }
 
 #[tokio::test]
-async fn a_primary_that_became_a_replica_is_not_read_over_connections_that_it_keeps() {
+async fn a_demoted_primary_is_not_read_over_kept_connections() {
     let (server, other) = (RedisServer::start_young(), RedisServer::start_young());
     let mut raw = server.connection();
     let (writer, reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);

@@ -23,7 +23,7 @@ fn patient() -> bloomguard::config::KeyspaceConfig {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backend_that_is_down_is_asked_by_one_call_at_a_time_until_it_answers() {
+async fn a_backend_that_is_down_gets_one_call_at_a_time() {
     let ks = TestKeyspace::enforcing(config()).await;
     ks.backend.fail_with(Some(BackendError::Unavailable("connection refused".into())));
     let (before, start, mut lookups) = (ks.backend.calls(), Instant::now(), 0);
@@ -58,7 +58,7 @@ async fn a_query_that_does_not_fit_is_no_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backend_that_hangs_opens_the_breaker_though_those_who_ask_leave_early() {
+async fn a_backend_that_hangs_opens_the_breaker_though_callers_leave_early() {
     let mut hasty = config();
     hasty.deadline = Duration::from_millis(100);
     hasty.backend.timeout = Duration::from_secs(240);
@@ -105,12 +105,12 @@ async fn asked_until_one_is_rejected(deadline: Duration, pause: Duration, leave:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backend_that_hangs_opens_the_breaker_though_those_who_ask_hang_up() {
+async fn a_backend_that_hangs_opens_the_breaker_though_callers_hang_up() {
     asked_until_one_is_rejected(Duration::from_secs(240), Duration::from_millis(100), |asker| asker.abort()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backend_that_hangs_under_overload_opens_the_breaker_though_nobody_in_the_queue_has_much_time_left() {
+async fn a_backend_that_hangs_under_overload_opens_the_breaker() {
     asked_until_one_is_rejected(Duration::from_millis(200), Duration::from_millis(5), drop).await;
 }
 
@@ -123,7 +123,7 @@ async fn hangs_up_while_loading(ks: &Arc<TestKeyspace>, keys: &[&str]) -> Vec<to
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hangs_up_cancels_what_nobody_else_waits_for() {
+async fn a_disconnect_cancels_a_load_without_other_waiters() {
     let mut narrow = patient();
     narrow.backend.max_concurrency = 1;
     let ks = Arc::new(TestKeyspace::enforcing(narrow).await);
@@ -147,7 +147,7 @@ async fn who_hangs_up_cancels_what_nobody_else_waits_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_goes_on_for_who_still_waits_and_for_who_ran_out_of_time() {
+async fn a_load_goes_on_for_waiters_and_after_a_timeout() {
     let ks = Arc::new(TestKeyspace::enforcing(patient()).await);
     let (turnstile, before) = (ks.backend.hold_after_read(), ks.backend.calls());
     let first = hangs_up_while_loading(&ks, &["user:1"]).await.remove(0);
@@ -173,7 +173,7 @@ async fn a_load_goes_on_for_who_still_waits_and_for_who_ran_out_of_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_that_nobody_waits_for_ends_with_its_calls_under_way() {
+async fn a_batch_without_waiters_ends_with_its_calls_in_flight() {
     let mut narrow = patient();
     narrow.backend.max_concurrency = 4;
     let ks = Arc::new(TestKeyspace::enforcing(narrow).await);

@@ -100,7 +100,7 @@ async fn announce_drops_an_absence_that_was_cached_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_absence_is_not_shared_with_who_asked_after_the_read() {
+async fn an_absence_is_not_shared_with_callers_that_joined_after_the_read() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);
     let stranger = ks.false_positive();
     let turnstile = ks.backend.hold_after_read();
@@ -155,7 +155,7 @@ async fn an_acknowledged_announce_survives_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_journal_keeps_the_keyspace_from_rejecting_until_a_scan_after_the_window() {
+async fn a_damaged_journal_degrades_until_a_scan_after_the_window() {
     let mut short = config();
     short.commit_window = Duration::from_secs(2);
     let ks = TestKeyspace::enforcing(short.clone()).await;

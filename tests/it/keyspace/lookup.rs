@@ -211,7 +211,7 @@ async fn values_over_the_limit_are_answered_but_not_cached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_the_filter_had_called_absent_is_found_counted_and_ends_the_rejecting() {
+async fn a_false_negative_is_answered_200_counted_and_degrades() {
     let ks = TestKeyspace::enforcing(config()).await;
     let absent = ks.absent();
     ks.backend.commit(&absent);

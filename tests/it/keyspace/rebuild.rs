@@ -200,7 +200,7 @@ async fn the_pace_of_a_scan_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_that_can_not_count_is_sized_by_what_is_expected_and_by_the_last_scan() {
+async fn a_source_without_a_count_is_sized_by_expectation_and_last_scan() {
     let uncounted = |expected_keys| {
         let mut config = config();
         config.filter.expected_keys = expected_keys;
@@ -249,7 +249,7 @@ async fn a_scalable_filter_needs_to_know_no_number_of_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_filter_past_its_capacity_keeps_its_rate_and_then_says_that_it_can_not() {
+async fn a_filter_past_its_capacity_keeps_its_rate_then_warns() {
     for kind in [FilterKind::Bloom, FilterKind::Classic] {
         let mut config = config();
         config.filter.kind = kind;

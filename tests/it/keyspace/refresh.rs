@@ -111,7 +111,7 @@ async fn a_refresh_that_fails_leaves_the_value_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refresh_that_finds_no_row_takes_the_value_away_and_counts_nowhere_else() {
+async fn a_refresh_that_finds_no_row_removes_the_value() {
     let ks = TestKeyspace::enforcing(eager()).await;
     assert_eq!(ks.get("user:1").await, "200 backend");
     ks.backend.remove("user:1");

@@ -49,7 +49,7 @@ async fn a_batch_is_answered_from_the_set_each_key_for_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn before_the_first_scan_nobody_is_absent() {
+async fn before_the_first_scan_no_key_is_absent() {
     let ks = TestKeyspace::of_set(config());
     *ks.source.failure.lock() = Some(SourceError::Unavailable("connection refused".into()));
     assert_eq!(ks.get("user:1").await, "503");
@@ -67,7 +67,7 @@ async fn before_the_first_scan_nobody_is_absent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_that_is_too_old_calls_nobody_absent() {
+async fn a_set_that_is_too_old_calls_no_key_absent() {
     let aged = KeyspaceConfig { freshness: Freshness::Rebuilt, max_staleness: Duration::from_millis(1), ..config() };
     let ks = TestKeyspace::of_set(aged).built().await;
     eventually("it has aged", || ks.keyspace.state().as_str() == "degraded").await;
@@ -122,7 +122,7 @@ async fn an_announced_key_is_a_member_through_a_scan_that_has_passed_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_announce_whose_row_never_came_is_forgotten_by_a_scan_after_its_window() {
+async fn an_announce_without_a_row_is_forgotten_by_a_later_scan() {
     let short =
         KeyspaceConfig { commit_window: Duration::from_millis(10), deadline: Duration::from_millis(500), ..config() };
     let ks = TestKeyspace::of_set(short).built().await;
@@ -169,7 +169,7 @@ async fn a_key_that_is_deleted_while_a_scan_has_read_it_is_gone_after_the_swap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delete_that_comes_late_does_not_hide_the_row_that_was_announced_anew() {
+async fn a_late_delete_does_not_hide_a_row_announced_again() {
     let ks = enforcing().await;
     ks.keyspace.announce(&[key("user:1")]).await.unwrap();
     // Of the row before, which had the same key: its request took a while.
@@ -270,7 +270,7 @@ async fn no_key_is_missed_while_sets_are_swapped_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_announces_than_are_held_call_nobody_absent_until_a_scan_after_them() {
+async fn too_many_announces_for_the_set_answer_no_absence_until_a_scan() {
     let short = KeyspaceConfig { commit_window: Duration::from_secs(1), deadline: Duration::from_secs(10), ..config() };
     let ks = TestKeyspace::of_set(short).built().await;
     let turnstile = ks.source.hold_after_scan();

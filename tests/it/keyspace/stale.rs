@@ -149,7 +149,7 @@ async fn what_was_dropped_or_announced_anew_is_not_served_expired() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bypass_and_who_has_seen_a_later_version_get_nothing_expired() {
+async fn a_bypass_or_a_later_version_gets_no_expired_value() {
     let ks = keyspace(fleeting()).await;
     loaded_and_expired(&ks, "user:1").await;
     down(&ks);

@@ -8,7 +8,7 @@ use crate::support::eventually;
 use crate::support::keyspace::{TestKeyspace, config};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cold_keyspace_rejects_nobody_and_caches_no_absence() {
+async fn a_cold_keyspace_rejects_no_key_and_caches_no_absence() {
     let ks = TestKeyspace::cold(config());
     for _ in 0..3 {
         assert_eq!(ks.get("stranger").await, "404 backend");
@@ -19,7 +19,7 @@ async fn a_cold_keyspace_rejects_nobody_and_caches_no_absence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shadow_keyspace_rejects_nobody_and_counts_what_it_would_have_rejected() {
+async fn a_shadow_keyspace_rejects_no_key_and_counts_what_it_would_have() {
     let mut shadow = config();
     shadow.enforcement = Enforcement::Shadow;
     let ks = TestKeyspace::enforcing(shadow).await;

@@ -266,7 +266,7 @@ async fn until_sockets_are_full(app: &TestApp, code: u16) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_reads_nothing_is_not_answered_without_end_and_loses_nothing() {
+async fn a_client_that_reads_nothing_is_held_back_and_loses_nothing() {
     const REQUESTS: usize = 30_000;
     let site = site(Site::sqlite()).await;
     site.run("UPDATE users SET name = hex(zeroblob(2500)) WHERE id = 1").await;
@@ -321,7 +321,7 @@ async fn an_answer_that_is_taken_slowly_is_not_cut_by_a_drain() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_answers_late_is_not_taken_for_one_who_sends_a_head_late() {
+async fn a_client_that_reads_late_is_not_one_that_sends_its_head_late() {
     const REQUESTS: usize = 60_000;
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&config(&site.url()).server("header_timeout", "2s")).await;
@@ -345,7 +345,7 @@ async fn who_takes_answers_late_is_not_taken_for_one_who_sends_a_head_late() {
 
 /// On one thread, which has one place to write answers for all connections.
 #[tokio::test]
-async fn http2_does_not_begin_in_the_middle_of_a_connection_and_costs_no_other_its_answers() {
+async fn http2_never_begins_in_the_middle_of_a_connection() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&config(&site.url())).await;
     let request = format!("GET /v1/keys/users/{} HTTP/1.1\r\nhost: localhost\r\n\r\n", absent(&app));

@@ -35,7 +35,7 @@ fn passing_at_most(count: f64) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_random_keys_costs_no_more_than_the_filter_lets_pass_and_leaves_nothing_behind() {
+async fn a_flood_of_random_keys_costs_false_positives_only() {
     let (site, redis) = (site(Site::postgres()).await, RedisServer::start());
     let app = TestApp::enforcing(&patient(guarded(&site).redis(&redis))).await;
     let (before, statements) = (entries(&redis), app.metric(ABSENT).await);
@@ -78,7 +78,7 @@ async fn a_flood_of_random_keys_costs_no_more_than_the_filter_lets_pass_and_leav
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crafted_false_positive_asked_for_again_and_again_costs_one_call_in_absent_ttl() {
+async fn a_replayed_false_positive_costs_one_call_in_absent_ttl() {
     const TTL: Duration = Duration::from_secs(1);
     let (site, redis) = (site(Site::postgres()).await, RedisServer::start());
     let brief = guarded(&site)
@@ -113,7 +113,7 @@ async fn what_passes_one_filter_does_not_pass_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_that_lost_its_redis_keeps_the_database_under_the_sum_of_its_caps() {
+async fn a_fleet_without_redis_keeps_the_database_under_its_caps() {
     const INSTANCES: usize = 3;
     const CAP: usize = 2;
     let (site, mut redis) = (site(Site::postgres()).await, RedisServer::start());

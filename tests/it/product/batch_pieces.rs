@@ -37,7 +37,7 @@ impl Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_in_an_early_piece_is_told_at_the_end_and_the_connection_goes_on() {
+async fn an_error_in_an_early_piece_is_answered_at_the_end() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&config(&site.url())).await;
     let (missing, many) = (absent(&app).to_string(), "1\n".repeat(4_000));

@@ -43,7 +43,7 @@ async fn a_wrong_404_ends_the_rejecting(app: &TestApp, site: &Site) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_nobody_announced_is_found_by_the_canary_and_ends_the_rejecting_for_its_hold() {
+async fn the_canary_finds_an_unannounced_row_and_degrades_for_its_hold() {
     let site = site(Site::postgres()).await;
     let app = TestApp::enforcing(&eager(&site.url(), "4s")).await;
     let id = absent(&app);
@@ -74,7 +74,7 @@ async fn a_row_that_nobody_announced_is_found_by_the_canary_and_ends_the_rejecti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_was_announced_elsewhere_a_moment_ago_is_late_and_no_mistake() {
+async fn a_row_just_announced_elsewhere_counts_as_late_for_the_canary() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
     let config = eager(&site.url(), "1m").redis(&redis);
     let (one, other) = (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await);
@@ -196,7 +196,7 @@ async fn a_row_that_is_younger_than_the_last_poll_is_late_and_no_mistake() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_was_announced_elsewhere_a_moment_ago_is_no_mistake_where_a_lookup_finds_it_either() {
+async fn a_row_just_announced_elsewhere_counts_as_late_for_lookups() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
     let config = config(&site.url()).redis(&redis).users(|k| k.set("enforcement", "shadow"));
     let (one, other) = (TestApp::start(&config).await, TestApp::start(&config).await);
@@ -222,7 +222,7 @@ async fn a_row_that_was_announced_elsewhere_a_moment_ago_is_no_mistake_where_a_l
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn between_two_scans_rows_that_clients_were_told_are_absent_end_the_rejecting_and_others_do_not() {
+async fn only_rows_answered_404_degrade_a_filter_that_is_rebuilt() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(
         &eager(&site.url(), "1m").users(|k| k.set("freshness", "rebuilt").set("max_staleness", "48h")),

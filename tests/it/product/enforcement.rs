@@ -35,7 +35,7 @@ async fn answers(app: &TestApp, expected: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_filter_answers_for_its_percentage_of_the_keys_the_same_at_every_instance() {
+async fn enforce_percent_covers_the_same_keys_at_every_instance() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
     let config = config(&site.url()).redis(&redis).users(|k| k.set("enforce_percent", 50));
     let (one, other) = (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await);
@@ -136,7 +136,7 @@ async fn without_redis_there_is_no_fleet_to_switch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fleet_is_switched_with_those_that_start_later_and_remembers_it_where_redis_forgets() {
+async fn a_fleet_switch_reaches_newcomers_and_survives_a_redis_restart() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);
     let config = config(&site.url()).redis(&redis).users(|k| k.set("commit_window", "1s"));
     let (one, other) = (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await);

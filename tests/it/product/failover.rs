@@ -40,7 +40,7 @@ async fn answered(app: &TestApp, method: &str, path: &str, body: &str, status: u
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failover_and_back_is_noticed_by_who_saw_neither() {
+async fn a_failover_and_back_is_noticed_by_an_instance_that_saw_neither() {
     let (mut redis, site) = (RedisPair::start(2, 1).await, site(Site::postgres()).await);
     let writer = TestApp::enforcing(&configuration(&site, redis.faces[0].port(), "1s")).await;
     let reader = TestApp::enforcing(&configuration(&site, redis.faces[1].port(), "1s")).await;

@@ -140,7 +140,7 @@ async fn a_key_that_is_a_folder_is_no_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_carries_the_trace_and_the_time_of_whoever_leads_it() {
+async fn a_load_carries_the_trace_and_the_deadline_of_its_leader() {
     let api = api().await;
     let app = TestApp::enforcing(&config(&api)).await;
     let headers = [

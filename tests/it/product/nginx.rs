@@ -134,7 +134,7 @@ async fn rows_that_exist_stay_found_while_nginx_reloads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nginx_takes_an_encoded_folder_for_another_path_so_such_keys_are_refused() {
+async fn keys_that_nginx_would_take_for_another_path_are_refused() {
     let nginx = Nginx::start(
         "",
         "location /users/ { return 404; } location /admin { return 200 'secrets'; } location = /keys { default_type text/plain; return 200 \"a\nb\"; }",

@@ -61,7 +61,7 @@ async fn redis_killed_while_requests_flow_gives_answers_slower_but_never_wrong()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_down_at_start_leaves_the_process_up_cold_and_trying() {
+async fn a_database_down_at_start_leaves_the_process_cold_and_retrying() {
     let mut postgres = Postgres::start();
     let url = postgres.create_database().url();
     postgres.psql(

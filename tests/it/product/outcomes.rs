@@ -112,7 +112,7 @@ async fn the_filter_can_be_asked_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bypass_asks_the_backend_whatever_filter_and_caches_say() {
+async fn a_bypass_asks_the_backend_past_filter_and_caches() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&config(&site.url())).await;
     let bypass = [("Bloomguard-Bypass", "1")];

@@ -258,7 +258,7 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_of_a_long_transaction_of_postgresql_is_found_when_it_is_committed() {
+async fn a_row_of_a_long_postgresql_transaction_is_found_at_its_commit() {
     for column in ["updated_at", "version"] {
         let site = site(Site::postgres()).await;
         let writer = sqlx::PgConnection::connect(&site.url()).await.unwrap();
@@ -348,7 +348,7 @@ async fn found_while_polls_fail(freshness: &str) -> TestApp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_found_while_polls_fail_is_counted_and_their_age_ends_the_rejecting() {
+async fn a_row_found_while_polls_fail_counts_and_their_age_degrades() {
     let app = found_while_polls_fail("polled").await;
     assert_eq!(app.status("users").await["state"], "enforcing", "the last poll is younger than max_staleness");
 }

@@ -99,7 +99,7 @@ async fn a_data_folder_or_a_port_in_use_ends_the_start_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_quickstart_makes_its_database_and_its_three_curl_lines_show_the_three_outcomes() {
+async fn the_three_curl_lines_of_the_quickstart_show_three_outcomes() {
     let dir = TempDir::new().unwrap();
     std::fs::create_dir(dir.path().join("config")).unwrap();
     std::fs::copy(

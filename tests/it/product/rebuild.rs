@@ -119,7 +119,7 @@ fn nice(process: &Process, named: &str) -> Vec<i32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_fills_a_filter_is_nicer_than_who_answers_unless_there_is_none_to_answer_by() {
+async fn builds_yield_to_lookups_unless_there_is_no_filter_yet() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
     let keys = dir.path().join("keys");
     std::fs::write(&keys, (1..=USERS).map(|id| format!("{id}\n")).collect::<String>()).unwrap();

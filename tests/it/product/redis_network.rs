@@ -81,7 +81,7 @@ fn tasks() -> usize {
 
 /// Nothing but the lookup's own deadline ends the waiting here.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_hangs_is_waited_for_within_the_deadline_and_no_task_is_left_behind() {
+async fn a_redis_that_hangs_costs_at_most_the_deadline_and_leaks_no_task() {
     let behind = Behind::with("10m", "2s").await;
     let (app, before) = (&behind.app, tasks());
     behind.network.set(BLACK_HOLE);
@@ -110,7 +110,7 @@ async fn a_redis_that_hangs_is_waited_for_within_the_deadline_and_no_task_is_lef
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_breaker_is_open_no_command_is_sent_and_nothing_waits_for_one() {
+async fn an_open_breaker_sends_no_command_and_makes_no_lookup_wait() {
     let behind = Behind::with("200ms", "2m").await;
     let stranger = absent(&behind.app);
     behind.network.set(BLACK_HOLE);
@@ -129,7 +129,7 @@ async fn while_the_breaker_is_open_no_command_is_sent_and_nothing_waits_for_one(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_round_trip_of_800_ms_with_12_percent_loss_sends_lookups_to_the_database_until_it_is_over() {
+async fn a_slow_lossy_network_to_redis_sends_lookups_to_the_database() {
     let behind = Behind::with("100ms", "2m").await;
     let stranger = absent(&behind.app);
     behind.network.set(Weather { round_trip: Duration::from_millis(800), loss: 0.12, ..Weather::default() });

@@ -112,7 +112,7 @@ impl Fleet {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failover_by_sentinels_is_a_new_log_and_loses_no_acknowledged_announce() {
+async fn a_sentinel_failover_loses_no_acknowledged_announce() {
     let mut redis = RedisSentinels::start().await;
     let fleet = Fleet::at(&redis.url()).await;
     fleet.works().await;
@@ -158,7 +158,7 @@ async fn whom_sentinels_name_is_followed_though_the_old_primary_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_keyspace_lives_whole_on_one_node_of_a_cluster_and_follows_it_to_its_replica_and_to_another_node() {
+async fn a_keyspace_lives_on_one_cluster_node_and_follows_it() {
     let mut redis = RedisCluster::start();
     let fleet = Fleet::at(&redis.url()).await;
     fleet.works().await;

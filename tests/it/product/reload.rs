@@ -94,7 +94,7 @@ impl Served {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_file_is_in_force_within_seconds_and_costs_no_lookup_anything() {
+async fn a_changed_file_is_active_within_seconds_and_costs_no_lookup() {
     let served = Arc::new(Served::enforcing().await);
     let (done, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let load = (0..4).map(|client| {
@@ -131,7 +131,7 @@ async fn a_changed_file_is_in_force_within_seconds_and_costs_no_lookup_anything(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_configuration_changes_nothing_but_a_counter_and_a_line_with_every_mistake() {
+async fn a_bad_configuration_changes_only_a_counter_and_a_log_line() {
     let mut served = Served::enforcing().await;
     assert_eq!(served.metric("bloomguard_config_last_reload_successful").await, 1.0);
     served.rewrite(|k| k.set("enforcement", "shadow").set("enforce_percent", 101).set("max_stalenes", "1h"));
@@ -161,7 +161,7 @@ async fn a_bad_configuration_changes_nothing_but_a_counter_and_a_line_with_every
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sighup_reads_the_configuration_again_and_ends_nobody() {
+async fn sighup_reloads_the_configuration_and_ends_no_request() {
     let mut served = Served::enforcing().await;
     served.process.signal("HUP");
     // The files have not changed: nothing else would have read them.
@@ -211,7 +211,7 @@ async fn what_an_operator_has_switched_outlives_reloads_until_it_is_given_back()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_not_change_while_it_serves_is_named_and_everything_else_is_in_force() {
+async fn settings_that_need_a_restart_are_named_and_the_others_applied() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
     let secret = dir.path().join("database");
     std::fs::write(&secret, format!("{}\n", site.url())).unwrap();
@@ -262,7 +262,7 @@ async fn the_schedule_and_the_level_of_the_log_change_while_it_serves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_json_may_reload_and_who_can_not_says_so() {
+async fn a_reload_needs_json_and_a_process_with_files() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&config(&site.url())).await;
     let url = format!("http://{}/admin/reload", app.admin);

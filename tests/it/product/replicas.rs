@@ -53,7 +53,7 @@ fn assert_unreplicated(answer: &Answer, problem: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_announce_is_acknowledged_once_a_replica_has_it_and_survives_the_primary() {
+async fn an_announce_that_replicas_acknowledged_survives_the_primary() {
     let ((mut primary, replica), site) = (pair(), site(Site::sqlite()).await);
     let app = guarded(&site, &primary).await;
     announced(&app, "/v1/keys/users/5000001").await;

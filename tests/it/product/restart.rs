@@ -88,7 +88,7 @@ async fn found(app: &TestApp, id: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_enforces_before_any_scan_and_knows_what_was_announced_long_ago() {
+async fn a_restart_enforces_before_any_scan_and_knows_old_announces() {
     let site = scannable().await;
     let config = configuration(&site, None);
     let app = TestApp::enforcing(&config).await;
@@ -124,7 +124,7 @@ async fn locked_after(site: &Site, app: &TestApp) -> sqlx::PgConnection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_announced_elsewhere_while_an_instance_was_down_is_found_at_once() {
+async fn keys_announced_while_an_instance_was_down_are_found_at_once() {
     let (redis, site) = (RedisServer::start(), scannable().await);
     let config = configuration(&site, Some(&redis));
     let (one, other) = (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await);
@@ -178,7 +178,7 @@ async fn a_log_that_does_not_go_on_from_the_snapshot_waits_for_a_scan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_came_while_nobody_polled_are_found_before_it_enforces() {
+async fn rows_that_came_while_no_instance_polled_are_found_before_enforcing() {
     let site = scannable().await;
     let config = configuration(&site, None).users(|k| {
         k.set("freshness", "polled")

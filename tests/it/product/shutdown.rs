@@ -127,7 +127,7 @@ async fn sigterm_under_load_loses_no_accepted_request_and_no_announce() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drain_ends_at_its_timeout_whoever_hangs() {
+async fn a_drain_ends_at_its_timeout_though_the_backend_hangs() {
     let dir = TempDir::new().unwrap();
     let api = api(|| Reply::Hang).await;
     let file = configuration(dir.path(), &api, "1s").write(dir.path());
@@ -178,7 +178,7 @@ async fn a_second_interrupt_does_not_wait_for_the_drain() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_whose_log_nobody_reads_any_more_goes_on_and_can_be_stopped() {
+async fn a_process_whose_log_is_not_read_serves_on_and_can_be_stopped() {
     let dir = TempDir::new().unwrap();
     let api = api(|| ok("application/json", "{}")).await;
     let file = configuration(dir.path(), &api, "2m").write(dir.path());

@@ -198,7 +198,7 @@ async fn an_operator_need_not_wait_for_other_instances() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_longer_for_its_turn_than_a_filter_may_be_old() {
+async fn an_instance_waits_for_its_turn_at_most_max_staleness() {
     let (redis, site, list) = (RedisServer::start(), site(Site::sqlite()).await, SlowList::start().await);
     let (first, second) =
         held_and_waiting(&list.config(&site, &redis).users(|k| k.set("max_staleness", "2s")), &list).await;

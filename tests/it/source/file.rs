@@ -59,7 +59,7 @@ fn lines(count: usize) -> String {
 }
 
 #[tokio::test]
-async fn every_line_is_a_key_whatever_ends_it() {
+async fn every_line_is_a_key_with_any_line_ending() {
     let folder = Folder::new();
     for (text, keys) in [
         ("b\na\n", &["a", "b"][..]),

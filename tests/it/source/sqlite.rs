@@ -63,7 +63,7 @@ async fn a_failure_among_the_rows_is_an_error_and_not_a_shorter_list() {
 }
 
 #[tokio::test]
-async fn a_statement_before_its_first_row_ends_with_who_reads_it() {
+async fn a_statement_before_its_first_row_ends_with_its_reader() {
     let site = Site::sqlite();
     let source = source(&site, LONG);
     let (sender, receiver) = mpsc::channel(1);

@@ -161,7 +161,7 @@ async fn a_full_listener_of_busy_connections_serves_the_next_as_one_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_connect_again_and_again_keep_nobody_out() {
+async fn clients_that_reconnect_all_the_time_keep_no_client_out() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&full(&site.url())).await;
     let ends = Arc::new(AtomicBool::new(false));

@@ -203,7 +203,7 @@ async fn killed(what: &str, instances: usize, redis: Option<&RedisServer>, sched
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_committed_row_is_absent_however_often_and_whenever_processes_are_killed() {
+async fn no_committed_row_is_absent_whenever_processes_are_killed() {
     let kills = variable::<u64>("BLOOMGUARD_KILLS").unwrap_or(12).div_ceil(3);
     // Nothing but snapshots and journals brings old rows back.
     killed("one instance, never rebuilt", 1, None, "0 0 1 1 *", kills).await;
