@@ -40,7 +40,7 @@ fn raw(text: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn a_key_is_one_encoded_segment_whatever_its_bytes() {
+async fn a_key_of_any_bytes_is_one_encoded_segment() {
     let server = HttpServer::start(|_| ok("application/json", "{}")).await;
     let backend = backend(&server);
     let table: &[(&[u8], &str)] = &[
@@ -290,7 +290,7 @@ async fn the_backend_is_told_how_much_time_is_left() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_told_at_once_and_a_silent_one_after_the_timeout() {
+async fn a_refused_connection_fails_at_once_a_silent_one_at_the_timeout() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let refused = HttpBackend::new(&config(&format!("http://app:hunter2@127.0.0.1:{free}/users/{{key}}"))).unwrap();
     let started = Instant::now();
@@ -353,7 +353,7 @@ async fn connections_are_few_and_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_died_while_idle_costs_nobody_an_answer() {
+async fn a_connection_that_died_while_idle_costs_no_answer() {
     // Each connection answers once and is closed without a word.
     let server = HttpServer::start(|_| raw("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")).await;
     let backend = Arc::new(
@@ -382,7 +382,7 @@ async fn a_server_that_always_breaks_off_is_asked_no_more_than_twice() {
 }
 
 #[tokio::test]
-async fn fingerprint_tells_apart_what_reads_other_rows_and_not_what_only_opens_the_door() {
+async fn the_fingerprint_covers_what_selects_rows_and_no_credentials() {
     let of = |change: &dyn Fn(&mut BackendConfig)| {
         let mut config = config("http://app:old@api/users/{key}");
         config.headers = Headers::new(vec![("X-Tenant".into(), "A".into()), ("Authorization".into(), "old".into())]);
@@ -411,7 +411,7 @@ async fn fingerprint_tells_apart_what_reads_other_rows_and_not_what_only_opens_t
 }
 
 #[tokio::test]
-async fn only_certificates_of_the_own_authority_are_believed_where_one_is_given() {
+async fn only_the_configured_authority_is_trusted() {
     let certificates = Certificates::make();
     let nginx =
         Nginx::start("ssl", &format!("{} location /users/ {{ return 200 'hello'; }}", certificates.directives()));

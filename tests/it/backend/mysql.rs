@@ -12,7 +12,9 @@ use tokio::sync::mpsc;
 
 use crate::backend::contract::{UUID, config, fetch, key, open, row, text};
 use crate::support::app::TestApp;
+use crate::support::config::Config;
 use crate::support::mariadb::{Database, Mariadb};
+use crate::support::{assert_eventually, eventually};
 
 fn source(url: &str, query: &str) -> SqlSource {
     let config = SourceConfig { query: query.to_owned(), ..Default::default() };
@@ -32,14 +34,6 @@ async fn keys(source: &SqlSource, form: KeyForm) -> Vec<String> {
     assert_eq!(scanned.unwrap(), keys.len() as u64);
     keys.sort();
     keys
-}
-
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// A table `t` with a row whose values are hard to render.
@@ -79,15 +73,16 @@ async fn json_column_that_is_added_later_becomes_known() {
     let backend = open(&config(&database.url(), "SELECT * FROM t WHERE id = ?"), KeyForm::Integer);
     assert_eq!(row(&backend, KeyForm::Integer, "1").await, json!({"id": 1}));
     database.sql("ALTER TABLE t ADD doc json DEFAULT '[1]'");
-    let deadline = Instant::now() + Duration::from_secs(120);
-    loop {
-        let found = row(&backend, KeyForm::Integer, "1").await;
-        if found == json!({"id": 1, "doc": [1]}) {
-            break;
-        }
-        assert!(found == json!({"id": 1, "doc": "[1]"}) && Instant::now() < deadline, "{found}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let (old, new) = (json!({"id": 1, "doc": "[1]"}), json!({"id": 1, "doc": [1]}));
+    let mut found = old.clone();
+    assert_eventually!(
+        {
+            assert!(found == old, "{found}");
+            found = row(&backend, KeyForm::Integer, "1").await;
+            found == new
+        },
+        "{found}"
+    );
 }
 
 #[tokio::test]
@@ -216,7 +211,7 @@ async fn index_of_the_key_column_is_used() {
         assert_eq!(row(&backend, form, present).await, json!({"id": 7}), "{condition}");
         database.kill_sessions();
         // Sessions hand in their counts when they end.
-        until("the lookup is counted", || read() > before).await;
+        eventually("the lookup is counted", || read() > before).await;
         assert!(read() - before < 10, "{condition} as {form}: {} rows were read", read() - before);
     }
 }
@@ -294,21 +289,15 @@ async fn columns_that_take_other_spellings_conflict_with_text() {
 }
 
 /// Guards `codes` by `column`; `condition` is the backend's.
-fn codes(url: &str, form: &str, column: &str, condition: &str) -> String {
-    format!(
-        r#"
-[keyspaces.codes]
-key = "{form}"
-freshness = "static"
-deadline = "10s"
-[keyspaces.codes.backend]
-url = "{url}"
-query = "SELECT id FROM codes WHERE {condition}"
-timeout = "10s"
-[keyspaces.codes.source]
-query = "SELECT {column} FROM codes"
-"#
-    )
+fn codes(url: &str, form: &str, column: &str, condition: &str) -> Config {
+    Config::new().keyspace("codes", |k| {
+        k.set("key", form)
+            .set("freshness", "static")
+            .set("deadline", "10s")
+            .backend(url, &format!("SELECT id FROM codes WHERE {condition}"))
+            .set("backend.timeout", "10s")
+            .source_sql(&format!("SELECT {column} FROM codes"))
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -374,7 +363,7 @@ async fn slow_query_times_out_here_and_at_the_server() {
     let error = fetch(&backend, "x").await.unwrap_err();
     assert!(matches!(error, BackendError::Timeout(limit) if limit == config.timeout), "{error}");
     assert!(started.elapsed() < Duration::from_secs(60));
-    until("the server has stopped it", || {
+    eventually("the server has stopped it", || {
         database.sql(
             "SELECT count(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE 'SELECT SLEEP%'",
         ) == "0"
@@ -415,7 +404,7 @@ async fn killed_scan_is_an_error_and_not_a_shorter_list() {
         while receiver.recv().await.is_some() {}
         let ended = scan.await.unwrap();
         assert!(matches!(ended, Err(SourceError::Unavailable(_))), "{kill}: {ended:?}");
-        until("the session is over", || database.sessions().is_empty()).await;
+        eventually("the session is over", || database.sessions().is_empty()).await;
     }
 }
 
@@ -494,7 +483,7 @@ async fn answers_do_not_depend_on_how_the_server_is_set_up() {
             .unwrap()
     };
     drop((backend, padded));
-    until("the sessions are over", || prepared() == 0).await;
+    eventually("the sessions are over", || prepared() == 0).await;
     let mut unprepared = config(&url, "SELECT c FROM t WHERE id = ?");
     unprepared.statement_cache = 0;
     let without = open(&unprepared, KeyForm::Integer);

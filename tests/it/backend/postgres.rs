@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::backend::contract::{UUID, config, fetch, key, open, row, text};
+use crate::support::eventually;
 use crate::support::postgres::{Database, Postgres};
 
 #[tokio::test]
@@ -87,7 +88,7 @@ async fn slow_query_times_out_here_and_at_the_server() {
     let error = fetch(&backend, "x").await.unwrap_err();
     assert!(matches!(error, BackendError::Timeout(limit) if limit == config.timeout), "{error}");
     assert!(started.elapsed() < Duration::from_secs(60));
-    until("the server has stopped it", || {
+    eventually("the server has stopped it", || {
         database.psql(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()",
         ) == "0"
@@ -143,7 +144,7 @@ async fn index_of_the_key_column_is_used() {
     }
     // Sessions hand in their counts when they end.
     database.terminate_sessions();
-    until("lookups are counted", || {
+    eventually("lookups are counted", || {
         database.psql("SELECT idx_scan >= 30 FROM pg_stat_user_tables WHERE relname = 't'") == "t"
     })
     .await;
@@ -223,7 +224,7 @@ async fn minimum_of_connections_is_open_before_the_first_lookup() {
     let mut config = config(&database.url(), "SELECT 1 AS one WHERE $1::text <> ''");
     config.min_connections = 3;
     let _backend = open(&config, KeyForm::Text);
-    until("three connections are open", || {
+    eventually("three connections are open", || {
         database.psql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'bloomguard'") == "3"
     })
     .await;
@@ -266,12 +267,4 @@ async fn slow_proxy(to: String, delay: Duration) -> (String, Arc<AtomicUsize>) {
         }
     });
     (address, accepted)
-}
-
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }

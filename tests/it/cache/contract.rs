@@ -1,7 +1,7 @@
 //! What every shared cache promises, on a real Redis and on the in-process one.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bloomguard::backend::{ContentType, Value};
 use bloomguard::cache::{Entry, Mark, MemoryCache, RedisCache, Seen, SharedCache, Stored};
@@ -10,6 +10,7 @@ use bloomguard::key::Key;
 use bloomguard::redis::RedisLink;
 use bytes::Bytes;
 
+use crate::support::assert_eventually;
 use crate::support::redis::RedisServer;
 
 pub const LONG: Duration = Duration::from_secs(600);
@@ -314,9 +315,5 @@ async fn status_is_healthy(cache: &dyn SharedCache) {
 }
 
 async fn becomes(cache: &dyn SharedCache, key: &Key, expected: Entry) {
-    let start = Instant::now();
-    while entry(cache, key).await != expected {
-        assert!(start.elapsed() < Duration::from_secs(60), "{key:?} never became {expected:?}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    assert_eventually!(entry(cache, key).await == expected, "{key:?} never became {expected:?}");
 }

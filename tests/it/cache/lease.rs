@@ -71,7 +71,7 @@ async fn a_lease_that_ended_can_not_give_the_next_one_back() {
 }
 
 #[tokio::test]
-async fn leases_are_gone_after_their_life_whatever_becomes_of_their_holders() {
+async fn leases_expire_even_if_their_holders_are_gone() {
     let linked = Linked::to(RedisServer::start()).await;
     let cache = linked.cache();
     let life = Duration::from_millis(300);

@@ -742,7 +742,7 @@ fn several_sources_are_judged_each_by_its_number() {
 }
 
 #[test]
-fn a_schedule_that_can_not_keep_the_promise_is_refused_with_what_would_mend_it() {
+fn a_schedule_that_breaks_the_promise_is_refused_with_a_remedy() {
     let errors = mistakes_of("keyspaces.users.freshness = \"rebuilt\"");
     assert_eq!(errors.len(), 1, "{errors:?}");
     for part in

@@ -73,7 +73,7 @@ async fn the_python_client_of_the_page_reads_and_announces() {
     let blocks: Vec<&str> = page.split("```python\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert_eq!(blocks.len(), 2);
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let file = site.url().trim_start_matches("sqlite:").to_owned();
     let (port, stranger) = (app.data.port().to_string(), absent(&app).to_string());
     let script = format!("{}\n{}\n{SCRIPT}", blocks[0], blocks[1]);

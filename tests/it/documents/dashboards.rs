@@ -60,7 +60,7 @@ fn legend_labels(legend: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn every_query_asks_for_series_that_exist_and_follows_the_choice_of_the_variables() {
+fn every_query_uses_existing_series_and_the_variables() {
     let scrape = Scrape::of_everything();
     let metrics = scrape.metrics();
     let has_keyspace = |metric: &str| {

@@ -60,6 +60,28 @@ fn metrics_that_pages_name_exist() {
     assert!(named > 5, "only {named} metrics named");
 }
 
+#[test]
+fn tests_that_pages_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = vec![];
+    ["src", "tests"].iter().for_each(|dir| crate::house::architecture::rust_files(&root.join(dir), &mut paths));
+    let all: String = paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let is_name = |word: &&str| {
+        word.matches('_').count() >= 5 && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let mut named = 0;
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let names = text.split('`').skip(1).step_by(2).filter(is_name);
+        for name in names.filter(|name| !name.starts_with("bloomguard_") && !name.starts_with("process_")) {
+            let exists = ["(", "<"].iter().any(|next| all.contains(&format!("fn {name}{next}")));
+            assert!(exists, "{}: no test {name}", page.display());
+            named += 1;
+        }
+    }
+    assert!(named > 60, "only {named} tests named");
+}
+
 /// Every page of the repository.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -167,6 +167,7 @@ async fn a_head_that_trickles_in_gets_no_extra_time() {
     let trickle = tokio::spawn(async move {
         write.write_all(b"GET / HTTP/1.1\r\nx: ").await.unwrap();
         while write.write_all(b"x").await.is_ok() {
+            // The rhythm of a slow client.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
@@ -176,7 +177,7 @@ async fn a_head_that_trickles_in_gets_no_extra_time() {
 }
 
 #[tokio::test]
-async fn kept_alive_connection_outlives_the_header_timeout_and_ends_at_the_idle_timeout() {
+async fn a_kept_alive_connection_ends_at_the_idle_timeout_and_not_before() {
     let (header, idle) = (Duration::from_millis(100), Duration::from_millis(600));
     let server = start(ConnectionLimits { header_timeout: header, idle_timeout: idle, ..limits() }).await;
     let mut stream = server.connect().await;
@@ -343,7 +344,7 @@ async fn drain_finishes_answers_that_are_read_slowly() {
     timeout(LONG, async { while TcpStream::connect(&server.addr).await.is_ok() {} })
         .await
         .expect("the listener closes");
-    // Connections that do nothing are told to close meanwhile.
+    // The time itself is tested: a second of a drain closes connections that do nothing, and not these.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!server.task.is_finished());
     assert!(until_closed(&mut http1).await.len() > LARGE);
@@ -366,7 +367,7 @@ async fn drain_deadline_cuts_what_does_not_end() {
 }
 
 #[tokio::test]
-async fn request_that_waits_in_the_accept_queue_when_the_drain_begins_is_answered() {
+async fn a_request_in_the_accept_queue_is_answered_by_a_drain() {
     let server = start(ConnectionLimits { max_connections: 1, ..limits() }).await;
     let mut slow = server.connect().await;
     ask(&mut slow, "/slow").await;

@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 use crate::product::users::{config, site};
+use crate::support::config::Config;
 use crate::support::database::Site;
 
 fn plan(arguments: &[&str]) -> Output {
@@ -71,12 +72,11 @@ fn what_can_not_be_planned_is_refused_by_its_value() {
 async fn the_keys_of_a_keyspace_are_counted() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
     let file = dir.path().join("bloomguard.toml");
-    let keyspace = |more: &str| {
-        std::fs::write(&file, config(&site.url(), "", "") + more).unwrap();
-        vec!["--config".to_owned(), file.to_str().unwrap().to_owned()]
-    };
+    let keyspace = |config: Config| vec!["--config".to_owned(), config.write(dir.path())];
     let page_of = |arguments: Vec<String>| page(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-    let counted = page_of(keyspace("[keyspaces.users.filter]\nkind = \"classic\"\nfalse_positive_rate = 0.01\n"));
+    let counted = page_of(keyspace(
+        config(&site.url()).users(|k| k.set("filter.kind", "classic").set("filter.false_positive_rate", 0.01)),
+    ));
     assert!(counted.starts_with(
         "1,300 keys (keyspace users: 1000 counted by the source; headroom 1.3) at a false-positive rate of 0.01"
     ));
@@ -84,10 +84,10 @@ async fn the_keys_of_a_keyspace_are_counted() {
 
     let ids = dir.path().join("ids");
     std::fs::write(&ids, (0..500).map(|id| format!("{id}\n")).collect::<String>()).unwrap();
-    let list = format!(
-        "[keyspaces.others]\nfreshness = \"announced\"\nbackend.kind = \"set\"\nkey = \"integer\"\nsource.kind = \"file\"\nsource.path = {ids:?}\n"
-    );
-    let others = [keyspace(&list), vec!["--keyspace".into(), "others".into()]].concat();
+    let two = config(&site.url()).keyspace("others", |k| {
+        k.set("freshness", "announced").set("backend.kind", "set").set("key", "integer").source_file(&ids)
+    });
+    let others = [keyspace(two), vec!["--keyspace".into(), "others".into()]].concat();
     assert!(page_of(others).starts_with("650 keys (keyspace others: 500 counted by"));
 
     let unnamed = plan(&["--config", file.to_str().unwrap()]);

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 use crate::support::app::TestApp;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::scan::{scan, sorted};
 
@@ -58,7 +59,7 @@ fn lines(count: usize) -> String {
 }
 
 #[tokio::test]
-async fn every_line_is_a_key_whatever_ends_it() {
+async fn every_line_is_a_key_with_any_line_ending() {
     let folder = Folder::new();
     for (text, keys) in [
         ("b\na\n", &["a", "b"][..]),
@@ -245,15 +246,16 @@ async fn a_keyspace_is_guarded_by_the_keys_of_a_file() {
     site.run("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, 'one'), (2, 'two')")
         .await;
     folder.file("ids.zst", &zstd(b"1\r\n2\r\n"));
-    let app = TestApp::enforcing(&format!(
-        "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\ndeadline = \"2s\"\n\
-         [keyspaces.users.filter]\nexpected_keys = 1000\n[keyspaces.users.rebuild]\nmin_keys_ratio = 0.0\n\
-         [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT name FROM users WHERE id = ?\"\n\
-         [keyspaces.users.source]\nkind = \"file\"\npath = {:?}\n",
-        site.url(),
-        folder.path("ids.zst"),
-    ))
-    .await;
+    let config = Config::new().users(|k| {
+        k.set("key", "integer")
+            .set("freshness", "static")
+            .set("deadline", "2s")
+            .set("filter.expected_keys", 1000)
+            .set("rebuild.min_keys_ratio", 0.0)
+            .backend(&site.url(), "SELECT name FROM users WHERE id = ?")
+            .source_file(&folder.path("ids.zst"))
+    });
+    let app = TestApp::enforcing(&config).await;
     assert_eq!(app.get("/v1/keys/users/2").await.told(), "200 backend");
     assert_eq!(app.get("/v1/keys/users/3").await.told(), "404 filter");
     let longer = zstd(b"1\n2\n3\n");

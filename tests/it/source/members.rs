@@ -1,30 +1,23 @@
 //! Each source of a union is judged for itself: the sum, or the first of them, would hide what is wrong with another.
 
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
+use crate::support::config::{Config, Source};
 use crate::support::database::Site;
 
 /// A keyspace over two sources of one SQLite database, whose backend finds the ids of the tables `a` and `b`.
 async fn guarded(site: &Site, key: &str, second: &str) -> TestApp {
-    TestApp::start(&format!(
-        r#"
-[keyspaces.users]
-key = "{key}"
-freshness = "static"
-deadline = "20s"
-[keyspaces.users.rebuild]
-schedule = "0 0 1 1 *"
-[keyspaces.users.backend]
-url = "{}"
-query = "SELECT id FROM a WHERE id = $1 UNION ALL SELECT id FROM b WHERE id = $1"
-timeout = "20s"
-[[keyspaces.users.source]]
-query = "SELECT id FROM a"
-[[keyspaces.users.source]]
-query = "{second}"
-"#,
-        site.url()
-    ))
-    .await
+    let both = "SELECT id FROM a WHERE id = $1 UNION ALL SELECT id FROM b WHERE id = $1";
+    let config = Config::new().users(|k| {
+        k.set("key", key)
+            .set("freshness", "static")
+            .set("deadline", "20s")
+            .set("rebuild.schedule", "0 0 1 1 *")
+            .backend(&site.url(), both)
+            .set("backend.timeout", "20s")
+            .sources([Source::sql("SELECT id FROM a"), Source::sql(second)])
+    });
+    TestApp::start(&config).await
 }
 
 /// `a` has more keys than one batch holds, `b` those from a million on.
@@ -88,9 +81,10 @@ async fn a_source_that_lost_its_keys_is_not_hidden_by_the_others() {
     let error = last_error(&app).await;
     assert!(error.starts_with("source[1] has 89 keys, fewer than min_keys_ratio = 0.9 of the 100"), "{error}");
     let path = "/admin/keyspaces/users/rebuild";
-    while app.admin("POST", path, "{\"accept_fewer\":true}").await.status == 409 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(
+        app.admin("POST", path, "{\"accept_fewer\":true}").await.status != 409,
+        "the running build does not end"
+    );
     crate::support::eventually("the fewer keys are in force", || app.keyspace("users").status().generation == 2).await;
     assert_eq!(app.rebuild("users").await, "swapped", "89 keys are what the next scan is compared with");
 }

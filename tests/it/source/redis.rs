@@ -8,6 +8,7 @@ use bloomguard::source::{KeySource, RedisSource, SourceError};
 use tokio::sync::mpsc;
 
 use crate::support::app::TestApp;
+use crate::support::config::{Config, Source};
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
 use crate::support::scan::{distinct, scan};
@@ -261,14 +262,14 @@ async fn a_keyspace_is_guarded_by_a_set_and_warned_of_what_endangers_it() {
     site.run("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, 'one'), (2, 'two')")
         .await;
     command(&server, &["SADD", "users", "1", "2"]);
-    let app = TestApp::enforcing(&format!(
-        "[redis]\nurl = \"{}\"\n[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\ndeadline = \"2s\"\n\
-         [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT name FROM users WHERE id = ?\"\n\
-         [keyspaces.users.source]\nkind = \"redis\"\nset = \"users\"\n",
-        server.url(),
-        site.url(),
-    ))
-    .await;
+    let config = Config::new().redis(&server).users(|k| {
+        k.set("key", "integer")
+            .set("freshness", "static")
+            .set("deadline", "2s")
+            .backend(&site.url(), "SELECT name FROM users WHERE id = ?")
+            .source(Source::new("redis").set("set", "users"))
+    });
+    let app = TestApp::enforcing(&config).await;
     assert_eq!(app.get("/v1/keys/users/2").await.told(), "200 backend");
     assert_eq!(app.get("/v1/keys/users/3").await.told(), "404 filter");
     let warnings = async || app.status("users").await["warnings"].to_string();

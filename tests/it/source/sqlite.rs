@@ -63,7 +63,7 @@ async fn a_failure_among_the_rows_is_an_error_and_not_a_shorter_list() {
 }
 
 #[tokio::test]
-async fn a_statement_before_its_first_row_ends_with_who_reads_it() {
+async fn a_statement_before_its_first_row_ends_with_its_reader() {
     let site = Site::sqlite();
     let source = source(&site, LONG);
     let (sender, receiver) = mpsc::channel(1);
@@ -99,6 +99,7 @@ async fn a_file_that_somebody_holds_is_waited_for() {
     holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let source = source(&site, "SELECT id FROM t");
     let scan = tokio::spawn(async move { sorted(&source, KeyForm::Integer).await });
+    // The time itself is tested: a scan that does not wait fails at once.
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!scan.is_finished());
     holder.execute_batch("COMMIT").unwrap();

@@ -7,6 +7,7 @@ use bloomguard::key::KeyForm;
 use bloomguard::source::{KeySource, Member, SourceError, SqlSource, Union};
 
 use crate::support::app::TestApp;
+use crate::support::config::{Config, Source};
 use crate::support::database::Site;
 use crate::support::scan::{distinct, scan};
 
@@ -81,15 +82,15 @@ async fn shards_on_two_databases_guard_one_keyspace() {
     let main = shard(Site::postgres(), "BIGINT", &["1", "2"]).await;
     let archive = shard(Site::sqlite(), "BIGINT", &["3"]).await;
     main.run("CREATE VIEW everyone AS SELECT id FROM t UNION ALL SELECT 3").await;
-    let app = TestApp::enforcing(&format!(
-        "[keyspaces.users]\nfreshness = \"static\"\ndeadline = \"2s\"\n\
-         [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT id FROM everyone WHERE id = $1\"\ntimeout = \"1s\"\n\
-         [[keyspaces.users.source]]\nquery = \"SELECT id FROM t\"\n\
-         [[keyspaces.users.source]]\nurl = \"{}\"\nquery = \"SELECT id FROM t\"\n",
-        main.url(),
-        archive.url(),
-    ))
-    .await;
+    let rows = Source::sql("SELECT id FROM t");
+    let config = Config::new().users(|k| {
+        k.set("freshness", "static")
+            .set("deadline", "2s")
+            .backend(&main.url(), "SELECT id FROM everyone WHERE id = $1")
+            .set("backend.timeout", "1s")
+            .sources([rows.clone(), rows.set("url", archive.url())])
+    });
+    let app = TestApp::enforcing(&config).await;
     for id in 1..=3 {
         assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "200 backend", "{id}");
     }

@@ -9,6 +9,7 @@ use bloomguard::key::{Key, KeyForm};
 use super::{keys, together, told};
 use crate::backend::contract::{config, key, open};
 use crate::support::app::TestApp;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::eventually;
 use crate::support::mariadb::Mariadb;
@@ -33,20 +34,14 @@ fn statements(server: &Postgres) -> (u64, u64) {
 }
 
 /// Guards a table `users` on any database.
-fn guarded(url: &str, parameter: &str) -> String {
-    format!(
-        r#"
-[keyspaces.users]
-freshness = "static"
-deadline = "20s"
-[keyspaces.users.backend]
-url = "{url}"
-query = "SELECT id, name FROM users WHERE id = {parameter}"
-timeout = "20s"
-[keyspaces.users.source]
-query = "SELECT id FROM users"
-"#
-    )
+fn guarded(url: &str, parameter: &str) -> Config {
+    Config::new().users(|k| {
+        k.set("freshness", "static")
+            .set("deadline", "20s")
+            .backend(url, &format!("SELECT id, name FROM users WHERE id = {parameter}"))
+            .set("backend.timeout", "20s")
+            .source_sql("SELECT id FROM users")
+    })
 }
 
 /// One batch lookup of users that exist.
