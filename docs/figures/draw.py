@@ -24,7 +24,8 @@ def svg():
         'font-family="sans-serif" font-size="13" role="img">',
         "<title>Lookups of absent keys a second in front of PostgreSQL, with and without bloomguard</title>",
         f'<rect width="{WIDTH}" height="130" fill="#ffffff"/>',
-        f'<text x="12" y="22" font-weight="bold">Lookups of absent keys a second, {int(ROWS):,} rows in PostgreSQL</text>',
+        '<text x="12" y="22" font-weight="bold">'
+        f"Lookups of absent keys a second, {int(ROWS):,} rows in PostgreSQL</text>",
     ]
     for place, (guard, requests, p99) in enumerate(bars):
         top, name = 38 + 34 * place, {"off": "every lookup asks the database", "on": "with bloomguard"}[guard]

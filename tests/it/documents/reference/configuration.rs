@@ -1,4 +1,4 @@
-//! Every key of the configuration: type, default, whether a running process takes it over, and what its doc comment says.
+//! Every key of the configuration: type, default, rule, whether a running process takes it over, doc comment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
