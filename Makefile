@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: who builds the program with a later compiler must not be stopped by a new lint.
 CHECK_FLAGS := -D warnings
 
-.PHONY: test attacks deps fmt clippy audit unit charts doc filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build bench-check bench-tools
+.PHONY: test attacks deps fmt clippy audit unit charts doc reference filter-rates model loom fuzz run miri bench bench-full bench-http bench-http-build bench-check bench-tools
 
 test: deps fmt clippy audit unit charts doc
 
@@ -29,6 +29,10 @@ charts:
 	@$(CARGO) build --locked --quiet --bin bloomguard
 	@if sh tests/kubernetes/tools.sh; then target/tools/python/bin/python -B -m unittest discover -s tests/kubernetes -p 'check_*.py'; else [ $$? -eq 3 ]; fi
 
+# docs/configuration.md and docs/metrics.md, from the code. The tests compare them.
+reference:
+	BLOOMGUARD_WRITE_REFERENCE=1 $(CARGO) test --locked --workspace --lib --bins --tests -- documents::reference::
+
 doc:
 	$(CARGO) test --locked --doc
 	RUSTDOCFLAGS="$(CHECK_FLAGS)" $(CARGO) doc --locked --no-deps --quiet
@@ -37,7 +41,7 @@ doc:
 filter-rates:
 	$(CARGO) test --locked --release --lib filter::contract -- --ignored --nocapture
 
-# Every search of the model, then each rule taken away; hours, see docs/model.md. `make test` runs the short ones.
+# Every search of the model, then each rule taken away; hours, see docs/consistency.md. `make test` runs the short ones.
 model:
 	$(CARGO) run --locked --release -p bloomguard-model -- all
 	$(CARGO) run --locked --release -p bloomguard-model -- mutate

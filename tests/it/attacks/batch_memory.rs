@@ -7,6 +7,8 @@ use tempfile::TempDir;
 
 use crate::support::allocations::peak_bytes;
 use crate::support::app::Http;
+use crate::support::assert_eventually;
+use crate::support::config::{Config, Edit};
 use crate::support::database::Site;
 use crate::support::keyspace::{TestKeyspace, config, told, unlimited};
 use crate::support::process::Process;
@@ -34,17 +36,19 @@ async fn a_batch_takes_memory_by_its_keys_and_not_by_their_square() {
     }
 }
 
-/// Starts on a table of as many rows, in a keyspace with these lines of configuration.
-fn start(dir: &TempDir, site: &Site, lines: &str) -> Process {
-    let toml = format!(
-        "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\ndeadline = \"100s\"\ncache.hot_capacity = \"1KiB\"\ncanary.proof = 0\n{lines}\n\
-         [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"{}\"\ntimeout = \"50s\"\n\
-         [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
-        site.url(),
-        site.query("SELECT id, name FROM users WHERE id = $1"),
-    );
-    std::fs::write(dir.path().join("config.toml"), toml).unwrap();
-    Process::start(dir.path(), &["serve", "--config", "config.toml"])
+/// Starts on a table of as many rows.
+fn start(dir: &TempDir, site: &Site, edit: Edit) -> Process {
+    let config = Config::new().users(|k| {
+        edit(k)
+            .set("key", "integer")
+            .set("freshness", "static")
+            .set("deadline", "100s")
+            .set("cache.hot_capacity", "1KiB")
+            .backend(&site.url(), &site.query("SELECT id, name FROM users WHERE id = $1"))
+            .set("backend.timeout", "50s")
+            .source_sql("SELECT id FROM users")
+    });
+    Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,16 +59,20 @@ async fn the_largest_batch_takes_less_than_64_mib_of_a_process() {
             "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT); INSERT INTO users SELECT i, 'User ' || i FROM ({rows}) AS n"
         ))
         .await;
-        for (state, lines) in
-            [("cold", "rebuild.on_start = false"), ("shadow", "enforcement = \"shadow\""), ("enforcing", "")]
-        {
+        let states: [(&str, Edit); 3] = [
+            ("cold", |k| k.set("rebuild.on_start", false)),
+            ("shadow", |k| k.set("enforcement", "shadow")),
+            ("enforcing", |k| k),
+        ];
+        for (state, edit) in states {
             let dir = TempDir::new().unwrap();
-            let mut process = start(&dir, &site, lines);
+            let mut process = start(&dir, &site, edit);
             let (data, telemetry) = process.addresses();
             let http = Http::default();
-            while http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] != state {
-                tokio::task::yield_now().await;
-            }
+            assert_eventually!(
+                http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] == state,
+                "it is never {state}"
+            );
             let before = process.resident_bytes();
             process.forget_peak();
             for (first, status, bypass) in [(1, 200, "0"), (1, 200, "1"), (KEYS + 1, 404, "1")] {

@@ -22,7 +22,7 @@ async fn statuses(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin), requ
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_was_made_to_resolve_to_loopback_is_refused() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&format!("allowed_hosts = [\"api.internal\"]\n{}", config(&site.url(), "", ""))).await;
+    let app = TestApp::enforcing(&config(&site.url()).server("allowed_hosts", vec!["api.internal"])).await;
     app.get("/v1/keys/users/1").await;
     let paths = [
         format!("/v1/keys/users/{}", absent(&app)),
@@ -53,7 +53,7 @@ async fn a_name_that_was_made_to_resolve_to_loopback_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_whose_first_host_was_right_is_looked_at_again() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let path = format!("/v1/keys/users/{}", absent(&app));
     let ask = |host: &str, more: &str| format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n");
     let requests = [
@@ -72,11 +72,8 @@ async fn a_connection_whose_first_host_was_right_is_looked_at_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_another_site_changes_nothing() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&format!(
-        "honor_no_cache = true\nallowed_hosts = [\"app.internal\"]\n{}",
-        config(&site.url(), "", "")
-    ))
-    .await;
+    let config = config(&site.url()).server("honor_no_cache", true).server("allowed_hosts", vec!["app.internal"]);
+    let app = TestApp::enforcing(&config).await;
     let (text, far) = (("content-type", "text/plain"), absent(&app));
     let changes = [
         ("PUT", format!("/v1/keys/users/{far}"), ""),
@@ -126,14 +123,13 @@ async fn a_page_of_another_site_changes_nothing() {
 async fn a_unix_socket_serves_any_host() {
     let (dir, site) = (tempfile::tempdir().unwrap(), site(Site::sqlite()).await);
     let socket = dir.path().join("data.sock");
-    let toml = config(&site.url(), "", "");
-    let file = dir.path().join("bloomguard.toml");
-    let server = format!(
-        "[server]\nlisten = \"unix:{}\"\ntelemetry_listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n",
-        socket.display()
-    );
-    std::fs::write(&file, format!("{server}data_dir = {:?}\n{toml}", dir.path().join("data"))).unwrap();
-    let app = App::build(&bloomguard::config::load(&[file], std::iter::empty()).unwrap()).await.unwrap();
+    let file = config(&site.url())
+        .server("listen", format!("unix:{}", socket.display()))
+        .server("telemetry_listen", "127.0.0.1:0")
+        .server("admin_listen", "127.0.0.1:0")
+        .server("data_dir", dir.path().join("data").to_str().unwrap())
+        .write(dir.path());
+    let app = App::build(&bloomguard::config::load(&[file.into()], std::iter::empty()).unwrap()).await.unwrap();
     let (keyspace, stop) = (app.keyspace("users").unwrap(), CancellationToken::new());
     let _stopped = stop.clone().drop_guard();
     tokio::spawn(app.run(stop));

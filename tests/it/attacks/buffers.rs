@@ -15,6 +15,8 @@ use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::support::app::{Answer, Http};
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::metric;
 use crate::support::process::Process;
@@ -37,7 +39,11 @@ struct Victim {
 }
 
 impl Victim {
-    async fn start(lines: &str) -> Self {
+    async fn start() -> Self {
+        Self::start_with(|config| config).await
+    }
+
+    async fn start_with(edit: impl FnOnce(Config) -> Config) -> Self {
         let (dir, site) = (TempDir::new().unwrap(), Site::sqlite());
         let rows = site.series(ROWS);
         site.run(&format!(
@@ -45,22 +51,23 @@ impl Victim {
              INSERT INTO users VALUES (1000, 'small')"
         ))
         .await;
-        let toml = format!(
-            "[server]\nmax_buffered_bytes = {BUDGET}\n{lines}\n\
-             [keyspaces.users]\nkey = \"integer\"\nfreshness = \"announced\"\ndeadline = \"60s\"\ncanary.proof = 0\n\
-             cache = {{ hot_capacity = \"1MiB\", max_value_bytes = \"2MiB\" }}\n\
-             [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT name FROM users WHERE id = $1\"\ntimeout = \"30s\"\n\
-             [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
-            site.url()
-        );
-        std::fs::write(dir.path().join("config.toml"), toml).unwrap();
-        let mut process = Process::start(dir.path(), &["serve", "--config", "config.toml"]);
+        let config = edit(Config::new().server("max_buffered_bytes", BUDGET as i64)).users(|k| {
+            k.set("key", "integer")
+                .set("freshness", "announced")
+                .set("deadline", "60s")
+                .set("cache.hot_capacity", "1MiB")
+                .set("cache.max_value_bytes", "2MiB")
+                .backend(&site.url(), "SELECT name FROM users WHERE id = $1")
+                .set("backend.timeout", "30s")
+                .source_sql("SELECT id FROM users")
+        });
+        let mut process = Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())]);
         let (data, telemetry) = process.addresses();
         let http = Http::default();
-        while http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] != "enforcing"
-        {
-            tokio::task::yield_now().await;
-        }
+        assert_eventually!(
+            http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["state"] == "enforcing",
+            "it does not enforce"
+        );
         process.forget_peak();
         let before = process.resident_bytes();
         Self { process, http, data, telemetry, before, _site: site, _dir: dir }
@@ -79,9 +86,7 @@ impl Victim {
 
     /// Waits until nothing is held any more.
     async fn holds_nothing(&self) {
-        while self.metric("buffered_bytes").await > 0.0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        assert_eventually!(self.metric("buffered_bytes").await <= 0.0, "bytes stay buffered");
     }
 
     /// What is no list of keys is answered, whatever others hold.
@@ -145,7 +150,7 @@ fn head(length: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_bodies_are_refused_unread_or_cut() {
-    let victim = Victim::start("").await;
+    let victim = Victim::start().await;
     let body = format!("[{}", "1234567,".repeat(1 << 17));
     let mut clients: Vec<TcpStream> = (0..64).map(|_| victim.connect()).collect();
     // A head alone holds nothing, and keeps nobody out.
@@ -153,9 +158,7 @@ async fn unfinished_bodies_are_refused_unread_or_cut() {
     assert_eq!(victim.batch(&format!("[{}1]", "1000,".repeat(9_999))).await.status, 200);
     // Who is refused may be gone before all is sent.
     clients.iter_mut().for_each(|client| drop(client.write_all(body.as_bytes())));
-    while victim.refused("request").await < 60.0 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(victim.refused("request").await >= 60.0, "too few requests are refused");
     victim.still_serves().await;
     let refused = victim.batch(&format!("[{}1]", "1,".repeat(9_999))).await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{}", refused.text());
@@ -172,7 +175,7 @@ async fn unfinished_bodies_are_refused_unread_or_cut() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chunked_bodies_reserve_as_they_grow() {
-    let victim = Victim::start("").await;
+    let victim = Victim::start().await;
     let chunk = format!("100000\r\n[{}\r\n", "1".repeat((1 << 20) - 1));
     let mut clients: Vec<TcpStream> = (0..32).map(|_| victim.connect()).collect();
     for client in &mut clients {
@@ -181,9 +184,7 @@ async fn chunked_bodies_reserve_as_they_grow() {
             .and_then(|()| client.write_all(chunk.as_bytes()));
         sent.and_then(|()| client.write_all(chunk.as_bytes())).ok();
     }
-    while victim.refused("request").await < 25.0 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(victim.refused("request").await >= 25.0, "too few requests are refused");
     victim.still_serves().await;
     drop(clients);
     victim.holds_nothing().await;
@@ -192,7 +193,7 @@ async fn chunked_bodies_reserve_as_they_grow() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_at_once_are_refused_rather_than_held() {
-    let victim = Victim::start("").await;
+    let victim = Victim::start().await;
     let keys = format!("[{}1]", "777,".repeat(9_999));
     let lookups = (0..64).map(|_| victim.batch(&keys));
     let answers = futures_util::future::join_all(lookups).await;
@@ -246,7 +247,7 @@ async fn hoard(data: &str, window: u32, rows: std::ops::Range<usize>) -> (Vec<u1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn responses_behind_a_closed_window_are_bounded_and_end() {
     for window in [0, 1] {
-        let victim = Victim::start("send_timeout = \"15s\"").await;
+        let victim = Victim::start_with(|config| config.server("send_timeout", "15s")).await;
         let hoards =
             futures_util::future::join_all((0..20).map(|n| hoard(&victim.data, window, n * 13..n * 13 + 27))).await;
         let told: Vec<u16> = hoards.iter().flat_map(|(told, _)| told.clone()).collect();
@@ -267,7 +268,7 @@ async fn responses_behind_a_closed_window_are_bounded_and_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_reads_nothing_or_too_little_is_closed() {
-    let victim = Victim::start("send_timeout = \"2s\"").await;
+    let victim = Victim::start_with(|config| config.server("send_timeout", "2s")).await;
     let keys = serde_json::to_string(&(1..=12).collect::<Vec<_>>()).unwrap();
     let request = format!("{}{keys}", head(&format!("content-length: {}", keys.len())));
     // Answers from in front of hyper, whose client goes on asking and never reads.
@@ -285,13 +286,12 @@ async fn a_client_that_reads_nothing_or_too_little_is_closed() {
         move || {
             // What the kernel has of the response it delivers, whoever has closed the connection.
             while !enough.load(Relaxed) && matches!(slow.read(&mut [0; 1]), Ok(1)) {
+                // The pace of a slow client.
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
     });
-    while victim.metric("buffered_bytes").await < (12 * ROW_BYTES) as f64 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(victim.metric("buffered_bytes").await >= (12 * ROW_BYTES) as f64, "too few bytes are buffered");
     let mut clients: Vec<TcpStream> = (0..16).map(|_| victim.connect_narrow()).collect();
     clients.iter_mut().for_each(|client| client.write_all(request.as_bytes()).unwrap());
     while victim.refused("slow_client").await < 3.0 {
@@ -306,7 +306,7 @@ async fn a_client_that_reads_nothing_or_too_little_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_heads_of_one_http2_connection_are_bounded() {
-    let victim = Victim::start("").await;
+    let victim = Victim::start().await;
     let stream = tokio::net::TcpStream::connect(&victim.data).await.unwrap();
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(async move { drop(connection.await) });
@@ -328,9 +328,7 @@ async fn many_heads_of_one_http2_connection_are_bounded() {
             sender.ready().await.unwrap();
             waiting.push(tokio::spawn(sender.send_request(request)));
         }
-        while victim.metric("buffered_bytes").await < 10.0 * 60_000.0 {
-            tokio::task::yield_now().await;
-        }
+        assert_eventually!(victim.metric("buffered_bytes").await >= 10.0 * 60_000.0, "too few bytes are buffered");
         let mut cut = 0;
         for answer in waiting {
             cut += usize::from(answer.await.unwrap().is_ok_and(|response| response.status() == 408));

@@ -133,6 +133,7 @@ fn malformed(target: &Target, _: u64, stop: &AtomicBool) {
     }
 }
 
+/// An attacker that only holds what it has.
 fn wait(stop: &AtomicBool) {
     while !stop.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(5));
@@ -147,9 +148,11 @@ fn processor_seconds(process: &Process) -> f64 {
 }
 
 fn start(dir: &Path, site: &Site) -> Process {
-    let server = "[server]\nmax_connections = 200\nmax_buffered_bytes = \"64MiB\"";
-    std::fs::write(dir.join("config.toml"), config(&site.url(), server, "cache.hot_capacity = \"4MiB\"")).unwrap();
-    Process::start(dir, &["serve", "--config", "config.toml"])
+    let config = config(&site.url())
+        .server("max_connections", 200)
+        .server("max_buffered_bytes", "64MiB")
+        .users(|k| k.set("cache.hot_capacity", "4MiB"));
+    Process::start(dir, &["serve", "--config", &config.write(dir)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,6 +180,7 @@ async fn no_attack_costs_a_well_behaved_client_an_answer() {
                 std::thread::spawn(move || attack(&target, n, &stop))
             })
             .collect();
+        // The time itself: how long the attack is measured.
         tokio::time::sleep(Duration::from_secs_f64(length)).await;
         let lasted = began.elapsed().as_secs_f64();
         let burned = (processor_seconds(&process) - burned) / lasted * 100.0;

@@ -1,11 +1,11 @@
 //! A Redis that forgets in the middle of a load: no value that was invalidated meanwhile comes back.
 
-use std::time::{Duration, Instant};
-
 use sqlx::{Connection, Executor, PgConnection};
 use tempfile::TempDir;
 
+use crate::product::users::config;
 use crate::support::app::{Answer, Http};
+use crate::support::assert_eventually;
 use crate::support::database::Site;
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
@@ -35,39 +35,16 @@ struct Held {
 impl Held {
     async fn start(url: &str) -> Self {
         let (dir, site) = (TempDir::new().unwrap(), site().await);
-        let file = dir.path().join("bloomguard.toml");
-        let toml = format!(
-            r#"
-[redis]
-url = "{url}"
-timeout = "5s"
-max_lag = "1m"
-[keyspaces.users]
-freshness = "announced"
-deadline = "1m"
-commit_window = "5s"
-rebuild.schedule = "0 0 1 1 *"
-[keyspaces.users.backend]
-url = "{}"
-query = "{SLOW}"
-timeout = "50s"
-[keyspaces.users.source]
-query = "SELECT id FROM users"
-[keyspaces.users.canary]
-sample_rate = 0
-proof = 0
-"#,
-            site.url()
-        );
-        std::fs::write(&file, toml).unwrap();
-        let mut process = Process::start(dir.path(), &["serve", "--config", file.to_str().unwrap()]);
+        let config = config(&site.url()).redis_at(url).users(|k| k.times("1m", "5s", "50s").set("backend.query", SLOW));
+        let mut process = Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())]);
         let (data, telemetry) = process.addresses();
-        let (http, start) = (Http::default(), Instant::now());
+        let http = Http::default();
         // In any state: values are stored in each of them. But the form of keys must be known.
-        while http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["generation"] == 0 {
-            assert!(start.elapsed() < Duration::from_secs(60), "{}", process.log());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        assert_eventually!(
+            http.get(&format!("http://{telemetry}/status")).await.json()["keyspaces"]["users"]["generation"] != 0,
+            "{}",
+            process.log()
+        );
         let lock = PgConnection::connect(&site.url()).await.unwrap();
         Self { site, lock, process, data, http, _dir: dir }
     }
@@ -78,22 +55,18 @@ proof = 0
 
     /// Waits until Redis takes what is stored, and returns what the key's value is there.
     async fn is_stored(&self, redis: &mut redis::Connection, id: u32) {
-        let start = Instant::now();
-        while !holds(redis, id, "old") {
-            assert!(
-                start.elapsed() < Duration::from_secs(60),
-                "values are never stored again:\n{}",
-                self.process.log()
-            );
-            assert_eq!(
-                self.http
-                    .send("GET", &format!("http://{}/v1/keys/users/{id}", self.data), &[("bloomguard-bypass", "1")], "")
-                    .await
-                    .status,
-                200
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let url = format!("http://{}/v1/keys/users/{id}", self.data);
+        assert_eventually!(
+            {
+                let stored = holds(redis, id, "old");
+                if !stored {
+                    assert_eq!(self.http.send("GET", &url, &[("bloomguard-bypass", "1")], "").await.status, 200);
+                }
+                stored
+            },
+            "values are never stored again:\n{}",
+            self.process.log()
+        );
     }
 
     /// A load has read the old row and waits; the row is changed and invalidated; Redis forgets that by `forget`; the load ends.
@@ -103,20 +76,20 @@ proof = 0
             let (http, url) = (self.http.clone(), format!("http://{}/v1/keys/users/{id}", self.data));
             async move { http.get(&url).await }
         });
-        let start = Instant::now();
-        loop {
-            let waiting: i64 = sqlx::query_scalar(
-                "SELECT count(*) FROM pg_locks JOIN pg_database AS d ON d.oid = database \
+        assert_eventually!(
+            {
+                let waiting: i64 = sqlx::query_scalar(
+                    "SELECT count(*) FROM pg_locks JOIN pg_database AS d ON d.oid = database \
                  WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()",
-            )
-            .fetch_one(&mut self.lock)
-            .await
-            .unwrap();
-            if waiting > 0 {
-                break;
-            }
-            assert!(start.elapsed() < Duration::from_secs(40), "the load never gets there: {}", self.process.log());
-        }
+                )
+                .fetch_one(&mut self.lock)
+                .await
+                .unwrap();
+                waiting > 0
+            },
+            "the load never gets there: {}",
+            self.process.log()
+        );
         self.site.run(&format!("UPDATE users SET name = 'new' WHERE id = {id}")).await;
         let url = format!("http://{}/v1/invalidate/users", self.data);
         let invalidated =

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use sqlx::Connection;
 
@@ -10,9 +9,9 @@ use crate::product::polls::{found, long_transaction, polled, polled_again, polls
 use crate::product::users::{absent, false_positive};
 use crate::support::app::TestApp;
 use crate::support::database::Site;
-use crate::support::eventually;
 use crate::support::http_server::{HttpServer, ok, status};
 use crate::support::redis::RedisServer;
+use crate::support::{eventually, eventually_blocking};
 
 /// Kinds of the entries in Redis, as their fifth byte tells.
 fn kinds(redis: &RedisServer, id: u32) -> Vec<char> {
@@ -47,30 +46,22 @@ async fn an_absence_that_a_dead_instance_stores_late_is_turned_away() {
                 return ok("application/json", "{}");
             }
             tokio::task::block_in_place(|| {
-                while !released.load(Ordering::SeqCst) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                eventually_blocking("the test lets it go", || released.load(Ordering::SeqCst));
             });
             status("404 Not Found", "", "")
         })
         .await
     };
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"", redis.url());
-    let config = polled(&table.url(), "updated_at", &section)
-        .replace("source.query", "filter.false_positive_rate = 0.05\nsource.query")
-        .replace("source.query", &format!("source.url = \"{}\"\nsource.query", table.url()))
-        .lines()
-        .map(|line| {
-            if line.starts_with("backend = ") {
-                format!("backend = {{ kind = \"http\", url = \"{}\", timeout = \"9s\" }}", api.url("/users/{key}"))
-            } else {
-                line.to_owned()
-            }
-        })
-        .collect::<Vec<_>>()
-        .join("\n");
+    let config = polled(&table.url(), "updated_at").redis(&redis).users(|k| {
+        k.set("filter.false_positive_rate", 0.05)
+            .set("source.url", table.url())
+            .unset("backend.query")
+            .set("backend.kind", "http")
+            .set("backend.url", api.url("/users/{key}"))
+            .set("backend.timeout", "9s")
+    });
     // The one that will die does not poll any more.
-    let dying = TestApp::enforcing(&config.replace("interval = \"50ms\"", "interval = \"30m\"")).await;
+    let dying = TestApp::enforcing(&config.clone().users(|k| k.set("source.incremental.interval", "30m"))).await;
     let living = TestApp::enforcing(&config).await;
     let id = false_positive(&dying);
     let release = Release(released);
@@ -96,16 +87,9 @@ async fn an_absence_that_a_dead_instance_stores_late_is_turned_away() {
 async fn a_row_deleted_and_inserted_anew_between_two_polls_is_found() {
     for with_redis in [false, true] {
         let (redis, table) = (RedisServer::start(), site(Site::sqlite()).await);
-        let section = if with_redis {
-            format!("[redis]\nurl = \"{}\"\ntimeout = \"1s\"\nmax_lag = \"1m\"", redis.url())
-        } else {
-            String::new()
-        };
-        let config = polled(&table.url(), "version", &section)
-            .replace("commit_window = \"5s\"", "commit_window = \"100ms\"")
-            .replace("deadline = \"10s\"", "deadline = \"1s\"")
-            .replace("timeout = \"5s\" }", "timeout = \"900ms\" }")
-            .replace("interval = \"50ms\"", "interval = \"3s\"");
+        let config = polled(&table.url(), "version")
+            .users(|k| k.times("1s", "100ms", "900ms").set("source.incremental.interval", "3s"));
+        let config = if with_redis { config.redis(&redis).set("redis.timeout", "1s") } else { config };
         let app = TestApp::enforcing(&config).await;
         let id = absent(&app);
         let insert = format!("INSERT INTO users (id, name, version) VALUES ({id}, 'new', 8)");

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::product::users::config;
 use crate::support::app::Http;
+use crate::support::assert_eventually;
 use crate::support::database::Site;
 use crate::support::process::Process;
 
@@ -17,17 +19,11 @@ impl Killed {
         let site = Site::sqlite();
         site.run("CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, 'first')").await;
         let dir = tempfile::tempdir().unwrap();
-        let toml = format!(
-            "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"announced\"\ncommit_window = \"10m\"\ndeadline = \"10s\"\ncanary.proof = 0\n\
-             [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT id, name FROM users WHERE id = $1\"\ntimeout = \"5s\"\n\
-             [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
-            site.url()
-        );
-        std::fs::write(
-            dir.path().join("bloomguard.toml"),
-            format!("[log]\nformat = \"json\"\n[server]\ndata_dir = \"data\"\n{toml}"),
-        )
-        .unwrap();
+        config(&site.url())
+            .set("log.format", "json")
+            .server("data_dir", "data")
+            .users(|k| k.set("key", "integer").set("commit_window", "10m"))
+            .write(dir.path());
         Self { dir, site, http: Http::default() }
     }
 
@@ -51,16 +47,22 @@ impl Killed {
 
     /// Waits until the keyspace enforces, or says that it does not for its journal; which of the two.
     async fn enforces(&self, process: &mut Process) -> bool {
-        for _ in 0..6000 {
-            let status = self.status(process).await;
-            let reason = status["reason"].as_str().unwrap_or_default();
-            match status["state"].as_str() {
-                Some("enforcing") => return true,
-                Some("degraded") if reason.contains("journal was damaged") => return false,
-                _ => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
-            }
-        }
-        panic!("{}", self.status(process).await)
+        let mut status;
+        let mut enforces;
+        assert_eventually!(
+            {
+                status = self.status(process).await;
+                let damaged = status["reason"].as_str().unwrap_or_default().contains("journal was damaged");
+                enforces = match status["state"].as_str() {
+                    Some("enforcing") => Some(true),
+                    Some("degraded") if damaged => Some(false),
+                    _ => None,
+                };
+                enforces.is_some()
+            },
+            "{status}"
+        );
+        enforces.unwrap()
     }
 
     async fn told(&self, process: &mut Process, id: u32) -> String {

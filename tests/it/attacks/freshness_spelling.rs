@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::Site;
 
 /// Capitals whose canonical form some database does not take for them, and that form.
@@ -65,13 +67,18 @@ async fn start(table: &Table, deadline: u32) -> TestApp {
 
 /// Absences are cached one deadline after the window.
 async fn enforcing(table: &Table, deadline: u32) -> TestApp {
-    TestApp::enforcing(&format!(
-        "[keyspaces.users]\nkey = \"text-ci\"\nfreshness = \"announced\"\ncommit_window = \"50ms\"\ndeadline = \"{deadline}s\"\nmax_staleness = \"1h\"\n\
-         cache = {{ absent_ttl = \"10m\", hot_ttl = \"10m\" }}\n\
-         [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"{}\"\ntimeout = \"{deadline}s\"\n[keyspaces.users.source]\nquery = \"{}\"\n",
-        table.url, table.query, table.source
-    ))
-    .await
+    let deadline = format!("{deadline}s");
+    let config = Config::new().users(|k| {
+        k.set("key", "text-ci")
+            .set("freshness", "announced")
+            .set("max_staleness", "1h")
+            .set("cache.absent_ttl", "10m")
+            .set("cache.hot_ttl", "10m")
+            .backend(&table.url, table.query)
+            .times(&deadline, "50ms", &deadline)
+            .source_sql(table.source)
+    });
+    TestApp::enforcing(&config).await
 }
 
 fn path(of: &str, name: &str) -> String {
@@ -81,19 +88,15 @@ fn path(of: &str, name: &str) -> String {
 
 /// Asks until the answer is this one; a lookup may take too long on a busy machine.
 async fn told(app: &TestApp, name: &str, answer: &str) {
-    let start = Instant::now();
-    loop {
-        let told = app.get(&path("keys", name)).await.told();
-        if told == answer {
-            return;
-        }
-        assert!(
-            start.elapsed() < Duration::from_secs(60),
-            "{name}: {told}, not {answer}; {}",
-            app.status("users").await
-        );
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let mut told;
+    assert_eventually!(
+        {
+            told = app.get(&path("keys", name)).await.told();
+            told == answer
+        },
+        "{name}: {told}, not {answer}; {}",
+        app.status("users").await
+    );
 }
 
 /// Never a 404, and a value five times; a lookup may take too long on a busy machine.

@@ -8,24 +8,13 @@ use bloomguard::key::{KeyForm, KeySecret};
 use bloomguard::redis::RedisLink;
 use tempfile::TempDir;
 
+use crate::product::users::config;
 use crate::support::app::{Answer, Http};
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
-
-/// What an instance is started with.
-#[derive(Clone, Copy)]
-struct Setup {
-    form: &'static str,
-    window: &'static str,
-    source: &'static str,
-    prefix: &'static str,
-}
-
-const PLAIN: Setup = Setup { form: "integer", window: "200ms", source: "SELECT id FROM users", prefix: "bloomguard" };
-
-/// With time enough for a commit on a busy machine.
-const ROOMY: Setup = Setup { window: "3s", ..PLAIN };
 
 /// A table of a thousand users, whose ids are text.
 async fn site() -> Site {
@@ -35,34 +24,29 @@ async fn site() -> Site {
     site
 }
 
-fn toml(site: &Site, redis: Option<&RedisServer>, setup: Setup) -> String {
-    let Setup { form, window, source, prefix } = setup;
-    let redis = redis.map_or_else(String::new, |redis| {
-        let url = redis.url();
-        format!("[redis]\nurl = \"{url}\"\nkey_prefix = \"{prefix}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"\nlog.retention = \"2m\"\n")
-    });
-    format!(
-        r#"
-{redis}
-[keyspaces.users]
-key = "{form}"
-freshness = "announced"
-deadline = "5s"
-commit_window = "{window}"
-rebuild.schedule = "0 0 1 1 *"
-cache.hot_ttl = "10m"
-[keyspaces.users.backend]
-url = "{}"
-query = "SELECT id, name FROM users WHERE id = $1"
-timeout = "4s"
-[keyspaces.users.source]
-query = "{source}"
-[keyspaces.users.canary]
-sample_rate = 0
-proof = 0
-"#,
-        site.url()
-    )
+/// Instances of the new release, with windows that close at once.
+fn brief(site: &Site, redis: Option<&RedisServer>) -> Config {
+    let config =
+        config(&site.url()).users(|k| k.set("key", "integer").set("cache.hot_ttl", "10m").times("5s", "200ms", "4s"));
+    match redis {
+        Some(redis) => config.redis(redis).set("redis.log.retention", "2m"),
+        None => config,
+    }
+}
+
+/// With time enough for a commit on a busy machine.
+fn roomy(site: &Site, redis: &RedisServer) -> Config {
+    brief(site, Some(redis)).users(|k| k.set("commit_window", "3s"))
+}
+
+/// Instances of the old release, whose keys are of another form.
+fn old(site: &Site, redis: &RedisServer) -> Config {
+    roomy(site, redis).users(|k| k.set("key", "text"))
+}
+
+/// A reader whose own window and deadline pass soon.
+fn short(site: &Site, redis: Option<&RedisServer>) -> Config {
+    brief(site, redis).users(|k| k.times("300ms", "200ms", "200ms"))
 }
 
 /// One process.
@@ -75,29 +59,27 @@ struct Instance {
 }
 
 impl Instance {
-    fn start(toml: &str) -> Self {
-        Self::start_in(TempDir::new().unwrap(), toml)
+    fn start(config: &Config) -> Self {
+        Self::start_in(TempDir::new().unwrap(), config)
     }
 
-    fn start_in(dir: TempDir, toml: &str) -> Self {
-        let file = dir.path().join("bloomguard.toml");
-        std::fs::write(&file, toml).unwrap();
-        let mut process = Process::start(dir.path(), &["serve", "--config", file.to_str().unwrap()]);
+    fn start_in(dir: TempDir, config: &Config) -> Self {
+        let mut process = Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())]);
         let (data, telemetry) = process.addresses();
         Self { process, dir, data, telemetry, http: Http::default() }
     }
 
-    async fn enforcing(toml: &str) -> Self {
-        let instance = Self::start(toml);
+    async fn enforcing(config: &Config) -> Self {
+        let instance = Self::start(config);
         instance.is("enforcing", "").await;
         instance
     }
 
     /// Ends as by SIGKILL, and starts again in its place.
-    async fn restarted(mut self, toml: &str) -> Self {
+    async fn restarted(mut self, config: &Config) -> Self {
         self.process.signal("KILL");
         self.process.ended();
-        let again = Self::start_in(self.dir, toml);
+        let again = Self::start_in(self.dir, config);
         again.is("enforcing", "").await;
         again
     }
@@ -108,19 +90,15 @@ impl Instance {
 
     /// Waits until it is in this state, for a reason that contains `why`.
     async fn is(&self, state: &str, why: &str) {
-        let start = Instant::now();
-        loop {
-            let status = self.status().await;
-            if status["state"] == state && status["reason"].as_str().unwrap().contains(why) {
-                return;
-            }
-            assert!(
-                start.elapsed() < Duration::from_secs(100),
-                "it is never {state} {why}: {status}\n{}",
-                self.process.log()
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let mut status;
+        assert_eventually!(
+            {
+                status = self.status().await;
+                status["state"] == state && status["reason"].as_str().unwrap().contains(why)
+            },
+            "it is never {state} {why}: {status}\n{}",
+            self.process.log()
+        );
     }
 
     async fn generation(&self) -> u64 {
@@ -129,28 +107,28 @@ impl Instance {
 
     /// Waits until it has told so many losses for this reason, and enforces again, with a filter of after generation `before`.
     async fn recovers(&self, losses: usize, why: &str, before: u64) {
-        let start = Instant::now();
         let told = || {
             self.process.log().lines().filter(|line| line.contains("may have been lost") && line.contains(why)).count()
         };
-        while told() < losses || self.generation().await <= before {
-            assert!(start.elapsed() < Duration::from_secs(100), "no loss that says {why}: {}", self.process.log());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        assert_eventually!(
+            told() >= losses && self.generation().await > before,
+            "no loss that says {why}: {}",
+            self.process.log()
+        );
         self.is("enforcing", "").await;
     }
 
     /// Waits for a warning that contains `what`.
     async fn warns(&self, what: &str) {
-        let start = Instant::now();
-        loop {
-            let status = self.status().await;
-            if status["warnings"].as_array().unwrap().iter().any(|warning| warning.as_str().unwrap().contains(what)) {
-                return;
-            }
-            assert!(start.elapsed() < Duration::from_secs(100), "it never warns of {what}: {status}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let mut status;
+        assert_eventually!(
+            {
+                status = self.status().await;
+                let mut warnings = status["warnings"].as_array().unwrap().iter();
+                warnings.any(|warning| warning.as_str().unwrap().contains(what))
+            },
+            "it never warns of {what}: {status}"
+        );
     }
 
     async fn get(&self, key: &str, headers: &[(&str, &str)]) -> Answer {
@@ -167,17 +145,19 @@ impl Instance {
     async fn rebuild(&self) {
         let url = format!("http://{}/admin/keyspaces/users/rebuild", self.process.admin());
         let json = [("content-type", "application/json")];
-        while self.http.send("POST", &url, &json, "").await.status == 409 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        loop {
-            let progress = self.http.send("GET", &url, &json, "").await.json();
-            if progress["running"].is_null() {
-                assert_eq!(progress["last"]["outcome"], "swapped", "{progress}");
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        assert_eventually!(
+            self.http.send("POST", &url, &json, "").await.status != 409,
+            "the running build does not end"
+        );
+        let mut progress;
+        assert_eventually!(
+            {
+                progress = self.http.send("GET", &url, &json, "").await.json();
+                progress["running"].is_null()
+            },
+            "the build does not end: {progress}"
+        );
+        assert_eq!(progress["last"]["outcome"], "swapped", "{progress}");
     }
 
     /// A key that nobody has and that passes the filter, once this filter enforces.
@@ -205,8 +185,8 @@ async fn insert(site: &Site, id: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_announced_under_another_key_form_is_never_404() {
     let (redis, site) = (RedisServer::start(), site().await);
-    let old = Instance::enforcing(&toml(&site, Some(&redis), Setup { form: "text", ..ROOMY })).await;
-    let new = Instance::enforcing(&toml(&site, Some(&redis), ROOMY)).await;
+    let old = Instance::enforcing(&old(&site, &redis)).await;
+    let new = Instance::enforcing(&roomy(&site, &redis)).await;
     for (nth, id) in (1..).zip(5000..5003) {
         let before = new.generation().await;
         // To the one that is another key than 5000, to the other the same.
@@ -225,7 +205,7 @@ async fn a_row_announced_under_another_key_form_is_never_404() {
     old.recovers(1, "its key form is integer, here text", before).await;
     assert_eq!(old.get("6000", &[("bloomguard-min-version", version.as_str())]).await.status, 200);
     // When both run the same again, nobody objects to anything.
-    let old = old.restarted(&toml(&site, Some(&redis), ROOMY)).await;
+    let old = old.restarted(&roomy(&site, &redis)).await;
     let version = old.announce("07000").await;
     insert(&site, "7000").await;
     assert_eq!(new.get("7000", &[("bloomguard-min-version", version.as_str())]).await.status, 200);
@@ -235,11 +215,11 @@ async fn a_row_announced_under_another_key_form_is_never_404() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absence_of_before_such_an_announce_is_not_believed_after_it() {
     let (redis, site) = (RedisServer::start(), site().await);
-    let new = Instance::enforcing(&toml(&site, Some(&redis), ROOMY)).await;
-    let old = Instance::enforcing(&toml(&site, Some(&redis), Setup { form: "text", ..ROOMY })).await;
+    let new = Instance::enforcing(&roomy(&site, &redis)).await;
+    let old = Instance::enforcing(&old(&site, &redis)).await;
     let id = new.false_positive().await.to_string();
     // The server's clock must say that the next lookup began after the scan.
-    while new.get(&id, &[]).await.told() != "404 hot" {}
+    assert_eventually!(new.get(&id, &[]).await.told() == "404 hot", "the absence is never hot");
     let stored: bool =
         redis::cmd("EXISTS").arg(format!("bloomguard:entry:users:{id}")).query(&mut redis.connection()).unwrap();
     assert!(stored, "the absence is in Redis");
@@ -254,13 +234,9 @@ async fn an_absence_of_before_such_an_announce_is_not_believed_after_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_of_another_source_is_told_of_and_does_no_harm() {
     let (redis, site) = (RedisServer::start(), site().await);
-    let old = Instance::enforcing(&toml(
-        &site,
-        Some(&redis),
-        Setup { source: "SELECT id FROM users WHERE id > ''", ..ROOMY },
-    ))
-    .await;
-    let new = Instance::enforcing(&toml(&site, Some(&redis), ROOMY)).await;
+    let other_source = roomy(&site, &redis).users(|k| k.source_sql("SELECT id FROM users WHERE id > ''"));
+    let old = Instance::enforcing(&other_source).await;
+    let new = Instance::enforcing(&roomy(&site, &redis)).await;
     new.warns("its backend or source is another one").await;
     new.is("enforcing", "").await;
     let before = new.generation().await;
@@ -274,17 +250,16 @@ async fn an_instance_of_another_source_is_told_of_and_does_no_harm() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_longest_window_of_the_fleet_counts_for_every_reader() {
     let (redis, site) = (RedisServer::start(), site().await);
-    let slow = Instance::enforcing(&toml(&site, Some(&redis), Setup { window: "1m", ..PLAIN })).await;
-    let quick_toml =
-        toml(&site, Some(&redis), PLAIN).replace("deadline = \"5s\"", "deadline = \"300ms\"").replace("4s", "200ms");
-    let quick = Instance::enforcing(&quick_toml).await;
+    let slow = Instance::enforcing(&brief(&site, Some(&redis)).users(|k| k.set("commit_window", "1m"))).await;
+    let quick_config = short(&site, Some(&redis));
+    let quick = Instance::enforcing(&quick_config).await;
     let version = slow.announce("5000").await;
     let announced = Instant::now();
-    let late = Instance::start(&quick_toml);
-    // Longer than the window and the deadline of the reader.
+    let late = Instance::start(&quick_config);
+    // The time itself is tested: longer than the window and the deadline of the reader.
     tokio::time::sleep(Duration::from_millis(600)).await;
     quick.rebuild().await;
-    let later = Instance::enforcing(&quick_toml).await;
+    let later = Instance::enforcing(&quick_config).await;
     late.is("enforcing", "").await;
     late.rebuild().await;
     insert(&site, "5000").await;
@@ -305,15 +280,16 @@ async fn a_restart_with_a_shorter_window_keeps_the_longer_for_old_announces() {
     for with_redis in [false, true] {
         let (redis, site) = (RedisServer::start(), site().await);
         let redis = with_redis.then_some(&redis);
-        let short =
-            toml(&site, redis, PLAIN).replace("deadline = \"5s\"", "deadline = \"300ms\"").replace("4s", "200ms");
-        let mut instance = Instance::enforcing(&short.replace("\"200ms\"\nrebuild", "\"1m\"\nrebuild")).await;
+        let short = short(&site, redis);
+        let long = short.clone().users(|k| k.set("commit_window", "1m"));
+        let mut instance = Instance::enforcing(&long).await;
         instance.announce("5000").await;
         let announced = Instant::now();
         // Twice: what was replayed is written again, and still matters as long.
         for _ in 0..2 {
             instance = instance.restarted(&short).await;
         }
+        // The time itself is tested: longer than the window and the deadline that it has now.
         tokio::time::sleep(Duration::from_millis(600)).await;
         instance.rebuild().await;
         insert(&site, "5000").await;
@@ -340,7 +316,7 @@ async fn write(redis: &RedisServer, terms: Option<Terms>) -> WriterId {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_instance_of_an_earlier_release_writes_is_a_loss() {
     let (redis, site) = (RedisServer::start(), site().await);
-    let instance = Instance::enforcing(&toml(&site, Some(&redis), PLAIN)).await;
+    let instance = Instance::enforcing(&brief(&site, Some(&redis))).await;
     let before = instance.generation().await;
     let writer = write(&redis, None).await;
     let why = format!("instance {writer} runs another configuration: its release does not tell which");
@@ -350,7 +326,7 @@ async fn what_an_instance_of_an_earlier_release_writes_is_a_loss() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absurd_window_is_told_and_does_not_hold_the_fleet_for_ever() {
     let (redis, site) = (RedisServer::start(), site().await);
-    let short = toml(&site, Some(&redis), PLAIN).replace("\"2m\"", "\"8s\"");
+    let short = brief(&site, Some(&redis)).set("redis.log.retention", "8s");
     let instance = Instance::enforcing(&short).await;
     let config = bloomguard::config::load(&[instance.dir.path().join("bloomguard.toml")], std::iter::empty()).unwrap();
     let terms = Terms::new(
@@ -369,9 +345,9 @@ async fn an_absurd_window_is_told_and_does_not_hold_the_fleet_for_ever() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_namespace_over_the_same_rows_is_told_of() {
     let (redis, site) = (RedisServer::start(), site().await);
-    let one = Instance::enforcing(&toml(&site, Some(&redis), PLAIN)).await;
+    let one = Instance::enforcing(&brief(&site, Some(&redis))).await;
     // Its log is young, for the server knows only the other's.
-    let other = Instance::start(&toml(&site, Some(&redis), Setup { prefix: "elsewhere", ..PLAIN }));
+    let other = Instance::start(&brief(&site, Some(&redis)).set("redis.key_prefix", "elsewhere"));
     one.warns("another namespace announces rows of the same backend: its delta log is \"elsewhere:deltas:users\"")
         .await;
     other.warns("its delta log is \"bloomguard:deltas:users\"").await;

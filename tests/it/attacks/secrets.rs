@@ -2,11 +2,11 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::support::app::{Answer, Http};
+use crate::support::eventually_blocking;
 use crate::support::http_server::{HttpServer, status};
 use crate::support::postgres::Database;
 use crate::support::process::Process;
@@ -179,11 +179,7 @@ fn without_redis(whole: &str) -> String {
 }
 
 fn until_logged(process: &Process, words: &[&str]) {
-    let start = Instant::now();
-    while !words.iter().all(|word| process.log().contains(word)) {
-        assert!(start.elapsed() < Duration::from_secs(60), "{}", process.log());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually_blocking("all is logged", || words.iter().all(|word| process.log().contains(word)));
 }
 
 /// All that it logged, to its end.

@@ -1,15 +1,16 @@
 //! Tokens that are taken for more than they allow, and tokens that were withdrawn.
 
-use std::time::{Duration, Instant};
-
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::product::process::{enforces, write_config};
+use crate::product::process::enforces;
 use crate::product::users::{absent, config, site};
 use crate::support::app::{Http, TestApp};
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::process::Process;
+use toml::{Table, Value};
 
 type Headers = &'static [(&'static str, &'static str)];
 
@@ -28,9 +29,8 @@ const REQUESTS: [(&str, &str, Headers, &str); 11] = [
     ("POST", "/v1/invalidate/users", &[], "write"),
 ];
 
-async fn served(dir: &TempDir, site: &Site, server: &str) -> Process {
-    let toml = format!("[server]\n{server}\n{}", config(&site.url(), "", ""));
-    let mut process = Process::start(dir.path(), &["--config", &write_config(dir.path(), &toml)]);
+async fn served(dir: &TempDir, config: Config) -> Process {
+    let mut process = Process::start(dir.path(), &["--config", &config.write(dir.path())]);
     let (_, telemetry) = process.addresses();
     enforces(&Http::default(), &telemetry).await;
     process
@@ -42,21 +42,24 @@ fn write(dir: &TempDir, name: &str, tokens: &str) {
     std::fs::rename(new, dir.path().join(name)).unwrap();
 }
 
-fn entry(dir: &TempDir, name: &str, tokens: &str, scopes: &str) -> String {
+/// An entry of `server.tokens`.
+fn entry(dir: &TempDir, name: &str, tokens: &str, scopes: &[&str]) -> Value {
     write(dir, name, tokens);
-    format!("[[server.tokens]]\nfile = {:?}\nscopes = {scopes}\n", dir.path().join(name))
+    let scopes: Vec<Value> = scopes.iter().map(|scope| Value::from(*scope)).collect();
+    let file = dir.path().join(name).to_str().unwrap().to_owned();
+    Table::from_iter([("file".to_owned(), file.into()), ("scopes".to_owned(), scopes.into())]).into()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_does_what_its_scopes_say_and_nothing_else() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
-    let files = [
-        entry(&dir, "reader", "r3ad\n", "[\"read\"]"),
-        entry(&dir, "writer", "wr1te", "[\"write\"]"),
-        entry(&dir, "both", "b0th", "[\"read\", \"write\"]"),
-        entry(&dir, "root", "r00t", "[\"admin\"]"),
+    let tokens = vec![
+        entry(&dir, "reader", "r3ad\n", &["read"]),
+        entry(&dir, "writer", "wr1te", &["write"]),
+        entry(&dir, "both", "b0th", &["read", "write"]),
+        entry(&dir, "root", "r00t", &["admin"]),
     ];
-    let mut process = served(&dir, &site, &files.concat()).await;
+    let mut process = served(&dir, config(&site.url()).server("tokens", tokens)).await;
     let ((data, _), admin, http) = (process.addresses(), process.admin(), Http::default());
     let ask = async |method: &str, url: String, token: Option<&str>, headers: &[(&str, &str)]| {
         let bearer = token.map(|token| format!("Bearer {token}")).unwrap_or_default();
@@ -106,9 +109,10 @@ async fn a_token_does_what_its_scopes_say_and_nothing_else() {
 async fn tokens_are_rotated_and_withdrawn_without_a_restart() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
     write(&dir, "tokens", "old\n");
-    let server =
-        format!("token_file = {:?}\n{}", dir.path().join("tokens"), entry(&dir, "reader", "reader-1\n", "[\"read\"]"));
-    let mut process = served(&dir, &site, &server).await;
+    let config_with_tokens = config(&site.url())
+        .server("token_file", dir.path().join("tokens").to_str().unwrap())
+        .server("tokens", vec![entry(&dir, "reader", "reader-1\n", &["read"])]);
+    let mut process = served(&dir, config_with_tokens).await;
     let ((data, telemetry), http) = (process.addresses(), Http::default());
     let status = async |token: &str| {
         http.send(
@@ -121,11 +125,7 @@ async fn tokens_are_rotated_and_withdrawn_without_a_restart() {
         .status
     };
     let until = async |token: &str, expected: u16| {
-        let start = Instant::now();
-        while status(token).await != expected {
-            assert!(start.elapsed() < Duration::from_secs(60), "{token} is not answered {expected}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        assert_eventually!(status(token).await == expected, "{token} is not answered {expected}");
     };
     assert_eq!([status("old").await, status("new").await, status("reader-1").await], [200, 401, 200]);
     write(&dir, "tokens", "new\n\nold\n");
@@ -139,14 +139,14 @@ async fn tokens_are_rotated_and_withdrawn_without_a_restart() {
     // A file that can't be used changes nothing, and no file is no token.
     std::fs::remove_file(dir.path().join("tokens")).unwrap();
     let failed = "bloomguard_config_reloads_total{outcome=\"failed\"}";
-    let start = Instant::now();
-    while crate::support::metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), failed) < 1.0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "{}", process.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    assert_eventually!(
+        crate::support::metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), failed) >= 1.0,
+        "{}",
+        process.log()
+    );
     assert_eq!([status("new").await, status("").await], [200, 401]);
     // Nor does a configuration without tokens open the listener that runs.
-    write_config(dir.path(), &config(&site.url(), "", ""));
+    config(&site.url()).write(dir.path());
     process.logged("needs a restart: server.token_file");
     assert_eq!([status("new").await, status("").await], [200, 401]);
 }
@@ -154,7 +154,7 @@ async fn tokens_are_rotated_and_withdrawn_without_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bypass_is_refused_where_it_is_not_allowed() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&format!("allow_bypass = false\n{}", config(&site.url(), "", ""))).await;
+    let app = TestApp::enforcing(&config(&site.url()).server("allow_bypass", false)).await;
     let bypass = [("bloomguard-bypass", "1")];
     let far = absent(&app);
     for path in ["/v1/keys/users/1".to_owned(), format!("/v1/keys/users/{far}")] {

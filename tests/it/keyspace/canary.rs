@@ -7,8 +7,8 @@ use crate::support::eventually;
 use crate::support::keyspace::{TestKeyspace, config};
 use crate::support::scripted::key;
 
-/// Lets the canary, which takes a sample each millisecond, come to its turn often enough to have taken all: on a runtime of one thread each pause
-/// ends behind those that began before it.
+/// Lets the canary take all its samples, one a millisecond. Whether a sample is not checked is told by time alone.
+/// On a runtime of one thread each pause ends after the canary's own, which began earlier.
 async fn samples_are_taken() {
     for _ in 0..40 {
         tokio::time::sleep(Duration::from_millis(2)).await;

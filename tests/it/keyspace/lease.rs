@@ -232,7 +232,7 @@ async fn a_key_announced_while_waiting_is_not_served_absent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bypass_waits_for_nobody() {
+async fn a_bypass_waits_for_no_lease() {
     let fleet = Fleet::of(1, &patient()).await;
     fleet.held_by_another("600000");
     assert_eq!(fleet.instances[0].get_bypassing("user:1").await, "200 backend");

@@ -7,6 +7,7 @@ use bloomguard::cache::{Entry, RedisCache, SharedCache};
 use bloomguard::config::{RedisConfig, SecretUrl};
 use bloomguard::redis::RedisLink;
 
+use crate::support::assert_eventually;
 use crate::support::keyspace::{TestKeyspace, config};
 use crate::support::redis::RedisServer;
 use crate::support::scripted::key;
@@ -45,17 +46,11 @@ async fn marks_of_recent_announces_are_set_again_on_a_redis_that_lost_them() {
     ks.keyspace.announce(&[key("new")]).await.unwrap();
     redis.kill();
     redis.restart();
-    let start = std::time::Instant::now();
-    loop {
-        // Errors while it is down, nothing until the marks are set again.
-        if let Ok(seen) = cache.get(&key("new")).await
-            && matches!(seen.entry, Entry::Mark(_))
-        {
-            break;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "the mark is not set again");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    // Errors while it is down, nothing until the marks are set again.
+    assert_eventually!(
+        cache.get(&key("new")).await.is_ok_and(|seen| matches!(seen.entry, Entry::Mark(_))),
+        "the mark is not set again"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,16 +61,10 @@ async fn a_mark_that_is_set_again_ends_no_later_one_early() {
     let ks = TestKeyspace::with_cache(long, redis_cache(&redis).await).built().await;
     ks.keyspace.announce(&[key("new")]).await.unwrap();
     let left = || redis::cmd("PTTL").arg("bloomguard:entry:users:new").query::<i64>(&mut redis.connection()).unwrap();
-    let (first, start) = (left(), std::time::Instant::now());
-    while left() > first - 200 {
-        assert!(start.elapsed() < Duration::from_secs(60), "the mark does not age");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let first = left();
+    assert_eventually!(left() <= first - 200, "the mark does not age");
     let before = left();
     let _: u64 = redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).query(&mut redis.connection()).unwrap();
     // A whole life, which is no less than what another instance's mark can have left.
-    while left() <= before {
-        assert!(start.elapsed() < Duration::from_secs(60), "the mark is set for what was left of the first");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    assert_eventually!(left() > before, "the mark is set for what was left of the first");
 }

@@ -1,5 +1,6 @@
 //! The keyspace with scripted parts: what must always hold, race by race.
 
+mod allocations;
 mod batch_bytes;
 mod breaker;
 mod canary;

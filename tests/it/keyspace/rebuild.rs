@@ -10,9 +10,9 @@ use bloomguard::labels::{RebuildOutcome, Verdict};
 use bloomguard::rebuild::RebuildRequest;
 use bloomguard::source::SourceError;
 
-use crate::support::eventually;
 use crate::support::keyspace::{TestKeyspace, config};
 use crate::support::scripted::key;
+use crate::support::{assert_eventually, eventually};
 
 #[test]
 fn lookup_hashed_before_a_swap_finds_its_key_after() {
@@ -80,9 +80,10 @@ async fn a_collapsed_key_set_is_refused_unless_an_operator_accepts_it() {
     let error = ks.rebuild.progress().last_error.unwrap();
     assert!(error.contains("899") && error.contains("1000") && error.contains("accept_fewer"), "{error}");
     assert_eq!(ks.keyspace.status().generation, 1);
-    while ks.rebuild.request(RebuildRequest { accept_fewer: true }).is_err() {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(
+        ks.rebuild.request(RebuildRequest { accept_fewer: true }).is_ok(),
+        "the running build does not end"
+    );
     assert_eq!(ks.rebuilt().await, RebuildOutcome::Swapped);
 }
 
@@ -199,7 +200,7 @@ async fn the_pace_of_a_scan_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_source_that_can_not_count_is_sized_by_what_is_expected_and_by_the_last_scan() {
+async fn a_source_without_a_count_is_sized_by_expectation_and_last_scan() {
     let uncounted = |expected_keys| {
         let mut config = config();
         config.filter.expected_keys = expected_keys;
@@ -248,7 +249,7 @@ async fn a_scalable_filter_needs_to_know_no_number_of_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_filter_past_its_capacity_keeps_its_rate_and_then_says_that_it_can_not() {
+async fn a_filter_past_its_capacity_keeps_its_rate_then_warns() {
     for kind in [FilterKind::Bloom, FilterKind::Classic] {
         let mut config = config();
         config.filter.kind = kind;

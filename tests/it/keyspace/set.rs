@@ -9,9 +9,9 @@ use bloomguard::keyspace::LookupOptions;
 use bloomguard::labels::{RebuildOutcome, Verdict};
 use bloomguard::source::SourceError;
 
-use crate::support::eventually;
 use crate::support::keyspace::{TestKeyspace, config, told, unlimited};
 use crate::support::scripted::key;
+use crate::support::{assert_eventually, eventually};
 
 async fn enforcing() -> TestKeyspace {
     TestKeyspace::of_set(config()).built().await
@@ -49,7 +49,7 @@ async fn a_batch_is_answered_from_the_set_each_key_for_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn before_the_first_scan_nobody_is_absent() {
+async fn before_the_first_scan_no_key_is_absent() {
     let ks = TestKeyspace::of_set(config());
     *ks.source.failure.lock() = Some(SourceError::Unavailable("connection refused".into()));
     assert_eq!(ks.get("user:1").await, "503");
@@ -67,7 +67,7 @@ async fn before_the_first_scan_nobody_is_absent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_that_is_too_old_calls_nobody_absent() {
+async fn a_set_that_is_too_old_calls_no_key_absent() {
     let aged = KeyspaceConfig { freshness: Freshness::Rebuilt, max_staleness: Duration::from_millis(1), ..config() };
     let ks = TestKeyspace::of_set(aged).built().await;
     eventually("it has aged", || ks.keyspace.state().as_str() == "degraded").await;
@@ -86,10 +86,7 @@ async fn in_shadow_the_set_answers_and_the_filter_does_not() {
     let aged = KeyspaceConfig { freshness: Freshness::Rebuilt, max_staleness: Duration::from_millis(1), ..config() };
     let ks = TestKeyspace::of_set(KeyspaceConfig { enforcement: Enforcement::Shadow, ..aged }).built().await;
     let absent = ks.absent();
-    let start = std::time::Instant::now();
-    while ks.get(&absent).await != "503" {
-        assert!(start.elapsed().as_secs() < 60, "too old, and still sure");
-    }
+    assert_eventually!(ks.get(&absent).await == "503", "too old, and still sure");
     assert_eq!(ks.get("user:1").await, "200 backend");
 }
 
@@ -125,19 +122,22 @@ async fn an_announced_key_is_a_member_through_a_scan_that_has_passed_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_announce_whose_row_never_came_is_forgotten_by_a_scan_after_its_window() {
+async fn an_announce_without_a_row_is_forgotten_by_a_later_scan() {
     let short =
         KeyspaceConfig { commit_window: Duration::from_millis(10), deadline: Duration::from_millis(500), ..config() };
     let ks = TestKeyspace::of_set(short).built().await;
-    let start = std::time::Instant::now();
-    while ks.keyspace.announce(&[key("aborted")]).await.is_err() {
-        assert!(start.elapsed().as_secs() < 60, "no announce is durable within the deadline");
-    }
+    assert_eventually!(
+        ks.keyspace.announce(&[key("aborted")]).await.is_ok(),
+        "no announce is durable within the deadline"
+    );
     assert_eq!(ks.get("aborted").await, "200 backend");
-    while !ks.get("aborted").await.starts_with("404") {
-        assert!(start.elapsed().as_secs() < 60, "it stays for ever");
-        ks.rebuild().await;
-    }
+    assert_eventually!(
+        {
+            ks.rebuild().await;
+            ks.get("aborted").await.starts_with("404")
+        },
+        "it stays for ever"
+    );
     assert_eq!(ks.keyspace.state().as_str(), "enforcing");
 }
 
@@ -169,7 +169,7 @@ async fn a_key_that_is_deleted_while_a_scan_has_read_it_is_gone_after_the_swap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delete_that_comes_late_does_not_hide_the_row_that_was_announced_anew() {
+async fn a_late_delete_does_not_hide_a_row_announced_again() {
     let ks = enforcing().await;
     ks.keyspace.announce(&[key("user:1")]).await.unwrap();
     // Of the row before, which had the same key: its request took a while.
@@ -270,17 +270,14 @@ async fn no_key_is_missed_while_sets_are_swapped_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_announces_than_are_held_call_nobody_absent_until_a_scan_after_them() {
+async fn too_many_announces_for_the_set_answer_no_absence_until_a_scan() {
     let short = KeyspaceConfig { commit_window: Duration::from_secs(1), deadline: Duration::from_secs(10), ..config() };
     let ks = TestKeyspace::of_set(short).built().await;
     let turnstile = ks.source.hold_after_scan();
     let announce = async |batch: u32| {
         let keys: Vec<_> = (0..10_000).map(|i| key(format!("new:{batch}:{i}"))).collect();
         // On a slow machine so many are not durable by the deadline.
-        let start = std::time::Instant::now();
-        while ks.keyspace.announce(&keys).await.is_err() {
-            assert!(start.elapsed().as_secs() < 120, "no announce is durable within the deadline");
-        }
+        assert_eventually!(ks.keyspace.announce(&keys).await.is_ok(), "no announce is durable within the deadline");
         ks.keyspace.status().warnings.iter().any(|warning| warning.contains("than are held"))
     };
     let mut batches = 0..50;
@@ -298,14 +295,13 @@ async fn more_announces_than_are_held_call_nobody_absent_until_a_scan_after_them
     assert_eq!(ks.get(&stranger).await, "503");
     assert_eq!((ks.get("user:1").await.as_str(), ks.get("new:0:0").await.as_str()), ("200 backend", "200 backend"));
     (0..10).for_each(|_| turnstile.release());
-    let start = std::time::Instant::now();
-    while !ks.get(&stranger).await.starts_with("404") {
-        assert!(start.elapsed().as_secs() < 300, "no later scan mends it by itself: {:?}", ks.keyspace.status());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    assert_eventually!(
+        within Duration::from_secs(300) => ks.get(&stranger).await.starts_with("404"),
+        "no later scan mends it by itself: {:?}", ks.keyspace.status()
+    );
     // The new set is in force a moment before its filter is, and the old one's notes are given back between.
-    while !ks.keyspace.status().warnings.is_empty() {
-        assert!(start.elapsed().as_secs() < 600, "the crowded filter is not replaced: {:?}", ks.keyspace.status());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    assert_eventually!(
+        within Duration::from_secs(600) => ks.keyspace.status().warnings.is_empty(),
+        "the crowded filter is not replaced: {:?}", ks.keyspace.status()
+    );
 }

@@ -8,7 +8,7 @@ use crate::support::eventually;
 use crate::support::keyspace::{TestKeyspace, config};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cold_keyspace_rejects_nobody_and_caches_no_absence() {
+async fn a_cold_keyspace_rejects_no_key_and_caches_no_absence() {
     let ks = TestKeyspace::cold(config());
     for _ in 0..3 {
         assert_eq!(ks.get("stranger").await, "404 backend");
@@ -19,7 +19,7 @@ async fn a_cold_keyspace_rejects_nobody_and_caches_no_absence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shadow_keyspace_rejects_nobody_and_counts_what_it_would_have_rejected() {
+async fn a_shadow_keyspace_rejects_no_key_and_counts_what_it_would_have() {
     let mut shadow = config();
     shadow.enforcement = Enforcement::Shadow;
     let ks = TestKeyspace::enforcing(shadow).await;
@@ -59,6 +59,7 @@ async fn a_static_or_announced_filter_does_not_age() {
         lasting.freshness = freshness;
         lasting.max_staleness = Duration::from_millis(1);
         let ks = TestKeyspace::enforcing(lasting).await;
+        // The time itself is tested: longer than `max_staleness`.
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert_eq!(ks.get(&ks.absent()).await, "404 filter");
     }

@@ -8,9 +8,7 @@ use crate::support::database::Site;
 async fn an_announced_row_is_found_as_soon_as_it_is_committed() {
     for redis in [None, Some(crate::support::redis::RedisServer::start())] {
         let site = site(Site::postgres()).await;
-        let section =
-            redis.as_ref().map_or(String::new(), |r| format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", r.url()));
-        let app = TestApp::enforcing(&config(&site.url(), &section, "")).await;
+        let app = TestApp::enforcing(&config(&site.url()).maybe_redis(redis.as_ref())).await;
         let id = absent(&app);
         let path = format!("/v1/keys/users/{id}");
         assert_eq!(app.get(&path).await.told(), "404 filter");
@@ -26,9 +24,7 @@ async fn an_announced_row_is_found_as_soon_as_it_is_committed() {
 async fn a_deleted_row_is_gone_from_every_cache() {
     let redis = crate::support::redis::RedisServer::start();
     let site = site(Site::postgres()).await;
-    let app =
-        TestApp::enforcing(&config(&site.url(), &format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url()), ""))
-            .await;
+    let app = TestApp::enforcing(&config(&site.url()).redis(&redis)).await;
     assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 backend");
     site.run("DELETE FROM users WHERE id = 42").await;
     assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 hot", "nobody has said so yet");
@@ -40,14 +36,14 @@ async fn a_deleted_row_is_gone_from_every_cache() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acknowledged_announce_survives_a_restart() {
     let site = site(Site::postgres()).await;
-    let toml = config(&site.url(), "", "");
-    let app = TestApp::enforcing(&toml).await;
+    let config = config(&site.url());
+    let app = TestApp::enforcing(&config).await;
     let (id, dir) = (absent(&app), app.dir.clone());
     let path = format!("/v1/keys/users/{id}");
     assert_eq!(app.send("PUT", &path, &[]).await.status, 204);
     app.stop().await;
     // The new process scans before the row is committed; only the journal can tell it of the key.
-    let app = TestApp::start_in(dir, &toml).await;
+    let app = TestApp::start_in(dir, &config).await;
     app.wait_for("enforcing").await;
     site.run(&format!("INSERT INTO users VALUES ({id}, 'new')")).await;
     assert_eq!(app.get(&path).await.told(), "200 backend");

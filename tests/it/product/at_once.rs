@@ -50,7 +50,7 @@ fn told(answer: Answer) -> (u16, BTreeMap<String, String>, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_answered_at_once_is_answered_and_counted_as_the_layers_do() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "cache.hot_ttl = \"1h\"")).await;
+    let app = TestApp::enforcing(&config(&site.url()).users(|k| k.set("cache.hot_ttl", "1h"))).await;
     let absent = absent(&app);
     let (lookup, check) = (format!("/v1/keys/users/{absent}"), format!("/v1/check/users/{absent}"));
     // Both values are hot from here on.
@@ -98,9 +98,10 @@ async fn nothing_is_answered_at_once_without_the_token() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("token");
     std::fs::write(&file, "s3cret").unwrap();
-    let app =
-        TestApp::enforcing(&format!("token_file = {file:?}\n{}", config(&site.url(), "", "cache.hot_ttl = \"1h\"")))
-            .await;
+    let app = TestApp::enforcing(
+        &config(&site.url()).server("token_file", file.to_str().unwrap()).users(|k| k.set("cache.hot_ttl", "1h")),
+    )
+    .await;
     let ask = async |path: &str, headers: &[(&str, &str)]| {
         app.http.send("GET", &format!("http://{}{path}", app.data), headers, "").await
     };
@@ -203,7 +204,7 @@ pub(super) async fn read_answer(stream: &mut BufReader<impl AsyncReadExt + Unpin
 async fn answers_keep_the_order_of_their_requests_however_these_arrive() {
     let site = site(Site::sqlite()).await;
     site.run("UPDATE users SET name = hex(zeroblob(100000)) WHERE id = 1").await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "cache.hot_ttl = \"1h\"")).await;
+    let app = TestApp::enforcing(&config(&site.url()).users(|k| k.set("cache.hot_ttl", "1h"))).await;
     let absent = absent(&app);
     let long = user(1, &"00".repeat(100_000));
     for seed in 0..24 {
@@ -253,7 +254,7 @@ async fn check_answer(
     assert!(body.is_none_or(|body| body == text), "{request:?}, {place:?}: {text}");
 }
 
-/// Waits until answers of this code are given no more; how many they were.
+/// Waits until no more answers of this code are sent, which time alone tells; returns how many were sent.
 async fn until_sockets_are_full(app: &TestApp, code: u16) -> f64 {
     let answered = format!("bloomguard_http_requests_total{{route=\"keys\",method=\"GET\",code=\"{code}\"}}");
     let mut before = -1.0;
@@ -265,11 +266,11 @@ async fn until_sockets_are_full(app: &TestApp, code: u16) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_reads_nothing_is_not_answered_without_end_and_loses_nothing() {
+async fn a_client_that_reads_nothing_is_held_back_and_loses_nothing() {
     const REQUESTS: usize = 30_000;
     let site = site(Site::sqlite()).await;
     site.run("UPDATE users SET name = hex(zeroblob(2500)) WHERE id = 1").await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "cache.hot_ttl = \"1h\"")).await;
+    let app = TestApp::enforcing(&config(&site.url()).users(|k| k.set("cache.hot_ttl", "1h"))).await;
     app.get("/v1/keys/users/1").await;
     let absent = format!("/v1/keys/users/{}", absent(&app));
     let (read, mut write) = TcpStream::connect(app.data.to_string()).await.unwrap().into_split();
@@ -305,7 +306,7 @@ async fn read_answers(read: &mut BufReader<impl AsyncReadExt + Unpin>) -> usize 
 async fn an_answer_that_is_taken_slowly_is_not_cut_by_a_drain() {
     let site = site(Site::sqlite()).await;
     site.run("UPDATE users SET name = hex(zeroblob(450000)) WHERE id = 1").await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "cache.hot_ttl = \"1h\"")).await;
+    let app = TestApp::enforcing(&config(&site.url()).users(|k| k.set("cache.hot_ttl", "1h"))).await;
     app.get("/v1/keys/users/1").await;
     let mut stream = TcpStream::connect(app.data.to_string()).await.unwrap();
     stream.write_all("GET /v1/keys/users/1 HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(32).as_bytes()).await.unwrap();
@@ -313,17 +314,17 @@ async fn an_answer_that_is_taken_slowly_is_not_cut_by_a_drain() {
     read.fill_buf().await.unwrap();
     until_sockets_are_full(&app, 200).await;
     let stopped = tokio::spawn(app.stop());
-    // Longer than a connection without a request is waited for.
+    // The time itself is tested: longer than a drain waits for a connection without a request.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(read_answers(&mut read).await > 0);
     stopped.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_answers_late_is_not_taken_for_one_who_sends_a_head_late() {
+async fn a_client_that_reads_late_is_not_one_that_sends_its_head_late() {
     const REQUESTS: usize = 60_000;
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&format!("header_timeout = \"2s\"\n{}", config(&site.url(), "", ""))).await;
+    let app = TestApp::enforcing(&config(&site.url()).server("header_timeout", "2s")).await;
     // Long, so that there is no end of them in what is read at once, and the last of those comes in part.
     let request = format!(
         "GET /v1/keys/users/{} HTTP/1.1\r\nhost: localhost\r\nuser-agent: {}\r\n\r\n",
@@ -333,6 +334,7 @@ async fn who_takes_answers_late_is_not_taken_for_one_who_sends_a_head_late() {
     let (read, mut write) = TcpStream::connect(app.data.to_string()).await.unwrap().into_split();
     let writing =
         tokio::spawn(async move { write.write_all(request.repeat(REQUESTS).as_bytes()).await.map(|()| write) });
+    // The time itself is tested: longer than `header_timeout`.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let mut read = BufReader::new(read);
     for n in 0..REQUESTS {
@@ -343,9 +345,9 @@ async fn who_takes_answers_late_is_not_taken_for_one_who_sends_a_head_late() {
 
 /// On one thread, which has one place to write answers for all connections.
 #[tokio::test]
-async fn http2_does_not_begin_in_the_middle_of_a_connection_and_costs_no_other_its_answers() {
+async fn http2_never_begins_in_the_middle_of_a_connection() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let request = format!("GET /v1/keys/users/{} HTTP/1.1\r\nhost: localhost\r\n\r\n", absent(&app));
     let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     for (first, second) in [(request.clone(), preface.to_owned()), (format!("{request}{preface}"), String::new())] {

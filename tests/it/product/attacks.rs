@@ -8,6 +8,7 @@ use bloomguard::labels::Verdict;
 
 use super::users::{USERS, config, false_positive, site};
 use crate::support::app::TestApp;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
 
@@ -15,21 +16,17 @@ const RATE: f64 = 0.01;
 const FOUND: &str = "bloomguard_backend_requests_total{keyspace=\"users\",outcome=\"found\"}";
 const ABSENT: &str = "bloomguard_backend_requests_total{keyspace=\"users\",outcome=\"absent\"}";
 
-fn section(redis: &RedisServer) -> String {
-    format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url())
-}
-
 /// Only the test's own doing makes an answer fail, however slow the machine is.
-fn patient(toml: &str) -> String {
-    toml.replace("deadline = \"10s\"", "deadline = \"60s\"").replace("timeout = \"5s\"", "timeout = \"60s\"")
+fn patient(config: Config) -> Config {
+    config.users(|k| k.set("deadline", "60s").set("backend.timeout", "60s"))
 }
 
 fn entries(redis: &RedisServer) -> u64 {
     redis::cmd("DBSIZE").query(&mut redis.connection()).unwrap()
 }
 
-fn filter() -> String {
-    format!("[keyspaces.users.filter]\nfalse_positive_rate = {RATE}\n")
+fn guarded(site: &Site) -> Config {
+    config(&site.url()).users(|k| k.set("filter.false_positive_rate", RATE))
 }
 
 /// How many of `count` absent keys pass at the most, five standard deviations included.
@@ -38,9 +35,9 @@ fn passing_at_most(count: f64) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_random_keys_costs_no_more_than_the_filter_lets_pass_and_leaves_nothing_behind() {
+async fn a_flood_of_random_keys_costs_false_positives_only() {
     let (site, redis) = (site(Site::postgres()).await, RedisServer::start());
-    let app = TestApp::enforcing(&patient(&config(&site.url(), &section(&redis), &filter()))).await;
+    let app = TestApp::enforcing(&patient(guarded(&site).redis(&redis))).await;
     let (before, statements) = (entries(&redis), app.metric(ABSENT).await);
     let random = || rand::random_range(1_000_000..1_000_000_000_000u64);
     let flood = (0..16).map(|_| {
@@ -81,12 +78,13 @@ async fn a_flood_of_random_keys_costs_no_more_than_the_filter_lets_pass_and_leav
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crafted_false_positive_asked_for_again_and_again_costs_one_call_in_absent_ttl() {
+async fn a_replayed_false_positive_costs_one_call_in_absent_ttl() {
     const TTL: Duration = Duration::from_secs(1);
     let (site, redis) = (site(Site::postgres()).await, RedisServer::start());
-    let cache = "[keyspaces.users.cache]\nabsent_ttl = \"1s\"\nhot_ttl = \"1ms\"\njitter = 0.0\n";
-    let app =
-        TestApp::enforcing(&patient(&config(&site.url(), &section(&redis), &format!("{}{cache}", filter())))).await;
+    let brief = guarded(&site)
+        .redis(&redis)
+        .users(|k| k.set("cache.absent_ttl", "1s").set("cache.hot_ttl", "1ms").set("cache.jitter", 0.0));
+    let app = TestApp::enforcing(&patient(brief)).await;
     let path = format!("/v1/keys/users/{}", false_positive(&app));
     let (start, mut calls, mut asked) = (Instant::now(), 0.0, 0u32);
     while calls < 3.0 {
@@ -104,7 +102,7 @@ async fn a_crafted_false_positive_asked_for_again_and_again_costs_one_call_in_ab
 #[tokio::test(flavor = "multi_thread")]
 async fn what_passes_one_filter_does_not_pass_the_next() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", &filter())).await;
+    let app = TestApp::enforcing(&guarded(&site)).await;
     let keyspace = app.keyspace("users");
     let passes = |id: &u32| keyspace.peek(&keyspace.key(id.to_string().as_bytes()).unwrap()).verdict == Verdict::Maybe;
     let crafted: Vec<u32> = (1_000_000..).filter(passes).take(200).collect();
@@ -115,22 +113,19 @@ async fn what_passes_one_filter_does_not_pass_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_that_lost_its_redis_keeps_the_database_under_the_sum_of_its_caps() {
+async fn a_fleet_without_redis_keeps_the_database_under_its_caps() {
     const INSTANCES: usize = 3;
     const CAP: usize = 2;
     let (site, mut redis) = (site(Site::postgres()).await, RedisServer::start());
     let Site::Postgres(database) = &site else { unreachable!("it is on PostgreSQL") };
-    let slow = "query = \"SELECT id, name, pg_sleep(0.02)::text FROM users WHERE id = $1\"";
-    let redis_section = format!("{}\nmax_lag = \"1s\"", section(&redis));
-    let toml = config(&site.url(), &redis_section, "")
-        .replace("query = \"SELECT id, name FROM users WHERE id = $1\"", slow)
-        .replace(
-            "[keyspaces.users.source]",
-            &format!("max_concurrency = {CAP}\nmax_queue = 4\n[keyspaces.users.source]"),
-        );
+    let slow = "SELECT id, name, pg_sleep(0.02)::text FROM users WHERE id = $1";
+    let config = config(&site.url())
+        .redis(&redis)
+        .set("redis.max_lag", "1s")
+        .users(|k| k.set("backend.query", slow).set("backend.max_concurrency", CAP as u32).set("backend.max_queue", 4));
     let mut fleet = Vec::new();
     for _ in 0..INSTANCES {
-        fleet.push(Arc::new(TestApp::enforcing(&toml).await));
+        fleet.push(Arc::new(TestApp::enforcing(&config).await));
     }
     redis.kill();
     for app in &fleet {

@@ -2,8 +2,9 @@
 
 use super::users::{config, site};
 use crate::support::app::{Answer, TestApp};
+use crate::support::config::Config;
 use crate::support::database::Site;
-use crate::support::eventually;
+use crate::support::{assert_eventually, eventually};
 
 fn problem(answer: &Answer, status: u16, says: &str) {
     assert_eq!(answer.status, status, "{answer:?}");
@@ -16,7 +17,7 @@ fn problem(answer: &Answer, status: u16, says: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_key_is_refused_with_the_reason() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     problem(&app.get("/v1/keys/orders/1").await, 400, "orders");
     problem(&app.get("/v2/keys/users/1").await, 400, "");
     problem(&app.get("/").await, 400, "");
@@ -39,11 +40,12 @@ async fn injections_and_traversals_are_only_ever_keys() {
         "CREATE TABLE files (path TEXT PRIMARY KEY); INSERT INTO files VALUES ('a'), ('../../admin'), ('1; DROP TABLE files'), ('b/c')",
     )
     .await;
-    let toml = format!(
-        "[keyspaces.files]\nfreshness = \"static\"\n[keyspaces.files.backend]\nurl = \"{}\"\nquery = \"SELECT path FROM files WHERE path = $1\"\n[keyspaces.files.source]\nquery = \"SELECT path FROM files\"\n",
-        site.url()
-    );
-    let app = TestApp::enforcing(&toml).await;
+    let config = Config::new().keyspace("files", |k| {
+        k.set("freshness", "static")
+            .backend(&site.url(), "SELECT path FROM files WHERE path = $1")
+            .source_sql("SELECT path FROM files")
+    });
+    let app = TestApp::enforcing(&config).await;
     for (path, key) in [
         ("../../admin", "../../admin"),
         ("1;%20DROP%20TABLE%20files", "1; DROP TABLE files"),
@@ -61,12 +63,10 @@ async fn injections_and_traversals_are_only_ever_keys() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_does_not_fit_is_told_with_its_sql_state() {
     let site = site(Site::postgres()).await;
-    let toml = config(&site.url(), "", "").replace("SELECT id, name FROM users", "SELECT id, nmae FROM users");
-    let app = TestApp::start(&toml).await;
+    let config = config(&site.url()).users(|k| k.set("backend.query", "SELECT id, nmae FROM users WHERE id = $1"));
+    let app = TestApp::start(&config).await;
     let path = "/admin/keyspaces/users/rebuild";
-    while app.admin("GET", path, "").await.json()["last_error"].is_null() {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    assert_eventually!(!app.admin("GET", path, "").await.json()["last_error"].is_null(), "no build fails");
     let error = app.admin("GET", path, "").await.json()["last_error"].as_str().unwrap().to_owned();
     assert!(error.contains("42703") && error.contains("nmae"), "{error}");
     let answer = app.get("/v1/keys/users/42").await;
@@ -79,7 +79,7 @@ async fn a_query_that_does_not_fit_is_told_with_its_sql_state() {
 async fn an_empty_table_is_refused_unless_allowed() {
     let site = Site::postgres();
     site.run("CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL)").await;
-    let app = TestApp::start(&config(&site.url(), "", "")).await;
+    let app = TestApp::start(&config(&site.url())).await;
     eventually("the first build has failed", || app.keyspace("users").last_rebuild().is_some()).await;
     let status = app.status("users").await;
     assert_eq!(
@@ -89,8 +89,7 @@ async fn an_empty_table_is_refused_unless_allowed() {
     );
     assert!(status["reason"].as_str().unwrap().contains("no keys"), "{status}");
     assert_eq!(app.get("/v1/keys/users/1").await.told(), "404 backend");
-    let allowed =
-        config(&site.url(), "", "").replace("[keyspaces.users.source]", "[keyspaces.users.source]\nallow_empty = true");
+    let allowed = config(&site.url()).users(|k| k.set("source.allow_empty", true));
     let app = TestApp::enforcing(&allowed).await;
     assert_eq!(app.get("/v1/keys/users/1").await.told(), "404 filter");
 }
@@ -99,11 +98,13 @@ async fn an_empty_table_is_refused_unless_allowed() {
 async fn a_padded_or_case_insensitive_column_never_rejects_and_says_why() {
     let site = Site::postgres();
     site.run("CREATE TABLE codes (code CHAR(8) PRIMARY KEY); INSERT INTO codes VALUES ('a'), ('b')").await;
-    let toml = format!(
-        "[keyspaces.codes]\nkey = \"text\"\nfreshness = \"static\"\n[keyspaces.codes.backend]\nurl = \"{}\"\nquery = \"SELECT code FROM codes WHERE code = $1\"\n[keyspaces.codes.source]\nquery = \"SELECT code FROM codes\"\n",
-        site.url()
-    );
-    let app = TestApp::start(&toml).await;
+    let config = Config::new().keyspace("codes", |k| {
+        k.set("key", "text")
+            .set("freshness", "static")
+            .backend(&site.url(), "SELECT code FROM codes WHERE code = $1")
+            .source_sql("SELECT code FROM codes")
+    });
+    let app = TestApp::start(&config).await;
     app.wait_for("degraded").await;
     assert!(app.status("codes").await["reason"].as_str().unwrap().contains("CHAR"), "{}", app.status("codes").await);
     assert_eq!(app.get("/v1/keys/codes/a").await.status, 200);
@@ -118,11 +119,13 @@ async fn rows_spelled_otherwise_than_their_key_form_end_the_rejecting() {
     ] {
         for site in [Site::sqlite(), Site::postgres()] {
             site.run(&format!("CREATE TABLE t (k {column} PRIMARY KEY); INSERT INTO t VALUES ('{row}')")).await;
-            let toml = format!(
-                "[keyspaces.t]\nkey = \"{form}\"\nfreshness = \"static\"\n[keyspaces.t.backend]\nurl = \"{}\"\nquery = \"SELECT k FROM t WHERE k = $1\"\n[keyspaces.t.source]\nquery = \"SELECT k FROM t\"\n",
-                site.url()
-            );
-            let app = TestApp::start(&toml).await;
+            let config = Config::new().keyspace("t", |k| {
+                k.set("key", form)
+                    .set("freshness", "static")
+                    .backend(&site.url(), "SELECT k FROM t WHERE k = $1")
+                    .source_sql("SELECT k FROM t")
+            });
+            let app = TestApp::start(&config).await;
             eventually("the first build has ended", || app.keyspace("t").last_rebuild().is_some()).await;
             let status = app.status("t").await;
             assert_ne!(status["state"], "enforcing", "{form}: {status}");
@@ -135,24 +138,24 @@ async fn rows_spelled_otherwise_than_their_key_form_end_the_rejecting() {
 async fn columns_may_have_any_name() {
     let site = Site::postgres();
     site.run("CREATE TABLE t (id INT PRIMARY KEY, q TEXT, r INT4RANGE, b BYTEA); INSERT INTO t VALUES (1, 'x', '[1,3)', 'ab')").await;
-    let toml = format!(
-        "[keyspaces.t]\nfreshness = \"static\"\n[keyspaces.t.backend]\nurl = \"{}\"\nquery = \"SELECT * FROM t WHERE id = $1\"\n[keyspaces.t.source]\nquery = \"SELECT id FROM t\"\n",
-        site.url()
-    );
-    let app = TestApp::enforcing(&toml).await;
+    let config = Config::new().keyspace("t", |k| {
+        k.set("freshness", "static")
+            .backend(&site.url(), "SELECT * FROM t WHERE id = $1")
+            .source_sql("SELECT id FROM t")
+    });
+    let app = TestApp::enforcing(&config).await;
     assert_eq!(app.get("/v1/keys/t/1").await.json(), serde_json::json!({"id": 1, "q": "x", "r": "[1,3)", "b": "YWI="}));
-    let without_bytes = TestApp::enforcing(&toml.replace("SELECT * FROM", "SELECT id, q FROM")).await;
+    let without_bytes =
+        TestApp::enforcing(&config.keyspace("t", |k| k.set("backend.query", "SELECT id, q FROM t WHERE id = $1")))
+            .await;
     assert_eq!(without_bytes.get("/v1/keys/t/1").await.json(), serde_json::json!({"id": 1, "q": "x"}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cold_keyspace_whose_builds_are_not_due_answers_from_the_database() {
     let site = site(Site::postgres()).await;
-    let toml = config(&site.url(), "", "rebuild.on_start = false\nrebuild.schedule = \"0 0 1 1 *\"");
-    let app = TestApp::start(&toml).await;
-    let start = std::time::Instant::now();
-    while app.get("/v1/keys/users/42").await.told() != "200 backend" {
-        assert!(start.elapsed().as_secs() < 60, "{}", app.status("users").await);
-    }
+    let config = config(&site.url()).users(|k| k.set("rebuild.on_start", false).set("rebuild.schedule", "0 0 1 1 *"));
+    let app = TestApp::start(&config).await;
+    assert_eventually!(app.get("/v1/keys/users/42").await.told() == "200 backend", "{}", app.status("users").await);
     assert_eq!(app.status("users").await["state"], "cold");
 }

@@ -7,26 +7,31 @@ use std::net::TcpStream;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::process::write_config;
 use crate::support::app::TestApp;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
+use std::path::Path;
 
 const ROWS: usize = 40;
 const BYTES: usize = 60_000;
 
-async fn start(site: &Site, redis: &str, raw: bool) -> TestApp {
+async fn start(site: &Site, redis: Option<&RedisServer>, raw: bool) -> TestApp {
     let columns = if raw { "name AS value" } else { "id, name" };
     let query = site.query(&format!("SELECT {columns} FROM users WHERE id = $1"));
-    TestApp::enforcing(&format!(
-        "max_batch_bytes = \"200KiB\"\n{redis}\n\
-         [keyspaces.users]\nfreshness = \"static\"\ndeadline = \"20s\"\ncanary.proof = 0\n\
-         [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"{query}\"\ntimeout = \"20s\"\n\
-         [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
-        site.url()
-    ))
-    .await
+    let config = Config::new().server("max_batch_bytes", "200KiB").users(|k| {
+        k.set("freshness", "static")
+            .set("deadline", "20s")
+            .backend(&site.url(), &query)
+            .set("backend.timeout", "20s")
+            .source_sql("SELECT id FROM users")
+    });
+    let config = match redis {
+        Some(redis) => config.redis(redis).set("redis.timeout", "20s"),
+        None => config,
+    };
+    TestApp::enforcing(&config).await
 }
 
 async fn lookup(app: &TestApp, ids: &BTreeSet<usize>) -> Vec<Value> {
@@ -42,7 +47,6 @@ async fn lookup(app: &TestApp, ids: &BTreeSet<usize>) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_of_large_rows_is_answered_in_parts() {
     let redis = RedisServer::start();
-    let redis = format!("[redis]\nurl = \"{}\"\ntimeout = \"20s\"", redis.url());
     for site in [Site::postgres(), Site::mariadb(), Site::sqlite()] {
         let name = "n".repeat(BYTES);
         let rows = site.series(ROWS);
@@ -51,7 +55,7 @@ async fn a_batch_of_large_rows_is_answered_in_parts() {
         ))
         .await;
         // The second time they come from Redis or the process.
-        for (redis, raw) in [("", true), (redis.as_str(), false), (redis.as_str(), false)] {
+        for (redis, raw) in [(None, true), (Some(&redis), false), (Some(&redis), false)] {
             let app = start(&site, redis, raw).await;
             let mut open: BTreeSet<usize> = (1..=ROWS).collect();
             while !open.is_empty() {
@@ -83,10 +87,10 @@ fn lines_are_not_held_while_the_others_arrive() {
     const LINES: usize = 15_000;
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("keys.txt"), "a\n").unwrap();
-    let toml = "[server]\nlisten = \"127.0.0.1:0\"\ntelemetry_listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nmax_batch_keys = 15000\n\n\
-                [keyspaces.users]\nkey = \"text\"\nfreshness = \"static\"\nbackend = { kind = \"set\" }\n\
-                source = { kind = \"file\", path = \"keys.txt\" }\n";
-    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), toml)]);
+    let config = Config::new().server("max_batch_keys", 15_000).users(|k| {
+        k.set("key", "text").set("freshness", "static").set("backend.kind", "set").source_file(Path::new("keys.txt"))
+    });
+    let mut process = Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())]);
     let (data, _) = process.addresses();
     let before = process.resident_bytes();
     let line = [&[b'x'; 1_000][..], b"\n"].concat();

@@ -37,9 +37,9 @@ impl Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_in_an_early_piece_is_told_at_the_end_and_the_connection_goes_on() {
+async fn an_error_in_an_early_piece_is_answered_at_the_end() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let (missing, many) = (absent(&app).to_string(), "1\n".repeat(4_000));
     let mut client = Client::connect(&app).await;
     for (path, content_type, pieces, status, says) in [
@@ -72,7 +72,8 @@ async fn what_is_wrong_in_an_early_piece_is_told_at_the_end_and_the_connection_g
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_too_long_is_told_before_what_is_wrong_in_it() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "max_body_bytes = \"1KiB\"\nmax_batch_keys = 3", "")).await;
+    let app =
+        TestApp::enforcing(&config(&site.url()).server("max_body_bytes", "1KiB").server("max_batch_keys", 3)).await;
     let lines = "1\n".repeat(400);
     let answer = Client::connect(&app).await.post("/v1/check/users", TEXT, &["1\n2\n", "3\n4\n", &lines, &lines]).await;
     assert!(answer.starts_with("413") && answer.contains("body-too-large"), "{answer}");
@@ -81,7 +82,7 @@ async fn a_body_that_is_too_long_is_told_before_what_is_wrong_in_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_announce_that_breaks_off_announces_nothing() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let missing = absent(&app).to_string();
     let mut client = Client::connect(&app).await;
     client.send("/v1/keys/users", TEXT, &[&missing, "\n", "5"]).await;

@@ -10,13 +10,13 @@ async fn post(app: &TestApp, path: &str, content_type: &str, body: &str) -> Answ
 }
 
 async fn guarded(redis: &RedisServer, site: &Site) -> TestApp {
-    TestApp::enforcing(&config(&site.url(), &format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url()), "")).await
+    TestApp::enforcing(&config(&site.url()).redis(redis)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_check_tells_which_keys_are_absent_in_every_format() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let missing = absent(&app);
     for (content_type, body) in [
         ("application/json", format!("[1, \"{missing}\", \"042\"]")),
@@ -69,8 +69,7 @@ async fn a_batch_lookup_answers_each_key_for_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_batch_lookup_finds_every_row() {
     let site = site(Site::postgres()).await;
-    let app =
-        TestApp::enforcing(&config(&site.url(), "", "").replace("deadline = \"10s\"", "deadline = \"20s\"")).await;
+    let app = TestApp::enforcing(&config(&site.url()).users(|k| k.set("deadline", "20s"))).await;
     let keys: Vec<u32> = (1..=USERS).chain(5_000_000..5_001_000).collect();
     let answer =
         post(&app, "/v1/lookup/users", "application/json", &serde_json::to_string(&keys).unwrap()).await.json();
@@ -92,9 +91,10 @@ async fn a_large_batch_lookup_finds_every_row() {
 #[tokio::test(flavor = "multi_thread")]
 async fn raw_values_are_base64() {
     let site = site(Site::sqlite()).await;
-    let app =
-        TestApp::enforcing(&config(&site.url(), "", "").replace("SELECT id, name FROM", "SELECT name AS value FROM"))
-            .await;
+    let app = TestApp::enforcing(
+        &config(&site.url()).users(|k| k.set("backend.query", "SELECT name AS value FROM users WHERE id = $1")),
+    )
+    .await;
     let answer = post(&app, "/v1/lookup/users", "application/json", "[42]").await.json();
     assert_eq!(
         answer["results"][0],
@@ -140,7 +140,7 @@ async fn invalidate_drops_values_and_absences() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_batch_is_refused_with_the_limit() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let many = format!("[{}1]", "1,".repeat(10_000));
     let long = format!("[\"{}\"]", "1".repeat(1025));
     for (path, content_type, body, status, says) in [
@@ -169,7 +169,7 @@ async fn what_is_no_batch_is_refused_with_the_limit() {
 async fn a_compressed_batch_is_refused_and_never_taken_for_keys() {
     let site = site(Site::sqlite()).await;
     // Whose keys may be any bytes, those of a compressed body too.
-    let app = TestApp::start(&config(&site.url(), "", "key = \"bytes\"")).await;
+    let app = TestApp::start(&config(&site.url()).users(|k| k.set("key", "bytes"))).await;
     let announce = async |header: &'static str, coding: &'static str| {
         let headers = [("content-type", "text/plain"), (header, coding)];
         app.http.send("POST", &app.url("/v1/keys/users"), &headers, "1\n2").await

@@ -4,13 +4,20 @@ use std::time::{Duration, Instant};
 
 use super::users::{absent, config, site};
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
 
 /// Every answer of the filter is checked.
-fn eager(url: &str, redis: &str, hold: &str) -> String {
-    let canary = format!("sample_rate = 1\nmax_per_second = 1000\nhold = \"{hold}\"");
-    config(url, redis, "").replace("sample_rate = 0", &canary)
+fn eager(url: &str, hold: &str) -> Config {
+    config(url).users(|k| k.set("canary.sample_rate", 1).set("canary.max_per_second", 1000).set("canary.hold", hold))
+}
+
+/// Polled by this query.
+fn polled(url: &str, query: &str) -> Config {
+    eager(url, "1m")
+        .users(|k| k.set("freshness", "polled").set("max_staleness", "2h").set("source.incremental.query", query))
 }
 
 async fn checks(app: &TestApp, result: &str) -> f64 {
@@ -19,11 +26,7 @@ async fn checks(app: &TestApp, result: &str) -> f64 {
 
 /// Waits until so many checks have come out like this.
 async fn checked(app: &TestApp, result: &str, count: f64) {
-    let start = Instant::now();
-    while checks(app, result).await < count {
-        assert!(start.elapsed() < Duration::from_secs(60), "no {result} in a minute");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(checks(app, result).await >= count, "no {result} in a minute");
 }
 
 async fn insert(site: &Site, id: u32) {
@@ -40,9 +43,9 @@ async fn a_wrong_404_ends_the_rejecting(app: &TestApp, site: &Site) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_nobody_announced_is_found_by_the_canary_and_ends_the_rejecting_for_its_hold() {
+async fn the_canary_finds_an_unannounced_row_and_degrades_for_its_hold() {
     let site = site(Site::postgres()).await;
-    let app = TestApp::enforcing(&eager(&site.url(), "", "4s")).await;
+    let app = TestApp::enforcing(&eager(&site.url(), "4s")).await;
     let id = absent(&app);
     let path = format!("/v1/keys/users/{id}");
     assert_eq!(app.get(&path).await.told(), "404 filter");
@@ -62,10 +65,7 @@ async fn a_row_that_nobody_announced_is_found_by_the_canary_and_ends_the_rejecti
     assert_eq!(told["false_negatives"][0]["found_by"], "canary");
     assert_eq!(app.rebuild("users").await, "swapped", "which mends the filter at once");
     let other = format!("/v1/keys/users/{}", absent(&app));
-    while app.get(&other).await.told() != "404 filter" {
-        assert!(asked.elapsed() < Duration::from_secs(60), "{}", app.status("users").await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(app.get(&other).await.told() == "404 filter", "{}", app.status("users").await);
     assert!(asked.elapsed() >= Duration::from_secs(4), "{:?}", asked.elapsed());
     app.wait_for("enforcing").await;
     assert_eq!(app.metric("bloomguard_keyspace_state_changes_total{keyspace=\"users\",state=\"degraded\"}").await, 1.0);
@@ -74,11 +74,10 @@ async fn a_row_that_nobody_announced_is_found_by_the_canary_and_ends_the_rejecti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_was_announced_elsewhere_a_moment_ago_is_late_and_no_mistake() {
+async fn a_row_just_announced_elsewhere_counts_as_late_for_the_canary() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
-    let toml = eager(&site.url(), &section, "1m");
-    let (one, other) = (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await);
+    let config = eager(&site.url(), "1m").redis(&redis);
+    let (one, other) = (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await);
     let start = Instant::now();
     let mut id = 5_000_000;
     // An instance that happens to have read the log before it is asked knows the row: then another one.
@@ -100,8 +99,8 @@ async fn a_row_that_was_announced_elsewhere_a_moment_ago_is_late_and_no_mistake(
 #[tokio::test(flavor = "multi_thread")]
 async fn checks_keep_to_their_pace_and_a_backend_that_fails_is_an_error() {
     let site = site(Site::sqlite()).await;
-    let toml = eager(&site.url(), "", "1m").replace("max_per_second = 1000", "max_per_second = 4");
-    let app = TestApp::enforcing(&toml).await;
+    let config = eager(&site.url(), "1m").users(|k| k.set("canary.max_per_second", 4));
+    let app = TestApp::enforcing(&config).await;
     let id = absent(&app);
     let start = Instant::now();
     for _ in 0..20 {
@@ -118,7 +117,7 @@ async fn checks_keep_to_their_pace_and_a_backend_that_fails_is_an_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_that_its_keys_outgrow_is_built_anew_at_the_size_they_need() {
     let site = site(Site::postgres()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let before = app.status("users").await;
     assert_eq!(before["capacity"], 1300, "{before}");
     let ids: Vec<u32> = (2_000_000..2_000_300).collect();
@@ -141,7 +140,7 @@ async fn a_filter_that_its_keys_outgrow_is_built_anew_at_the_size_they_need() {
 #[tokio::test(flavor = "multi_thread")]
 async fn distinct_absent_keys_are_counted_and_not_their_lookups() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     for id in 3_000_000..3_000_050 {
         for _ in 0..3 {
             assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.status, 404);
@@ -155,7 +154,7 @@ async fn distinct_absent_keys_are_counted_and_not_their_lookups() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_hot_key_that_is_missing_does_not_look_like_a_flood_of_random_keys() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let hot = format!("/v1/keys/users/{}", absent(&app));
     for _ in 0..300 {
         assert_eq!(app.get(&hot).await.told(), "404 filter");
@@ -166,7 +165,7 @@ async fn one_hot_key_that_is_missing_does_not_look_like_a_flood_of_random_keys()
 #[tokio::test(flavor = "multi_thread")]
 async fn distinct_inserted_keys_are_counted_and_not_their_announces() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let none = app.metric("bloomguard_filter_distinct_inserted_keys{keyspace=\"users\"}").await;
     assert_eq!(none, 0.0, "keys of the scan are not counted");
     for id in 3_000_000..3_000_050 {
@@ -184,14 +183,9 @@ async fn a_row_that_is_younger_than_the_last_poll_is_late_and_no_mistake() {
     let site = site(Site::postgres()).await;
     site.run("ALTER TABLE users ADD COLUMN updated_at TIMESTAMPTZ NOT NULL DEFAULT now()").await;
     // So seldom that only the canary asks for a poll.
-    let incremental = "[keyspaces.users.source.incremental]
-query = \"SELECT id, updated_at FROM users WHERE updated_at >= $1\"
-interval = \"30m\"
-";
-    let toml = eager(&site.url(), "", "1m")
-        .replace("freshness = \"announced\"", "freshness = \"polled\"\nmax_staleness = \"2h\"")
-        + incremental;
-    let app = TestApp::enforcing(&toml).await;
+    let config = polled(&site.url(), "SELECT id, updated_at FROM users WHERE updated_at >= $1")
+        .users(|k| k.set("source.incremental.interval", "30m"));
+    let app = TestApp::enforcing(&config).await;
     let id = absent(&app);
     let path = format!("/v1/keys/users/{id}");
     insert(&site, id).await;
@@ -202,11 +196,10 @@ interval = \"30m\"
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_was_announced_elsewhere_a_moment_ago_is_no_mistake_where_a_lookup_finds_it_either() {
+async fn a_row_just_announced_elsewhere_counts_as_late_for_lookups() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
-    let toml = config(&site.url(), &section, "enforcement = \"shadow\"");
-    let (one, other) = (TestApp::start(&toml).await, TestApp::start(&toml).await);
+    let config = config(&site.url()).redis(&redis).users(|k| k.set("enforcement", "shadow"));
+    let (one, other) = (TestApp::start(&config).await, TestApp::start(&config).await);
     one.wait_for("shadow").await;
     other.wait_for("shadow").await;
     let (start, mut id, mut late) = (Instant::now(), 5_000_000, 0);
@@ -229,10 +222,10 @@ async fn a_row_that_was_announced_elsewhere_a_moment_ago_is_no_mistake_where_a_l
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn between_two_scans_rows_that_clients_were_told_are_absent_end_the_rejecting_and_others_do_not() {
+async fn only_rows_answered_404_degrade_a_filter_that_is_rebuilt() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(
-        &eager(&site.url(), "", "1m").replace("\"announced\"", "\"rebuilt\"\nmax_staleness = \"48h\""),
+        &eager(&site.url(), "1m").users(|k| k.set("freshness", "rebuilt").set("max_staleness", "48h")),
     )
     .await;
     let id = absent(&app);
@@ -249,19 +242,15 @@ async fn between_two_scans_rows_that_clients_were_told_are_absent_end_the_reject
 async fn a_row_that_polls_do_not_list_ends_the_rejecting() {
     let site = site(Site::postgres()).await;
     site.run("ALTER TABLE users ADD COLUMN updated_at TIMESTAMPTZ NOT NULL DEFAULT now()").await;
-    let incremental = "[keyspaces.users.source.incremental]
-query = \"SELECT id, updated_at FROM users WHERE updated_at >= $1 AND id < 1000000\"
-";
-    let toml =
-        eager(&site.url(), "", "1m").replace("\"announced\"", "\"polled\"\nmax_staleness = \"2h\"") + incremental;
-    let app = TestApp::enforcing(&toml).await;
+    let config = polled(&site.url(), "SELECT id, updated_at FROM users WHERE updated_at >= $1 AND id < 1000000");
+    let app = TestApp::enforcing(&config).await;
     a_wrong_404_ends_the_rejecting(&app, &site).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn absences_of_batches_are_checked_too() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&eager(&site.url(), "", "1m")).await;
+    let app = TestApp::enforcing(&eager(&site.url(), "1m")).await;
     let ids: Vec<u32> = (1_000_000..1_000_020).collect();
     let sent = async |path: &str| {
         app.http.send("POST", &app.url(path), &[("content-type", "application/json")], &format!("{ids:?}")).await

@@ -1,13 +1,15 @@
 //! The database hangs, is cut off, or is far away: each outage and its recovery, on PostgreSQL behind a network that can be made bad.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::users::{USERS, absent, config, false_positive, site};
 use crate::support::app::{Answer, TestApp};
+use crate::support::assert_eventually;
 use crate::support::chaos_proxy::{ChaosProxy, Weather};
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
 
@@ -37,27 +39,20 @@ impl Far {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.proxy.port())
     }
 
-    /// `times` replace deadline and timeout, which otherwise outlast any pause of a busy machine.
-    async fn guarded(&self, redis: &str, more: &str, deadline: &str, timeout: &str) -> TestApp {
-        let toml =
-            config(&self.url(), redis, more).replace("deadline = \"10s\"", &format!("deadline = \"{deadline}\""));
-        let backend = format!("timeout = \"{timeout}\"\nmin_connections = {WARM}");
-        let app = TestApp::enforcing(
-            &toml
-                .replace("timeout = \"5s\"\n[keyspaces.users.source]", &format!("{backend}\n[keyspaces.users.source]")),
-        )
-        .await;
+    fn config(&self) -> Config {
+        config(&self.url()).users(|k| k.set("backend.min_connections", WARM))
+    }
+
+    /// An instance with this deadline and this timeout of the backend.
+    async fn guarded(&self, config: Config, deadline: &str, timeout: &str) -> TestApp {
+        let app = TestApp::enforcing(&config.users(|k| k.times(deadline, "5s", timeout))).await;
         // Those that are open hang for as long as the network does; one that is opened would be given up after a while.
         self.warmed().await;
         app
     }
 
     async fn warmed(&self) {
-        let start = Instant::now();
-        while self.connections() < WARM {
-            assert!(start.elapsed() < Duration::from_secs(60), "connections are not warmed");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        assert_eventually!(self.connections() >= WARM, "connections are not warmed");
     }
 
     fn connections(&self) -> u32 {
@@ -75,22 +70,21 @@ async fn asks(
     headers: &[(&str, &str)],
     mut done: impl FnMut(&Answer) -> bool,
 ) -> Answer {
-    let start = Instant::now();
-    loop {
-        let answer = app.send("GET", path, headers).await;
-        if done(&answer) {
-            return answer;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}: {} {}", answer.told(), answer.text());
-    }
+    let mut answer;
+    assert_eventually!(
+        {
+            answer = app.send("GET", path, headers).await;
+            done(&answer)
+        },
+        "{what}: {} {}",
+        answer.told(),
+        answer.text()
+    );
+    answer
 }
 
 async fn until(what: &str, app: &TestApp, line: &str, holds: impl Fn(f64) -> bool) {
-    let start = Instant::now();
-    while !holds(app.metric(line).await) {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}: {line} {}", app.metric(line).await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(holds(app.metric(line).await), "{what}: {line} {}", app.metric(line).await);
 }
 
 fn kind(answer: &Answer) -> String {
@@ -101,9 +95,7 @@ fn kind(answer: &Answer) -> String {
 async fn connections_are_warmed_in_the_background_and_readiness_waits_for_none() {
     let far = Far::away().await;
     far.proxy.set(BLACK_HOLE);
-    let toml = config(&far.url(), "", "key = \"integer\"")
-        .replace("timeout = \"5s\"", &format!("timeout = \"5s\"\nmin_connections = {WARM}"));
-    let app = TestApp::start(&toml).await;
+    let app = TestApp::start(&far.config().users(|k| k.set("key", "integer"))).await;
     assert_eq!(app.telemetry("/readyz").await.status, 200, "no connection can be made");
     far.proxy.heal();
     far.warmed().await;
@@ -118,7 +110,7 @@ async fn connections_are_warmed_in_the_background_and_readiness_waits_for_none()
 async fn a_hung_database_is_answered_by_the_deadline_and_leaves_nothing_behind() {
     let far = Far::away().await;
     // The call itself would wait for longer than this test does.
-    let app = far.guarded("", "", "500ms", "10m").await;
+    let app = far.guarded(far.config(), "500ms", "10m").await;
     asks(&app, "it is read", "/v1/keys/users/1", &[], |answer| answer.status == 200).await;
     far.proxy.set(BLACK_HOLE);
     let mut hung = 0;
@@ -138,7 +130,7 @@ async fn a_hung_database_is_answered_by_the_deadline_and_leaves_nothing_behind()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_hangs_up_or_has_little_time_cancels_its_own_work_only() {
     let far = Far::away().await;
-    let app = far.guarded("", "", "10m", "10m").await;
+    let app = far.guarded(far.config(), "10m", "10m").await;
     assert_eq!(app.get("/v1/keys/users/1").await.told(), "200 backend");
     far.proxy.set(BLACK_HOLE);
     let answer = app.send("GET", "/v1/keys/users/2", &[("bloomguard-timeout", "50ms")]).await;
@@ -171,7 +163,7 @@ async fn a_client_that_hangs_up_or_has_little_time_cancels_its_own_work_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_cut_off_is_a_503_with_retry_after_and_never_a_404() {
     let far = Far::away().await;
-    let app = far.guarded("", "", "10s", "300ms").await;
+    let app = far.guarded(far.config(), "10s", "300ms").await;
     let (stranger, passing) = (absent(&app), false_positive(&app));
     let port: u16 = far.site.url().rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap();
     asks(&app, "it is read", "/v1/keys/users/1", &[], |answer| answer.status == 200).await;
@@ -222,7 +214,8 @@ async fn a_database_that_is_cut_off_is_a_503_with_retry_after_and_never_a_404() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_far_away_is_slower_and_never_wrong() {
     let far = Far::away().await;
-    let app = far.guarded("", "[keyspaces.users.cache]\nhot_ttl = \"1ms\"\nttl = \"1ms\"\n", "2m", "1m").await;
+    let brief = far.config().users(|k| k.set("cache.hot_ttl", "1ms").set("cache.ttl", "1ms"));
+    let app = far.guarded(brief, "2m", "1m").await;
     far.proxy.set(Weather { round_trip: Duration::from_millis(40), loss: 0.1, ..Weather::default() });
     let stranger = absent(&app);
     let readers = (0..8u32).map(|reader| {
@@ -248,11 +241,14 @@ async fn a_database_that_is_far_away_is_slower_and_never_wrong() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_value_is_served_while_the_database_is_cut_off_and_says_so() {
     let (far, redis) = (Far::away().await, RedisServer::start());
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
-    let cache =
-        "[keyspaces.users.cache]\nttl = \"1ms\"\nhot_ttl = \"1ms\"\nhot_capacity = 0\nstale_if_error = \"1h\"\n";
-    let (one, other) =
-        (far.guarded(&section, cache, "1m", "500ms").await, far.guarded(&section, cache, "1m", "500ms").await);
+    let config = far.config().redis(&redis).users(|k| {
+        k.set("cache.ttl", "1ms")
+            .set("cache.hot_ttl", "1ms")
+            .set("cache.hot_capacity", 0)
+            .set("cache.stale_if_error", "1h")
+    });
+    let one = far.guarded(config.clone(), "1m", "500ms").await;
+    let other = far.guarded(config, "1m", "500ms").await;
     for id in 1..=3 {
         asks(&one, "it is read", &format!("/v1/keys/users/{id}"), &[], |answer| answer.told() == "200 backend").await;
     }

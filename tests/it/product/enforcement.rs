@@ -1,19 +1,14 @@
 //! Whose absences the filter answers: the percentage, the switch at run time, and what shadow mode finds.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use super::users::{absent, config, false_positive, site};
 use crate::support::app::{Answer, TestApp};
+use crate::support::assert_eventually;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
 
 const SWITCH: &str = "/admin/keyspaces/users/enforcement";
-
-fn redis_section(redis: &RedisServer) -> String {
-    format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url())
-}
 
 /// Ids that don't exist and that none of these filters lets pass.
 fn strangers(apps: &[&TestApp], count: usize) -> Vec<u32> {
@@ -36,18 +31,14 @@ async fn switch(app: &TestApp, body: Value) -> Answer {
 /// Waits until `app` answers the lookup of an absent key like this.
 async fn answers(app: &TestApp, expected: &str) {
     let path = path(absent(app));
-    let start = Instant::now();
-    while app.get(&path).await.told() != expected {
-        assert!(start.elapsed() < Duration::from_secs(60), "never {expected}: {}", app.status("users").await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(app.get(&path).await.told() == expected, "never {expected}: {}", app.status("users").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_filter_answers_for_its_percentage_of_the_keys_the_same_at_every_instance() {
+async fn enforce_percent_covers_the_same_keys_at_every_instance() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
-    let toml = config(&site.url(), &redis_section(&redis), "enforce_percent = 50");
-    let (one, other) = (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await);
+    let config = config(&site.url()).redis(&redis).users(|k| k.set("enforce_percent", 50));
+    let (one, other) = (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await);
     let ids = strangers(&[&one, &other], 200);
     let mut covered = vec![];
     for id in &ids {
@@ -83,8 +74,8 @@ async fn the_filter_answers_for_its_percentage_of_the_keys_the_same_at_every_ins
 async fn shadow_mode_lists_what_enforcing_would_have_got_wrong() {
     let site = site(Site::sqlite()).await;
     for reveal in [false, true] {
-        let more = format!("enforcement = \"shadow\"\nreveal_keys = {reveal}");
-        let app = TestApp::start(&config(&site.url(), "", &more)).await;
+        let shadow = config(&site.url()).users(|k| k.set("enforcement", "shadow").set("reveal_keys", reveal));
+        let app = TestApp::start(&shadow).await;
         app.wait_for("shadow").await;
         let (row, stranger) = (absent(&app), false_positive(&app));
         site.run(&format!("INSERT INTO users VALUES ({row}, 'behind the keyspace')")).await;
@@ -113,7 +104,7 @@ async fn shadow_mode_lists_what_enforcing_would_have_got_wrong() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_instance_is_switched_at_run_time_and_back() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     answers(&app, "404 filter").await;
     let told = switch(&app, json!({"mode": "shadow"})).await;
     let configured = json!({"mode": "enforce", "percent": 100});
@@ -134,7 +125,7 @@ async fn one_instance_is_switched_at_run_time_and_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_redis_there_is_no_fleet_to_switch() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let refused = switch(&app, json!({"mode": "shadow", "scope": "fleet"})).await;
     assert_eq!((refused.status, &refused.json()["type"]), (409, &json!("/problems/no-fleet")));
     assert_eq!(app.status("users").await["state"], "enforcing");
@@ -145,17 +136,16 @@ async fn without_redis_there_is_no_fleet_to_switch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fleet_is_switched_with_those_that_start_later_and_remembers_it_where_redis_forgets() {
+async fn a_fleet_switch_reaches_newcomers_and_survives_a_redis_restart() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);
-    let toml =
-        config(&site.url(), &redis_section(&redis), "").replace("commit_window = \"5s\"", "commit_window = \"1s\"");
-    let (one, other) = (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await);
+    let config = config(&site.url()).redis(&redis).users(|k| k.set("commit_window", "1s"));
+    let (one, other) = (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await);
     assert_eq!(switch(&other, json!({"mode": "enforce", "percent": 0})).await.status, 200);
     let told = switch(&one, json!({"mode": "shadow", "scope": "fleet"})).await;
     assert_eq!((told.status, &told.json()["origin"]), (200, &json!("fleet")));
     assert_eq!(one.status("users").await["state"], "shadow", "here at once");
     other.wait_for("shadow").await;
-    let newcomer = TestApp::start(&toml).await;
+    let newcomer = TestApp::start(&config).await;
     newcomer.wait_for("shadow").await;
     answers(&newcomer, "404 backend").await;
     assert_eq!(
@@ -170,17 +160,15 @@ async fn the_fleet_is_switched_with_those_that_start_later_and_remembers_it_wher
     // An empty server: the instances that know put it back.
     redis.kill();
     redis.restart();
-    let start = Instant::now();
-    while redis::cmd("EXISTS").arg("bloomguard:enforcement:users").query::<bool>(&mut redis.connection()).ok()
-        != Some(true)
-    {
-        assert!(start.elapsed() < Duration::from_secs(60), "nobody puts it back");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(
+        redis::cmd("EXISTS").arg("bloomguard:enforcement:users").query::<bool>(&mut redis.connection()).ok()
+            == Some(true),
+        "nobody puts it back"
+    );
     for app in [&one, &other] {
         assert_eq!(app.status("users").await["enforcement"]["origin"], "fleet");
     }
-    let newcomer = TestApp::start(&toml).await;
+    let newcomer = TestApp::start(&config).await;
     newcomer.wait_for("shadow").await;
     let told = switch(&newcomer, json!({"mode": "config", "scope": "fleet"})).await;
     assert_eq!((told.status, &told.json()["origin"]), (200, &json!("config")));
@@ -192,7 +180,7 @@ async fn the_fleet_is_switched_with_those_that_start_later_and_remembers_it_wher
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_that_may_not_have_been_told_is_an_error() {
     let (mut redis, site) = (RedisServer::start(), site(Site::sqlite()).await);
-    let app = TestApp::enforcing(&config(&site.url(), &redis_section(&redis), "")).await;
+    let app = TestApp::enforcing(&config(&site.url()).redis(&redis)).await;
     redis.kill();
     let refused = switch(&app, json!({"mode": "shadow", "scope": "fleet"})).await;
     assert_eq!((refused.status, &refused.json()["type"]), (503, &json!("/problems/not-switched")));

@@ -4,36 +4,37 @@ use std::time::{Duration, Instant};
 
 use super::users::{absent, config, false_positive, site};
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
 
 const LOG: &str = "bloomguard:deltas:users";
 
-/// Hot entries that stay until somebody drops them, and windows that are over soon.
-const KEYSPACE: &str = "cache.hot_ttl = \"10m\"";
-
-fn toml(site: &Site, redis: &RedisServer, max_lag: &str) -> String {
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\nmax_lag = \"{max_lag}\"", redis.url());
-    config(&site.url(), &section, KEYSPACE).replace("commit_window = \"5s\"", "commit_window = \"1s\"")
+/// Hot entries that stay until a drop, and short windows.
+fn configuration(site: &Site, redis: &RedisServer, max_lag: &str) -> Config {
+    config(&site.url())
+        .redis(redis)
+        .set("redis.max_lag", max_lag)
+        .users(|k| k.set("cache.hot_ttl", "10m").set("commit_window", "1s"))
 }
 
 /// Two instances that enforce.
 async fn two(site: &Site, redis: &RedisServer) -> (TestApp, TestApp) {
-    let toml = toml(site, redis, "1m");
-    (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await)
+    let config = configuration(site, redis, "1m");
+    (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await)
 }
 
 /// Asks until the answer is `expected`.
 async fn becomes(app: &TestApp, path: &str, expected: &str) {
-    let start = Instant::now();
-    loop {
-        let told = app.get(path).await.told();
-        if told == expected {
-            return;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{path} is still {told}, not {expected}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let mut told;
+    assert_eventually!(
+        {
+            told = app.get(path).await.told();
+            told == expected
+        },
+        "{path} is still {told}, not {expected}"
+    );
 }
 
 async fn insert(site: &Site, id: u32) {
@@ -107,10 +108,10 @@ async fn a_version_that_was_applied_rejects_as_usual() {
     let version = announced.header("bloomguard-version").to_owned();
     let path = format!("/v1/keys/users/{}", stranger(&one, &other));
     for app in [&one, &other] {
-        let start = Instant::now();
-        while app.send("GET", &path, &[("bloomguard-min-version", &version)]).await.told() != "404 filter" {
-            assert!(start.elapsed() < Duration::from_secs(60), "{version} is never applied");
-        }
+        assert_eventually!(
+            app.send("GET", &path, &[("bloomguard-min-version", &version)]).await.told() == "404 filter",
+            "{version} is never applied"
+        );
     }
 }
 
@@ -142,18 +143,14 @@ async fn changed_and_removed_rows_leave_the_memory_of_every_instance() {
         one.http.send("POST", &one.url("/v1/invalidate/users"), &[("content-type", "application/json")], "[1]").await;
     assert_eq!(invalidated.status, 204);
     assert_eq!(one.send("DELETE", "/v1/keys/users/2", &[]).await.status, 202);
-    let start = Instant::now();
-    while !other.get("/v1/keys/users/1").await.text().contains("changed") {
-        assert!(start.elapsed() < Duration::from_secs(60), "the old row is still served");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(other.get("/v1/keys/users/1").await.text().contains("changed"), "the old row is still served");
     becomes(&other, "/v1/keys/users/2", "404 backend").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_can_not_be_read_ends_the_rejecting_until_it_can() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);
-    let app = TestApp::enforcing(&toml(&site, &redis, "500ms")).await;
+    let app = TestApp::enforcing(&configuration(&site, &redis, "500ms")).await;
     let path = format!("/v1/keys/users/{}", absent(&app));
     assert_eq!(app.get(&path).await.told(), "404 filter");
     redis.kill();
@@ -171,8 +168,8 @@ async fn a_log_that_can_not_be_read_ends_the_rejecting_until_it_can() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_redis_ends_the_rejecting_without_a_timer() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
-    let toml = toml(&site, &redis, "500ms").replace("timeout = \"5s\"\nmax_lag", "timeout = \"20s\"\nmax_lag");
-    let app = TestApp::enforcing(&toml).await;
+    let config = configuration(&site, &redis, "500ms").set("redis.timeout", "20s");
+    let app = TestApp::enforcing(&config).await;
     redis.pause();
     app.wait_for("degraded").await;
     redis.resume();
@@ -183,7 +180,7 @@ async fn a_hung_redis_ends_the_rejecting_without_a_timer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn losses_and_gaps_are_mended_by_a_scan() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
-    let app = TestApp::enforcing(&toml(&site, &redis, "1m")).await;
+    let app = TestApp::enforcing(&configuration(&site, &redis, "1m")).await;
     let mut raw = redis.connection();
     let gap: Vec<u8> = [&[1, b'G'][..], &[0; 24]].concat();
     let resyncs = async |reason: &str| {
@@ -203,12 +200,12 @@ async fn losses_and_gaps_are_mended_by_a_scan() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_starts_learns_of_rows_that_are_still_to_come() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
-    let toml = toml(&site, &redis, "1m").replace("commit_window = \"1s\"", "commit_window = \"2m\"");
-    let one = TestApp::enforcing(&toml).await;
+    let config = configuration(&site, &redis, "1m").users(|k| k.set("commit_window", "2m"));
+    let one = TestApp::enforcing(&config).await;
     let path = format!("/v1/keys/users/{}", absent(&one));
     assert_eq!(one.send("PUT", &path, &[]).await.status, 204);
     // Its scan finds no row, and its log no later entry.
-    let newcomer = TestApp::enforcing(&toml).await;
+    let newcomer = TestApp::enforcing(&config).await;
     insert(&site, path.rsplit('/').next().unwrap().parse().unwrap()).await;
     assert_eq!(newcomer.get(&path).await.told(), "200 backend");
 }
@@ -216,9 +213,9 @@ async fn an_instance_that_starts_learns_of_rows_that_are_still_to_come() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_young_log_is_not_believed_before_a_window_has_passed() {
     let (redis, site) = (RedisServer::start_young(), site(Site::postgres()).await);
-    let toml = toml(&site, &redis, "1m").replace("commit_window = \"1s\"", "commit_window = \"3s\"");
+    let config = configuration(&site, &redis, "1m").users(|k| k.set("commit_window", "3s"));
     let started = Instant::now();
-    let app = TestApp::start(&toml).await;
+    let app = TestApp::start(&config).await;
     app.wait_for("enforcing").await;
     assert!(started.elapsed() > Duration::from_millis(2_900), "{:?}", started.elapsed());
     assert_eq!(app.metric("bloomguard_delta_resyncs_total{keyspace=\"users\",reason=\"young\"}").await, 1.0);
@@ -228,7 +225,9 @@ async fn a_young_log_is_not_believed_before_a_window_has_passed() {
 async fn a_start_without_redis_waits_for_the_secret_and_then_enforces() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);
     redis.kill();
-    let app = TestApp::start(&toml(&site, &redis, "1m").replace(KEYSPACE, "key = \"integer\"")).await;
+    let app =
+        TestApp::start(&configuration(&site, &redis, "1m").users(|k| k.unset("cache.hot_ttl").set("key", "integer")))
+            .await;
     crate::support::eventually("the first build has failed", || app.keyspace("users").last_rebuild().is_some()).await;
     let status = app.status("users").await;
     assert_eq!(

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::users::{absent, false_positive};
 use crate::support::app::TestApp;
+use crate::support::config::{Config, Source};
 use crate::support::eventually;
 use crate::support::http_server::{HttpServer, Reply, ok, status};
 use crate::support::process::Process;
@@ -28,31 +29,18 @@ fn user(target: &str) -> Reply {
     }
 }
 
-fn config(api: &HttpServer, redis: &str, more: &str) -> String {
-    format!(
-        r#"
-{redis}
-[keyspaces.users]
-key = "integer"
-freshness = "static"
-deadline = "30s"
-[keyspaces.users.canary]
-sample_rate = 0
-proof = 0
-[keyspaces.users.filter]
-expected_keys = 1000
-[keyspaces.users.backend]
-kind = "http"
-url = "{}"
-timeout = "25s"
-{more}
-[keyspaces.users.source]
-kind = "http"
-url = "{}"
-"#,
-        api.url("/users/{key}"),
-        api.url("/keys")
-    )
+fn config(api: &HttpServer) -> Config {
+    Config::new().users(|k| {
+        k.set("key", "integer")
+            .set("freshness", "static")
+            .set("deadline", "30s")
+            .set("canary.sample_rate", 0)
+            .set("filter.expected_keys", 1000)
+            .set("backend.kind", "http")
+            .set("backend.url", api.url("/users/{key}"))
+            .set("backend.timeout", "25s")
+            .source(Source::new("http").set("url", api.url("/keys")))
+    })
 }
 
 fn asked(api: &HttpServer, path: &str) -> usize {
@@ -63,8 +51,8 @@ fn asked(api: &HttpServer, path: &str) -> usize {
 async fn each_outcome_before_an_api_with_redis() {
     let api = api().await;
     let redis = crate::support::redis::RedisServer::start();
-    let toml = config(&api, &format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url()), "");
-    let app = TestApp::enforcing(&toml).await;
+    let config = config(&api).redis(&redis);
+    let app = TestApp::enforcing(&config).await;
 
     let id = absent(&app);
     assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
@@ -75,7 +63,7 @@ async fn each_outcome_before_an_api_with_redis() {
     assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8");
     assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 hot");
 
-    let other = TestApp::enforcing(&toml).await;
+    let other = TestApp::enforcing(&config).await;
     let answer = other.get("/v1/keys/users/42").await;
     assert_eq!((answer.told().as_str(), answer.text()), ("200 redis", "User 42"));
     assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8", "the media type outlives the cache");
@@ -102,9 +90,9 @@ async fn a_failing_api_is_503_and_its_failures_are_never_cached() {
         }
     })
     .await;
-    let toml = config(&api, "", "absent_header = \"Content-Type: application/json\"")
-        .replace("expected_keys = 1000", "expected_keys = 9");
-    let app = TestApp::enforcing(&toml).await;
+    let config = config(&api)
+        .users(|k| k.set("backend.absent_header", "Content-Type: application/json").set("filter.expected_keys", 9));
+    let app = TestApp::enforcing(&config).await;
     broken.store(true, Ordering::SeqCst);
     for (id, kind) in [
         (1, "backend-unavailable"),
@@ -132,10 +120,8 @@ async fn a_key_that_is_a_folder_is_no_key() {
         _ => status("400 Bad Request", "", ""),
     })
     .await;
-    let toml = config(&api, "", "")
-        .replace("key = \"integer\"", "key = \"text\"")
-        .replace("expected_keys = 1000", "expected_keys = 4");
-    let app = TestApp::enforcing(&toml).await;
+    let config = config(&api).users(|k| k.set("key", "text").set("filter.expected_keys", 4));
+    let app = TestApp::enforcing(&config).await;
     for path in ["..", ".", "%2e%2e", "%2E", "../admin", "..%2Fadmin", "%2e%2e%5cadmin", "x/../../admin", "x%2F.."] {
         for (method, route) in [("GET", "keys"), ("GET", "check"), ("PUT", "keys"), ("DELETE", "keys")] {
             let answer = app.send(method, &format!("/v1/{route}/users/{path}"), &[("bloomguard-bypass", "1")]).await;
@@ -154,9 +140,9 @@ async fn a_key_that_is_a_folder_is_no_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_carries_the_trace_and_the_time_of_whoever_leads_it() {
+async fn a_load_carries_the_trace_and_the_deadline_of_its_leader() {
     let api = api().await;
-    let app = TestApp::enforcing(&config(&api, "", "")).await;
+    let app = TestApp::enforcing(&config(&api)).await;
     let headers = [
         ("traceparent", TRACE),
         ("tracestate", "a=1"),
@@ -189,8 +175,8 @@ async fn a_batch_holds_what_an_api_says_is_json_and_is_and_all_else_as_bytes() {
         _ => status("500 Internal Server Error", "", ""),
     })
     .await;
-    let toml = config(&api, "", "").replace("expected_keys = 1000", "expected_keys = 4");
-    let app = TestApp::start(&toml).await;
+    let config = config(&api).users(|k| k.set("filter.expected_keys", 4));
+    let app = TestApp::start(&config).await;
     let headers = [("content-type", "application/json"), ("traceparent", TRACE)];
     let answer = app.http.send("POST", &app.url("/v1/lookup/users"), &headers, "[1, 2, 3, 4]").await;
     let results = answer.json()["results"].clone();
@@ -224,7 +210,7 @@ async fn a_list_that_ends_short_keeps_the_old_filter() {
         }
     })
     .await;
-    let app = TestApp::enforcing(&config(&api, "", "").replace("expected_keys = 1000", "expected_keys = 3")).await;
+    let app = TestApp::enforcing(&config(&api).users(|k| k.set("filter.expected_keys", 3))).await;
     short.store(true, Ordering::SeqCst);
     assert_eq!(app.rebuild("users").await, "source_failed");
     assert_eq!(app.get("/v1/keys/users/3").await.told(), "200 backend");
@@ -236,7 +222,7 @@ async fn a_list_that_ends_short_keeps_the_old_filter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_longer_than_expected_is_told_as_such() {
     let api = api().await;
-    let app = TestApp::start(&config(&api, "", "").replace("expected_keys = 1000", "expected_keys = 10")).await;
+    let app = TestApp::start(&config(&api).users(|k| k.set("filter.expected_keys", 10))).await;
     eventually("the first build has failed", || app.keyspace("users").last_rebuild().is_some()).await;
     let error =
         app.admin("GET", "/admin/keyspaces/users/rebuild", "").await.json()["last_error"].as_str().unwrap().to_owned();
@@ -248,7 +234,7 @@ async fn no_proxy_of_the_environment_is_used() {
     let api = api().await;
     let proxy = HttpServer::start(|_| status("200 OK", "content-type: text/plain\r\n", "from the proxy")).await;
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("bloomguard.toml"), config(&api, "", "")).unwrap();
+    config(&api).write(dir.path());
     let at = proxy.url("");
     let names = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
     let variables: Vec<(&str, &str)> =

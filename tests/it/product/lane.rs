@@ -125,7 +125,7 @@ async fn answers(app: &TestApp, requests: &str, end: &str, mut pieces: StdRng) -
 async fn any_stream_of_requests_is_answered_in_front_of_hyper_as_behind_it() {
     let site = site(Site::sqlite()).await;
     site.run("UPDATE users SET name = hex(zeroblob(2200)) WHERE id = 1").await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "cache.hot_ttl = \"1h\"")).await;
+    let app = TestApp::enforcing(&config(&site.url()).users(|k| k.set("cache.hot_ttl", "1h"))).await;
     for hot in [1, 42] {
         app.get(&format!("/v1/keys/users/{hot}")).await;
     }

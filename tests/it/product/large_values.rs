@@ -5,8 +5,9 @@ use std::net::TcpStream;
 
 use tempfile::TempDir;
 
-use super::process::{enforces, write_config};
+use super::process::enforces;
 use crate::support::app::Http;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::process::Process;
 
@@ -30,13 +31,17 @@ async fn connections_that_were_sent_a_large_value_hold_no_copy_of_it() {
     let (dir, site) = (TempDir::new().unwrap(), Site::sqlite());
     site.run(&format!("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, printf('%.{BYTES}c', 'n'))"))
         .await;
-    let toml = format!(
-        "[keyspaces.users]\nfreshness = \"static\"\ndeadline = \"100s\"\ncache = {{ hot_ttl = \"1h\", ttl = \"1h\", max_value_bytes = \"2MiB\" }}\ncanary.proof = 0\n\
-         [keyspaces.users.backend]\nurl = \"{}\"\nquery = \"SELECT name AS value FROM users WHERE id = $1\"\ntimeout = \"90s\"\n\
-         [keyspaces.users.source]\nquery = \"SELECT id FROM users\"\n",
-        site.url()
-    );
-    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &toml)]);
+    let config = Config::new().users(|k| {
+        k.set("freshness", "static")
+            .set("deadline", "100s")
+            .set("cache.hot_ttl", "1h")
+            .set("cache.ttl", "1h")
+            .set("cache.max_value_bytes", "2MiB")
+            .backend(&site.url(), "SELECT name AS value FROM users WHERE id = $1")
+            .set("backend.timeout", "90s")
+            .source_sql("SELECT id FROM users")
+    });
+    let mut process = Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())]);
     let (data, telemetry) = process.addresses();
     enforces(&Http::default(), &telemetry).await;
     // What a value takes by itself, and what is answered at once from then on.

@@ -24,6 +24,7 @@ mod outages;
 mod outcomes;
 mod pgbench;
 mod pgbouncer;
+mod plan;
 pub mod polls;
 pub mod process;
 mod prometheus;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::users::{absent, false_positive};
 use crate::support::app::{Http, TestApp};
+use crate::support::config::{Config, Source};
 use crate::support::eventually;
 use crate::support::http_server::{HttpServer, ok, status};
 use crate::support::nginx::Nginx;
@@ -28,37 +29,28 @@ fn server(api: &str) -> String {
     )
 }
 
-fn config(nginx: &Nginx, backend: &str) -> String {
-    format!(
-        r#"
-[keyspaces.users]
-key = "integer"
-freshness = "static"
-deadline = "30s"
-[keyspaces.users.filter]
-expected_keys = {USERS}
-[keyspaces.users.cache]
-hot_ttl = "1ms"
-ttl = "1ms"
-[keyspaces.users.backend]
-kind = "http"
-url = "http://{at}/users/{{key}}"
-timeout = "25s"
-absent_header = "X-Row: absent"
-{backend}
-[keyspaces.users.source]
-kind = "http"
-url = "http://{at}/keys"
-"#,
-        at = nginx.address()
-    )
+fn config(nginx: &Nginx) -> Config {
+    let at = nginx.address();
+    Config::new().users(|k| {
+        k.set("key", "integer")
+            .set("freshness", "static")
+            .set("deadline", "30s")
+            .set("filter.expected_keys", USERS)
+            .set("cache.hot_ttl", "1ms")
+            .set("cache.ttl", "1ms")
+            .set("backend.kind", "http")
+            .set("backend.url", format!("http://{at}/users/{{key}}"))
+            .set("backend.timeout", "25s")
+            .set("backend.absent_header", "X-Row: absent")
+            .source(Source::new("http").set("url", format!("http://{at}/keys")))
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_api_behind_nginx_is_503() {
     let api = api().await;
     let nginx = Nginx::start("", &server(&api.address.to_string()));
-    let app = TestApp::enforcing(&config(&nginx, "")).await;
+    let app = TestApp::enforcing(&config(&nginx)).await;
     let stranger = false_positive(&app);
     assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 backend");
     drop(api);
@@ -82,7 +74,7 @@ async fn nginx_own_404_is_no_absence_and_leaves_nothing_behind() {
     let api = api().await;
     let route = server(&api.address.to_string());
     let mut nginx = Nginx::start("", &route);
-    let app = TestApp::enforcing(&config(&nginx, "")).await;
+    let app = TestApp::enforcing(&config(&nginx)).await;
     let stranger = false_positive(&app);
     assert_eq!(app.get(&format!("/v1/keys/users/{stranger}")).await.told(), "404 backend");
     // Somebody loads a configuration that lacks the route.
@@ -111,7 +103,7 @@ async fn rows_that_exist_stay_found_while_nginx_reloads() {
     let api = api().await;
     let route = server(&api.address.to_string());
     let mut nginx = Nginx::start("", &route);
-    let app = Arc::new(TestApp::enforcing(&config(&nginx, "")).await);
+    let app = Arc::new(TestApp::enforcing(&config(&nginx)).await);
     let stranger = absent(&app);
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let clients: Vec<_> = (0..4)
@@ -142,14 +134,14 @@ async fn rows_that_exist_stay_found_while_nginx_reloads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nginx_takes_an_encoded_folder_for_another_path_so_such_keys_are_refused() {
+async fn keys_that_nginx_would_take_for_another_path_are_refused() {
     let nginx = Nginx::start(
         "",
         "location /users/ { return 404; } location /admin { return 200 'secrets'; } location = /keys { default_type text/plain; return 200 \"a\nb\"; }",
     );
     let exposed = Http::default().get(&format!("http://{}/users/..%2Fadmin", nginx.address())).await;
     assert_eq!(exposed.text(), "secrets", "if this changes, the rule may be laxer");
-    let app = TestApp::start(&config(&nginx, "").replace("key = \"integer\"", "key = \"text\"")).await;
+    let app = TestApp::start(&config(&nginx).users(|k| k.set("key", "text"))).await;
     for path in ["..%2Fadmin", "../admin", "x%2F..%2F..%2Fadmin", "%2e%2e%2fadmin"] {
         let answer = app.get(&format!("/v1/keys/users/{path}")).await;
         assert_eq!(answer.status, 400, "{path}: {answer:?}");

@@ -1,6 +1,7 @@
 //! Keys of the source that the backend can never be asked for.
 
 use crate::support::app::TestApp;
+use crate::support::config::{Config, Keyspace, Source};
 use crate::support::database::Site;
 use crate::support::http_server::{HttpServer, ok, status};
 
@@ -13,14 +14,16 @@ async fn keys_with(odd: &str) -> Site {
     site
 }
 
-async fn assert_built(source: &Site, backend: &str) {
-    let app = TestApp::start(&format!(
-        "[keyspaces.users]\nkey = \"text\"\nfreshness = \"static\"\ndeadline = \"20s\"\n\
-         [keyspaces.users.backend]\n{backend}\ntimeout = \"20s\"\n\
-         [keyspaces.users.source]\nurl = \"{}\"\nquery = \"SELECT id FROM t\"\n",
-        source.url()
-    ))
-    .await;
+async fn assert_built(source: &Site, backend: impl FnOnce(Keyspace) -> Keyspace) {
+    let config = Config::new().users(|k| {
+        backend(k)
+            .set("key", "text")
+            .set("freshness", "static")
+            .set("deadline", "20s")
+            .set("backend.timeout", "20s")
+            .source(Source::sql("SELECT id FROM t").set("url", source.url()))
+    });
+    let app = TestApp::start(&config).await;
     let outcome = app.rebuild("users").await;
     let progress = app.admin("GET", "/admin/keyspaces/users/rebuild", "").await;
     assert_eq!(outcome, "swapped", "{}", progress.text());
@@ -34,10 +37,10 @@ async fn a_key_too_long_for_a_url_does_not_end_every_build() {
         _ => status("404 Not Found", "", ""),
     })
     .await;
-    let backend = format!("kind = \"http\"\nurl = \"{}\"", api.url("/users/{key}"));
-    assert_built(&keys_with(&"x".repeat(70_000)).await, &backend).await;
+    let backend = |k: Keyspace| k.set("backend.kind", "http").set("backend.url", api.url("/users/{key}"));
+    assert_built(&keys_with(&"x".repeat(70_000)).await, backend).await;
     // No request can ask for this one either.
-    assert_built(&keys_with("..").await, &backend).await;
+    assert_built(&keys_with("..").await, backend).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,10 +48,6 @@ async fn a_key_that_the_column_can_not_hold_does_not_end_every_build() {
     let source = keys_with("no number").await;
     for site in [Site::postgres(), Site::mariadb(), Site::sqlite()] {
         site.run(&format!("CREATE TABLE t (id INTEGER PRIMARY KEY); INSERT INTO t {}", site.series(15))).await;
-        assert_built(
-            &source,
-            &format!("url = \"{}\"\nquery = \"{}\"", site.url(), site.query("SELECT id FROM t WHERE id = $1")),
-        )
-        .await;
+        assert_built(&source, |k| k.backend(&site.url(), &site.query("SELECT id FROM t WHERE id = $1"))).await;
     }
 }

@@ -3,9 +3,10 @@
 use super::users::{absent, config, false_positive, site};
 use crate::support::app::TestApp;
 use crate::support::database::Site;
+use crate::support::redis::RedisServer;
 
-async fn each_outcome(site: Site, redis: &str) {
-    let app = TestApp::enforcing(&config(&site.url(), redis, "")).await;
+async fn each_outcome(site: Site, redis: Option<&RedisServer>) {
+    let app = TestApp::enforcing(&config(&site.url()).maybe_redis(redis)).await;
 
     let id = absent(&app);
     let answer = app.get(&format!("/v1/keys/users/{id}")).await;
@@ -66,31 +67,32 @@ async fn each_outcome(site: Site, redis: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_outcome_on_sqlite_with_the_cache_in_this_process() {
-    each_outcome(site(Site::sqlite()).await, "").await;
+    each_outcome(site(Site::sqlite()).await, None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_outcome_on_mariadb_with_the_cache_in_this_process() {
-    each_outcome(site(Site::mariadb()).await, "").await;
+    each_outcome(site(Site::mariadb()).await, None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_outcome_on_postgres_with_redis() {
-    let redis = crate::support::redis::RedisServer::start();
-    each_outcome(site(Site::postgres()).await, &format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url())).await;
+    let redis = RedisServer::start();
+    each_outcome(site(Site::postgres()).await, Some(&redis)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_instances_share_what_one_has_read() {
-    let redis = crate::support::redis::RedisServer::start();
+    let redis = RedisServer::start();
     let site = site(Site::postgres()).await;
-    let toml = config(&site.url(), &format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url()), "");
-    let (one, other) = (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await);
+    let config = config(&site.url()).redis(&redis);
+    let (one, other) = (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await);
     assert_eq!(one.get("/v1/keys/users/42").await.told(), "200 backend");
     let answer = other.get("/v1/keys/users/42").await;
     assert_eq!((answer.told().as_str(), answer.text()), ("200 redis", r#"{"id":42,"name":"User 42"}"#));
     // Another query's values are not taken for this one's.
-    let renamed = TestApp::enforcing(&toml.replace("SELECT id, name", "SELECT id")).await;
+    let renamed =
+        TestApp::enforcing(&config.users(|k| k.set("backend.query", "SELECT id FROM users WHERE id = $1"))).await;
     let answer = renamed.get("/v1/keys/users/42").await;
     assert_eq!((answer.told().as_str(), answer.text()), ("200 backend", r#"{"id":42}"#));
 }
@@ -98,7 +100,7 @@ async fn two_instances_share_what_one_has_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_filter_can_be_asked_alone() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let (present, missing) =
         (app.get("/v1/check/users/42").await, app.get(&format!("/v1/check/users/{}", absent(&app))).await);
     assert_eq!((present.status, present.header("bloomguard-verdict")), (204, "maybe"));
@@ -110,9 +112,9 @@ async fn the_filter_can_be_asked_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bypass_asks_the_backend_whatever_filter_and_caches_say() {
+async fn a_bypass_asks_the_backend_past_filter_and_caches() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let bypass = [("Bloomguard-Bypass", "1")];
     assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 backend");
     assert_eq!(app.send("GET", "/v1/keys/users/42", &bypass).await.told(), "200 backend");
@@ -134,8 +136,8 @@ async fn a_bypass_asks_the_backend_whatever_filter_and_caches_say() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_column_named_value_is_raw_bytes() {
     let site = site(Site::postgres()).await;
-    let toml = config(&site.url(), "", "").replace("SELECT id, name FROM", "SELECT name AS value FROM");
-    let app = TestApp::enforcing(&toml).await;
+    let config = config(&site.url()).users(|k| k.set("backend.query", "SELECT name AS value FROM users WHERE id = $1"));
+    let app = TestApp::enforcing(&config).await;
     let answer = app.get("/v1/keys/users/42").await;
     assert_eq!((answer.header("content-type"), answer.text()), ("application/octet-stream", "User 42"));
 }

@@ -3,6 +3,8 @@
 use std::process::Command;
 
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::postgres::{Postgres, binary};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -16,29 +18,17 @@ async fn a_million_accounts_of_pgbench_are_guarded_as_psql_sees_them() {
     database.psql("CREATE EXTENSION pg_stat_statements");
     // Every second account goes, so that present and absent ids lie side by side.
     database.psql("DELETE FROM pgbench_accounts WHERE aid % 2 = 0");
-    let toml = format!(
-        r#"
-[keyspaces.accounts]
-freshness = "static"
-canary.sample_rate = 0
-canary.proof = 0
-deadline = "30s"
-[keyspaces.accounts.filter]
-expected_keys = 500_000
-[keyspaces.accounts.backend]
-url = "{url}"
-query = "SELECT aid, bid, abalance FROM pgbench_accounts WHERE aid = $1"
-timeout = "25s"
-[keyspaces.accounts.source]
-query = "SELECT aid FROM pgbench_accounts"
-"#
-    );
-    let app = TestApp::start(&toml).await;
-    let start = std::time::Instant::now();
-    while app.keyspace("accounts").state().as_str() != "enforcing" {
-        assert!(start.elapsed().as_secs() < 120, "{}", app.status("accounts").await);
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    let config = Config::new().keyspace("accounts", |k| {
+        k.set("freshness", "static")
+            .set("canary.sample_rate", 0)
+            .set("deadline", "30s")
+            .set("filter.expected_keys", 500_000)
+            .backend(&url, "SELECT aid, bid, abalance FROM pgbench_accounts WHERE aid = $1")
+            .set("backend.timeout", "25s")
+            .source_sql("SELECT aid FROM pgbench_accounts")
+    });
+    let app = TestApp::start(&config).await;
+    assert_eventually!(app.keyspace("accounts").state().as_str() == "enforcing", "{}", app.status("accounts").await);
     assert_eq!(app.status("accounts").await["last_rebuild"]["keys"], 500_000);
 
     // What psql says of two thousand ids in a row.

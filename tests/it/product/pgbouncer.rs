@@ -11,10 +11,9 @@ async fn without_a_statement_cache_a_transaction_mode_pooler_is_no_obstacle() {
     let Site::Postgres(database) = &site else { unreachable!("it is on PostgreSQL") };
     let pooler = PgBouncer::start(&database.address(), 2);
     let url = pooler.url(database.url().rsplit('/').next().unwrap());
-    let toml = config(&url, "", "")
-        .replace("deadline = \"10s\"", "deadline = \"60s\"")
-        .replace("timeout = \"5s\"", "timeout = \"60s\"\nstatement_cache = 0\nmax_concurrency = 16");
-    let app = TestApp::enforcing(&toml).await;
+    let config = config(&url)
+        .users(|k| k.times("60s", "5s", "60s").set("backend.statement_cache", 0).set("backend.max_concurrency", 16));
+    let app = TestApp::enforcing(&config).await;
     // More callers than the pooler has connections, so that they are handed from one to another.
     let readers = (0..16u32).map(|reader| {
         let app = &app;

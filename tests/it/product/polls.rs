@@ -7,6 +7,8 @@ use sqlx::{Connection, Executor};
 
 use super::users::{absent, false_positive};
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::{Site, on_every_database};
 use crate::support::mariadb::Mariadb;
 use crate::support::postgres::{Database, Postgres};
@@ -40,41 +42,38 @@ pub async fn site(site: Site) -> Site {
 }
 
 /// Polled by `column` every 50 ms.
-pub fn polled(url: &str, column: &str, more: &str) -> String {
+pub fn polled(url: &str, column: &str) -> Config {
     let parameter = if url.starts_with("mysql:") { "?" } else { "$1" };
-    let watermark =
-        if column == "updated_at" { "" } else { &format!("watermark = \"SELECT max({column}) FROM users\"\n") };
-    format!(
-        r#"
-[keyspaces.users]
-deadline = "10s"
-commit_window = "5s"
-max_staleness = "1h"
-cache.hot_ttl = "10m"
-cache.absent_ttl = "10m"
-backend = {{ url = "{url}", query = "SELECT id, name FROM users WHERE id = {parameter}", timeout = "5s" }}
-source.query = "SELECT id FROM users"
-[keyspaces.users.source.incremental]
-query = "SELECT id, {column} FROM users WHERE {column} > {parameter} ORDER BY {column}"
-interval = "50ms"
-overlap = "300ms"
-{watermark}{more}
-"#
-    )
+    let poll = format!("SELECT id, {column} FROM users WHERE {column} > {parameter} ORDER BY {column}");
+    let config = Config::new().users(|k| {
+        k.set("max_staleness", "1h")
+            .set("cache.hot_ttl", "10m")
+            .set("cache.absent_ttl", "10m")
+            .backend(url, &format!("SELECT id, name FROM users WHERE id = {parameter}"))
+            .times("10s", "5s", "5s")
+            .source_sql("SELECT id FROM users")
+            .set("source.incremental.query", poll)
+            .set("source.incremental.interval", "50ms")
+            .set("source.incremental.overlap", "300ms")
+    });
+    if column == "updated_at" { config } else { with_watermark(config, column) }
+}
+
+/// Told the highest value of the column by a query of its own.
+fn with_watermark(config: Config, column: &str) -> Config {
+    config.users(|k| k.set("source.incremental.watermark", format!("SELECT max({column}) FROM users")))
 }
 
 /// Waits until the row is found; how long that took.
 pub async fn found(app: &TestApp, id: u32) -> Duration {
     let (path, start) = (format!("/v1/keys/users/{id}"), Instant::now());
-    loop {
+    let found = async || {
         let told = app.get(&path).await.told();
-        if told.starts_with("200") {
-            return start.elapsed();
-        }
-        assert!(told.starts_with("404"), "{id}: {told}");
-        assert!(start.elapsed() < Duration::from_secs(60), "{id} was never found; {}", app.status("users").await);
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+        assert!(told.starts_with("200") || told.starts_with("404"), "{id}: {told}");
+        told.starts_with("200")
+    };
+    assert_eventually!(found().await, "{id} was never found; {}", app.status("users").await);
+    start.elapsed()
 }
 
 pub async fn polls(app: &TestApp) -> f64 {
@@ -83,16 +82,13 @@ pub async fn polls(app: &TestApp) -> f64 {
 
 /// Waits for so many further polls.
 pub async fn polled_again(app: &TestApp, count: f64) {
-    let (start, before) = (Instant::now(), polls(app).await);
-    while polls(app).await < before + count {
-        assert!(start.elapsed() < Duration::from_secs(60), "no polls: {}", app.status("users").await);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let before = polls(app).await;
+    assert_eventually!(polls(app).await >= before + count, "no polls: {}", app.status("users").await);
 }
 
 async fn a_row_inserted_behind_the_guards_back_is_found_by_the_next_poll(database: Site) {
     let site = site(database).await;
-    let app = TestApp::enforcing(&polled(&site.url(), "updated_at", "")).await;
+    let app = TestApp::enforcing(&polled(&site.url(), "updated_at")).await;
     let mut times = Vec::new();
     for _ in 0..10 {
         let id = absent(&app);
@@ -122,12 +118,12 @@ async fn a_row_inserted_behind_the_guards_back_is_found_by_the_next_poll(databas
 async fn an_absence_that_was_cached_before_the_row_is_dropped(database: Site) {
     let site = site(database).await;
     let redis = RedisServer::start();
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"", redis.url());
-    for section in ["", &section] {
+    for redis in [None, Some(&redis)] {
         site.run("DELETE FROM users WHERE id > 1000").await;
-        let config = polled(&site.url(), "updated_at", section)
-            .replace("source.query", "filter.false_positive_rate = 0.05\nsource.query");
-        let app = TestApp::enforcing(&config.replace("commit_window = \"5s\"", "commit_window = \"1s\"")).await;
+        let config = polled(&site.url(), "updated_at")
+            .maybe_redis(redis)
+            .users(|k| k.set("filter.false_positive_rate", 0.05).set("commit_window", "1s"));
+        let app = TestApp::enforcing(&config).await;
         let id = false_positive(&app);
         let path = format!("/v1/keys/users/{id}");
         assert_eq!(app.get(&path).await.told(), "404 backend");
@@ -143,8 +139,7 @@ async fn a_row_of_2099_does_not_blind_the_polls(database: Site) {
     let insert =
         |id: u32| format!("INSERT INTO users (id, name, updated_at) VALUES ({id}, 'future', '2037-12-31 23:59:59')");
     site.run(&insert(5_000_000)).await;
-    let more = "watermark = \"SELECT max(updated_at) FROM users\"";
-    let app = TestApp::enforcing(&polled(&site.url(), "updated_at", more)).await;
+    let app = TestApp::enforcing(&with_watermark(polled(&site.url(), "updated_at"), "updated_at")).await;
     for round in 0..3 {
         site.run(&insert(5_000_001 + round)).await;
         found(&app, 5_000_001 + round).await;
@@ -161,7 +156,7 @@ async fn a_row_of_2099_does_not_blind_the_polls(database: Site) {
 
 async fn rows_of_one_watermark_are_all_found(database: Site) {
     let site = site(database).await;
-    let app = TestApp::enforcing(&polled(&site.url(), "version", "")).await;
+    let app = TestApp::enforcing(&polled(&site.url(), "version")).await;
     for first in [2_000_000, 3_000_000] {
         // All have the version of all that there are, which the polls saw long ago.
         let series = site.series(10_000);
@@ -175,7 +170,10 @@ async fn rows_of_one_watermark_are_all_found(database: Site) {
 
 async fn texts_are_watermarks_in_the_databases_own_order(database: Site) {
     let site = site(database).await;
-    let app = TestApp::enforcing(&polled(&site.url(), "word", "").replace("word > ", "word >= ")).await;
+    let parameter = site.query("$1");
+    let poll = format!("SELECT id, word FROM users WHERE word >= {parameter} ORDER BY word");
+    let config = polled(&site.url(), "word").users(|k| k.set("source.incremental.query", poll));
+    let app = TestApp::enforcing(&config).await;
     for word in ["a", "b", "b", "ba", "zz"] {
         let id = absent(&app);
         site.run(&format!("INSERT INTO users (id, name, word) VALUES ({id}, 'new', '{word}')")).await;
@@ -186,7 +184,7 @@ async fn texts_are_watermarks_in_the_databases_own_order(database: Site) {
 
 async fn rows_that_come_while_filters_are_swapped_stay_found(database: Site) {
     let site = site(database).await;
-    let app = TestApp::enforcing(&polled(&site.url(), "updated_at", "")).await;
+    let app = TestApp::enforcing(&polled(&site.url(), "updated_at")).await;
     for id in 4_000_000..4_000_030 {
         let insert = format!("INSERT INTO users (id, name) VALUES ({id}, 'new')");
         let (rebuilt, ()) = tokio::join!(app.rebuild("users"), site.run(&insert));
@@ -201,8 +199,8 @@ async fn rows_that_come_while_filters_are_swapped_stay_found(database: Site) {
 
 async fn a_number_without_its_highest_value_does_not_enforce_and_says_so(database: Site) {
     let site = site(database).await;
-    let config = polled(&site.url(), "version", "");
-    let config = config.lines().filter(|line| !line.starts_with("watermark")).collect::<Vec<_>>().join("\n");
+    let config = polled(&site.url(), "version");
+    let config = config.users(|k| k.unset("source.incremental.watermark"));
     let app = TestApp::start(&config).await;
     app.wait_for("degraded").await;
     let reason = app.status("users").await["reason"].as_str().unwrap().to_owned();
@@ -213,7 +211,7 @@ async fn a_number_without_its_highest_value_does_not_enforce_and_says_so(databas
 
 async fn deleted_rows_do_not_disturb_the_polls(database: Site) {
     let site = site(database).await;
-    let app = TestApp::enforcing(&polled(&site.url(), "updated_at", "")).await;
+    let app = TestApp::enforcing(&polled(&site.url(), "updated_at")).await;
     site.run("DELETE FROM users WHERE id > 10").await;
     polled_again(&app, 3.0).await;
     let id = absent(&app);
@@ -226,7 +224,7 @@ pub async fn long_transaction<C: Connection>(site: &Site, mut writer: C, column:
 where
     for<'c> &'c mut C: Executor<'c>,
 {
-    let app = TestApp::enforcing(&polled(&site.url(), column, "")).await;
+    let app = TestApp::enforcing(&polled(&site.url(), column)).await;
     let late = absent(&app);
     let execute = async |writer: &mut C, sql: String| {
         writer.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.map(drop).unwrap();
@@ -260,7 +258,7 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_of_a_long_transaction_of_postgresql_is_found_when_it_is_committed() {
+async fn a_row_of_a_long_postgresql_transaction_is_found_at_its_commit() {
     for column in ["updated_at", "version"] {
         let site = site(Site::postgres()).await;
         let writer = sqlx::PgConnection::connect(&site.url()).await.unwrap();
@@ -292,7 +290,7 @@ async fn who_may_not_see_transactions_is_told_so() {
         (postgres.url().replace("postgres@", &format!("{role}@")), "pg_read_all_stats"),
         (database.url().replace("root@", "blind@"), "GRANT PROCESS"),
     ] {
-        let app = TestApp::enforcing(&polled(&url, "updated_at", "")).await;
+        let app = TestApp::enforcing(&polled(&url, "updated_at")).await;
         let warnings = app.status("users").await["warnings"].to_string();
         assert!(warnings.contains(mend), "{warnings}");
         app.stop().await;
@@ -310,10 +308,7 @@ async fn a_database_that_is_down_ends_the_rejecting_and_its_return_mends_it() {
     );
     let url = database.url();
     let guarded = url.replace("postgres@", "keyspace@");
-    let app = TestApp::enforcing(
-        &polled(&guarded, "updated_at", "").replace("max_staleness = \"1h\"", "max_staleness = \"2s\""),
-    )
-    .await;
+    let app = TestApp::enforcing(&polled(&guarded, "updated_at").users(|k| k.set("max_staleness", "2s"))).await;
     let name = url.rsplit('/').next().unwrap().to_owned();
     let id = absent(&app);
     // So that no poll gets in before the row is there, however long that takes.
@@ -336,26 +331,24 @@ async fn a_database_that_is_down_ends_the_rejecting_and_its_return_mends_it() {
 /// Polls that fail from the first row on that nobody announced, found by the canary.
 async fn found_while_polls_fail(freshness: &str) -> TestApp {
     let site = site(Site::sqlite()).await;
-    let section = format!(
-        "[keyspaces.users]\nfreshness = \"{freshness}\"\ncanary = {{ sample_rate = 1, max_per_second = 1000 }}"
-    );
-    let app = TestApp::enforcing(&polled(&site.url(), "updated_at", "").replace("[keyspaces.users]", &section)).await;
+    let config = polled(&site.url(), "updated_at")
+        .users(|k| k.set("freshness", freshness).set("canary.sample_rate", 1).set("canary.max_per_second", 1000));
+    let app = TestApp::enforcing(&config).await;
     site.run("ALTER TABLE users RENAME COLUMN updated_at TO changed_at").await;
     let id = absent(&app);
     site.run(&format!("INSERT INTO users (id) VALUES ({id})")).await;
     assert_eq!(app.get(&format!("/v1/keys/users/{id}")).await.told(), "404 filter");
-    let start = Instant::now();
-    while app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await < 1.0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "not counted");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    assert_eventually!(
+        app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await >= 1.0,
+        "not counted"
+    );
     let told = app.admin("GET", "/admin/keyspaces/users/mismatches", "").await.json();
     assert_eq!(told["false_negatives"][0]["found_by"], "canary");
     app
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_found_while_polls_fail_is_counted_and_their_age_ends_the_rejecting() {
+async fn a_row_found_while_polls_fail_counts_and_their_age_degrades() {
     let app = found_while_polls_fail("polled").await;
     assert_eq!(app.status("users").await["state"], "enforcing", "the last poll is younger than max_staleness");
 }

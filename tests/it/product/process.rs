@@ -1,6 +1,5 @@
 //! The binary as a user runs it: signals, exit codes, the quickstart.
 
-use std::path::Path;
 use std::process::Command;
 
 use sqlx::{Connection, Executor};
@@ -8,34 +7,26 @@ use tempfile::TempDir;
 
 use super::users::{config, site};
 use crate::support::app::Http;
+use crate::support::assert_eventually;
 use crate::support::database::Site;
 use crate::support::process::Process;
 
-pub fn write_config(dir: &Path, toml: &str) -> String {
-    let file = dir.join("bloomguard.toml");
-    std::fs::write(&file, toml).unwrap();
-    file.to_str().unwrap().to_owned()
-}
-
 pub async fn enforces(http: &Http, telemetry: &str) {
-    let start = std::time::Instant::now();
-    loop {
-        let status = http.get(&format!("http://{telemetry}/status")).await.json();
-        if status["keyspaces"]["users"]["state"] == "enforcing" {
-            return;
-        }
-        assert!(start.elapsed().as_secs() < 60, "{status}");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    let mut status;
+    assert_eventually!(
+        {
+            status = http.get(&format!("http://{telemetry}/status")).await.json();
+            status["keyspaces"]["users"]["state"] == "enforcing"
+        },
+        "{status}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
-    let patient = config(&site.url(), "[server]\ndrain_timeout = \"2m\"", "")
-        .replace("deadline = \"10s\"", "deadline = \"100s\"");
-    let patient = patient.replace("timeout = \"5s\"", "timeout = \"90s\"");
-    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &patient)]);
+    let patient = config(&site.url()).server("drain_timeout", "2m").users(|k| k.times("100s", "5s", "90s"));
+    let mut process = Process::start(dir.path(), &["serve", "--config", &patient.write(dir.path())]);
     let (data, telemetry) = process.addresses();
     let http = Http::default();
     enforces(&http, &telemetry).await;
@@ -48,11 +39,12 @@ async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
         async move { http.get(&url).await }
     });
     let inflight = "bloomguard_backend_inflight_requests{keyspace=\"users\"}";
-    while crate::support::metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), inflight) < 1.0 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(
+        crate::support::metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), inflight) >= 1.0,
+        "the request is not in flight"
+    );
     process.signal("TERM");
-    while http.get(&format!("http://{telemetry}/readyz")).await.status != 503 {}
+    assert_eventually!(http.get(&format!("http://{telemetry}/readyz")).await.status == 503, "it stays ready");
     assert!(!in_flight.is_finished(), "probes see the drain while requests are finished");
     // Supervisors send it again at will.
     process.signal("TERM");
@@ -68,7 +60,7 @@ async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acknowledged_announce_survives_sigkill() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
-    let file = write_config(dir.path(), &config(&site.url(), "", ""));
+    let file = config(&site.url()).write(dir.path());
     let http = Http::default();
     for id in 5_000_000..5_000_003 {
         let mut process = Process::start(dir.path(), &["--config", &file]);
@@ -88,7 +80,7 @@ async fn an_acknowledged_announce_survives_sigkill() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_data_folder_or_a_port_in_use_ends_the_start_with_the_reason() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
-    let file = write_config(dir.path(), &config(&site.url(), "", ""));
+    let file = config(&site.url()).write(dir.path());
     let mut first = Process::start(dir.path(), &["--config", &file]);
     let (data, _) = first.addresses();
     let mut second = Process::start(dir.path(), &["--config", &file]);
@@ -107,7 +99,7 @@ async fn a_data_folder_or_a_port_in_use_ends_the_start_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_quickstart_makes_its_database_and_its_three_curl_lines_show_the_three_outcomes() {
+async fn the_three_curl_lines_of_the_quickstart_show_three_outcomes() {
     let dir = TempDir::new().unwrap();
     std::fs::create_dir(dir.path().join("config")).unwrap();
     std::fs::copy(

@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::users::{absent, false_positive};
-use crate::dashboards;
+use crate::documents::dashboards;
 use crate::support::app::TestApp;
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::http_server::{HttpServer, ok};
 use crate::support::prometheus::Prometheus;
@@ -21,25 +23,17 @@ async fn guarded(site: &Site, redis: &RedisServer) -> TestApp {
     let users = "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL, at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP)";
     site.run(&format!("{users}; INSERT INTO users (id, name) SELECT i, 'User ' || i FROM ({})", site.series(1000)))
         .await;
-    let config = format!(
-        r#"
-[redis]
-url = "{}"
-timeout = "5s"
-max_lag = "1m"
-[keyspaces.users]
-deadline = "10s"
-commit_window = "1s"
-max_staleness = "1h"
-backend = {{ url = "{}", query = "SELECT id, name FROM users WHERE id = $1", timeout = "5s" }}
-source.query = "SELECT id FROM users"
-source.incremental = {{ query = "SELECT id, at FROM users WHERE at >= $1", interval = "50ms", overlap = "1s" }}
-filter.false_positive_rate = 0.1
-canary.sample_rate = 1
-"#,
-        redis.url(),
-        site.url()
-    );
+    let config = Config::new().redis(redis).users(|k| {
+        k.set("max_staleness", "1h")
+            .backend(&site.url(), "SELECT id, name FROM users WHERE id = $1")
+            .times("10s", "1s", "5s")
+            .source_sql("SELECT id FROM users")
+            .set("source.incremental.query", "SELECT id, at FROM users WHERE at >= $1")
+            .set("source.incremental.interval", "50ms")
+            .set("source.incremental.overlap", "1s")
+            .set("filter.false_positive_rate", 0.1)
+            .set("canary.sample_rate", 1)
+    });
     TestApp::enforcing(&config).await
 }
 
@@ -83,11 +77,7 @@ async fn every_panel_and_alert_finds_data_at_an_instance_under_traffic() {
 
     // A rate takes two scrapes, the first of which sees how it was before.
     let serves = "bloomguard_build_info{pod=\"keyspace-1\"}";
-    let start = Instant::now();
-    while prometheus.query(serves).await.is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(60), "nothing is scraped");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    assert_eventually!(!prometheus.query(serves).await.is_empty(), "nothing is scraped");
     traffic(&app).await;
     assert_eq!(app.rebuild("users").await, "swapped");
     redis.kill();

@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::process::{enforces, write_config};
+use super::process::enforces;
 use super::users::{USERS, absent, config, site};
 use crate::support::app::{Http, TestApp};
+use crate::support::config::Config;
 use crate::support::database::Site;
-use crate::support::eventually;
 use crate::support::process::Process;
+use crate::support::{assert_eventually, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rebuild_under_load_loses_no_request_and_no_announced_key() {
     let site = Arc::new(site(Site::postgres()).await);
-    let app = Arc::new(TestApp::enforcing(&config(&site.url(), "", "")).await);
+    let app = Arc::new(TestApp::enforcing(&config(&site.url())).await);
     let writer = tokio::spawn({
         let (app, site) = (Arc::clone(&app), Arc::clone(&site));
         async move {
@@ -57,7 +58,7 @@ async fn a_rebuild_under_load_loses_no_request_and_no_announced_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_admin_api_starts_a_rebuild_and_shows_it() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let path = "/admin/keyspaces/users/rebuild";
     let started = app.admin("POST", path, "{}").await;
     assert_eq!(started.status, 202, "{started:?}");
@@ -73,12 +74,11 @@ async fn the_admin_api_starts_a_rebuild_and_shows_it() {
         }
         assert_eq!(accepted, 409);
     }
-    let start = std::time::Instant::now();
-    while app.admin("GET", path, "").await.json()["last"]["keys"] != 10
-        || app.status("users").await["last_rebuild"]["outcome"] != "swapped"
-    {
-        assert!(start.elapsed().as_secs() < 60);
-    }
+    assert_eventually!(
+        app.admin("GET", path, "").await.json()["last"]["keys"] == 10
+            && app.status("users").await["last_rebuild"]["outcome"] == "swapped",
+        "the smaller table is not accepted"
+    );
     let refused = app.http.send("POST", &format!("http://{}{path}", app.admin), &[], "").await;
     assert_eq!(refused.status, 415, "a form of a web page can't start it");
     let foreign = app
@@ -98,7 +98,7 @@ async fn the_admin_api_starts_a_rebuild_and_shows_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_waits_for_filters_is_over_once_each_keyspace_has_one() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::start(&config(&site.url(), "", "rebuild.on_start = false")).await;
+    let app = TestApp::start(&config(&site.url()).users(|k| k.set("rebuild.on_start", false))).await;
     let cold = app.telemetry("/startupz").await;
     assert_eq!((cold.status, cold.text()), (503, "cold: users\n"));
     assert_eq!(app.telemetry("/readyz").await.status, 200, "it serves all the same");
@@ -119,20 +119,23 @@ fn nice(process: &Process, named: &str) -> Vec<i32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_fills_a_filter_is_nicer_than_who_answers_unless_there_is_none_to_answer_by() {
+async fn builds_yield_to_lookups_unless_there_is_no_filter_yet() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
     let keys = dir.path().join("keys");
     std::fs::write(&keys, (1..=USERS).map(|id| format!("{id}\n")).collect::<String>()).unwrap();
-    let toml = format!(
-        "[keyspaces.users]\nkey = \"integer\"\nfreshness = \"static\"\nfilter = {{ expected_keys = {USERS} }}\nrebuild = {{ max_keys_per_second = 500 }}\ncanary.proof = 0\n\
-         backend = {{ url = \"{}\", query = \"SELECT name FROM users WHERE id = $1\" }}\nsource = {{ kind = \"file\", path = {keys:?} }}\n",
-        site.url()
-    );
-    let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), &toml)]);
+    let config = Config::new().users(|k| {
+        k.set("key", "integer")
+            .set("freshness", "static")
+            .set("filter.expected_keys", USERS)
+            .set("rebuild.max_keys_per_second", 500)
+            .backend(&site.url(), "SELECT name FROM users WHERE id = $1")
+            .source_file(&keys)
+    });
+    let mut process = Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())]);
     let (_, telemetry) = process.addresses();
     let answering = nice(&process, "tokio-rt-worker")[0];
     eventually("a filter is filled", || !nice(&process, "fill-filter").is_empty()).await;
-    // A thread is made nice by itself, a moment after it has begun.
+    // The time itself is tested: a thread lowers its priority a moment after it starts, and this one does not.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(nice(&process, "fill-filter").iter().all(|nice| *nice == answering));
     let http = Http::default();

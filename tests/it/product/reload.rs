@@ -3,24 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::process::{enforces, write_config};
+use super::process::enforces;
 use super::users::{USERS, config, site};
 use crate::support::app::{Answer, Http, TestApp};
+use crate::support::assert_eventually;
+use crate::support::config::{Config, Edit, Keyspace};
 use crate::support::database::Site;
 use crate::support::process::Process;
 
 const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
 
 /// No lookup fails because a machine is busy.
-fn patient(url: &str, more: &str) -> String {
-    config(url, "", more)
-        .replace("deadline = \"10s\"", "deadline = \"2m\"")
-        .replace("timeout = \"5s\"", "timeout = \"1m\"")
+fn patient(url: &str) -> Config {
+    config(url).users(|k| k.set("deadline", "2m").set("backend.timeout", "1m"))
 }
 
 /// The binary, its files, and its listeners.
@@ -36,10 +35,9 @@ struct Served {
 }
 
 impl Served {
-    /// Enforces by the configuration with these further lines of the keyspace.
-    async fn with(more: &str) -> Self {
+    async fn enforcing() -> Self {
         let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
-        let file = write_config(dir.path(), &patient(&site.url(), more));
+        let file = patient(&site.url()).write(dir.path());
         Self::start(dir, site, &file).await
     }
 
@@ -52,14 +50,14 @@ impl Served {
     }
 
     /// Writes the file anew, as an editor does.
-    fn write(&self, toml: &str) {
+    fn write(&self, config: impl ToString) {
         let new = self.dir.path().join("new");
-        std::fs::write(&new, toml).unwrap();
+        std::fs::write(&new, config.to_string()).unwrap();
         std::fs::rename(new, self.dir.path().join("bloomguard.toml")).unwrap();
     }
 
-    fn rewrite(&self, more: &str) {
-        self.write(&patient(&self.site.url(), more));
+    fn rewrite(&self, edit: impl FnOnce(Keyspace) -> Keyspace) {
+        self.write(patient(&self.site.url()).users(edit));
     }
 
     async fn status(&self) -> Value {
@@ -75,11 +73,7 @@ impl Served {
     }
 
     async fn until_reloads(&self, outcome: &str, count: f64) {
-        let start = Instant::now();
-        while self.reloads(outcome).await < count {
-            assert!(start.elapsed() < Duration::from_secs(60), "no reload is {outcome}:\n{}", self.process.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        assert_eventually!(self.reloads(outcome).await >= count, "no reload is {outcome}:\n{}", self.process.log());
     }
 
     async fn admin(&self, method: &str, path: &str, body: &str) -> Answer {
@@ -100,8 +94,8 @@ impl Served {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_file_is_in_force_within_seconds_and_costs_no_lookup_anything() {
-    let served = Arc::new(Served::with("").await);
+async fn a_changed_file_is_active_within_seconds_and_costs_no_lookup() {
+    let served = Arc::new(Served::enforcing().await);
     let (done, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let load = (0..4).map(|client| {
         let (served, done, asked) = (Arc::clone(&served), Arc::clone(&done), Arc::clone(&asked));
@@ -117,13 +111,14 @@ async fn a_changed_file_is_in_force_within_seconds_and_costs_no_lookup_anything(
         })
     });
     let load: Vec<_> = load.collect();
-    for (round, (more, state)) in
-        [("enforcement = \"shadow\"", "shadow"), ("enforce_percent = 7", "enforcing"), ("", "enforcing")]
-            .iter()
-            .enumerate()
-    {
+    let changes: [(Edit, &str); 3] = [
+        (|k| k.set("enforcement", "shadow"), "shadow"),
+        (|k| k.set("enforce_percent", 7), "enforcing"),
+        (|k| k, "enforcing"),
+    ];
+    for (round, (edit, state)) in changes.iter().enumerate() {
         let before = asked.load(Relaxed);
-        served.rewrite(more);
+        served.rewrite(edit);
         served.until_reloads("applied", (round + 1) as f64).await;
         assert_eq!(served.status().await["state"], *state);
         assert!(asked.load(Relaxed) > before, "lookups went on");
@@ -136,10 +131,10 @@ async fn a_changed_file_is_in_force_within_seconds_and_costs_no_lookup_anything(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_configuration_changes_nothing_but_a_counter_and_a_line_with_every_mistake() {
-    let mut served = Served::with("").await;
+async fn a_bad_configuration_changes_only_a_counter_and_a_log_line() {
+    let mut served = Served::enforcing().await;
     assert_eq!(served.metric("bloomguard_config_last_reload_successful").await, 1.0);
-    served.rewrite("enforcement = \"shadow\"\nenforce_percent = 101\nmax_stalenes = \"1h\"");
+    served.rewrite(|k| k.set("enforcement", "shadow").set("enforce_percent", 101).set("max_stalenes", "1h"));
     served.until_reloads("failed", 1.0).await;
     served.process.logged("the configuration is bad: what was in force stays");
     let refused = served.reload().await;
@@ -159,15 +154,15 @@ async fn a_bad_configuration_changes_nothing_but_a_counter_and_a_line_with_every
     assert_eq!(served.reloads("failed").await, 2.0, "once a change, and once more when asked");
     served.write("[keyspaces.users");
     served.until_reloads("failed", 3.0).await;
-    served.rewrite("");
+    served.rewrite(|k| k);
     served.until_reloads("unchanged", 1.0).await;
     assert_eq!(served.metric("bloomguard_config_last_reload_successful").await, 1.0);
     assert_eq!(served.reloads("applied").await, 0.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sighup_reads_the_configuration_again_and_ends_nobody() {
-    let mut served = Served::with("").await;
+async fn sighup_reloads_the_configuration_and_ends_no_request() {
+    let mut served = Served::enforcing().await;
     served.process.signal("HUP");
     // The files have not changed: nothing else would have read them.
     served.until_reloads("unchanged", 1.0).await;
@@ -176,10 +171,10 @@ async fn sighup_reads_the_configuration_again_and_ends_nobody() {
 }
 
 /// As the kubelet writes a volume: a new folder, and one rename of the link to it.
-fn swap_volume(volume: &Path, version: &str, toml: &str) -> PathBuf {
+fn swap_volume(volume: &Path, version: &str, config: &Config) -> PathBuf {
     let folder = volume.join(version);
     std::fs::create_dir(&folder).unwrap();
-    std::fs::write(folder.join("bloomguard.toml"), toml).unwrap();
+    config.write(&folder);
     std::os::unix::fs::symlink(version, volume.join("..data_tmp")).unwrap();
     std::fs::rename(volume.join("..data_tmp"), volume.join("..data")).unwrap();
     folder
@@ -190,10 +185,10 @@ async fn a_volume_that_the_kubelet_swaps_is_noticed() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
     let volume = dir.path().join("volume");
     std::fs::create_dir(&volume).unwrap();
-    let first = swap_volume(&volume, "..2026_01", &config(&site.url(), "", ""));
+    let first = swap_volume(&volume, "..2026_01", &config(&site.url()));
     std::os::unix::fs::symlink("..data/bloomguard.toml", volume.join("bloomguard.toml")).unwrap();
     let served = Served::start(dir, site, volume.join("bloomguard.toml").to_str().unwrap()).await;
-    swap_volume(&volume, "..2026_02", &config(&served.site.url(), "", "enforcement = \"shadow\""));
+    swap_volume(&volume, "..2026_02", &config(&served.site.url()).users(|k| k.set("enforcement", "shadow")));
     std::fs::remove_dir_all(first).unwrap();
     served.until_reloads("applied", 1.0).await;
     assert_eq!((served.status().await["state"].clone(), served.reloads("failed").await), (json!("shadow"), 0.0));
@@ -202,9 +197,9 @@ async fn a_volume_that_the_kubelet_swaps_is_noticed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_operator_has_switched_outlives_reloads_until_it_is_given_back() {
     const SWITCH: &str = "/admin/keyspaces/users/enforcement";
-    let mut served = Served::with("").await;
+    let mut served = Served::enforcing().await;
     served.admin("POST", SWITCH, "{\"mode\":\"shadow\"}").await;
-    served.rewrite("enforce_percent = 50");
+    served.rewrite(|k| k.set("enforce_percent", 50));
     assert_eq!(served.reload().await.status, 200);
     served.process.logged("\"applied\":\"keyspaces.users.enforce_percent\"");
     let configured = json!({"mode": "enforce", "percent": 50});
@@ -216,19 +211,18 @@ async fn what_an_operator_has_switched_outlives_reloads_until_it_is_given_back()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_not_change_while_it_serves_is_named_and_everything_else_is_in_force() {
+async fn settings_that_need_a_restart_are_named_and_the_others_applied() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
     let secret = dir.path().join("database");
     std::fs::write(&secret, format!("{}\n", site.url())).unwrap();
-    let with_file = |more: &str| config("", "", more).replace("url = \"\"", &format!("url_file = {secret:?}"));
-    let file = write_config(dir.path(), &with_file(""));
+    let with_file = config("").users(|k| k.unset("backend.url").set("backend.url_file", secret.to_str().unwrap()));
+    let file = with_file.write(dir.path());
     let mut served = Served::start(dir, site, &file).await;
     // Another key, so that the file that it names is not the only change.
     std::fs::write(&secret, format!("{}?mode=rw", served.site.url())).unwrap();
-    served.write(
-        &(with_file("enforce_percent = 50\nmax_staleness = \"1h\"")
-            + "[keyspaces.users.cache]\nttl = \"7m\"\nhot_capacity = \"1MiB\"\n"),
-    );
+    served.write(with_file.users(|k| {
+        k.set("enforce_percent", 50).set("max_staleness", "1h").set("cache.ttl", "7m").set("cache.hot_capacity", "1MiB")
+    }));
     let told = served.reload().await.json();
     let waiting = json!([
         "keyspaces.users.backend.url_file",
@@ -256,25 +250,21 @@ async fn what_can_not_change_while_it_serves_is_named_and_everything_else_is_in_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_schedule_and_the_level_of_the_log_change_while_it_serves() {
-    let mut served = Served::with("").await;
+    let mut served = Served::enforcing().await;
     let swapped = "bloomguard_rebuilds_total{keyspace=\"users\",outcome=\"swapped\"}";
     assert!(!served.process.log().contains("\"DEBUG\""));
-    let every_second = "rebuild = { schedule = \"* * * * * *\", jitter = \"0s\" }";
-    served.write(&(config(&served.site.url(), "", every_second) + "[log]\nlevel = \"debug\"\n"));
+    let every_second = |k: Keyspace| k.set("rebuild.schedule", "* * * * * *").set("rebuild.jitter", "0s");
+    served.write(config(&served.site.url()).users(every_second).set("log.level", "debug"));
     assert_eq!(served.reload().await.status, 200);
-    let start = Instant::now();
     // One of them is that of the start.
-    while served.metric(swapped).await < 3.0 {
-        assert!(start.elapsed() < Duration::from_secs(60), "the schedule is not followed:\n{}", served.process.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    assert_eventually!(served.metric(swapped).await >= 3.0, "the schedule is not followed:\n{}", served.process.log());
     served.process.logged("\"DEBUG\"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_json_may_reload_and_who_can_not_says_so() {
+async fn a_reload_needs_json_and_a_process_with_files() {
     let site = site(Site::sqlite()).await;
-    let app = TestApp::enforcing(&config(&site.url(), "", "")).await;
+    let app = TestApp::enforcing(&config(&site.url())).await;
     let url = format!("http://{}/admin/reload", app.admin);
     assert_eq!(app.http.send("POST", &url, &[], "").await.status, 415);
     assert_eq!(app.admin("GET", "/admin/reload", "").await.status, 405);

@@ -1,9 +1,9 @@
 //! Announces that replicas must have before they are acknowledged.
 
-use std::time::{Duration, Instant};
-
-use super::users::{config, site};
+use super::users::{config, site, table};
 use crate::support::app::{Answer, TestApp};
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
 
@@ -15,22 +15,27 @@ fn pair() -> (RedisServer, RedisServer) {
     (primary, replica)
 }
 
+/// An announce is acknowledged once the replica has it.
+fn replicated(config: Config, primary: &RedisServer) -> Config {
+    config.redis(primary).set("redis.timeout", "2s").set("redis.min_replicas_acked", 1)
+}
+
 async fn guarded(site: &Site, primary: &RedisServer) -> TestApp {
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"2s\"\nmin_replicas_acked = 1", primary.url());
-    let toml = config(&site.url(), &section, "").replace("commit_window = \"5s\"", "commit_window = \"1s\"");
-    TestApp::enforcing(&toml).await
+    let config = config(&site.url()).users(|k| k.set("commit_window", "1s"));
+    TestApp::enforcing(&replicated(config, primary)).await
 }
 
 /// Announces until the replica, which may be at its first copy or have been stopped, has it.
 async fn announced(app: &TestApp, path: &str) {
-    let start = Instant::now();
-    loop {
-        let answer = app.send("PUT", path, &[]).await;
-        if answer.status == 204 {
-            return;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{}", answer.text());
-    }
+    let mut answer;
+    assert_eventually!(
+        {
+            answer = app.send("PUT", path, &[]).await;
+            answer.status == 204
+        },
+        "{}",
+        answer.text()
+    );
 }
 
 fn has(server: &RedisServer, command: &str, name: &str) -> bool {
@@ -48,7 +53,7 @@ fn assert_unreplicated(answer: &Answer, problem: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_announce_is_acknowledged_once_a_replica_has_it_and_survives_the_primary() {
+async fn an_announce_that_replicas_acknowledged_survives_the_primary() {
     let ((mut primary, replica), site) = (pair(), site(Site::sqlite()).await);
     let app = guarded(&site, &primary).await;
     announced(&app, "/v1/keys/users/5000001").await;
@@ -87,12 +92,9 @@ async fn what_no_replica_has_is_not_acknowledged_and_holds_up_no_lookup() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyspace_that_waits_for_replicas_holds_up_no_other() {
     let ((primary, replica), site) = (pair(), site(Site::sqlite()).await);
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"2s\"\nmin_replicas_acked = 1", primary.url());
-    let mut toml = config(&site.url(), &section, "");
-    for n in 2..=5 {
-        toml += &config(&site.url(), "", "").replace("keyspaces.users", &format!("keyspaces.users{n}"));
-    }
-    let app = TestApp::enforcing(&toml).await;
+    let five =
+        (2..=5).fold(config(&site.url()), |config, n| config.keyspace(&format!("users{n}"), |k| table(k, &site.url())));
+    let app = TestApp::enforcing(&replicated(five, &primary)).await;
     for n in 2..=5 {
         announced(&app, &format!("/v1/keys/users{n}/5000001")).await;
     }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use sqlx::{Connection, Executor};
 use tempfile::TempDir;
 
-use super::process::{enforces, write_config};
+use super::process::enforces;
 use super::users::{absent, config, site};
 use crate::support::app::{Http, TestApp};
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::metric;
 use crate::support::process::Process;
@@ -29,20 +31,13 @@ async fn locked(site: &Site) -> sqlx::PgConnection {
     connection
 }
 
-fn toml(site: &Site, redis: Option<&RedisServer>, more: &str) -> String {
-    let section = redis.map_or(String::new(), |redis| format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url()));
-    let keyspace = format!("key = \"integer\"\nmax_staleness = \"1h\"\n{more}");
-    config(&site.url(), &section, &keyspace)
-        .replace("SELECT id FROM users\"", "SELECT id FROM ids\"")
-        .replace("commit_window = \"5s\"", "commit_window = \"1s\"")
+fn configuration(site: &Site, redis: Option<&RedisServer>) -> Config {
+    config(&site.url()).maybe_redis(redis).users(|k| {
+        k.set("key", "integer").set("max_staleness", "1h").set("commit_window", "1s").source_sql("SELECT id FROM ids")
+    })
 }
 
-const POLLED: &str = r#"
-[keyspaces.users.source.incremental]
-query = "SELECT id, updated_at FROM users WHERE updated_at > $1 ORDER BY updated_at"
-interval = "50ms"
-overlap = "300ms"
-"#;
+const POLL: &str = "SELECT id, updated_at FROM users WHERE updated_at > $1 ORDER BY updated_at";
 
 fn file(app: &TestApp) -> PathBuf {
     app.dir.path().join("data/users.snapshot")
@@ -54,18 +49,14 @@ fn outcome(name: &str) -> String {
 
 /// Waits until a snapshot was written since the start.
 async fn written(app: &TestApp) {
-    let start = std::time::Instant::now();
-    while app.metric(&outcome("written")).await < 1.0 {
-        assert!(start.elapsed().as_secs() < 60, "{}", app.status("users").await);
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    assert_eventually!(app.metric(&outcome("written")).await >= 1.0, "{}", app.status("users").await);
 }
 
 /// Stops it as SIGTERM does, and starts another in its place.
-async fn restarted(app: TestApp, toml: &str) -> TestApp {
+async fn restarted(app: TestApp, config: &Config) -> TestApp {
     let dir = Arc::clone(&app.dir);
     app.stop().await;
-    TestApp::start_in(dir, toml).await
+    TestApp::start_in(dir, config).await
 }
 
 async fn scans(app: &TestApp) -> f64 {
@@ -97,16 +88,16 @@ async fn found(app: &TestApp, id: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_enforces_before_any_scan_and_knows_what_was_announced_long_ago() {
+async fn a_restart_enforces_before_any_scan_and_knows_old_announces() {
     let site = scannable().await;
-    let toml = toml(&site, None, "");
-    let app = TestApp::enforcing(&toml).await;
+    let config = configuration(&site, None);
+    let app = TestApp::enforcing(&config).await;
     let mut ids = vec![absent(&app)];
     assert_eq!(app.send("PUT", &format!("/v1/keys/users/{}", ids[0]), &[]).await.status, 204);
     insert(&site, ids[0]).await;
     let generation = app.keyspace("users").generation();
     let lock = locked_after(&site, &app).await;
-    let app = restarted(app, &toml).await;
+    let app = restarted(app, &config).await;
     serves(&app).await;
     assert_eq!(app.keyspace("users").generation(), generation);
     let status = app.status("users").await;
@@ -115,7 +106,7 @@ async fn a_restart_enforces_before_any_scan_and_knows_what_was_announced_long_ag
     ids.push(absent(&app));
     assert_eq!(app.send("PUT", &format!("/v1/keys/users/{}", ids[1]), &[]).await.status, 204);
     site.run(&format!("INSERT INTO users (id, name) VALUES ({}, 'new')", ids[1])).await;
-    let app = restarted(app, &toml).await;
+    let app = restarted(app, &config).await;
     serves(&app).await;
     for id in ids {
         found(&app, id).await;
@@ -133,10 +124,10 @@ async fn locked_after(site: &Site, app: &TestApp) -> sqlx::PgConnection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_announced_elsewhere_while_an_instance_was_down_is_found_at_once() {
+async fn keys_announced_while_an_instance_was_down_are_found_at_once() {
     let (redis, site) = (RedisServer::start(), scannable().await);
-    let toml = toml(&site, Some(&redis), "");
-    let (one, other) = (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await);
+    let config = configuration(&site, Some(&redis));
+    let (one, other) = (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await);
     let lock = locked_after(&site, &one).await;
     let dir = Arc::clone(&one.dir);
     one.stop().await;
@@ -145,7 +136,7 @@ async fn what_was_announced_elsewhere_while_an_instance_was_down_is_found_at_onc
         assert_eq!(other.send("PUT", &format!("/v1/keys/users/{id}"), &[]).await.status, 204);
     }
     site.run("INSERT INTO users (id, name) SELECT i, 'new' FROM generate_series(5000000, 5000299) AS i").await;
-    let one = TestApp::start_in(dir, &toml).await;
+    let one = TestApp::start_in(dir, &config).await;
     serves(&one).await;
     for id in ids {
         found(&one, id).await;
@@ -158,25 +149,26 @@ async fn a_log_that_does_not_go_on_from_the_snapshot_waits_for_a_scan() {
     let site = scannable().await;
     for lose in [["XTRIM", "bloomguard:deltas:users", "MAXLEN", "0"].as_slice(), &["FLUSHALL"]] {
         let redis = RedisServer::start();
-        let toml = toml(&site, Some(&redis), "");
-        let (one, other) = (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await);
+        let config = configuration(&site, Some(&redis));
+        let (one, other) = (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await);
         let dir = Arc::clone(&one.dir);
         let lock = locked_after(&site, &one).await;
         one.stop().await;
         assert_eq!(other.send("PUT", "/v1/keys/users/7000000", &[]).await.status, 204);
         redis::cmd(lose[0]).arg(&lose[1..]).exec(&mut redis.connection()).unwrap();
-        let one = TestApp::start_in(dir, &toml).await;
+        let one = TestApp::start_in(dir, &config).await;
         let resyncs = "bloomguard_delta_resyncs_total{keyspace=\"users\",reason=\"snapshot\"}";
-        let start = std::time::Instant::now();
-        while one.metric(resyncs).await
-            + one.metric(&outcome("refused")).await
-            + one.metric(&resyncs.replace("snapshot", "young")).await
-            < 1.0
-        {
-            assert!(start.elapsed().as_secs() < 60, "{}", one.status("users").await);
-            assert_ne!(one.status("users").await["state"], "enforcing");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        assert_eventually!(
+            {
+                assert_ne!(one.status("users").await["state"], "enforcing");
+                let noticed = one.metric(resyncs).await
+                    + one.metric(&outcome("refused")).await
+                    + one.metric(&resyncs.replace("snapshot", "young")).await;
+                noticed >= 1.0
+            },
+            "{}",
+            one.status("users").await
+        );
         assert_ne!(one.status("users").await["state"], "enforcing", "no scan has ended");
         assert_eq!(scans(&one).await, 0.0);
         drop(lock);
@@ -186,15 +178,20 @@ async fn a_log_that_does_not_go_on_from_the_snapshot_waits_for_a_scan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_came_while_nobody_polled_are_found_before_it_enforces() {
+async fn rows_that_came_while_no_instance_polled_are_found_before_enforcing() {
     let site = scannable().await;
-    let toml = toml(&site, None, "").replace("freshness = \"announced\"", "freshness = \"polled\"") + POLLED;
-    let app = TestApp::enforcing(&toml).await;
+    let config = configuration(&site, None).users(|k| {
+        k.set("freshness", "polled")
+            .set("source.incremental.query", POLL)
+            .set("source.incremental.interval", "50ms")
+            .set("source.incremental.overlap", "300ms")
+    });
+    let app = TestApp::enforcing(&config).await;
     let lock = locked_after(&site, &app).await;
     let dir = Arc::clone(&app.dir);
     app.stop().await;
     site.run("INSERT INTO users (id, name) SELECT i, 'new' FROM generate_series(6000000, 6000099) AS i").await;
-    let app = TestApp::start_in(dir, &toml).await;
+    let app = TestApp::start_in(dir, &config).await;
     app.wait_for("enforcing").await;
     for id in 6_000_000..6_000_100 {
         found(&app, id).await;
@@ -207,20 +204,23 @@ async fn rows_that_came_while_nobody_polled_are_found_before_it_enforces() {
 async fn a_snapshot_is_not_believed_for_longer_than_its_scan() {
     let site = scannable().await;
     let every = |schedule: &str, jitter: &str, max_staleness: &str| {
-        let rebuilt = toml(&site, None, &format!("rebuild.schedule = \"{schedule}\"\nrebuild.jitter = \"{jitter}\""));
-        rebuilt.replace("freshness = \"announced\"", "freshness = \"rebuilt\"").replace("\"1h\"", max_staleness)
+        configuration(&site, None).users(|k| {
+            k.set("freshness", "rebuilt")
+                .set("rebuild.schedule", schedule)
+                .set("rebuild.jitter", jitter)
+                .set("max_staleness", max_staleness)
+        })
     };
-    let hourly = every("0 * * * *", "5m", "\"2h\"");
+    let hourly = every("0 * * * *", "5m", "2h");
     let app = TestApp::enforcing(&hourly).await;
     let lock = locked_after(&site, &app).await;
     let app = restarted(app, &hourly).await;
     serves(&app).await;
-    let start = std::time::Instant::now();
-    while app.status("users").await["freshness_lag_seconds"].as_f64().unwrap() < 1.5 {
-        assert!(start.elapsed().as_secs() < 60);
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    let app = restarted(app, &every("* * * * * *", "0s", "\"1500ms\"")).await;
+    assert_eventually!(
+        app.status("users").await["freshness_lag_seconds"].as_f64().unwrap() >= 1.5,
+        "the filter does not age"
+    );
+    let app = restarted(app, &every("* * * * * *", "0s", "1500ms")).await;
     let status = app.status("users").await;
     assert_eq!((status["state"].as_str(), app.metric(&outcome("refused")).await), (Some("cold"), 1.0), "{status}");
     assert!(status["snapshot"]["at_start"].as_str().unwrap().contains("longer than max_staleness"), "{status}");
@@ -230,8 +230,8 @@ async fn a_snapshot_is_not_believed_for_longer_than_its_scan() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_or_foreign_snapshot_is_not_used_and_says_why() {
     let site = scannable().await;
-    let toml = toml(&site, None, "");
-    let app = TestApp::enforcing(&toml).await;
+    let config = configuration(&site, None);
+    let app = TestApp::enforcing(&config).await;
     written(&app).await;
     let (dir, place) = (Arc::clone(&app.dir), file(&app));
     app.stop().await;
@@ -239,22 +239,22 @@ async fn a_damaged_or_foreign_snapshot_is_not_used_and_says_why() {
     let lock = locked(&site).await;
     let mut flipped = whole.clone();
     flipped[whole.len() - 9] ^= 1;
-    let other = toml.replace("SELECT id FROM ids\"", "SELECT id FROM ids WHERE id > 0\"");
-    for (bytes, toml, reason) in [
-        (whole[..whole.len() - 1].to_vec(), &toml, "bytes and should have"),
-        (flipped, &toml, "its layer 0 is damaged"),
-        (Vec::new(), &toml, "it is no snapshot"),
+    let other = config.clone().users(|k| k.source_sql("SELECT id FROM ids WHERE id > 0"));
+    for (bytes, config, reason) in [
+        (whole[..whole.len() - 1].to_vec(), &config, "bytes and should have"),
+        (flipped, &config, "its layer 0 is damaged"),
+        (Vec::new(), &config, "it is no snapshot"),
         (whole.clone(), &other, "were configured otherwise"),
     ] {
         std::fs::write(&place, bytes).unwrap();
-        let app = TestApp::start_in(Arc::clone(&dir), toml).await;
+        let app = TestApp::start_in(Arc::clone(&dir), config).await;
         let status = app.status("users").await;
         assert_eq!((status["state"].as_str(), app.metric(&outcome("refused")).await), (Some("cold"), 1.0), "{status}");
         assert!(status["snapshot"]["at_start"].as_str().unwrap().contains(reason), "{status}");
         app.stop().await;
     }
     drop(lock);
-    let app = TestApp::start_in(dir, &toml).await;
+    let app = TestApp::start_in(dir, &config).await;
     app.wait_for("enforcing").await;
     assert_eq!(scans(&app).await, 1.0);
 }
@@ -262,8 +262,8 @@ async fn a_damaged_or_foreign_snapshot_is_not_used_and_says_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_the_filter_had_called_absent_makes_the_snapshot_void() {
     let site = scannable().await;
-    let toml = toml(&site, None, "");
-    let app = TestApp::enforcing(&toml).await;
+    let config = configuration(&site, None);
+    let app = TestApp::enforcing(&config).await;
     let lock = locked_after(&site, &app).await;
     let id = absent(&app);
     // Nobody announced it.
@@ -271,14 +271,10 @@ async fn a_row_that_the_filter_had_called_absent_makes_the_snapshot_void() {
     let found = app.send("GET", &format!("/v1/keys/users/{id}"), &[("bloomguard-bypass", "1")]).await;
     assert_eq!(found.told(), "200 backend");
     // Beside the request that found it.
-    let start = std::time::Instant::now();
-    while file(&app).exists() {
-        assert!(start.elapsed().as_secs() < 60, "the row is in no snapshot: {}", app.status("users").await);
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    assert_eventually!(!file(&app).exists(), "the row is in no snapshot: {}", app.status("users").await);
     let dir: Arc<TempDir> = Arc::clone(&app.dir);
     app.stop().await;
-    let app = TestApp::start_in(dir, &toml).await;
+    let app = TestApp::start_in(dir, &config).await;
     assert_eq!(app.status("users").await["state"], "cold");
     drop(lock);
 }
@@ -292,17 +288,13 @@ fn inspect(file: &std::path::Path) -> (i32, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_is_followed_by_one_that_enforces_from_its_snapshot() {
     let (dir, site) = (TempDir::new().unwrap(), scannable().await);
-    let configuration = write_config(dir.path(), &toml(&site, None, ""));
+    let configuration = configuration(&site, None).write(dir.path());
     let http = Http::default();
     let metric =
         async |telemetry: &str, line: &str| metric(http.get(&format!("http://{telemetry}/metrics")).await.text(), line);
     let mut process = Process::start(dir.path(), &["serve", "--config", &configuration]);
     let (data, telemetry) = process.addresses();
-    let start = std::time::Instant::now();
-    while metric(&telemetry, &outcome("written")).await < 1.0 {
-        assert!(start.elapsed().as_secs() < 60, "{}", process.log());
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    assert_eventually!(metric(&telemetry, &outcome("written")).await >= 1.0, "{}", process.log());
     assert_eq!(http.send("PUT", &format!("http://{data}/v1/keys/users/5000000"), &[], "").await.status, 204);
     process.signal("KILL");
     process.ended();

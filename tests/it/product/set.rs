@@ -4,19 +4,24 @@ use std::io::Write;
 
 use super::users::{USERS, absent, false_positive, site};
 use crate::support::app::{Answer, TestApp};
+use crate::support::config::{Config, Source};
 use crate::support::database::Site;
-use crate::support::eventually;
 use crate::support::redis::RedisServer;
+use crate::support::{assert_eventually, eventually};
+use std::path::Path;
 
-/// A keyspace of `source`, a whole section; `more` are lines of the keyspace, `redis` is a whole section or nothing.
-fn config(source: &str, more: &str, redis: &str) -> String {
-    format!(
-        "{redis}\n[keyspaces.users]\nfreshness = \"announced\"\ndeadline = \"30s\"\n{more}\n[keyspaces.users.backend]\nkind = \"set\"\n[keyspaces.users.source]\n{source}\n"
-    )
+/// A keyspace whose backend is the set of its keys.
+fn config(source: Source) -> Config {
+    Config::new()
+        .users(|k| k.set("freshness", "announced").set("deadline", "30s").set("backend.kind", "set").source(source))
 }
 
-fn sql(site: &Site) -> String {
-    format!("url = \"{}\"\nquery = \"SELECT id FROM users\"", site.url())
+fn sql(site: &Site) -> Config {
+    config(Source::sql("SELECT id FROM users").set("url", site.url()))
+}
+
+fn file(path: &Path, key: &str) -> Config {
+    config(Source::new("file").set("path", path.to_str().unwrap())).users(|k| k.set("key", key))
 }
 
 async fn each_outcome(app: &TestApp) {
@@ -62,7 +67,7 @@ async fn each_outcome(app: &TestApp) {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_outcome_of_a_table_whose_column_tells_the_key_form() {
     for site in [site(Site::postgres()).await, site(Site::sqlite()).await, site(Site::mariadb()).await] {
-        let app = TestApp::enforcing(&config(&sql(&site), "", "")).await;
+        let app = TestApp::enforcing(&sql(&site)).await;
         assert_eq!(app.status("users").await["key_form"], "integer");
         each_outcome(&app).await;
     }
@@ -72,11 +77,10 @@ async fn each_outcome_of_a_table_whose_column_tells_the_key_form() {
 async fn each_outcome_of_a_file() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("ids.gz");
-    let mut file = flate2::write::GzEncoder::new(std::fs::File::create(&path).unwrap(), flate2::Compression::fast());
-    (1..=USERS).for_each(|id| writeln!(file, "{id}").unwrap());
-    file.finish().unwrap();
-    let source = format!("kind = \"file\"\npath = {path:?}");
-    let app = TestApp::enforcing(&config(&source, "key = \"integer\"\nfilter.expected_keys = 1000", "")).await;
+    let mut list = flate2::write::GzEncoder::new(std::fs::File::create(&path).unwrap(), flate2::Compression::fast());
+    (1..=USERS).for_each(|id| writeln!(list, "{id}").unwrap());
+    list.finish().unwrap();
+    let app = TestApp::enforcing(&file(&path, "integer").users(|k| k.set("filter.expected_keys", 1000))).await;
     each_outcome(&app).await;
 }
 
@@ -88,8 +92,8 @@ async fn each_outcome_of_a_redis_set() {
         fill.cmd("SADD").arg("users").arg(id);
     }
     fill.exec(&mut redis.connection()).unwrap();
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
-    let app = TestApp::enforcing(&config("kind = \"redis\"\nset = \"users\"", "key = \"integer\"", &section)).await;
+    let members = config(Source::new("redis").set("set", "users")).users(|k| k.set("key", "integer"));
+    let app = TestApp::enforcing(&members.redis(&redis)).await;
     each_outcome(&app).await;
     let names: Vec<String> = redis::cmd("KEYS").arg("bloomguard:entry:*").query(&mut redis.connection()).unwrap();
     assert!(names.is_empty(), "nothing is cached: {names:?}");
@@ -99,22 +103,21 @@ async fn each_outcome_of_a_redis_set() {
 async fn what_one_instance_is_told_the_sets_of_the_others_know() {
     let redis = RedisServer::start();
     let site = site(Site::sqlite()).await;
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\nmax_lag = \"1m\"", redis.url());
-    let toml = config(&sql(&site), "", &section);
-    let (one, other) = (TestApp::enforcing(&toml).await, TestApp::enforcing(&toml).await);
+    let config = sql(&site).redis(&redis);
+    let (one, other) = (TestApp::enforcing(&config).await, TestApp::enforcing(&config).await);
     each_outcome(&one).await;
     assert_eq!(one.send("PUT", "/v1/keys/users/8000000", &[]).await.status, 204);
-    let start = std::time::Instant::now();
-    while other.get("/v1/keys/users/8000000").await.told() != "200 backend" {
-        assert!(start.elapsed().as_secs() < 60, "the other instance never learns of it");
-    }
+    assert_eventually!(
+        other.get("/v1/keys/users/8000000").await.told() == "200 backend",
+        "the other instance never learns of it"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_source_can_be_read_nothing_is_absent() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("ids");
-    let app = TestApp::start(&config(&format!("kind = \"file\"\npath = {path:?}"), "key = \"text\"", "")).await;
+    let app = TestApp::start(&file(&path, "text")).await;
     for key in ["a", "b"] {
         let answer = app.get(&format!("/v1/keys/users/{key}")).await;
         assert_eq!((answer.told().as_str(), answer.header("retry-after")), ("503 ", "1"));
@@ -138,7 +141,7 @@ async fn a_source_that_fails_later_leaves_the_set_in_force() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("ids");
     std::fs::write(&path, "a\nb\n").unwrap();
-    let app = TestApp::enforcing(&config(&format!("kind = \"file\"\npath = {path:?}"), "key = \"text\"", "")).await;
+    let app = TestApp::enforcing(&file(&path, "text")).await;
     std::fs::remove_file(&path).unwrap();
     let url = format!("http://{}/admin/keyspaces/users/rebuild", app.admin);
     let headers = [("content-type", "application/json")];

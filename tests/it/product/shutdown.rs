@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 
-use super::process::{enforces, write_config};
+use super::process::enforces;
 use crate::support::app::Http;
-use crate::support::eventually;
+use crate::support::config::Config;
 use crate::support::http_server::{HttpServer, Reply, ok, status};
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
+use crate::support::{assert_eventually, eventually};
 
 /// An API with the rows of the source, which are there at once, and others, for whom this is the reply.
 async fn api(row: fn() -> Reply) -> HttpServer {
@@ -27,27 +28,22 @@ async fn api(row: fn() -> Reply) -> HttpServer {
 }
 
 /// Rows behind an HTTP API, which sees each request that was accepted. No announced key passes the filter by chance.
-fn toml(dir: &Path, api: &HttpServer, drain_timeout: &str, redis: &str) -> String {
+fn configuration(dir: &Path, api: &HttpServer, drain_timeout: &str) -> Config {
     let keys = dir.join("keys");
     std::fs::write(&keys, "1\n2\n3\n").unwrap();
-    format!(
-        r#"
-[server]
-drain_timeout = "{drain_timeout}"
-{redis}
-[keyspaces.users]
-key = "text"
-freshness = "announced"
-deadline = "100s"
-filter = {{ expected_keys = 100000, false_positive_rate = 0.000000001 }}
-backend = {{ kind = "http", url = "{}", timeout = "90s" }}
-source = {{ kind = "file", path = {keys:?} }}
-rebuild.min_keys_ratio = 0
-canary.sample_rate = 0
-canary.proof = 0
-"#,
-        api.url("/rows/{key}")
-    )
+    Config::new().server("drain_timeout", drain_timeout).users(|k| {
+        k.set("key", "text")
+            .set("freshness", "announced")
+            .set("deadline", "100s")
+            .set("filter.expected_keys", 100_000)
+            .set("filter.false_positive_rate", 1e-9)
+            .set("backend.kind", "http")
+            .set("backend.url", api.url("/rows/{key}"))
+            .set("backend.timeout", "90s")
+            .source_file(&keys)
+            .set("rebuild.min_keys_ratio", 0.0)
+            .set("canary.sample_rate", 0)
+    })
 }
 
 /// What clients were told, by the number in the key.
@@ -70,10 +66,10 @@ async fn ask(http: Http, told: Arc<Told>, method: &'static str, base: String) ->
     }
 }
 
-async fn sigterm_under_load(redis: &str) {
+async fn sigterm_under_load(redis: Option<&RedisServer>) {
     let dir = TempDir::new().unwrap();
     let api = api(|| ok("application/json", "{}")).await;
-    let file = write_config(dir.path(), &toml(dir.path(), &api, "2m", redis));
+    let file = configuration(dir.path(), &api, "2m").maybe_redis(redis).write(dir.path());
     let mut process = Process::start(dir.path(), &["serve", "--config", &file]);
     let (data, telemetry) = process.addresses();
     let http = Http::default();
@@ -125,16 +121,16 @@ async fn sigterm_under_load(redis: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_under_load_loses_no_accepted_request_and_no_announce() {
-    sigterm_under_load("").await;
+    sigterm_under_load(None).await;
     let redis = RedisServer::start();
-    sigterm_under_load(&format!("[redis]\nurl = \"{}\"\ntimeout = \"30s\"\nmax_lag = \"1m\"", redis.url())).await;
+    sigterm_under_load(Some(&redis)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drain_ends_at_its_timeout_whoever_hangs() {
+async fn a_drain_ends_at_its_timeout_though_the_backend_hangs() {
     let dir = TempDir::new().unwrap();
     let api = api(|| Reply::Hang).await;
-    let file = write_config(dir.path(), &toml(dir.path(), &api, "1s", ""));
+    let file = configuration(dir.path(), &api, "1s").write(dir.path());
     let mut process = Process::start(dir.path(), &["serve", "--config", &file]);
     let (data, telemetry) = process.addresses();
     let http = Http::default();
@@ -163,7 +159,7 @@ async fn a_drain_ends_at_its_timeout_whoever_hangs() {
 async fn a_second_interrupt_does_not_wait_for_the_drain() {
     let dir = TempDir::new().unwrap();
     let api = api(|| Reply::Hang).await;
-    let file = write_config(dir.path(), &toml(dir.path(), &api, "1h", ""));
+    let file = configuration(dir.path(), &api, "1h").write(dir.path());
     let mut process = Process::start(dir.path(), &["serve", "--config", &file]);
     let (data, telemetry) = process.addresses();
     let http = Http::default();
@@ -182,10 +178,10 @@ async fn a_second_interrupt_does_not_wait_for_the_drain() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_whose_log_nobody_reads_any_more_goes_on_and_can_be_stopped() {
+async fn a_process_whose_log_is_not_read_serves_on_and_can_be_stopped() {
     let dir = TempDir::new().unwrap();
     let api = api(|| ok("application/json", "{}")).await;
-    let file = write_config(dir.path(), &toml(dir.path(), &api, "2m", ""));
+    let file = configuration(dir.path(), &api, "2m").write(dir.path());
     let mut process = Process::start(dir.path(), &["serve", "--config", &file]);
     let (_, telemetry) = process.addresses();
     let http = Http::default();
@@ -194,11 +190,11 @@ async fn a_process_whose_log_nobody_reads_any_more_goes_on_and_can_be_stopped() 
     let rebuild = format!("http://{}/admin/keyspaces/users/rebuild", process.admin());
     // The end of each is logged.
     for job in 2..=4 {
-        while http.send("POST", &rebuild, &[("content-type", "application/json")], "").await.status != 202 {}
-        let start = Instant::now();
-        while http.get(&rebuild).await.json()["last"]["job"] != job {
-            assert!(start.elapsed() < Duration::from_secs(60), "whoever logs is dead");
-        }
+        assert_eventually!(
+            http.send("POST", &rebuild, &[("content-type", "application/json")], "").await.status == 202,
+            "the running build does not end"
+        );
+        assert_eventually!(http.get(&rebuild).await.json()["last"]["job"] == job, "whoever logs is dead");
     }
     process.signal("TERM");
     assert!(process.ended().success());

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::process::{enforces, write_config};
+use super::process::enforces;
 use crate::support::app::Http;
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::metric;
 use crate::support::process::Process;
@@ -21,23 +23,21 @@ const GROWTH: u64 = 16 * MIB;
 /// Announces a second of each client: as many as a window holds are remembered, and that is no growth.
 const ANNOUNCES: u64 = 50;
 
-fn toml(url: &str, keys: u64, schedule: &str) -> String {
-    format!(
-        r#"
-[keyspaces.users]
-key = "integer"
-freshness = "announced"
-deadline = "10s"
-commit_window = "5s"
-filter.expected_keys = 1000000
-cache.hot_capacity = "4MiB"
-backend = {{ url = "{url}", query = "SELECT id, 'name' AS name FROM (SELECT $1::bigint AS id) AS asked WHERE id <= {keys}", timeout = "5s" }}
-source.query = "SELECT i FROM generate_series(1, {keys}) AS i"
-rebuild = {{ schedule = "{schedule}", jitter = "0s", min_keys_ratio = 0 }}
-canary.sample_rate = 0
-canary.proof = 0
-"#
-    )
+fn configuration(url: &str, keys: u64, schedule: &str) -> Config {
+    let row = "SELECT id, 'name' AS name FROM (SELECT $1::bigint AS id) AS asked";
+    Config::new().users(|k| {
+        k.set("key", "integer")
+            .set("freshness", "announced")
+            .set("filter.expected_keys", 1_000_000)
+            .set("cache.hot_capacity", "4MiB")
+            .backend(url, &format!("{row} WHERE id <= {keys}"))
+            .times("10s", "5s", "5s")
+            .source_sql(&format!("SELECT i FROM generate_series(1, {keys}) AS i"))
+            .set("rebuild.schedule", schedule)
+            .set("rebuild.jitter", "0s")
+            .set("rebuild.min_keys_ratio", 0)
+            .set("canary.sample_rate", 0)
+    })
 }
 
 struct Load {
@@ -65,6 +65,7 @@ impl Load {
                     .try_send("PUT", &format!("{}/{}", self.base, (client + 2) * 1_000_000_000 + announced), &[], "")
                     .await;
             }
+            // The pace of the load.
             tokio::time::sleep(Duration::from_millis(4)).await;
         }
     }
@@ -83,7 +84,7 @@ struct World {
 impl World {
     async fn start(keys: u64, schedule: &str) -> Self {
         let (dir, site) = (TempDir::new().unwrap(), Site::postgres());
-        let file = write_config(dir.path(), &toml(&site.url(), keys, schedule));
+        let file = configuration(&site.url(), keys, schedule).write(dir.path());
         let mut process = Process::start(dir.path(), &["serve", "--config", &file]);
         let (data, telemetry) = process.addresses();
         let http = Http::default();
@@ -120,7 +121,10 @@ async fn one_after_another() {
     // The first filter was built at the start.
     for built in 1..=16 {
         let (start, mut peak) = (Instant::now(), 0);
-        while world.load.http.send("POST", &rebuild, &[("content-type", "application/json")], "").await.status == 409 {}
+        assert_eventually!(
+            world.load.http.send("POST", &rebuild, &[("content-type", "application/json")], "").await.status != 409,
+            "the running build does not end"
+        );
         while world.rebuilds().await == built {
             assert!(start.elapsed() < Duration::from_secs(120), "no rebuild");
             peak = peak.max(world.process.resident_bytes());
@@ -142,6 +146,7 @@ async fn curve(seconds: u64) {
         let (minute, mut seen) = (Instant::now(), Vec::new());
         while minute.elapsed() < Duration::from_secs(60) {
             seen.push(world.process.resident_bytes());
+            // How finely the curve is measured.
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
         let (least, most) = (seen.iter().min().unwrap() / 1024, seen.iter().max().unwrap() / 1024);

@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::process::write_config;
 use super::users::{USERS, config, site};
 use crate::support::app::{Http, TestApp};
+use crate::support::config::{Config, Source};
 use crate::support::database::Site;
-use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
+use crate::support::{assert_eventually, eventually};
 
 /// A list of all users behind a gate. It counts the scans that wait at it or pass it.
 struct SlowList {
@@ -57,11 +56,12 @@ impl SlowList {
         self.counts.most.load(SeqCst)
     }
 
-    fn toml(&self, site: &Site, redis: &RedisServer, more: &str) -> String {
-        let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"", redis.url());
-        let source = format!("kind = \"http\"\nurl = \"{}\"\n[keyspaces.users.canary]", self.url);
-        let toml = config(&site.url(), &section, &format!("key = \"integer\"\nfilter.expected_keys = {USERS}\n{more}"));
-        toml.replace("query = \"SELECT id FROM users\"\n[keyspaces.users.canary]", &source)
+    fn config(&self, site: &Site, redis: &RedisServer) -> Config {
+        config(&site.url()).redis(redis).users(|k| {
+            k.set("key", "integer")
+                .set("filter.expected_keys", USERS)
+                .source(Source::new("http").set("url", self.url.as_str()))
+        })
     }
 }
 
@@ -102,9 +102,9 @@ struct Instance {
 }
 
 impl Instance {
-    fn start(toml: &str) -> Self {
+    fn start(config: &Config) -> Self {
         let dir = TempDir::new().unwrap();
-        let mut process = Process::start(dir.path(), &["serve", "--config", &write_config(dir.path(), toml)]);
+        let mut process = Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())]);
         let (_, telemetry) = process.addresses();
         Self { process, telemetry, _dir: dir }
     }
@@ -118,39 +118,38 @@ impl Instance {
     }
 
     async fn enforces(&self, http: &Http) {
-        let start = Instant::now();
-        loop {
-            let status = self.status(http).await;
-            if status["state"] == "enforcing" {
-                return;
-            }
-            assert!(start.elapsed() < Duration::from_secs(60), "{status}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let mut status;
+        assert_eventually!(
+            {
+                status = self.status(http).await;
+                status["state"] == "enforcing"
+            },
+            "{status}"
+        );
     }
 }
 
 /// Which of them wait; returns once so many do.
 async fn waiting(instances: &[Instance], http: &Http, count: usize) -> Vec<bool> {
-    let start = Instant::now();
-    loop {
-        let mut waits = Vec::new();
-        for instance in instances {
-            waits.push(instance.waits(http).await);
-        }
-        if waits.iter().filter(|waits| **waits).count() == count {
-            return waits;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{count} should wait: {waits:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let mut waits;
+    assert_eventually!(
+        {
+            waits = Vec::new();
+            for instance in instances {
+                waits.push(instance.waits(http).await);
+            }
+            waits.iter().filter(|waits| **waits).count() == count
+        },
+        "{count} should wait: {waits:?}"
+    );
+    waits
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_scan_one_after_another_also_when_one_is_killed_at_it() {
     let (redis, site, list) = (RedisServer::start(), site(Site::postgres()).await, SlowList::start().await);
-    let (toml, http) = (list.toml(&site, &redis, ""), Http::default());
-    let mut instances: Vec<Instance> = (0..3).map(|_| Instance::start(&toml)).collect();
+    let (config, http) = (list.config(&site, &redis), Http::default());
+    let mut instances: Vec<Instance> = (0..3).map(|_| Instance::start(&config)).collect();
     let waits = waiting(&instances, &http, 2).await;
     assert_eq!(list.under_way(), 1);
     let waiter = &instances[waits.iter().position(|waits| *waits).unwrap()];
@@ -168,27 +167,26 @@ async fn instances_scan_one_after_another_also_when_one_is_killed_at_it() {
 }
 
 /// One that scans, held at the gate, and one that waits for it.
-async fn held_and_waiting(toml: &str, list: &SlowList) -> (TestApp, TestApp) {
-    let first = TestApp::start(toml).await;
+async fn held_and_waiting(config: &Config, list: &SlowList) -> (TestApp, TestApp) {
+    let first = TestApp::start(config).await;
     eventually("the first scans", || list.under_way() == 1).await;
-    let second = TestApp::start(toml).await;
+    let second = TestApp::start(config).await;
     (first, second)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_need_not_wait_for_other_instances() {
     let (redis, site, list) = (RedisServer::start(), site(Site::sqlite()).await, SlowList::start().await);
-    let (first, second) = held_and_waiting(&list.toml(&site, &redis, ""), &list).await;
+    let (first, second) = held_and_waiting(&list.config(&site, &redis), &list).await;
     let path = "/admin/keyspaces/users/rebuild";
-    let start = Instant::now();
-    let running = loop {
-        let running = second.admin("GET", path, "").await.json()["running"].clone();
-        if running["waits"] == "another instance scans" {
-            break running;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{running}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    };
+    let mut running;
+    assert_eventually!(
+        {
+            running = second.admin("GET", path, "").await.json()["running"].clone();
+            running["waits"] == "another instance scans"
+        },
+        "{running}"
+    );
     let asked = second.admin("POST", path, "").await;
     assert_eq!((asked.status, &asked.json()["job"]), (202, &running["job"]), "the job that waited begins");
     eventually("both scan", || list.under_way() == 2).await;
@@ -200,9 +198,10 @@ async fn an_operator_need_not_wait_for_other_instances() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_longer_for_its_turn_than_a_filter_may_be_old() {
+async fn an_instance_waits_for_its_turn_at_most_max_staleness() {
     let (redis, site, list) = (RedisServer::start(), site(Site::sqlite()).await, SlowList::start().await);
-    let (first, second) = held_and_waiting(&list.toml(&site, &redis, "max_staleness = \"2s\""), &list).await;
+    let (first, second) =
+        held_and_waiting(&list.config(&site, &redis).users(|k| k.set("max_staleness", "2s")), &list).await;
     eventually("the second scans although the first does", || list.under_way() == 2).await;
     assert_eq!(second.metric("bloomguard_rebuild_turns_total{keyspace=\"users\",outcome=\"timed_out\"}").await, 1.0);
     list.open.send(true).unwrap();
@@ -214,8 +213,9 @@ async fn nobody_waits_longer_for_its_turn_than_a_filter_may_be_old() {
 async fn without_redis_scans_go_on() {
     let (mut redis, site, list) = (RedisServer::start(), site(Site::sqlite()).await, SlowList::start().await);
     list.open.send(true).unwrap();
-    let schedule = "rebuild.schedule = \"* * * * * *\"\nrebuild.jitter = \"0s\"";
-    let app = TestApp::enforcing(&list.toml(&site, &redis, schedule)).await;
+    let config =
+        list.config(&site, &redis).users(|k| k.set("rebuild.schedule", "* * * * * *").set("rebuild.jitter", "0s"));
+    let app = TestApp::enforcing(&config).await;
     redis.kill();
     let before = app.keyspace("users").generation();
     // One may have had its turn already.

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use chrono::Timelike;
 
 use crate::support::app::TestApp;
+use crate::support::config::{Config, Keyspace};
 use crate::support::database::Site;
 
 /// Users that exist: 1 to so many.
@@ -19,39 +20,24 @@ pub async fn site(site: Site) -> Site {
     site
 }
 
-/// Guards the table, without a canary; `redis` is a whole section or nothing, `more` are lines of the keyspace.
-pub fn config(url: &str, redis: &str, more: &str) -> String {
-    // Only tests of the lag have one that a busy machine could miss.
-    let redis = if redis.contains("max_lag") {
-        redis.to_owned()
-    } else {
-        redis.replace("[redis]", "[redis]\nmax_lag = \"1m\"")
-    };
+/// The keyspace of that table, without a canary.
+pub fn config(url: &str) -> Config {
+    Config::new().users(|keyspace| table(keyspace, url))
+}
+
+/// Makes this the keyspace of that table, whatever its name.
+pub fn table(keyspace: Keyspace, url: &str) -> Keyspace {
     let key = if url.starts_with("mysql:") { "?" } else { "$1" };
-    // The default comes at two in the morning, also into the middle of a test. The same for all configurations of a run, which tests compare.
+    // The default is two in the morning, which may lie within a test. All configurations of a run have the same schedule:
+    // tests compare them.
     static FAR: LazyLock<u32> = LazyLock::new(|| (chrono::Utc::now().hour() + 12) % 24);
-    let schedule =
-        if more.contains("rebuild") { String::new() } else { format!("rebuild.schedule = \"0 {} * * *\"", *FAR) };
-    format!(
-        r#"
-{redis}
-[keyspaces.users]
-freshness = "announced"
-deadline = "10s"
-commit_window = "5s"
-{schedule}
-{more}
-[keyspaces.users.backend]
-url = "{url}"
-query = "SELECT id, name FROM users WHERE id = {key}"
-timeout = "5s"
-[keyspaces.users.source]
-query = "SELECT id FROM users"
-[keyspaces.users.canary]
-sample_rate = 0
-proof = 0
-"#
-    )
+    keyspace
+        .set("freshness", "announced")
+        .times("10s", "5s", "5s")
+        .set("rebuild.schedule", format!("0 {} * * *", *FAR))
+        .backend(url, &format!("SELECT id, name FROM users WHERE id = {key}"))
+        .source_sql("SELECT id FROM users")
+        .set("canary.sample_rate", 0)
 }
 
 /// An id that does not exist and does not pass the filter in force.

@@ -73,7 +73,7 @@ fn simulate(script: &Script, total: &Mutex<Counts>) -> Result<(), String> {
 
 #[test]
 #[allow(clippy::print_stdout, reason = "how many runs there were, and of what, is the result where many are asked for")]
-fn no_promise_is_broken_whatever_happens_in_whatever_order() {
+fn no_promise_is_broken_in_any_order_of_events() {
     let asked = std::env::var("BLOOMGUARD_SIMULATIONS").ok().map(|cases| cases.parse().unwrap());
     // Always the same few, so that whoever sees them fail has broken something; others each time where many are asked for.
     let rng_seed = if asked.is_some() { RngSeed::Random } else { RngSeed::Fixed(1) };

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::eventually;
+use super::config::Config;
+use super::{assert_eventually, eventually};
 
 /// An answer, read to its end.
 #[derive(Debug, Clone)]
@@ -113,22 +114,17 @@ impl Drop for TestApp {
 }
 
 impl TestApp {
-    /// Starts with this configuration; `[server]` is added.
-    pub async fn start(toml: &str) -> Self {
-        Self::start_in(Arc::new(TempDir::new().unwrap()), toml).await
+    /// Starts with this configuration, on free ports and with a data folder of its own.
+    pub async fn start(config: &Config) -> Self {
+        Self::start_in(Arc::new(TempDir::new().unwrap()), config).await
     }
 
-    pub async fn start_in(dir: Arc<TempDir>, toml: &str) -> Self {
-        let server = format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\ntelemetry_listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\ndata_dir = {:?}\n",
-            dir.path().join("data")
-        );
-        let file = dir.path().join("bloomguard.toml");
-        std::fs::write(&file, server + toml).unwrap();
-        let mut config = config::load(&[file], std::iter::empty()).unwrap_or_else(|e| panic!("{e}"));
-        if !toml.contains("proof") {
-            config.keyspaces.values_mut().for_each(|keyspace| keyspace.canary.proof = 0);
-        }
+    pub async fn start_in(dir: Arc<TempDir>, config: &Config) -> Self {
+        let free = "127.0.0.1:0";
+        let listeners = ["listen", "telemetry_listen", "admin_listen"];
+        let here = listeners.iter().fold(config.clone(), |config, listener| config.server(listener, free));
+        let file = here.server("data_dir", dir.path().join("data").to_str().unwrap()).write(dir.path());
+        let config = config::load(&[file.into()], std::iter::empty()).unwrap_or_else(|e| panic!("{e}"));
         let app = App::build(&config).await.unwrap_or_else(|e| panic!("{e:#}"));
         let [data, telemetry, admin] = app.addresses().map(|a| a.to_string().parse().unwrap());
         let guards = config.keyspaces.keys().map(|name| (name.clone(), app.keyspace(name).unwrap())).collect();
@@ -138,8 +134,8 @@ impl TestApp {
     }
 
     /// Starts and waits until every keyspace enforces.
-    pub async fn enforcing(toml: &str) -> Self {
-        let app = Self::start(toml).await;
+    pub async fn enforcing(config: &Config) -> Self {
+        let app = Self::start(config).await;
         app.wait_for("enforcing").await;
         app
     }
@@ -194,15 +190,15 @@ impl TestApp {
 
     pub async fn rebuild(&self, keyspace: &str) -> String {
         let path = format!("/admin/keyspaces/{keyspace}/rebuild");
-        while self.admin("POST", &path, "").await.status == 409 {
-            tokio::task::yield_now().await;
-        }
-        loop {
-            let progress = self.admin("GET", &path, "").await.json();
-            if progress["running"].is_null() {
-                return progress["last"]["outcome"].as_str().unwrap().to_owned();
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
+        assert_eventually!(self.admin("POST", &path, "").await.status != 409, "the running build does not end");
+        let mut progress;
+        assert_eventually!(
+            {
+                progress = self.admin("GET", &path, "").await.json();
+                progress["running"].is_null()
+            },
+            "the build does not end: {progress}"
+        );
+        progress["last"]["outcome"].as_str().unwrap().to_owned()
     }
 }

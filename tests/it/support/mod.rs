@@ -4,6 +4,7 @@ pub mod allocations;
 pub mod app;
 pub mod bystander;
 pub mod chaos_proxy;
+pub mod config;
 pub mod database;
 pub mod http_server;
 pub mod keyspace;
@@ -22,17 +23,10 @@ pub mod redis_sentinels;
 pub mod scan;
 pub mod scripted;
 pub mod server;
+pub mod wait;
 
-use std::time::{Duration, Instant};
-
-/// Waits until `condition` holds; fails with `what` after a minute.
-pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
+pub(crate) use self::wait::assert_eventually;
+pub use self::wait::{eventually, eventually_blocking};
 
 /// The value of the series `line` (name and labels) in a scrape.
 pub fn metric(scrape: &str, line: &str) -> f64 {

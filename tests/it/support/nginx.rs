@@ -4,9 +4,11 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
+
+use super::wait::Wait;
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Ends nginx, workers included, when standard input closes: that happens when the test process ends, in whatever way.
@@ -62,10 +64,10 @@ impl Nginx {
     fn serves(&self, generation: u32) -> bool {
         let scheme = if self.options.contains("ssl") { "https" } else { "http" };
         let url = format!("{scheme}://{}/generation", self.address());
-        let start = Instant::now();
+        let wait = Wait::within(START_TIMEOUT);
         // The worker of before takes connections until it says so.
         let retired = |log: &str| log.matches("gracefully shutting down").count() + 1 >= generation as usize;
-        while start.elapsed() < START_TIMEOUT {
+        while !wait.is_over() {
             let answer = Command::new("curl").args(["-sk", "--noproxy", "*", &url]).output().unwrap();
             let log = self.log();
             if answer.stdout == generation.to_string().as_bytes() && retired(&log) {
@@ -74,7 +76,7 @@ impl Nginx {
             if log.contains("[emerg]") {
                 return false;
             }
-            std::thread::sleep(Duration::from_millis(5));
+            wait.pause_blocking();
         }
         false
     }

@@ -6,7 +6,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+
+use super::wait::{PATIENCE, Wait};
 
 /// A running `bloomguard`; killed when dropped.
 pub struct Process {
@@ -103,12 +104,12 @@ impl Process {
     }
 
     fn wait(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let start = Instant::now();
+        let wait = Wait::within(PATIENCE);
         while !condition(self) {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none() || condition(self), "it ended ({ended:?}) before it {what}:\n{}", self.log());
-            assert!(start.elapsed() < Duration::from_secs(120), "waited in vain until it {what}:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
+            assert!(!wait.is_over(), "waited in vain until it {what}:\n{}", self.log());
+            wait.pause_blocking();
         }
     }
 
@@ -140,14 +141,14 @@ impl Process {
 
     /// Waits for its end; all that it wrote is in the log then.
     pub fn ended(&mut self) -> ExitStatus {
-        let start = Instant::now();
+        let wait = Wait::within(PATIENCE);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 self.readers.drain(..).for_each(|reader| reader.join().unwrap());
                 return status;
             }
-            assert!(start.elapsed() < Duration::from_secs(60), "it does not end:\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
+            assert!(!wait.is_over(), "it does not end:\n{}", self.log());
+            wait.pause_blocking();
         }
     }
 }

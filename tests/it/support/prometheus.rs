@@ -2,12 +2,13 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::app::Http;
+use super::wait::Wait;
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -58,7 +59,7 @@ impl Prometheus {
             command.args(["--web.listen-address", &address, "--log.level", "warn"]).current_dir(directory.path());
             command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
             let mut process = super::redis::spawn(command);
-            let (http, start) = (Http::default(), Instant::now());
+            let (http, wait) = (Http::default(), Wait::within(START_TIMEOUT));
             while process.try_wait().unwrap().is_none() {
                 if http
                     .try_send("GET", &format!("http://{address}/-/ready"), &[], "")
@@ -67,8 +68,8 @@ impl Prometheus {
                 {
                     return Self { process, address, http, _directory: directory };
                 }
-                assert!(start.elapsed() < START_TIMEOUT, "prometheus does not become ready");
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                assert!(!wait.is_over(), "prometheus does not become ready");
+                wait.pause().await;
             }
         }
         panic!("prometheus did not start: {}", std::fs::read_to_string(directory.path().join("log")).unwrap());

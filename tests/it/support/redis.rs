@@ -7,10 +7,12 @@
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+use super::wait::Wait;
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Below the ports that the kernel gives to outgoing connections, so that none of them takes a server's port while it is down.
@@ -131,8 +133,8 @@ impl RedisServer {
             std::fs::OpenOptions::new().create(true).append(true).open(self.directory.path().join("log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let mut process = spawn(command);
-        let start = Instant::now();
-        while start.elapsed() < START_TIMEOUT {
+        let wait = Wait::within(START_TIMEOUT);
+        while !wait.is_over() {
             if process.try_wait().unwrap().is_some() {
                 return false;
             }
@@ -144,7 +146,7 @@ impl RedisServer {
                 }
                 return true;
             }
-            std::thread::sleep(Duration::from_millis(5));
+            wait.pause_blocking();
         }
         process.kill().unwrap();
         process.wait().unwrap();

@@ -1,7 +1,5 @@
 //! Three primaries of a cluster, and a replica of the one that owns the keyspace `users`.
 
-use std::time::{Duration, Instant};
-
 use redis::{FromRedisValue, Value};
 
 use crate::support::redis::{RedisServer, free_port};
@@ -10,8 +8,6 @@ use crate::support::redis::{RedisServer, free_port};
 const TAG: &str = "{bloomguard:users}";
 const SLOTS: u16 = 16384;
 const PASSWORD: &str = "of-nodes";
-/// How long something is waited for that takes a moment.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 pub struct RedisCluster {
     /// The last one is the replica, at first.
@@ -156,10 +152,6 @@ impl RedisCluster {
     }
 
     pub fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let start = Instant::now();
-        while !condition(self) {
-            assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        super::eventually_blocking(what, || condition(self));
     }
 }

@@ -1,13 +1,16 @@
 //! Two Redis servers, one following the other, as instances see them: behind one address each, which leads to whoever is the primary.
 
+use super::assert_eventually;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::FromRedisValue;
 
 use crate::support::chaos_proxy::{ChaosProxy, Weather};
 use crate::support::redis::RedisServer;
 
+/// A replica copies everything before it follows.
+const LIMIT: Duration = Duration::from_secs(300);
 const LOG: &str = "bloomguard:deltas:users";
 
 pub struct RedisPair {
@@ -46,6 +49,7 @@ impl RedisPair {
     pub async fn kill_and_restart(&mut self, after: Duration) {
         let primary = self.primary;
         self.servers[primary].kill();
+        // The time itself is the fault: how long Redis is down.
         tokio::time::sleep(after).await;
         self.servers[primary].restart();
         // What the replica has got is of the server that is gone.
@@ -59,11 +63,10 @@ impl RedisPair {
 
     /// Waits until the replica lacks so many entries of the log.
     pub async fn replica_lacks(&self, count: u64) {
-        let start = Instant::now();
-        while self.entries(self.primary) < self.entries(1 - self.primary) + count {
-            assert!(start.elapsed() < Duration::from_secs(300), "nothing is announced");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        assert_eventually!(
+            within LIMIT => self.entries(self.primary) >= self.entries(1 - self.primary) + count,
+            "nothing is announced"
+        );
     }
 
     /// The primary dies, the replica takes over with what it has; the dead one comes back as its replica.
@@ -95,11 +98,10 @@ impl RedisPair {
         self.replication.heal();
         let replica = 1 - self.primary;
         self.command::<String>(replica, &["REPLICAOF", "127.0.0.1", &self.replication.port().to_string()]);
-        let start = Instant::now();
-        while !self.command::<String>(replica, &["INFO", "replication"]).contains("master_link_status:up") {
-            assert!(start.elapsed() < Duration::from_secs(300), "the replica never follows");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        assert_eventually!(
+            within LIMIT => self.command::<String>(replica, &["INFO", "replication"]).contains("master_link_status:up"),
+            "the replica never follows"
+        );
     }
 
     /// How many entries the log holds.
@@ -109,16 +111,14 @@ impl RedisPair {
 
     /// Waits until the replica has what the primary has under this name.
     pub async fn replicated(&self, name: &str) {
-        let start = Instant::now();
-        loop {
-            let [held, sent] =
-                [1 - self.primary, self.primary].map(|server| self.command::<Option<Vec<u8>>>(server, &["GET", name]));
-            if held == sent && sent.is_some() {
-                return;
-            }
-            assert!(start.elapsed() < Duration::from_secs(60), "{name} is not replicated");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        assert_eventually!(
+            {
+                let [held, sent] = [1 - self.primary, self.primary]
+                    .map(|server| self.command::<Option<Vec<u8>>>(server, &["GET", name]));
+                held == sent && sent.is_some()
+            },
+            "{name} is not replicated"
+        );
     }
 
     fn command<T: FromRedisValue>(&self, server: usize, words: &[&str]) -> T {

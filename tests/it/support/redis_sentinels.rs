@@ -1,13 +1,15 @@
 //! A primary, its replica, and three sentinels that fail over between the two. Whoever they name is reached through a proxy.
 
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::FromRedisValue;
 use tempfile::TempDir;
 
 use crate::support::chaos_proxy::ChaosProxy;
 use crate::support::redis::{RedisServer, free_port, spawn};
+
+use super::wait::Wait;
 
 /// What sentinels call the primary.
 const SERVICE: &str = "main";
@@ -104,11 +106,7 @@ impl RedisSentinels {
     }
 
     fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let start = Instant::now();
-        while !condition(self) {
-            assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        super::eventually_blocking(what, || condition(self));
     }
 }
 
@@ -136,8 +134,8 @@ impl Sentinel {
             command.args(["--pdeathsig", "KILL", "redis-server"]).arg(&file).arg("--sentinel");
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             let mut process = spawn(command);
-            let start = Instant::now();
-            while process.try_wait().unwrap().is_none() && start.elapsed() < PATIENCE {
+            let wait = Wait::within(PATIENCE);
+            while process.try_wait().unwrap().is_none() && !wait.is_over() {
                 if connection(port).is_ok() {
                     let sentinel = Self { port, process, _directory: directory };
                     // A busy machine stands still for longer than a sentinel would believe itself after.
@@ -154,7 +152,7 @@ impl Sentinel {
                     ]);
                     return sentinel;
                 }
-                std::thread::sleep(Duration::from_millis(5));
+                wait.pause_blocking();
             }
             let _ = process.kill();
             let _ = process.wait();

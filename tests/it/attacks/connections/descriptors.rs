@@ -6,9 +6,10 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::product::process::{enforces, write_config};
+use crate::product::process::enforces;
 use crate::product::users::{config, site};
 use crate::support::app::Http;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
@@ -16,8 +17,8 @@ use crate::support::redis::RedisServer;
 const DESCRIPTORS: u32 = 256;
 const CONNECTIONS: usize = 600;
 
-fn limited(dir: &Path, toml: &str) -> Process {
-    Process::start_limited(dir, &["--config", &write_config(dir, toml)], DESCRIPTORS)
+fn limited(dir: &Path, config: &Config) -> Process {
+    Process::start_limited(dir, &["--config", &config.write(dir)], DESCRIPTORS)
 }
 
 /// Silent, with half a head, kept alive after a request, or of HTTP/2.
@@ -37,9 +38,10 @@ fn member(address: &str, n: usize) -> TcpStream {
 #[tokio::test(flavor = "multi_thread")]
 async fn hundreds_of_connections_take_no_listener_and_no_dependency_down() {
     let (dir, site, redis) = (TempDir::new().unwrap(), site(Site::postgres()).await, RedisServer::start());
-    let section = format!("[redis]\nurl = \"{}\"\ntimeout = \"5s\"\n[server]\nheader_timeout = \"10m\"", redis.url());
     // Nothing is answered from this process alone.
-    let mut process = limited(dir.path(), &config(&site.url(), &section, "cache.hot_capacity = 0"));
+    let config =
+        config(&site.url()).redis(&redis).server("header_timeout", "10m").users(|k| k.set("cache.hot_capacity", 0));
+    let mut process = limited(dir.path(), &config);
     let (data, telemetry) = process.addresses();
     let admin = process.admin();
     process.logged("server.max_connections clamped");
@@ -74,9 +76,8 @@ async fn hundreds_of_connections_take_no_listener_and_no_dependency_down() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_that_can_not_be_enough_is_said_at_the_start() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
-    let toml = config(&site.url(), "", "")
-        .replace("[keyspaces.users.source]", "max_concurrency = 300\n[keyspaces.users.source]");
-    let mut process = limited(dir.path(), &toml);
+    let config = config(&site.url()).users(|k| k.set("backend.max_concurrency", 300));
+    let mut process = limited(dir.path(), &config);
     process.logged("open file limit too low for this configuration");
     let line = process.log().lines().find(|line| line.contains("open file limit too low")).unwrap().to_owned();
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();

@@ -15,6 +15,8 @@ use tokio::time::timeout;
 use super::LONG;
 use crate::product::users::{config, site};
 use crate::support::app::{Http, TestApp};
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::database::Site;
 
 const FEW: usize = 40;
@@ -22,11 +24,12 @@ const EVICTED: &str = "bloomguard_http_closed_connections_total{listener=\"data\
 const INFLIGHT: &str = "bloomguard_backend_inflight_requests{keyspace=\"users\"}";
 
 /// Heads and idle connections are not timed out here.
-fn full(url: &str) -> String {
-    let patient = config(url, "", "")
-        .replace("deadline = \"10s\"", "deadline = \"100s\"")
-        .replace("timeout = \"5s\"", "timeout = \"90s\"");
-    format!("max_connections = {FEW}\nheader_timeout = \"10m\"\nsend_timeout = \"10m\"\n{patient}")
+fn full(url: &str) -> Config {
+    config(url)
+        .server("max_connections", FEW as i64)
+        .server("header_timeout", "10m")
+        .server("send_timeout", "10m")
+        .users(|k| k.times("100s", "5s", "90s"))
 }
 
 /// Opens it, and waits for what `text` brings, if anything.
@@ -115,9 +118,7 @@ async fn requests_in_flight_are_not_cut_for_a_new_client() {
         tokio::spawn(async move { http.get(&url).await })
     };
     let in_flight: Vec<_> = (0..10).map(ask).collect();
-    while app.metric(INFLIGHT).await < 10.0 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(app.metric(INFLIGHT).await >= 10.0, "too few calls are in flight");
     let floods: Vec<_> = (0..4 * FEW).map(|_| connection(app.data, "")).collect();
     let flood = futures_util::future::join_all(floods).await;
     // Hot, so that it needs no database.
@@ -133,9 +134,7 @@ async fn requests_in_flight_are_not_cut_for_a_new_client() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_listener_of_busy_connections_serves_the_next_as_one_ends() {
     let site = site(Site::postgres()).await;
-    let app =
-        TestApp::enforcing(&full(&site.url()).replace(&format!("max_connections = {FEW}"), "max_connections = 2"))
-            .await;
+    let app = TestApp::enforcing(&full(&site.url()).server("max_connections", 2)).await;
     let mut lock = sqlx::PgConnection::connect(&site.url()).await.unwrap();
     lock.execute("BEGIN; LOCK TABLE users IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let busy = [1, 2].map(|id| {
@@ -146,14 +145,13 @@ async fn a_full_listener_of_busy_connections_serves_the_next_as_one_ends() {
             (http.get(&url).await, http)
         })
     });
-    while app.metric(INFLIGHT).await < 2.0 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(app.metric(INFLIGHT).await >= 2.0, "too few calls are in flight");
     let url = app.url("/v1/check/users/42");
     let waits = tokio::spawn(async move { Http::default().get(&url).await });
-    while app.metric("bloomguard_http_open_connections{listener=\"data\"}").await < 2.0 {
-        tokio::task::yield_now().await;
-    }
+    assert_eventually!(
+        app.metric("bloomguard_http_open_connections{listener=\"data\"}").await >= 2.0,
+        "the connection is not open"
+    );
     assert!(!waits.is_finished());
     lock.close().await.unwrap();
     assert_eq!(timeout(LONG, waits).await.expect("an idle connection makes room").unwrap().status, 204);
@@ -163,7 +161,7 @@ async fn a_full_listener_of_busy_connections_serves_the_next_as_one_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_connect_again_and_again_keep_nobody_out() {
+async fn clients_that_reconnect_all_the_time_keep_no_client_out() {
     let site = site(Site::sqlite()).await;
     let app = TestApp::enforcing(&full(&site.url())).await;
     let ends = Arc::new(AtomicBool::new(false));
@@ -187,7 +185,10 @@ async fn clients_that_connect_again_and_again_keep_nobody_out() {
     for _ in 0..50 {
         // One that is pushed out before it has asked tries again, as clients do.
         let answered = async {
-            while Http::default().try_send("GET", &url, &[], "").await.is_none_or(|answer| answer.status != 200) {}
+            assert_eventually!(
+                Http::default().try_send("GET", &url, &[], "").await.is_some_and(|answer| answer.status == 200),
+                "no client is served"
+            );
         };
         timeout(LONG, answered).await.expect("a new client is answered");
     }

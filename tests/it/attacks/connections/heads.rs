@@ -5,21 +5,19 @@ use std::io::{Read, Write};
 use tempfile::TempDir;
 
 use super::{connect, sent_until_closed};
-use crate::product::process::{enforces, write_config};
+use crate::product::process::enforces;
 use crate::product::users::{config, site};
 use crate::support::app::Http;
 use crate::support::database::Site;
 use crate::support::process::Process;
 
 const GOOD: &[u8] = b"GET /v1/keys/users/5000000 HTTP/1.1\r\nhost: localhost\r\n\r\n";
-/// Longer than the test may take: nothing here is a timeout.
-const PATIENT: &str = "[server]\nheader_timeout = \"10m\"";
-
 /// A process that takes its time for heads, and its data, telemetry and admin listeners.
 async fn process(dir: &TempDir) -> (Process, [String; 3]) {
     let site = site(Site::sqlite()).await;
-    let mut process =
-        Process::start(dir.path(), &["--config", &write_config(dir.path(), &config(&site.url(), PATIENT, ""))]);
+    // Longer than the test may take: nothing here is a timeout.
+    let config = config(&site.url()).server("header_timeout", "10m");
+    let mut process = Process::start(dir.path(), &["--config", &config.write(dir.path())]);
     let (data, telemetry) = process.addresses();
     enforces(&Http::default(), &telemetry).await;
     let admin = process.admin();

@@ -1,7 +1,7 @@
 //! What is broken, in an order that a seed decides.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -9,8 +9,10 @@ use rand::{RngExt, SeedableRng};
 
 use super::MAX_LAG;
 use super::world::{PROCESSES, World};
+use crate::support::assert_eventually;
 use crate::support::chaos_proxy::{ChaosProxy, Weather};
 use crate::support::redis_pair::RedisPair;
+use crate::support::wait::Wait;
 
 /// How long something is waited for that takes a moment.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -87,6 +89,7 @@ pub async fn walk(world: Arc<World>, mut redis: RedisPair, seed: u64, enough: im
     }
 }
 
+/// The time itself is the fault: how long it lasts.
 async fn pause(dice: &mut StdRng, least: u64, most: u64) {
     tokio::time::sleep(Duration::from_millis(dice.random_range(least..most))).await;
 }
@@ -116,8 +119,8 @@ async fn strike(fault: Fault, world: &Arc<World>, redis: &mut RedisPair, dice: &
         }
         Fault::Partition => {
             redis.faces[one].set(Weather { black_hole: true, ..Weather::default() });
+            // The time itself is tested: no read that was sent since then has been answered.
             tokio::time::sleep(MAX_LAG).await;
-            // No read that was sent since then has been answered.
             does_not_enforce(world, one).await;
             pause(dice, 0, 2_000).await;
         }
@@ -169,12 +172,12 @@ async fn resyncs(world: &World) -> Vec<Option<f64>> {
 /// Waits until every instance has noticed that entries may have been lost.
 async fn all_notice(world: &World, before: &[Option<f64>]) {
     for (instance, before) in before.iter().enumerate().filter_map(|(instance, before)| Some((instance, (*before)?))) {
-        let start = Instant::now();
+        let wait = Wait::within(PATIENCE);
         while world.resyncs(instance).await.is_none_or(|resyncs| resyncs <= before) {
-            if start.elapsed() > PATIENCE {
+            if wait.is_over() {
                 return world.wrong(format!("{instance} has not noticed that entries were lost"));
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            wait.pause().await;
         }
     }
 }
@@ -183,9 +186,8 @@ async fn all_notice(world: &World, before: &[Option<f64>]) {
 async fn reads_are_dropped(redis: &RedisPair) {
     let dropped = |face: &Arc<ChaosProxy>| face.known().1;
     let before: Vec<u64> = redis.faces.iter().map(dropped).collect();
-    let start = Instant::now();
-    while redis.faces.iter().map(dropped).zip(&before).any(|(now, before)| now == *before) {
-        assert!(start.elapsed() < PATIENCE, "the reads of the log are not known any more");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    assert_eventually!(
+        within PATIENCE => redis.faces.iter().map(dropped).zip(&before).all(|(now, before)| now != *before),
+        "the reads of the log are not known any more"
+    );
 }

@@ -21,6 +21,7 @@ use sqlx::postgres::PgPoolOptions;
 use self::world::{Counts, Instance, PROCESSES, World};
 use super::users::{config, site};
 use crate::support::app::Http;
+use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::redis_pair::RedisPair;
 
@@ -36,17 +37,19 @@ fn variable<T: FromStr<Err: std::fmt::Debug>>(name: &str) -> Option<T> {
     std::env::var(format!("BLOOMGUARD_CHAOS_{name}")).ok().map(|text| text.parse().unwrap())
 }
 
-fn toml(database: &str, redis_port: u16) -> String {
-    let lag = MAX_LAG.as_millis();
-    let section =
-        format!("[redis]\nurl = \"redis://127.0.0.1:{redis_port}\"\ntimeout = \"1500ms\"\nmax_lag = \"{lag}ms\"");
-    let more = format!(
-        "key = \"integer\"\ncache.hot_ttl = \"{}ms\"\n[keyspaces.users.rebuild]\nschedule = \"*/2 * * * * *\"\njitter = \"500ms\"\n",
-        HOT_TTL.as_millis()
-    );
-    config(database, &section, &more)
-        .replace("commit_window = \"5s\"", &format!("commit_window = \"{}s\"", WINDOW.as_secs()))
-        .replace("deadline = \"10s\"", &format!("deadline = \"{}s\"", DEADLINE.as_secs()))
+fn configuration(database: &str, redis_port: u16) -> Config {
+    let millis = |time: Duration| format!("{}ms", time.as_millis());
+    config(database)
+        .redis_at(&format!("redis://127.0.0.1:{redis_port}"))
+        .set("redis.timeout", "1500ms")
+        .set("redis.max_lag", millis(MAX_LAG))
+        .users(|k| {
+            k.times(&millis(DEADLINE), &millis(WINDOW), "5s")
+                .set("key", "integer")
+                .set("cache.hot_ttl", millis(HOT_TTL))
+                .set("rebuild.schedule", "*/2 * * * * *")
+                .set("rebuild.jitter", "500ms")
+        })
 }
 
 /// The figures, for whoever runs this by hand.
@@ -60,7 +63,7 @@ async fn no_row_that_was_announced_and_committed_is_ever_absent() {
     let (rows, seed) = (variable("ROWS").unwrap_or(500), variable("SEED").unwrap_or_else(rand::random::<u64>));
     tell(&format!("BLOOMGUARD_CHAOS_SEED={seed}"));
     let (redis, site) = (RedisPair::start(PROCESSES, seed).await, site(Site::postgres()).await);
-    let instances = redis.faces.iter().map(|face| Instance::start(&toml(&site.url(), face.port()))).collect();
+    let instances = redis.faces.iter().map(|face| Instance::start(&configuration(&site.url(), face.port()))).collect();
     let world = Arc::new(World {
         http: Http::default(),
         database: PgPoolOptions::new().max_connections(16).connect(&site.url()).await.unwrap(),

@@ -45,6 +45,7 @@ async fn write_and_read(world: &World, id: u64) {
     count(&world.counts.committed);
     let answers = world.ask_all(&path, &[("bloomguard-min-version", &version)]).await;
     judge(world, answers, &world.counts.found_by_version, &format!("{id} with its version"));
+    // The time itself is tested: after `max_lag` every instance knows the row.
     tokio::time::sleep(MAX_LAG.saturating_sub(acknowledged.elapsed())).await;
     judge(world, world.ask_all(&path, &[]).await, &world.counts.found_by_time, &format!("{id} after max_lag"));
 }
@@ -102,6 +103,7 @@ pub async fn change_row(world: Arc<World>, id: u32) {
         let old = others.iter().flatten().filter(|told| told.status == 200 && !told.body.contains(&name)).count();
         world.counts.old_elsewhere_within_hot_ttl.fetch_add(old as u64, Ordering::Relaxed);
         // A load that had begun before may have stored the old value hot until its deadline; the jitter spreads lifetimes by a tenth.
+        // The time itself is tested: after that no instance has the old value.
         tokio::time::sleep((HOT_TTL.mul_f64(1.1) + DEADLINE).saturating_sub(invalidated.elapsed())).await;
         for (instance, answer) in world.ask_all(&path, &[]).await.into_iter().enumerate() {
             match answer {

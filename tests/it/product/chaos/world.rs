@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sqlx::postgres::PgPool;
 use tempfile::TempDir;
 
 use super::outages::{Outage, Watch};
-use crate::product::process::write_config;
 use crate::support::app::Http;
+use crate::support::assert_eventually;
+use crate::support::config::Config;
 use crate::support::metric;
 use crate::support::process::Process;
 
@@ -19,17 +20,17 @@ pub const PROCESSES: usize = 3;
 /// One instance: its folder, its process and where that listens.
 pub struct Instance {
     dir: TempDir,
-    toml: String,
+    config: String,
     process: Mutex<Option<Process>>,
     /// Data and telemetry.
     addresses: RwLock<(String, String)>,
 }
 
 impl Instance {
-    pub fn start(toml: &str) -> Self {
+    pub fn start(config: &Config) -> Self {
         let dir = TempDir::new().unwrap();
         let instance =
-            Self { toml: write_config(dir.path(), toml), dir, process: Mutex::default(), addresses: RwLock::default() };
+            Self { config: config.write(dir.path()), dir, process: Mutex::default(), addresses: RwLock::default() };
         instance.launch();
         instance
     }
@@ -38,7 +39,7 @@ impl Instance {
     pub fn launch(&self) {
         // The old one is gone before the new one takes the folder.
         drop(self.process.lock().take());
-        let mut process = Process::start(self.dir.path(), &["serve", "--config", &self.toml]);
+        let mut process = Process::start(self.dir.path(), &["serve", "--config", &self.config]);
         let addresses = process.addresses();
         *self.addresses.write() = addresses;
         *self.process.lock() = Some(process);
@@ -161,18 +162,22 @@ impl World {
                 let trouble = asked.unwrap_or_else(|_| Some("the process does not answer".into()));
                 outages.extend(watch.note(*self.fault.lock(), trouble));
             }
+            // How finely outages are measured.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         outages
     }
 
     pub async fn wait_until_all_enforce(&self) {
-        let start = Instant::now();
         for instance in 0..PROCESSES {
-            while let Some(trouble) = self.trouble(instance).await {
-                assert!(start.elapsed() < Duration::from_secs(600), "instance {instance} never enforces: {trouble}");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            let mut trouble;
+            assert_eventually!(
+                within Duration::from_secs(600) => {
+                    trouble = self.trouble(instance).await;
+                    trouble.is_none()
+                },
+                "instance {instance} never enforces: {trouble:?}"
+            );
         }
     }
 }

@@ -28,6 +28,7 @@ async fn write_and_read(world: &World, id: u64) {
     let writer = id as usize % world.addresses.len();
     let Some((sent, version)) = announce(world, writer, id).await else { return };
     // Most kills come between the announce and the commit.
+    // The time itself is drawn: how long the commit takes.
     tokio::time::sleep(Duration::from_millis(rand::random_range(0..200))).await;
     let rejected = world.ask("GET", writer, id + 1_000_000_000, &[]).await;
     if rejected.is_some_and(|answer| answer.told() == "404 filter") {

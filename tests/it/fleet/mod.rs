@@ -1,0 +1,3 @@
+//! What instances send each other through Redis.
+
+mod delta_log;

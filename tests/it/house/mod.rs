@@ -1,0 +1,3 @@
+//! Rules about the repository itself.
+
+pub mod architecture;

@@ -1,0 +1,4 @@
+//! The HTTP server and its routes, over a keyspace with scripted parts.
+
+mod routes;
+mod server;
