@@ -29,4 +29,5 @@ pub mod reload;
 pub mod shutdown;
 pub mod source;
 pub mod sql;
+pub mod sqltext;
 pub mod telemetry;

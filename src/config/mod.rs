@@ -21,7 +21,6 @@ mod listen;
 mod live;
 mod load;
 mod log;
-mod parameters;
 mod rebuild;
 mod redis;
 mod redis_place;

@@ -8,13 +8,11 @@ pub mod postgres;
 mod spelling;
 pub mod sqlite;
 mod substitute;
-mod text;
 
 pub use connect::{Connector, Database, Purpose};
 pub use error::SqlError;
 pub use pool::{Lease, Pool, PoolSettings};
 pub use substitute::substitute;
-pub use text::{Dialect, body};
 
 /// Writes a name as a quoted identifier of either dialect.
 #[must_use]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by level: each imports lower levels only.
 const LEVELS: &[&[&str]] = &[
-    &["words", "key", "metrics", "filter", "breaker", "buffers", "background", "clock", "client"],
+    &["words", "key", "metrics", "filter", "breaker", "buffers", "background", "clock", "client", "sqltext"],
     &["config", "sql"],
     &["cache", "backend", "source", "redis"],
     &["keyspace", "fleet"],

@@ -13,8 +13,9 @@ use super::reader::Rows;
 use super::{RAW_COLUMN, unique_names};
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};
+use crate::sql::SqlError;
 use crate::sql::sqlite::{Argument, Stored, declared_type};
-use crate::sql::{Dialect, SqlError, body};
+use crate::sqltext::{Dialect, SingleStatement};
 
 /// A query of SQLite.
 #[derive(Debug)]
@@ -43,7 +44,8 @@ struct Field {
 impl SqliteRows {
     pub(super) fn new(query: &str, form: Arc<OnceLock<KeyForm>>) -> Result<Self, SqlError> {
         let unusable = |why: String| SqlError::invalid(format!("the query can't be used: {why}"));
-        let (query, parameters) = body(query, Dialect::Sqlite).map_err(unusable)?;
+        let SingleStatement { text: query, parameters } =
+            SingleStatement::parse(query, Dialect::Sqlite).map_err(|why| unusable(why.to_string()))?;
         // SQLite itself takes a parameter that nothing was bound to as NULL, which would find no row: an absence that is none.
         match parameters.as_slice() {
             ["?"] => {}

@@ -20,7 +20,8 @@ use super::batch::Batcher;
 use super::{KeyBatches, KeySource, SourceError};
 use crate::config::{SecretUrl, SourceConfig};
 use crate::key::KeyForm;
-use crate::sql::{Connector, Database, Dialect, Purpose, SqlError, body};
+use crate::sql::{Connector, Database, Purpose, SqlError};
+use crate::sqltext::{Dialect, SingleStatement};
 
 /// How long connecting may take. Nothing else is bounded but silence: a scan takes as long as it takes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -94,7 +95,7 @@ fn unusable(why: impl Display) -> SqlError {
 
 /// The one statement of a configured query, which names no parameter.
 fn without_parameters(query: &str, dialect: Dialect) -> Result<String, SqlError> {
-    let (query, parameters) = body(query, dialect).map_err(unusable)?;
+    let SingleStatement { text: query, parameters } = SingleStatement::parse(query, dialect).map_err(unusable)?;
     if parameters.is_empty() { Ok(query.to_owned()) } else { Err(unusable(TAKES_PARAMETERS)) }
 }
 

@@ -7,7 +7,8 @@ use super::{Batcher, Keys, Reader, TAKES_PARAMETERS, close, next_row, next_scann
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::mysql::{Facts, KeyType, MySqlSession, collation, conflict, facts, write_key};
-use crate::sql::{Connector, Dialect, SqlError};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::Dialect;
 
 /// A query whose first column is a key.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! A query cut where a column can be added to its list, for it to become a part of a union.
 
-use crate::sql::Dialect;
-use crate::sql::text::tokens;
+use crate::sqltext::{Dialect, Lexer, TokenKind};
 
 /// What a part of a union can't have, or what would have to stand behind its limit.
 const REFUSED: [&str; 10] =
@@ -24,15 +23,14 @@ pub fn parts(query: &str) -> Result<Parts, &'static str> {
     if query.contains('\\') {
         return Err("with a backslash in it, the server's settings decide where its strings end");
     }
-    if query.contains("/*!") || query.contains("/*M!") {
-        return Err("the server decides which of its comments are none");
-    }
     let mut depth = 0_usize;
     let (mut from, mut condition, mut limit) = (None, None, false);
-    for span in tokens(query, Dialect::MySql) {
-        let token = &query[span.clone()];
-        let is = |word: &str| token.eq_ignore_ascii_case(word);
-        match token {
+    for token in Lexer::new(query, Dialect::MySql) {
+        let is = |word: &str| token.is_word(word);
+        match token.text {
+            text if token.kind == TokenKind::Comment && (text.starts_with("/*!") || text.starts_with("/*M!")) => {
+                return Err("the server may run what stands in its comments");
+            }
             "(" => depth += 1,
             ")" => depth = depth.saturating_sub(1),
             "?" if condition.is_none() => return Err("its parameter does not stand behind WHERE"),
@@ -40,8 +38,8 @@ pub fn parts(query: &str) -> Result<Parts, &'static str> {
             _ if is("EXAMINED") => return Err("the rows that it may read are counted"),
             _ if depth > 0 => {}
             _ if REFUSED.iter().any(|word| is(word)) => return Err("it is more than one plain SELECT"),
-            _ if is("FROM") && from.is_none() => from = Some(span.start),
-            _ if is("WHERE") && from.is_some() => condition = Some(span.start),
+            _ if is("FROM") && from.is_none() => from = Some(token.start),
+            _ if is("WHERE") && from.is_some() => condition = Some(token.start),
             _ if is("LIMIT") => limit = true,
             _ => {}
         }

@@ -20,8 +20,9 @@ use super::{RAW_COLUMN, unique_names};
 use crate::backend::context::Room;
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};
+use crate::sql::SqlError;
 use crate::sql::mysql::{Argument, KeyType, Origin, Parameter, collation, comparison, facts, is_json_text, is_mariadb};
-use crate::sql::{Dialect, SqlError, body};
+use crate::sqltext::{Dialect, SingleStatement};
 
 /// No error tells that the column which the key is compared with has another type now, so the query is described anew this often.
 const PLAN_LIFETIME: Duration = Duration::from_secs(60);
@@ -52,7 +53,8 @@ pub(super) struct Plan {
 impl MySqlRows {
     pub(super) fn new(query: &str, form: Arc<OnceLock<KeyForm>>, kept: bool) -> Result<Self, SqlError> {
         let unusable = |why: String| SqlError::invalid(format!("the query can't be used: {why}"));
-        let (query, parameters) = body(query, Dialect::MySql).map_err(unusable)?;
+        let SingleStatement { text: query, parameters } =
+            SingleStatement::parse(query, Dialect::MySql).map_err(|why| unusable(why.to_string()))?;
         match parameters.as_slice() {
             ["?"] => {}
             [] => return Err(unusable("it takes no parameter: write the key as ?".to_owned())),

@@ -18,7 +18,8 @@ use crate::backend::context::Room;
 use crate::backend::{ContentType, Value};
 use crate::key::Key;
 use crate::sql::postgres::Parameter;
-use crate::sql::{Dialect, SqlError, body, identifier};
+use crate::sql::{SqlError, identifier};
+use crate::sqltext::{Dialect, SingleStatement};
 
 /// A query of PostgreSQL.
 #[derive(Debug)]
@@ -41,9 +42,9 @@ pub(super) struct Plan {
 
 impl PostgresRows {
     pub(super) fn new(query: &str, named: bool) -> Result<Self, SqlError> {
-        let (query, _) = body(query, Dialect::Postgres)
+        let query = SingleStatement::parse(query, Dialect::Postgres)
             .map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))?;
-        Ok(Self { query: query.to_owned(), named, refusal_logged: Arc::new(Once::new()) })
+        Ok(Self { query: query.text.to_owned(), named, refusal_logged: Arc::new(Once::new()) })
     }
 
     async fn rows(

@@ -10,7 +10,8 @@ use super::{Feed, Kind, Look, SourceError, next_row};
 use crate::config::IncrementalConfig;
 use crate::source::incremental::Watermark;
 use crate::sql::mysql::{KeyType, MySqlSession, write_key};
-use crate::sql::{Connector, Dialect, SqlError, body};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::{Dialect, SingleStatement};
 
 /// The session's zone is UTC. A server that takes no writes is a replica, as a rule.
 const CLOCK: &str = "SELECT CAST(NOW(6) AS CHAR), CAST(@@global.read_only AS CHAR)";
@@ -29,9 +30,9 @@ pub(super) struct MySqlFeed {
 
 impl MySqlFeed {
     pub(super) fn new(session: MySqlSession, config: &IncrementalConfig) -> Result<Self, SqlError> {
-        let (query, _) = body(&config.query, Dialect::MySql)
+        let query = SingleStatement::parse(&config.query, Dialect::MySql)
             .map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
-        Ok(Self { session, query: query.to_owned() })
+        Ok(Self { session, query: query.text.to_owned() })
     }
 }
 
@@ -103,7 +104,8 @@ impl Feed for MySqlFeed {
         kind: Kind,
         query: &str,
     ) -> Result<Option<Watermark>, SourceError> {
-        let (query, _) = body(query, Dialect::MySql).map_err(SqlError::invalid)?;
+        let query =
+            SingleStatement::parse(query, Dialect::MySql).map_err(|why| SqlError::invalid(why.to_string()))?.text;
         let statement = format!("WITH bloomguard_mark (m) AS ({query}\n) SELECT CAST(m AS CHAR) FROM bloomguard_mark");
         let row = sqlx::query(AssertSqlSafe(statement))
             .persistent(false)

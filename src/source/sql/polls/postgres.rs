@@ -18,7 +18,8 @@ use super::{Feed, Kind, Look, SourceError, next_row};
 use crate::config::IncrementalConfig;
 use crate::source::incremental::Watermark;
 use crate::sql::postgres::{KeyType, write_key};
-use crate::sql::{Connector, Dialect, SqlError, body};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::{Dialect, SingleStatement};
 
 /// 2000-01-01, from which on PostgreSQL counts, in microseconds since 1970.
 const EPOCH: i64 = 946_684_800_000_000;
@@ -53,9 +54,9 @@ impl std::fmt::Debug for PostgresFeed {
 
 impl PostgresFeed {
     pub(super) fn new(options: PgConnectOptions, config: &IncrementalConfig) -> Result<Self, SqlError> {
-        let (query, _) = body(&config.query, Dialect::Postgres)
+        let query = SingleStatement::parse(&config.query, Dialect::Postgres)
             .map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
-        Ok(Self { options, query: query.to_owned(), unseen: Mutex::default() })
+        Ok(Self { options, query: query.text.to_owned(), unseen: Mutex::default() })
     }
 }
 
@@ -135,8 +136,9 @@ impl Feed for PostgresFeed {
         kind: Kind,
         query: &str,
     ) -> Result<Option<Watermark>, SourceError> {
-        let (query, _) = body(query, Dialect::Postgres).map_err(SqlError::invalid)?;
-        let Some(row) = sqlx::query(AssertSqlSafe(query))
+        let query =
+            SingleStatement::parse(query, Dialect::Postgres).map_err(|why| SqlError::invalid(why.to_string()))?;
+        let Some(row) = sqlx::query(AssertSqlSafe(query.text))
             .persistent(false)
             .fetch_optional(connection)
             .await

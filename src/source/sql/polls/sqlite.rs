@@ -10,7 +10,8 @@ use super::{Feed, Kind, Look, SourceError, next_row};
 use crate::config::IncrementalConfig;
 use crate::source::incremental::Watermark;
 use crate::sql::sqlite::{Affinity, Stored, declared_type};
-use crate::sql::{Connector, Dialect, SqlError, body};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::{Dialect, SingleStatement};
 
 /// A query whose columns are key and watermark.
 #[derive(Debug)]
@@ -21,9 +22,9 @@ pub(super) struct SqliteFeed {
 
 impl SqliteFeed {
     pub(super) fn new(options: SqliteConnectOptions, config: &IncrementalConfig) -> Result<Self, SqlError> {
-        let (query, _) = body(&config.query, Dialect::Sqlite)
+        let query = SingleStatement::parse(&config.query, Dialect::Sqlite)
             .map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
-        Ok(Self { options, query: query.to_owned() })
+        Ok(Self { options, query: query.text.to_owned() })
     }
 
     /// The query with names of ours for its columns.
@@ -111,8 +112,8 @@ impl Feed for SqliteFeed {
         kind: Kind,
         query: &str,
     ) -> Result<Option<Watermark>, SourceError> {
-        let (query, _) = body(query, Dialect::Sqlite).map_err(SqlError::invalid)?;
-        let row = sqlx::query(AssertSqlSafe(query))
+        let query = SingleStatement::parse(query, Dialect::Sqlite).map_err(|why| SqlError::invalid(why.to_string()))?;
+        let row = sqlx::query(AssertSqlSafe(query.text))
             .persistent(false)
             .fetch_optional(connection)
             .await

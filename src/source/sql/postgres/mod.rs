@@ -19,7 +19,8 @@ use super::{
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::postgres::{KeyType, write_key};
-use crate::sql::{Connector, Dialect, SqlError, body};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::{Dialect, SingleStatement};
 
 /// How often, and how soon, a connection is asked for again where the one before may still count.
 const RECONNECTS: usize = 20;
@@ -40,8 +41,8 @@ impl std::fmt::Debug for PostgresKeys {
 
 impl PostgresKeys {
     pub(super) fn new(options: PgConnectOptions, query: &str) -> Result<Self, SqlError> {
-        let (query, _) = body(query, Dialect::Postgres).map_err(unusable)?;
-        Ok(Self { options, query: query.to_owned() })
+        let query = SingleStatement::parse(query, Dialect::Postgres).map_err(unusable)?;
+        Ok(Self { options, query: query.text.to_owned() })
     }
 
     /// One transaction a call: it keeps to one server connection behind a pooler, and lifts the time limit of its role for itself.

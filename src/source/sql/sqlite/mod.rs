@@ -17,7 +17,8 @@ use super::{Batcher, Keys, LONGEST_SILENCE, Reader, close, next_row, silent, wit
 use crate::key::KeyForm;
 use crate::source::SourceError;
 use crate::sql::sqlite::{Affinity, Stored, declared_type, first_column_collation};
-use crate::sql::{Connector, Dialect, SqlError};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::Dialect;
 
 /// A query whose first column is a key.
 #[derive(Debug)]
