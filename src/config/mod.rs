@@ -9,6 +9,7 @@ mod basis;
 mod cache;
 mod canary;
 mod document;
+mod encoding;
 mod enforcement;
 mod environment;
 mod error;
