@@ -13,7 +13,8 @@ use crate::cache::Stamp;
 use crate::clock::Moment;
 use crate::config::EnforcementSetting;
 use crate::fleet::{
-    DeltaLog, Entry, EntryId, Follower, Kind, LogPlace, Loss, Page, Step, Switch, Terms, Version, WriterId,
+    DeltaLog, EntryId, Follower, LogEntry, LogEntryKind, LogPage, LogPlace, Loss, PageOutcome, Switch, Terms, Version,
+    WriterId,
 };
 use crate::labels::ResyncReason;
 use crate::metrics::KeyspaceMetrics;
@@ -120,13 +121,13 @@ impl LogFollower {
     }
 
     /// Returns whether the log was read to its end, and the fleet's setting if Redis has lost it.
-    fn apply_page(&self, follower: &mut Follower, mut page: Page) -> (bool, Option<Switch>) {
+    fn apply_page(&self, follower: &mut Follower, mut page: LogPage) -> (bool, Option<Switch>) {
         // Before the log counts as read: without the fleet's setting an instance does not enforce.
         let lost_switch = self.parts.freshness.apply_switch(page.switch.take());
         self.parts.windows.record_page(self.writer, &page);
         let windows = self.parts.windows.longest();
         follower.set_windows(windows.life(), windows.window);
-        let step = follower.judge(page);
+        let step = follower.evaluate(page);
         if let Some(loss) = step.loss {
             self.revoke_after(loss);
         }
@@ -142,20 +143,20 @@ impl LogFollower {
     }
 
     /// Own entries took effect before they were appended.
-    fn apply(&self, step: &Step) {
+    fn apply(&self, step: &PageOutcome) {
         let (entries, windows) = (&step.entries, &self.parts.windows);
         if let Some(why) = windows.peers.objection_to(self.writer, entries, self.parts.identity.form()) {
             self.revoke(ResyncReason::Configuration, windows.longest().window, &why);
         }
         let secret = self.parts.identity.secret.fingerprint();
-        let is_foreign = |entry: &Entry| entry.delta.secret != secret && entry.delta.kind != Kind::Gap;
+        let is_foreign = |entry: &LogEntry| entry.delta.secret != secret && entry.delta.kind != LogEntryKind::Gap;
         if entries.iter().any(is_foreign) {
             self.revoke_after(Loss::Foreign);
         }
         for entry in entries.iter().filter(|entry| entry.writer != self.writer && !is_foreign(entry)) {
             let hashes = &entry.delta.hashes;
             match entry.delta.kind {
-                Kind::Announce => {
+                LogEntryKind::Announce => {
                     // Without room for them the active filter has them all the same; only a build would lack them.
                     if !windows.recent.remember_others(hashes, Moment::now()) {
                         tracing::warn!(
@@ -165,8 +166,8 @@ impl LogFollower {
                     }
                     self.parts.effects.apply_announce(hashes);
                 }
-                Kind::Drop => self.parts.effects.apply_drop(hashes),
-                Kind::Gap => {}
+                LogEntryKind::Drop => self.parts.effects.apply_drop(hashes),
+                LogEntryKind::Gap => {}
             }
         }
     }

@@ -61,7 +61,7 @@ impl Builder {
         // Before anything is asked of the source, and while there is no candidate that would sit beside the filter. Kept to the end.
         let _turn = self.wait_for_turn(tracker).await;
         let building = self.build_in_turn(form, last, tracker);
-        if self.is_urgent() { background::in_a_hurry(building).await } else { building.await }
+        if self.is_urgent() { background::at_normal_priority(building).await } else { building.await }
     }
 
     /// Returns true if the build must not give way to a flood of lookups: there is no trusted filter, or none before this build ends.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Reader;
 use super::shared::{CachedEntry, SharedRead};
-use crate::cache::{CacheError, Ending, Lease, Turn};
+use crate::cache::{CacheError, Ending, Lease, LeaseState};
 use crate::config::KeyspaceConfig;
 use crate::key::Key;
 use crate::keyspace::request::LookupRequest;
@@ -68,7 +68,7 @@ impl Reader {
                     return SharedRead::Miss(Some(cached));
                 }
             };
-            *granted = (claim.turn == Turn::Ours).then_some(lease);
+            *granted = (claim.state == LeaseState::Ours).then_some(lease);
             cached = match self.usable(request, claim.seen) {
                 // Stored between our look and our claim, or while we waited.
                 SharedRead::Miss(latest) => latest.unwrap_or(cached),
@@ -77,11 +77,11 @@ impl Reader {
                     return answer;
                 }
             };
-            match claim.turn {
-                Turn::Ours => told(waited, LeaseWait::TakenOver),
-                Turn::Free => told(waited, LeaseWait::Freed),
-                Turn::Theirs if Instant::now() + pause >= enough => told(true, LeaseWait::TimedOut),
-                Turn::Theirs => {
+            match claim.state {
+                LeaseState::Ours => told(waited, LeaseWait::TakenOver),
+                LeaseState::Free => told(waited, LeaseWait::Freed),
+                LeaseState::Theirs if Instant::now() + pause >= enough => told(true, LeaseWait::TimedOut),
+                LeaseState::Theirs => {
                     waited = true;
                     // Those who began to wait together must not all look at the same moment.
                     tokio::time::sleep(pause.mul_f64(rand::random_range(0.75..1.25))).await;

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use super::Reader;
 use super::shared::CachedEntry;
-use crate::cache::{Ending, Expiry, Lease, Stamp, Turn};
+use crate::cache::{Ending, Expiry, Lease, LeaseState, Stamp};
 use crate::keyspace::outcome::{Answer, LookupOptions};
 use crate::keyspace::request::LookupRequest;
 use crate::keyspace::single_flight::{Flight, Kind, Role};
@@ -69,7 +69,7 @@ impl Reader {
         let asked = self.shared.claim(&request.key, &lease, self.lease_times.life);
         let claim = match self.within_read_deadline(Instant::now(), asked).await {
             // One of the fleet; and not one that looked before another was done.
-            Ok(claim) if claim.turn == Turn::Ours => claim,
+            Ok(claim) if claim.state == LeaseState::Ours => claim,
             // Who loads it stores it, and a key that is free to load was loaded a moment ago, in vain.
             Ok(_) => return self.metrics.refresh(RefreshOutcome::Skipped),
             Err(error) => {

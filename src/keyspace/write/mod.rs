@@ -28,7 +28,7 @@ use super::journal::Journal;
 use super::rebuild_signal::RebuildSignal;
 use crate::cache::{CacheError, Mark, SharedCache};
 use crate::clock::Moment;
-use crate::fleet::{Committer, Delta, Kind, Version};
+use crate::fleet::{Committer, Delta, LogEntryKind, Version};
 use crate::key::{Key, KeyHash};
 use crate::labels::AnnounceOutcome;
 use crate::metrics::KeyspaceMetrics;
@@ -116,8 +116,8 @@ impl Writer {
         self.shared.put_marks(keys, mark, self.windows.recent.life()).await?;
         let Some(committer) = &self.committer else { return Ok(None) };
         let kind = match mark {
-            Mark::Announced => Kind::Announce,
-            Mark::Dropped => Kind::Drop,
+            Mark::Announced => LogEntryKind::Announce,
+            Mark::Dropped => LogEntryKind::Drop,
         };
         let delta = Delta { kind, secret, terms: Some(self.windows.terms()), hashes };
         let (identity, position) = committer.append(delta, epoch).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::Moment;
-use crate::fleet::{Entry, Kind, Page, Terms, WriterId};
+use crate::fleet::{LogEntry, LogEntryKind, LogPage, Terms, WriterId};
 use crate::key::KeyForm;
 
 /// How often an instance registers. One that was silent for twice as long is taken to have announced nothing since.
@@ -128,7 +128,7 @@ impl Peers {
     }
 
     /// Records who wrote a page's entries and who registered.
-    pub(crate) fn record(&self, ours: WriterId, page: &Page, now: Moment) {
+    pub(crate) fn record(&self, ours: WriterId, page: &LogPage, now: Moment) {
         for peer in &page.peers {
             let at = now.minus(peer.ago).unwrap_or(now);
             self.heard(peer.writer, peer.terms, Some(&peer.host), at);
@@ -140,9 +140,9 @@ impl Peers {
     }
 
     /// Why the entries of another instance can't be applied here: its keys are not ours. `None`: all can.
-    pub(crate) fn objection_to(&self, ours: WriterId, entries: &[Entry], form: Option<KeyForm>) -> Option<String> {
-        let others = entries.iter().filter(|entry| entry.writer != ours && entry.delta.kind != Kind::Gap);
-        let objection = |entry: &Entry| match &entry.delta.terms {
+    pub(crate) fn objection_to(&self, ours: WriterId, entries: &[LogEntry], form: Option<KeyForm>) -> Option<String> {
+        let others = entries.iter().filter(|entry| entry.writer != ours && entry.delta.kind != LogEntryKind::Gap);
+        let objection = |entry: &LogEntry| match &entry.delta.terms {
             Some(terms) => self.objection(terms, form),
             None => Some("its release does not tell which".into()),
         };

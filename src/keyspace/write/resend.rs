@@ -8,7 +8,7 @@ use super::peers::Windows;
 use super::recent::{ChunkPlace, Full, keys_of};
 use crate::cache::Mark;
 use crate::clock::Moment;
-use crate::fleet::{Delta, Kind, LogError};
+use crate::fleet::{Delta, LogEntryKind, LogError};
 use crate::key::{Key, KeyHash};
 use crate::keyspace::journal::Replayed;
 
@@ -95,7 +95,7 @@ impl Writer {
         let Some(secret) = self.identity.secret.agreed().filter(|_| !keys.is_empty()) else { return true };
         let hashes = keys.iter().map(|key| secret.hash(key)).collect();
         let terms = Some(self.windows.terms());
-        let delta = Delta { kind: Kind::Announce, secret: secret.fingerprint, terms, hashes };
+        let delta = Delta { kind: LogEntryKind::Announce, secret: secret.fingerprint, terms, hashes };
         match committer.append(delta, epoch).await {
             // They are in the log, and each further try would append them once more.
             Ok(_) | Err(LogError::Unreplicated(_)) => true,

@@ -11,7 +11,7 @@ use super::peers::{Peers, Windows};
 use super::polled_rows::PolledRows;
 use super::recent::Recent;
 use crate::clock::Moment;
-use crate::fleet::{Page, Terms, WriterId};
+use crate::fleet::{LogPage, Terms, WriterId};
 use crate::key::KeyHash;
 use crate::keyspace::backend::BackendClient;
 use crate::keyspace::identity::Identity;
@@ -71,7 +71,7 @@ impl CommitWindows {
     }
 
     /// Records who wrote a page of the log. Call it before the page is evaluated: how far back the log must reach depends on it.
-    pub(crate) fn record_page(&self, ours: WriterId, page: &Page) {
+    pub(crate) fn record_page(&self, ours: WriterId, page: &LogPage) {
         self.peers.record(ours, page, Moment::now());
         self.apply_longest();
     }

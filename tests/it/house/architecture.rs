@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by level: each imports lower levels only.
 const LEVELS: &[&[&str]] = &[
-    &["labels", "key", "metrics", "filter", "breaker", "buffers", "background", "clock", "client"],
+    &["labels", "key", "metrics", "filter", "breaker", "buffers", "background", "clock", "client", "sqltext", "pool"],
     &["config", "sql"],
     &["cache", "backend", "source", "redis"],
     &["keyspace", "fleet"],
@@ -21,6 +21,7 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("breaker", "labels"), // its states
     ("buffers", "labels"), // why something was refused
     ("buffers", "metrics"),
+    ("client", "pool"),    // the connections to an origin
     ("cache", "backend"),  // `Value`, what a cache holds
     ("cache", "redis"),    // the connection that one of the caches is behind
     ("keyspace", "fleet"), // `DeltaLog`, and what is read of it
