@@ -25,7 +25,9 @@ use crate::buffers::Buffers;
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
 use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, Terms, WriterId};
-use crate::http::{self, AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, LocalAddr, ServedKeyspace};
+use crate::http::{
+    self, BoundListener, ConnectionLimits, FastResponder, HttpContext, HttpSettings, LocalAddr, ServedKeyspace,
+};
 use crate::keyspace::{AnnounceLimits, Journal, Keyspace, LogParts, Parts};
 use crate::labels::Listener;
 use crate::metrics::{KeyspaceMetrics, Metrics};
@@ -51,9 +53,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub struct App {
     /// Handlers' view of everything below.
     context: Arc<HttpContext>,
-    data: Bound,
-    telemetry: Bound,
-    admin: Bound,
+    data: BoundListener,
+    telemetry: BoundListener,
+    admin: BoundListener,
     limits: ConnectionLimits,
     connections: Connections,
     drain_timeout: Duration,
@@ -131,9 +133,11 @@ impl App {
         let context = Arc::new(HttpContext::new(keyspaces, metrics, settings).with_buffers(buffers).with_config(desk));
         Ok(Self {
             context,
-            data: Bound::bind(&config.server.listen, mode).await.context("server.listen")?,
-            telemetry: Bound::bind(&config.server.telemetry_listen, mode).await.context("server.telemetry_listen")?,
-            admin: Bound::bind(&config.server.admin_listen, mode).await.context("server.admin_listen")?,
+            data: BoundListener::bind(&config.server.listen, mode).await.context("server.listen")?,
+            telemetry: BoundListener::bind(&config.server.telemetry_listen, mode)
+                .await
+                .context("server.telemetry_listen")?,
+            admin: BoundListener::bind(&config.server.admin_listen, mode).await.context("server.admin_listen")?,
             limits: ConnectionLimits::from(&config.server),
             connections: Connections::within_limit(config),
             drain_timeout: config.server.drain_timeout,
@@ -166,8 +170,8 @@ impl App {
         let (context, connections) = (|| Arc::clone(&self.context), self.connections);
         let limits = |max_connections| ConnectionLimits { max_connections, ..self.limits };
         let counted = |listener| self.context.metrics.connections(listener);
-        let at_once = Arc::new(AtOnce::new(context()));
-        let data = http::serve_at_once(
+        let at_once = Arc::new(FastResponder::new(context()));
+        let data = http::serve_with_fast_path(
             self.data,
             http::data_service(context()),
             at_once,

@@ -13,7 +13,7 @@ use crate::labels::BufferRefusal;
 use crate::metrics::BufferMetrics;
 
 /// Bytes that the shared cache may return to batches at one moment, at the least: what one read of a batch may return.
-const LEAST_READ: u64 = 64 << 20;
+const MIN_READ_BYTES: u64 = 64 << 20;
 /// The unit in which those bytes are counted; a semaphore has fewer permits than there may be bytes.
 const READ_UNIT: u64 = 1 << 10;
 
@@ -66,7 +66,7 @@ impl Buffers {
     /// A budget of `limit` bytes.
     #[must_use]
     pub fn new(limit: u64, metrics: BufferMetrics) -> Arc<Self> {
-        let read_units = ((limit / 4).max(LEAST_READ) / READ_UNIT).min(u64::from(u32::MAX >> 4));
+        let read_units = ((limit / 4).max(MIN_READ_BYTES) / READ_UNIT).min(u64::from(u32::MAX >> 4));
         metrics.limit(limit);
         Arc::new(Self {
             limit: AtomicU64::new(limit),
@@ -204,7 +204,7 @@ impl Reservation {
     /// The same bytes, which return to the budget once the last part of them is dropped: the socket has taken all then, or will take no more.
     #[must_use]
     pub fn hold(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Held { bytes, _reservation: self })
+        Bytes::from_owner(ReservedBytes { bytes, _reservation: self })
     }
 }
 
@@ -214,12 +214,12 @@ impl Drop for Reservation {
     }
 }
 
-struct Held {
+struct ReservedBytes {
     bytes: Bytes,
     _reservation: Reservation,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

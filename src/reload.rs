@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 pub use self::files::ConfigSource;
 use self::files::FileWatch;
 use crate::config::{Config, ConfigErrors};
-use crate::http::{InForce, LiveTokens, ReloadRequest, Reloaded, Tokens};
+use crate::http::{ActiveConfig, LiveTokens, ReloadReport, ReloadRequest, Tokens};
 use crate::keyspace::Keyspace;
 use crate::labels::ReloadOutcome;
 use crate::metrics::Metrics;
@@ -39,7 +39,7 @@ pub struct Parts {
     /// Those who ask for it.
     pub requests: mpsc::Receiver<ReloadRequest>,
     /// What is in force, for people.
-    pub in_force: watch::Sender<Arc<InForce>>,
+    pub in_force: watch::Sender<Arc<ActiveConfig>>,
 }
 
 /// What makes a process read its configuration again.
@@ -66,7 +66,7 @@ pub struct Reloader {
     files: FileWatch,
 }
 
-impl InForce {
+impl ActiveConfig {
     fn new(config: &Config, needs_restart: Vec<String>) -> Self {
         Self { config: config.document(), needs_restart }
     }
@@ -101,7 +101,7 @@ impl Reloader {
         }
     }
 
-    async fn reload(&mut self, because: &'static str) -> Result<Reloaded, ConfigErrors> {
+    async fn reload(&mut self, because: &'static str) -> Result<ReloadReport, ConfigErrors> {
         match self.files.load().await {
             Ok(new) => Ok(self.take_over(new, because)),
             Err(errors) => {
@@ -118,7 +118,7 @@ impl Reloader {
         }
     }
 
-    fn take_over(&mut self, new: Config, because: &'static str) -> Reloaded {
+    fn take_over(&mut self, new: Config, because: &'static str) -> ReloadReport {
         let merged = self.in_force.with_live_settings_of(&new);
         let applied = self.in_force.differences(&merged);
         let waiting = merged.differences(&new);
@@ -131,7 +131,7 @@ impl Reloader {
             self.apply(&merged);
         }
         (self.in_force, self.read) = (merged, new);
-        let reloaded = Reloaded { outcome, applied: list(applied), needs_restart: list(waiting) };
+        let reloaded = ReloadReport { outcome, applied: list(applied), needs_restart: list(waiting) };
         self.tell(&reloaded, because);
         reloaded
     }
@@ -151,10 +151,10 @@ impl Reloader {
         }
     }
 
-    fn tell(&self, reloaded: &Reloaded, because: &'static str) {
-        let Reloaded { outcome, applied, needs_restart } = reloaded;
+    fn tell(&self, reloaded: &ReloadReport, because: &'static str) {
+        let ReloadReport { outcome, applied, needs_restart } = reloaded;
         self.parts.metrics.reloads.ended(*outcome, needs_restart.len());
-        self.parts.in_force.send_replace(Arc::new(InForce::new(&self.in_force, needs_restart.clone())));
+        self.parts.in_force.send_replace(Arc::new(ActiveConfig::new(&self.in_force, needs_restart.clone())));
         let applied = if applied.is_empty() { "none".to_owned() } else { applied.join(", ") };
         tracing::info!(because, %outcome, applied, "the configuration was read again");
         if *outcome == ReloadOutcome::NeedsRestart {

@@ -75,7 +75,7 @@ impl Connections {
         let left = left.saturating_sub(taken);
         // One for eight is for connections that are closing, up to a bound.
         let open = left.saturating_sub(1);
-        let fits = (open - open.div_ceil(9)).max(left.saturating_sub(ConnectionLimits::MOST_BESIDE));
+        let fits = (open - open.div_ceil(9)).max(left.saturating_sub(ConnectionLimits::MAX_EXTRA_DESCRIPTORS));
         Self { data: configured.min(fits.max(LEAST)), telemetry, admin }
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::App;
 use crate::config::Config;
-use crate::http::{ConfigDesk, InForce, LiveTokens, ServedKeyspace};
+use crate::http::{ActiveConfig, LiveTokens, ReloadHandle, ServedKeyspace};
 use crate::metrics::Metrics;
 use crate::reload::{KeyspaceParts, Parts, Reloader, Triggers};
 
@@ -29,14 +29,14 @@ pub(super) fn parts(
     keyspaces: &BTreeMap<String, ServedKeyspace>,
     metrics: &Arc<Metrics>,
     tokens: &Arc<LiveTokens>,
-) -> (Parts, ConfigDesk) {
+) -> (Parts, ReloadHandle) {
     let (asking, requests) = mpsc::channel(WAITING);
-    let (in_force, shown) = watch::channel(Arc::new(InForce::at_start(config)));
+    let (in_force, shown) = watch::channel(Arc::new(ActiveConfig::at_start(config)));
     let parts = |served: &ServedKeyspace| KeyspaceParts {
         keyspace: Arc::clone(&served.keyspace),
         rebuild: served.rebuild.clone(),
     };
     let keyspaces = keyspaces.iter().map(|(name, served)| (name.clone(), parts(served))).collect();
     let parts = Parts { keyspaces, metrics: Arc::clone(metrics), tokens: Arc::clone(tokens), requests, in_force };
-    (parts, ConfigDesk { requests: asking, in_force: shown })
+    (parts, ReloadHandle { requests: asking, in_force: shown })
 }

@@ -11,11 +11,11 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
-use super::seats::{Idle, Seat};
-use super::unsent::Unsent;
+use super::pending_responses::PendingResponses;
+use super::slots::{ConnectionSlot, IdleRank};
 
 /// A client that takes nothing of an answer for so long loses its place where others wait for one.
-const STALLED: Duration = Duration::from_secs(1);
+const STALL_LIMIT: Duration = Duration::from_secs(1);
 /// No request head is being read.
 const NONE: u64 = u64::MAX;
 
@@ -42,15 +42,15 @@ pub(super) struct Activity {
     /// Since when the socket has not taken all that was written.
     blocked_since: AtomicU64,
     /// Responses over HTTP/2 that the client has not taken.
-    unsent: Unsent,
+    pending: PendingResponses,
     /// HTTP/2 frames arrive without a request (pings, window updates), so bytes don't tell that a head began.
     http2: AtomicBool,
     /// When the last request began or ended.
     last_request: AtomicU64,
     /// Of its listener; given to another connection once this one only waits for its client to close.
-    seat: Seat,
+    slot: ConnectionSlot,
     /// Requests that had begun when the listener asked the connection to leave, and one more; 0: it has not.
-    leaves_at: AtomicU64,
+    evict_at: AtomicU64,
     /// The connection's task, to be woken when it is asked to leave.
     task: AtomicWaker,
     /// All was answered; what the client still sends is discarded.
@@ -65,18 +65,18 @@ pub(super) enum Due {
     /// Nothing before this moment.
     At(Instant),
     /// A request's head did not arrive in time.
-    HeadLate,
+    HeaderTimeout,
     /// Nothing was asked for long.
-    Idle,
+    IdleTimeout,
     /// A response was not taken in time.
-    Unsent,
+    SendTimeout,
 }
 
 impl Due {
     /// What is due first: of two that are due already, the response that was not taken.
-    pub(super) fn or_unsent(self, unsent: Self) -> Self {
+    pub(super) fn or_send_timeout(self, unsent: Self) -> Self {
         match (self, unsent) {
-            (_, Self::Unsent) => Self::Unsent,
+            (_, Self::SendTimeout) => Self::SendTimeout,
             (Self::At(one), Self::At(other)) => Self::At(one.min(other)),
             (due, _) => due,
         }
@@ -95,11 +95,11 @@ impl Activity {
             sends: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             blocked_since: AtomicU64::new(NONE),
-            unsent: Unsent::default(),
+            pending: PendingResponses::default(),
             http2: AtomicBool::new(false),
             last_request: AtomicU64::new(0),
-            seat: Seat::default(),
-            leaves_at: AtomicU64::new(0),
+            slot: ConnectionSlot::default(),
+            evict_at: AtomicU64::new(0),
             task: AtomicWaker::new(),
             lingers: AtomicBool::new(false),
             flooded: AtomicBool::new(false),
@@ -107,8 +107,8 @@ impl Activity {
     }
 
     /// On a place of its listener.
-    pub(super) fn seated(self, seat: Seat) -> Self {
-        Self { seat, ..self }
+    pub(super) fn with_slot(self, slot: ConnectionSlot) -> Self {
+        Self { slot, ..self }
     }
 
     fn at(&self, now: Instant) -> u64 {
@@ -116,7 +116,7 @@ impl Activity {
     }
 
     /// Bytes have been read.
-    pub(super) fn read(&self, now: Instant) {
+    pub(super) fn record_read(&self, now: Instant) {
         let now = self.at(now);
         self.last_read.store(now, Relaxed);
         let expects_head = self.in_flight.load(Relaxed) == 0 && !self.http2.load(Relaxed);
@@ -132,7 +132,7 @@ impl Activity {
     }
 
     /// A request's head has been read. The request is in flight until the guard is dropped.
-    pub(super) fn begin(self: &Arc<Self>, http2: bool) -> InFlight {
+    pub(super) fn begin_request(self: &Arc<Self>, http2: bool) -> InFlight {
         self.begun.fetch_add(1, Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         self.head_since.store(NONE, Relaxed);
@@ -144,50 +144,50 @@ impl Activity {
     }
 
     /// A request has been answered in the moment that its head was read.
-    pub(super) fn answered(&self) {
+    pub(super) fn record_fast_answer(&self) {
         self.begun.fetch_add(1, Relaxed);
         self.head_since.store(NONE, Relaxed);
         self.last_request.store(self.last_read.load(Relaxed), Relaxed);
     }
 
     /// A head has come in part, and from here on there is time for the rest.
-    pub(super) fn expects_rest(&self) {
+    pub(super) fn expect_rest_of_head(&self) {
         self.head_begins(self.at(Instant::now()));
     }
 
     /// Whether an answer waits for the client to take it, which was given as its request was read.
-    pub(super) fn sends(&self, waits: bool) {
+    pub(super) fn set_sending(&self, waits: bool) {
         self.sends.store(waits, Relaxed);
         if waits {
-            self.blocked();
+            self.mark_blocked();
         } else {
-            self.flushed();
+            self.mark_flushed();
         }
     }
 
     /// The socket does not take more at present.
-    pub(super) fn blocked(&self) {
+    pub(super) fn mark_blocked(&self) {
         if self.blocked_since.load(Relaxed) == NONE {
             self.blocked_since.store(self.at(Instant::now()), Relaxed);
         }
     }
 
     /// The socket has taken all.
-    pub(super) fn flushed(&self) {
+    pub(super) fn mark_flushed(&self) {
         if self.blocked_since.load(Relaxed) != NONE {
             self.blocked_since.store(NONE, Relaxed);
         }
     }
 
     /// Responses over HTTP/2 that the client has not taken.
-    pub(super) const fn unsent(&self) -> &Unsent {
-        &self.unsent
+    pub(super) const fn pending_responses(&self) -> &PendingResponses {
+        &self.pending
     }
 
     /// When the client must have taken what waits for it: whether that is the socket, or a response whose window is closed.
-    pub(super) fn unsent_due(&self, now: Instant, send_timeout: Duration) -> Due {
+    pub(super) fn send_due(&self, now: Instant, send_timeout: Duration) -> Due {
         match self.stalled_since() {
-            Some(since) if since + send_timeout <= now => Due::Unsent,
+            Some(since) if since + send_timeout <= now => Due::SendTimeout,
             Some(since) => Due::At(since + send_timeout),
             // What begins to wait right after this look is due no earlier.
             None => Due::At(now + send_timeout),
@@ -198,7 +198,7 @@ impl Activity {
     fn stalled_since(&self) -> Option<Instant> {
         let blocked = self.blocked_since.load(Relaxed);
         let blocked = (blocked != NONE).then(|| self.started + Duration::from_millis(blocked));
-        blocked.into_iter().chain(self.unsent.oldest()).min()
+        blocked.into_iter().chain(self.pending.oldest()).min()
     }
 
     /// See [`sends`](Self::sends).
@@ -217,19 +217,19 @@ impl Activity {
     }
 
     /// `None`: a request is in flight, or an answer is not sent, or the connection is closing and has no place to give. Half a head is no request.
-    pub(super) fn idle(&self) -> Option<Idle> {
+    pub(super) fn idle_rank(&self) -> Option<IdleRank> {
         if self.is_lingering() {
             return None;
         }
         // A response over HTTP/2 may wait for its window where neither hyper nor the socket shows it.
         if let Some(since) = self.stalled_since() {
-            return (since.elapsed() >= STALLED).then_some(Idle { stalled: true, asked_before: true, since });
+            return (since.elapsed() >= STALL_LIMIT).then_some(IdleRank { stalled: true, was_used: true, since });
         }
-        if self.is_answering() || self.is_sending() || self.is_blocked() {
+        if self.has_requests() || self.is_sending() || self.is_blocked() {
             return None;
         }
         let since = self.started + Duration::from_millis(self.last_request.load(Relaxed));
-        Some(Idle { stalled: false, asked_before: self.begun() > 0, since })
+        Some(IdleRank { stalled: false, was_used: self.begun() > 0, since })
     }
 
     /// Since the connection began.
@@ -238,33 +238,33 @@ impl Activity {
     }
 
     /// The listener has no place for the next connection; `false`: it asked before.
-    pub(super) fn ask_to_leave(&self) -> bool {
-        let asked = self.leaves_at.compare_exchange(0, self.begun() + 1, Relaxed, Relaxed).is_ok();
+    pub(super) fn request_eviction(&self) -> bool {
+        let asked = self.evict_at.compare_exchange(0, self.begun() + 1, Relaxed, Relaxed).is_ok();
         self.task.wake();
         asked
     }
 
     /// Wakes this task when the connection is asked to leave.
-    pub(super) fn listen(&self, cx: &Context<'_>) {
+    pub(super) fn register_waker(&self, cx: &Context<'_>) {
         self.task.register(cx.waker());
     }
 
     /// Whether the connection was asked to leave and does so. It stays if anything was asked meanwhile, and another one is asked to leave.
-    pub(super) fn takes_leave(&self) -> bool {
-        if self.leaves_at.load(Relaxed) == 0 {
+    pub(super) fn accept_eviction(&self) -> bool {
+        if self.evict_at.load(Relaxed) == 0 {
             return false;
         }
-        let asked = self.leaves_at.swap(0, Relaxed);
-        let leaves = self.idle().is_some() && self.begun() + 1 == asked;
+        let asked = self.evict_at.swap(0, Relaxed);
+        let leaves = self.idle_rank().is_some() && self.begun() + 1 == asked;
         if !leaves {
-            self.seat.decline();
+            self.slot.decline_eviction();
         }
         leaves
     }
 
     /// All was answered. Whether the connection may wait for its client to close, on a place beside those that are for requests.
-    pub(super) fn may_linger(&self) -> bool {
-        let may = self.seat.leave_for_closing();
+    pub(super) fn try_linger(&self) -> bool {
+        let may = self.slot.move_to_closing();
         self.lingers.store(may, Relaxed);
         may
     }
@@ -275,7 +275,7 @@ impl Activity {
     }
 
     /// The client sent control frames without end.
-    pub(super) fn flooded(&self) {
+    pub(super) fn mark_flooded(&self) {
         self.flooded.store(true, Relaxed);
     }
 
@@ -285,7 +285,7 @@ impl Activity {
     }
 
     /// Whether a request is in flight.
-    pub(super) fn is_answering(&self) -> bool {
+    pub(super) fn has_requests(&self) -> bool {
         self.in_flight.load(Relaxed) > 0
     }
 
@@ -295,7 +295,7 @@ impl Activity {
     }
 
     /// Requests of an HTTP/2 connection that have not been answered.
-    pub(super) fn streams(&self) -> usize {
+    pub(super) fn open_streams(&self) -> usize {
         if self.http2.load(Relaxed) { self.in_flight.load(Relaxed) } else { 0 }
     }
 
@@ -315,7 +315,7 @@ impl Activity {
         let head_since = self.head_since.load(Relaxed);
         if head_since != NONE {
             let at = after(head_since, header_timeout);
-            return if at <= now { Due::HeadLate } else { Due::At(at) };
+            return if at <= now { Due::HeaderTimeout } else { Due::At(at) };
         }
         // A head that begins right after this look is due no earlier than `header_timeout` from now, so never look later than that.
         let next_look = now + header_timeout;
@@ -323,7 +323,7 @@ impl Activity {
             return Due::At(next_look);
         }
         match idle_timeout.map(|limit| after(self.last_read.load(Relaxed), limit)) {
-            Some(idle_at) if idle_at <= now => Due::Idle,
+            Some(idle_at) if idle_at <= now => Due::IdleTimeout,
             Some(idle_at) => Due::At(idle_at.min(next_look)),
             None => Due::At(next_look),
         }

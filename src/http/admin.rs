@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use super::context::{HttpContext, ServedKeyspace};
 use super::middleware::{
-    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
+    AccessPolicy, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
     RequireLayer,
 };
 use super::problem::Problem;
@@ -32,13 +32,13 @@ use crate::metrics::Route;
 use crate::rebuild::{AlreadyRunning, Progress, RebuildRequest};
 
 /// Longest body of a request; all that may stand in one is a few words.
-const LONGEST_BODY: u64 = 64 << 10;
+const MAX_ADMIN_BODY_BYTES: u64 = 64 << 10;
 
 /// `/admin/keyspaces/{ks}/rebuild`, `…/enforcement`, `…/mismatches`, `/admin/reload`, `/admin/config`.
 pub fn admin_router(context: Arc<HttpContext>) -> Router {
     let settings = &context.settings;
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
-    let access = Access::of_admin(settings);
+    let access = AccessPolicy::of_admin(settings);
     let (deadline, body_limit) =
         (settings.admin_deadline, BodyLimitLayer::new(settings.max_body_bytes, &context.buffers));
     let buffered = BufferedLayer::new(&context.buffers, Share::Single);
@@ -73,21 +73,21 @@ fn classify(path: &str) -> Route {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EnforcementRequest {
-    mode: Mode,
+    mode: SwitchMode,
     /// Counts where the mode is `enforce`.
-    #[serde(default = "all")]
+    #[serde(default = "all_keys")]
     percent: u8,
     #[serde(default)]
-    scope: Scope,
+    scope: SwitchScope,
 }
 
-const fn all() -> u8 {
+const fn all_keys() -> u8 {
     EnforcementSetting::ALL
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Mode {
+enum SwitchMode {
     Enforce,
     Shadow,
     /// As the configuration says.
@@ -96,7 +96,7 @@ enum Mode {
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Scope {
+enum SwitchScope {
     #[default]
     Instance,
     Fleet,
@@ -110,16 +110,16 @@ impl EnforcementRequest {
         }
         let setting = |mode| EnforcementSetting { mode, percent: self.percent };
         Ok(match self.mode {
-            Mode::Enforce => Some(setting(Enforcement::Enforce)),
-            Mode::Shadow => Some(setting(Enforcement::Shadow)),
-            Mode::Config => None,
+            SwitchMode::Enforce => Some(setting(Enforcement::Enforce)),
+            SwitchMode::Shadow => Some(setting(Enforcement::Shadow)),
+            SwitchMode::Config => None,
         })
     }
 }
 
 /// The answer to an accepted rebuild.
 #[derive(Debug, Serialize)]
-struct Job {
+struct RebuildAccepted {
     job: u64,
 }
 
@@ -127,7 +127,7 @@ async fn start_rebuild(
     State(context): State<Arc<HttpContext>>,
     Path(name): Path<String>,
     request: Request<Body>,
-) -> Result<(StatusCode, Json<Job>), Problem> {
+) -> Result<(StatusCode, Json<RebuildAccepted>), Problem> {
     let (head, body) = request.into_parts();
     require_json(&head.headers)?;
     let keyspace = keyspace(&context, &name)?;
@@ -136,7 +136,7 @@ async fn start_rebuild(
         let detail = AlreadyRunning(job).to_string();
         Problem::new(StatusCode::CONFLICT, "rebuild-running", "A rebuild is running", detail).member("job", job)
     })?;
-    Ok((StatusCode::ACCEPTED, Json(Job { job })))
+    Ok((StatusCode::ACCEPTED, Json(RebuildAccepted { job })))
 }
 
 async fn rebuild_progress(
@@ -165,8 +165,8 @@ async fn switch_enforcement(
     let request: EnforcementRequest = read_object(&body)?;
     let setting = request.setting()?;
     match request.scope {
-        Scope::Instance => Ok(Json(keyspace.enforce_here(setting))),
-        Scope::Fleet => Ok(Json(keyspace.enforce_everywhere(setting).await?)),
+        SwitchScope::Instance => Ok(Json(keyspace.enforce_here(setting))),
+        SwitchScope::Fleet => Ok(Json(keyspace.enforce_everywhere(setting).await?)),
     }
 }
 
@@ -179,7 +179,7 @@ async fn mismatches(
 
 /// A body of a few words.
 async fn read(body: Body, context: &HttpContext) -> Result<Bytes, Problem> {
-    let limit = context.settings.max_body_bytes.min(LONGEST_BODY);
+    let limit = context.settings.max_body_bytes.min(MAX_ADMIN_BODY_BYTES);
     let read = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await;
     Ok(read.map_err(|error| Problem::of_body(&*error, limit))?.to_bytes())
 }
@@ -227,19 +227,19 @@ mod tests {
 
     #[test]
     fn only_json_may_change_something() {
-        let judge = |value: Option<&'static str>| {
+        let accepted = |value: Option<&'static str>| {
             let headers = value.map(|v| (CONTENT_TYPE, HeaderValue::from_static(v))).into_iter().collect();
             require_json(&headers).is_ok()
         };
         for value in ["application/json", "application/json; charset=utf-8", "Application/JSON ;x=y"] {
-            assert!(judge(Some(value)), "{value}");
+            assert!(accepted(Some(value)), "{value}");
         }
         for value in
             ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", "text/plain; application/json", ""]
         {
-            assert!(!judge(Some(value)), "{value}");
+            assert!(!accepted(Some(value)), "{value}");
         }
-        assert!(!judge(None));
+        assert!(!accepted(None));
     }
 
     #[test]

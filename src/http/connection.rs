@@ -22,19 +22,18 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::Service;
 
+use super::BoxError;
 use super::activity::{Activity, Due, InFlight};
-use super::at_once::Lane;
-use super::observed::Observed;
-use super::serve::Shared;
+use super::fast_path::FastPath;
+use super::serve::ServerState;
 use super::stream::Stream;
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use super::tracked_stream::TrackedStream;
 
 /// Longest head of a request. The URI itself ends at 64 KiB.
 const MAX_HEAD_BYTES: u32 = 128 << 10;
-/// Of a stream of HTTP/2. A response comes in one piece, which hyper hands over whole, so it is no bound on what waits: [`Unsent`](super::unsent::Unsent)
+/// Of a stream of HTTP/2. A response comes in one piece, which hyper hands over whole, so it is no bound on what waits: [`PendingResponses`](super::pending_responses::PendingResponses)
 /// and the budget of buffered bytes are.
-const MAX_SEND_BUFFER: usize = 64 << 10;
+const MAX_SEND_BUFFER_BYTES: usize = 64 << 10;
 /// How long the other requests of an HTTP/2 connection are given to end, once a response on it was not taken in time.
 const LAST_STREAMS_GRACE: Duration = Duration::from_secs(5);
 /// HTTP/2 peers that vanished without a word are noticed by pings; HTTP/1 ones by the idle timeout.
@@ -67,14 +66,14 @@ pub(super) fn protocol() -> Builder<TokioExecutor> {
         .max_concurrent_streams(MAX_STREAMS)
         .max_pending_accept_reset_streams(MAX_EARLY_RESETS)
         .max_local_error_reset_streams(MAX_RESETS)
-        .max_send_buf_size(MAX_SEND_BUFFER)
+        .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
         .max_header_list_size(MAX_HEAD_BYTES);
     builder
 }
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum ConnectionEnd {
     /// By itself, or wound down.
     Closed,
     /// It was idle, and another needed its place.
@@ -86,77 +85,82 @@ pub(super) enum Ended {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn drive<S, B>(stream: Stream, service: S, activity: Arc<Activity>, shared: &Shared) -> Ended
+pub(super) async fn drive<S, B>(
+    stream: Stream,
+    service: S,
+    activity: Arc<Activity>,
+    server: &ServerState,
+) -> ConnectionEnd
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let observed = Observed::new(stream, Arc::clone(&activity));
-    let io = TokioIo::new(Lane::new(observed, shared.at_once.clone()));
-    let tracked = Tracked { service: RefCell::new(service), activity: Arc::clone(&activity) };
-    let mut connection = pin!(shared.protocol.serve_connection(io, tracked));
+    let observed = TrackedStream::new(stream, Arc::clone(&activity));
+    let io = TokioIo::new(FastPath::new(observed, server.responder.clone()));
+    let tracked = TrackedService { service: RefCell::new(service), activity: Arc::clone(&activity) };
+    let mut connection = pin!(server.protocol.serve_connection(io, tracked));
     // A token of its own: polling the listener's would take one lock for all connections at every request.
-    let drain = shared.drain.child_token();
+    let drain = server.drain.child_token();
     let mut drain_begun = pin!(drain.cancelled());
-    let mut listens = false;
-    let mut timer = pin!(sleep(shared.limits.header_timeout));
-    let mut told_to_close = false;
-    let mut cut_at = None;
+    let mut is_registered = false;
+    let mut timer = pin!(sleep(server.limits.header_timeout));
+    let mut closing = false;
+    let mut deadline = None;
     let mut streams = 0;
     loop {
         // The streams of HTTP/2 are tasks, and each wakes this one as it answers. Where more of them are in flight, those that are ready to answer have their turn
         // before it, so that answers leave together; one that has to wait for something holds up none.
         let served = poll_fn(|cx| {
-            let before = std::mem::replace(&mut streams, activity.streams());
+            let before = std::mem::replace(&mut streams, activity.open_streams());
             if 0 < streams && streams < before && pin!(yield_now()).poll(cx).is_pending() {
                 return Poll::Pending;
             }
             connection.as_mut().poll(cx)
         });
         // Polling the drain takes a lock. Both wake this task by what they were told at its first poll; their flags are set before they do.
-        let when_told = poll_fn(|cx| {
-            let first = !std::mem::replace(&mut listens, true);
+        let signal = poll_fn(|cx| {
+            let first = !std::mem::replace(&mut is_registered, true);
             if first {
-                activity.listen(cx);
+                activity.register_waker(cx);
             }
-            if activity.takes_leave() {
-                Poll::Ready(Told::ToLeave)
-            } else if first || shared.draining.load(Relaxed) {
-                drain_begun.as_mut().poll(cx).map(|()| Told::ToDrain)
+            if activity.accept_eviction() {
+                Poll::Ready(ConnectionSignal::Evict)
+            } else if first || server.draining.load(Relaxed) {
+                drain_begun.as_mut().poll(cx).map(|()| ConnectionSignal::Drain)
             } else {
                 Poll::Pending
             }
         });
         tokio::select! {
             biased;
-            result = served => return closed(result, &activity),
-            () = timer.as_mut() => match due(&activity, shared, Some(shared.limits.idle_timeout)) {
+            result = served => return log_end(result, &activity),
+            () = timer.as_mut() => match due(&activity, server, Some(server.limits.idle_timeout)) {
                 Due::At(at) => timer.as_mut().reset(at),
-                Due::HeadLate => return late(),
+                Due::HeaderTimeout => return close_late_head(),
                 // Clients that multiplex learn by a frame that they need another connection.
-                Due::Unsent if activity.is_http2() && cut_at.is_none() => {
+                Due::SendTimeout if activity.is_http2() && deadline.is_none() => {
                     connection.as_mut().graceful_shutdown();
-                    let grace = Instant::now() + LAST_STREAMS_GRACE.min(shared.limits.send_timeout);
-                    cut_at = Some(grace);
+                    let grace = Instant::now() + LAST_STREAMS_GRACE.min(server.limits.send_timeout);
+                    deadline = Some(grace);
                     timer.as_mut().reset(grace);
                 }
-                Due::Unsent => return untaken(shared),
-                Due::Idle if told_to_close => return Ended::Closed,
-                Due::Idle => {
+                Due::SendTimeout => return close_slow_client(server),
+                Due::IdleTimeout if closing => return ConnectionEnd::Closed,
+                Due::IdleTimeout => {
                     connection.as_mut().graceful_shutdown();
-                    told_to_close = true;
-                    timer.as_mut().reset(Instant::now() + shared.limits.header_timeout);
+                    closing = true;
+                    timer.as_mut().reset(Instant::now() + server.limits.header_timeout);
                 }
             },
-            told = when_told => match told {
-                Told::ToDrain => return wind_down(connection, &activity, shared).await,
-                Told::ToLeave => {
+            signal = signal => match signal {
+                ConnectionSignal::Drain => return drain_connection(connection, &activity, server).await,
+                ConnectionSignal::Evict => {
                     // HTTP/2 clients are told by a frame, which this poll sends.
                     connection.as_mut().graceful_shutdown();
                     let _ = poll!(connection.as_mut());
-                    return Ended::Evicted;
+                    return ConnectionEnd::Evicted;
                 }
             },
         }
@@ -164,17 +168,17 @@ where
 }
 
 /// What the listener tells a connection.
-enum Told {
-    ToLeave,
-    ToDrain,
+enum ConnectionSignal {
+    Evict,
+    Drain,
 }
 
 /// Lets requests in flight and those whose bytes have arrived be answered; ends at the drain deadline at the latest.
-async fn wind_down<C>(mut connection: Pin<&mut C>, activity: &Activity, shared: &Shared) -> Ended
+async fn drain_connection<C>(mut connection: Pin<&mut C>, activity: &Activity, server: &ServerState) -> ConnectionEnd
 where
     C: GracefulConnection<Error: Into<BoxError>>,
 {
-    let deadline = shared.drain_deadline();
+    let deadline = server.drain_deadline();
     let begun = activity.begun();
     let mut grace = pin!(sleep_until(deadline.min(Instant::now() + LAST_REQUEST_GRACE)));
     let mut cut = pin!(sleep_until(deadline));
@@ -189,62 +193,62 @@ where
         if hopes || sends { Poll::Pending } else { Poll::Ready(None) }
     });
     if let Some(result) = early.await {
-        return closed(result, activity);
+        return log_end(result, activity);
     }
     if activity.is_sending() {
-        return Ended::Forced;
+        return ConnectionEnd::Forced;
     }
     connection.as_mut().graceful_shutdown();
     let mut timer = pin!(sleep_until(Instant::now()));
     loop {
         tokio::select! {
             biased;
-            result = connection.as_mut() => return closed(result, activity),
-            () = cut.as_mut() => return if activity.is_lingering() { Ended::Closed } else { Ended::Forced },
-            () = timer.as_mut() => match due(activity, shared, None) {
+            result = connection.as_mut() => return log_end(result, activity),
+            () = cut.as_mut() => return if activity.is_lingering() { ConnectionEnd::Closed } else { ConnectionEnd::Forced },
+            () = timer.as_mut() => match due(activity, server, None) {
                 Due::At(at) => timer.as_mut().reset(at),
-                Due::HeadLate | Due::Idle => return late(),
-                Due::Unsent => return untaken(shared),
+                Due::HeaderTimeout | Due::IdleTimeout => return close_late_head(),
+                Due::SendTimeout => return close_slow_client(server),
             },
         }
     }
 }
 
-fn due(activity: &Activity, shared: &Shared, idle_timeout: Option<Duration>) -> Due {
-    let (now, limits) = (Instant::now(), shared.limits);
-    activity.due(now, limits.header_timeout, idle_timeout).or_unsent(activity.unsent_due(now, limits.send_timeout))
+fn due(activity: &Activity, server: &ServerState, idle_timeout: Option<Duration>) -> Due {
+    let (now, limits) = (Instant::now(), server.limits);
+    activity.due(now, limits.header_timeout, idle_timeout).or_send_timeout(activity.send_due(now, limits.send_timeout))
 }
 
 /// Peers break connections at will: that is their business and not worth more than a debug line.
-fn closed<E: Into<BoxError>>(result: Result<(), E>, activity: &Activity) -> Ended {
+fn log_end<E: Into<BoxError>>(result: Result<(), E>, activity: &Activity) -> ConnectionEnd {
     if let Err(error) = result {
         let error: BoxError = error.into();
         tracing::debug!(error = %error, "a connection broke");
     }
-    if activity.was_flooded() { Ended::Flooded } else { Ended::Closed }
+    if activity.was_flooded() { ConnectionEnd::Flooded } else { ConnectionEnd::Closed }
 }
 
-fn untaken(shared: &Shared) -> Ended {
+fn close_slow_client(server: &ServerState) -> ConnectionEnd {
     tracing::debug!("closing a connection whose client did not take a response in time");
-    shared.counted.slow_client();
-    Ended::Closed
+    server.gauges.slow_client();
+    ConnectionEnd::Closed
 }
 
-fn late() -> Ended {
+fn close_late_head() -> ConnectionEnd {
     tracing::debug!("closing a connection whose request head did not arrive in time");
-    Ended::Closed
+    ConnectionEnd::Closed
 }
 
 /// Reports requests to [`Activity`], and bids HTTP/1 clients farewell while draining.
 ///
-/// hyper calls by shared reference: the cell spares a clone of the service for each request. Only services that are always ready may be
+/// hyper calls by server reference: the cell spares a clone of the service for each request. Only services that are always ready may be
 /// served, as all of ours are: each of them sheds inside `call`.
-struct Tracked<S> {
+struct TrackedService<S> {
     service: RefCell<S>,
     activity: Arc<Activity>,
 }
 
-impl<S, B> hyper::service::Service<Request<Incoming>> for Tracked<S>
+impl<S, B> hyper::service::Service<Request<Incoming>> for TrackedService<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     B: Body,
@@ -256,9 +260,9 @@ where
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let http2 = request.version() == Version::HTTP_2;
         if http2 {
-            request.extensions_mut().insert(self.activity.unsent().clone());
+            request.extensions_mut().insert(self.activity.pending_responses().clone());
         }
-        let in_flight = self.activity.begin(http2);
+        let in_flight = self.activity.begin_request(http2);
         TrackedFuture { inner: self.service.borrow_mut().call(request), in_flight: Some(in_flight), http2 }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::middleware::Hosts;
-use super::reload::ConfigDesk;
+use super::reload::ReloadHandle;
 use super::tokens::{LiveTokens, Tokens};
 use crate::buffers::Buffers;
 use crate::config::{Listen, ServerConfig};
@@ -31,7 +31,7 @@ pub struct HttpContext {
     /// What requests and responses may hold.
     pub buffers: Arc<Buffers>,
     /// The configuration; `None`: there is none to be shown or read again.
-    pub config: Option<ConfigDesk>,
+    pub config: Option<ReloadHandle>,
     draining: AtomicBool,
     started: Instant,
 }
@@ -131,7 +131,7 @@ impl HttpContext {
 
     /// With a configuration that can be shown.
     #[must_use]
-    pub fn with_config(self, config: ConfigDesk) -> Self {
+    pub fn with_config(self, config: ReloadHandle) -> Self {
         Self { config: Some(config), ..self }
     }
 

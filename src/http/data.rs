@@ -1,7 +1,7 @@
 //! The data listener: `/v1/keys`, `/v1/check`, `/v1/lookup` and `/v1/invalidate`.
 //!
 //! A plain tower service rather than a router of patterns: keys are bytes that no router may take apart. Over HTTP/1.1, what needs no waiting is answered
-//! before it comes here, see [`at_once`](super::at_once).
+//! before it comes here, see [`at_once`](super::fast_path).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::batch::{self, BatchRequest};
 use super::context::HttpContext;
 use super::key_request::KeyRequest;
 use super::middleware::{
-    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
+    AccessPolicy, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
     RequireLayer,
 };
 use super::path::{KeyPath, Resource};
@@ -35,7 +35,7 @@ pub fn data_service(
 + Send
 + 'static {
     let settings = &context.settings;
-    let access = Access::of_data(settings);
+    let access = AccessPolicy::of_data(settings);
     let buffers = &context.buffers;
     let (deadline, body_limit) =
         (DeadlineLayer::new(settings.data_deadline), BodyLimitLayer::new(settings.max_body_bytes, buffers));

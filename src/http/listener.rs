@@ -16,7 +16,7 @@ const BACKLOG: i32 = 1024;
 
 /// A socket that listens and that nobody serves yet: its clients wait in the accept queue.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundListener {
     socket: ListenSocket,
     addr: LocalAddr,
 }
@@ -61,7 +61,7 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-impl Bound {
+impl BoundListener {
     /// Listens on `host:port` or `unix:/path`. `unix_mode` are the permission bits of a Unix socket; TCP ignores them.
     ///
     /// A socket file that nobody listens on any more, as a killed process leaves it behind, is replaced.
@@ -115,13 +115,13 @@ enum ListenSocket {
     Unix(UnixListener, #[allow(dead_code, reason = "held to be dropped")] SocketFile),
 }
 
-async fn bind_tcp(addr: &str) -> io::Result<Bound> {
+async fn bind_tcp(addr: &str) -> io::Result<BoundListener> {
     let listener = TcpListener::bind(addr).await?;
     let addr = LocalAddr::Tcp(listener.local_addr()?);
-    Ok(Bound { socket: ListenSocket::Tcp(listener), addr })
+    Ok(BoundListener { socket: ListenSocket::Tcp(listener), addr })
 }
 
-async fn bind_unix(path: &Path, mode: u32) -> io::Result<Bound> {
+async fn bind_unix(path: &Path, mode: u32) -> io::Result<BoundListener> {
     remove_stale(path).await?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
@@ -131,7 +131,7 @@ async fn bind_unix(path: &Path, mode: u32) -> io::Result<Bound> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     let listener = UnixListener::from_std(socket.into())?;
-    Ok(Bound { socket: ListenSocket::Unix(listener, file), addr: LocalAddr::Unix(path.to_owned()) })
+    Ok(BoundListener { socket: ListenSocket::Unix(listener, file), addr: LocalAddr::Unix(path.to_owned()) })
 }
 
 /// Removes a socket file that refuses connections. Whatever is not a socket, or is listened on, stays and is an error.
@@ -186,25 +186,25 @@ mod tests {
 
     #[tokio::test]
     async fn port_zero_becomes_a_real_port() {
-        let bound = Bound::bind("127.0.0.1:0", 0).await.unwrap();
+        let bound = BoundListener::bind("127.0.0.1:0", 0).await.unwrap();
         assert_ne!(bound.local_addr().tcp().unwrap().port(), 0);
     }
 
     #[tokio::test]
     async fn a_taken_port_names_the_address() {
-        let first = Bound::bind("127.0.0.1:0", 0).await.unwrap();
+        let first = BoundListener::bind("127.0.0.1:0", 0).await.unwrap();
         let addr = first.local_addr().to_string();
-        let error = Bound::bind(&addr, 0).await.unwrap_err();
+        let error = BoundListener::bind(&addr, 0).await.unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains(&addr), "{error}");
-        assert!(Bound::bind("no port here", 0).await.is_err());
+        assert!(BoundListener::bind("no port here", 0).await.is_err());
     }
 
     #[tokio::test]
     async fn unix_socket_has_its_mode_and_goes_with_the_listener() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.sock");
-        let bound = Bound::bind(&format!("unix:{}", path.display()), 0o620).await.unwrap();
+        let bound = BoundListener::bind(&format!("unix:{}", path.display()), 0o620).await.unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o620);
         assert_eq!(bound.local_addr(), &LocalAddr::Unix(path.clone()));
         drop(bound);
@@ -219,8 +219,8 @@ mod tests {
         // The standard library's listener leaves its file behind, as a killed process does.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let live = Bound::bind(&addr, 0o660).await.unwrap();
-        let error = Bound::bind(&addr, 0o660).await.unwrap_err();
+        let live = BoundListener::bind(&addr, 0o660).await.unwrap();
+        let error = BoundListener::bind(&addr, 0o660).await.unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::AddrInUse);
         UnixStream::connect(&path).await.unwrap();
         drop(live);
@@ -231,7 +231,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("precious");
         std::fs::write(&path, "data").unwrap();
-        assert!(Bound::bind(&format!("unix:{}", path.display()), 0o660).await.is_err());
+        assert!(BoundListener::bind(&format!("unix:{}", path.display()), 0o660).await.is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"data");
     }
 
@@ -239,7 +239,7 @@ mod tests {
     async fn a_successors_socket_file_survives_our_end() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.sock");
-        let ours = Bound::bind(&format!("unix:{}", path.display()), 0o660).await.unwrap();
+        let ours = BoundListener::bind(&format!("unix:{}", path.display()), 0o660).await.unwrap();
         std::fs::remove_file(&path).unwrap();
         // A placeholder first: a freed inode may be handed out again.
         let _placeholder = std::fs::File::create(dir.path().join("placeholder")).unwrap();

@@ -130,7 +130,7 @@ impl Problem {
     }
 
     /// Status, type and detail, for a document that holds several problems.
-    pub(super) fn told(&self) -> (u16, String, String) {
+    pub(super) fn summary(&self) -> (u16, String, String) {
         let member = |name: &str| self.members.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         (self.status.as_u16(), member("type"), member("detail"))
     }

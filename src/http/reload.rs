@@ -16,20 +16,20 @@ use crate::config::ConfigErrors;
 use crate::labels::ReloadOutcome;
 
 /// Asks for the configuration to be read again, and names who waits for what became of it.
-pub type ReloadRequest = oneshot::Sender<Result<Reloaded, ConfigErrors>>;
+pub type ReloadRequest = oneshot::Sender<Result<ReloadReport, ConfigErrors>>;
 
 /// The configuration as the admin listener sees it.
 #[derive(Debug)]
-pub struct ConfigDesk {
+pub struct ReloadHandle {
     /// To whoever reads it again.
     pub requests: mpsc::Sender<ReloadRequest>,
     /// What is in force.
-    pub in_force: watch::Receiver<Arc<InForce>>,
+    pub in_force: watch::Receiver<Arc<ActiveConfig>>,
 }
 
 /// What became of a configuration that was read again and found good.
 #[derive(Debug, Clone, Serialize)]
-pub struct Reloaded {
+pub struct ReloadReport {
     /// In one word.
     pub outcome: ReloadOutcome,
     /// Settings that have changed and are in force now.
@@ -40,7 +40,7 @@ pub struct Reloaded {
 
 /// What the process goes by.
 #[derive(Debug, Clone, Serialize)]
-pub struct InForce {
+pub struct ActiveConfig {
     /// Every setting, secrets redacted.
     pub config: Value,
     /// Settings that the files had otherwise when they were last read.
@@ -50,7 +50,7 @@ pub struct InForce {
 pub(super) async fn reload(
     State(context): State<Arc<HttpContext>>,
     headers: HeaderMap,
-) -> Result<Json<Reloaded>, Problem> {
+) -> Result<Json<ReloadReport>, Problem> {
     require_json(&headers)?;
     let (answer, told) = oneshot::channel();
     let nobody = || {
@@ -65,7 +65,7 @@ pub(super) async fn reload(
     told.await.map_err(|_| nobody())?.map(Json).map_err(|errors| bad(&errors))
 }
 
-pub(super) async fn config(State(context): State<Arc<HttpContext>>) -> Result<Json<Arc<InForce>>, Problem> {
+pub(super) async fn config(State(context): State<Arc<HttpContext>>) -> Result<Json<Arc<ActiveConfig>>, Problem> {
     let desk = context.config.as_ref().ok_or_else(|| Problem::unknown_route(StatusCode::NOT_FOUND))?;
     let in_force = Arc::clone(&desk.in_force.borrow());
     Ok(Json(in_force))

@@ -119,7 +119,7 @@ fn outcome(lookup: &Lookup) -> Outcome<'_> {
 }
 
 fn failed(problem: &Problem) -> Outcome<'static> {
-    let (status, kind, detail) = problem.told();
+    let (status, kind, detail) = problem.summary();
     Outcome {
         status,
         source: None,

@@ -1,14 +1,14 @@
 //! Batches: `POST /v1/keys/{ks}`, `/v1/check/{ks}`, `/v1/lookup/{ks}`, `/v1/invalidate/{ks}`.
 
 mod check;
-mod format;
+mod fuzzing;
 mod json;
+mod lines;
 mod lookup;
 mod ndjson;
 mod plain;
-mod room;
-mod text;
-mod trial;
+mod reader;
+mod reservation;
 
 use std::pin::pin;
 
@@ -19,11 +19,11 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 
 pub(super) use self::check::check;
-pub use self::format::Format as BatchFormat;
-use self::format::{Counted, Format, Reading, require_plain};
+pub use self::fuzzing::try_batch;
 pub(super) use self::lookup::lookup;
-use self::room::Room;
-pub use self::trial::try_batch;
+pub use self::reader::Format as BatchFormat;
+use self::reader::{Format, KeyReader, KeySink, require_uncompressed};
+use self::reservation::BatchReservation;
 use super::BoxError;
 use super::answer::{self, DataResponse};
 use super::context::{HttpContext, HttpSettings, ServedKeyspace};
@@ -44,32 +44,32 @@ pub(super) struct BatchRequest<'a, B> {
     body: B,
     form: KeyForm,
     settings: &'a HttpSettings,
-    room: Room,
+    reservation: BatchReservation,
 }
 
 /// Why one of a batch can't be a key. Small, as it is asked of each of them: most batches need no [`Problem`].
-enum NoKey {
+enum KeyRejection {
     TooLong { limit: usize },
     Parse(ParseError),
 }
 
-impl From<ParseError> for NoKey {
+impl From<ParseError> for KeyRejection {
     fn from(error: ParseError) -> Self {
         Self::Parse(error)
     }
 }
 
-impl From<NoKey> for Problem {
-    fn from(why: NoKey) -> Self {
+impl From<KeyRejection> for Problem {
+    fn from(why: KeyRejection) -> Self {
         match why {
-            NoKey::TooLong { limit } => Self::key_too_long(limit),
-            NoKey::Parse(error) => Self::from(&error),
+            KeyRejection::TooLong { limit } => Self::key_too_long(limit),
+            KeyRejection::Parse(error) => Self::from(&error),
         }
     }
 }
 
 impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
-    /// Reads the body of what is refused to its end, as an unread one costs the client its connection; but not where there is no room for it.
+    /// Reads the body of what is refused to its end, as an unread one costs the client its connection; but not where there is no reservation for it.
     pub(super) async fn new(
         context: &'a HttpContext,
         resource: Resource,
@@ -79,7 +79,7 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
     ) -> Result<Self, Problem> {
         let known = || {
             let served = find_keyspace(context, keyspace)?;
-            require_plain(headers)?;
+            require_uncompressed(headers)?;
             let format = Format::of(headers)?;
             let form = served.keyspace.form().ok_or_else(|| Problem::from(&ParseError::UnknownForm))?;
             Ok((served, format, form))
@@ -87,9 +87,9 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
         match known() {
             Ok((served, format, form)) => {
                 let settings = &context.settings;
-                let room = Room::new(&context.buffers, resource, format, settings.max_batch_keys);
-                room.admit(body.size_hint().lower())?;
-                Ok(Self { served, format, body, form, settings, room })
+                let reservation = BatchReservation::new(&context.buffers, resource, format, settings.max_batch_keys);
+                reservation.admit(body.size_hint().lower())?;
+                Ok(Self { served, format, body, form, settings, reservation })
             }
             Err(problem) => discard(body, context.settings.max_body_bytes).await.and(Err(problem)),
         }
@@ -107,26 +107,26 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
 
     /// Hands over the keys in their order as they arrive, each as it was sent, or why it can't be one. Fails where the body is none of its format.
     /// Returns what is reserved for the keys.
-    async fn each_key(mut self, mut take: impl FnMut(Result<&[u8], NoKey>)) -> Result<Reservation, Problem> {
+    async fn each_key(mut self, mut take: impl FnMut(Result<&[u8], KeyRejection>)) -> Result<Reservation, Problem> {
         let HttpSettings { max_batch_keys, max_key_bytes, max_body_bytes, .. } = *self.settings;
         let take = |raw: &[u8]| {
-            take(if raw.len() > max_key_bytes { Err(NoKey::TooLong { limit: max_key_bytes }) } else { Ok(raw) })
+            take(if raw.len() > max_key_bytes { Err(KeyRejection::TooLong { limit: max_key_bytes }) } else { Ok(raw) })
         };
-        let mut keys = Counted::new(take, max_batch_keys);
-        let mut reading = Reading::new(self.format, self.form, self.bytes());
+        let mut keys = KeySink::new(take, max_batch_keys);
+        let mut reading = KeyReader::new(self.format, self.form, self.bytes());
         let mut body = pin!(self.body);
         let mut came = 0;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Problem::of_body(&*error, max_body_bytes))?;
             let Some(piece) = frame.data_ref() else { continue };
             came += piece.len() as u64;
-            self.room.expect(came)?;
+            self.reservation.expect(came)?;
             if let Err(problem) = reading.piece(piece, &mut keys) {
                 return discard(body, max_body_bytes).await.and(Err(problem));
             }
         }
         reading.end(&mut keys)?;
-        Ok(self.room.of_keys(came, keys.count() as u64))
+        Ok(self.reservation.of_keys(came, keys.count() as u64))
     }
 
     /// As [`each_key`](Self::each_key); the first key that can't be one, or that `take` refuses, refuses the batch.

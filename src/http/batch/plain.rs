@@ -1,10 +1,10 @@
 //! Keys that stand in JSON as they are: strings without escapes, integers that need no look at their bounds. Nearly all keys do, and to find where they end is all
 //! there is to do. Whatever else stands there, right or wrong, is left to `serde_json`, which alone says what is an error.
 
-use super::format::{Counted, TooMany};
+use super::reader::{KeySink, TooMany};
 
 /// How far an array was read.
-pub(super) enum Read {
+pub(super) enum ArrayRead {
     /// To its end, which was the body's.
     All,
     /// To a key beyond the limit.
@@ -14,19 +14,19 @@ pub(super) enum Read {
 }
 
 /// Of so few digits every number is one of 64 bits.
-const SURE_DIGITS: usize = 18;
+const SAFE_DIGITS: usize = 18;
 
 /// Hands over the keys of an array as far as they are plain.
-pub(super) fn array<F: FnMut(&[u8])>(body: &[u8], keys: &mut Counted<F>) -> Read {
+pub(super) fn array<F: FnMut(&[u8])>(body: &[u8], keys: &mut KeySink<F>) -> ArrayRead {
     match elements(body, keys) {
-        Ok(Some(())) => Read::All,
-        Ok(None) => Read::UpTo(keys.count()),
-        Err(too_many) => Read::TooMany(too_many),
+        Ok(Some(())) => ArrayRead::All,
+        Ok(None) => ArrayRead::UpTo(keys.count()),
+        Err(too_many) => ArrayRead::TooMany(too_many),
     }
 }
 
 /// `None`: something is not plain.
-fn elements<F: FnMut(&[u8])>(body: &[u8], keys: &mut Counted<F>) -> Result<Option<()>, TooMany> {
+fn elements<F: FnMut(&[u8])>(body: &[u8], keys: &mut KeySink<F>) -> Result<Option<()>, TooMany> {
     let Some(mut rest) = after(b'[', body) else { return Ok(None) };
     if let Some(rest) = after(b']', rest) {
         return Ok(blank(rest));
@@ -122,7 +122,7 @@ fn integer(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let plain = match text.get(sign)? {
         // By itself, and without a sign: JSON knows a zero below zero, which is no integer.
         b'0' => sign + digits == 1,
-        _ => (1..=SURE_DIGITS).contains(&digits),
+        _ => (1..=SAFE_DIGITS).contains(&digits),
     };
     plain.then(|| text.split_at(sign + digits))
 }
@@ -131,16 +131,16 @@ fn integer(text: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::format::Counted;
+    use super::super::reader::KeySink;
     use super::super::{json, ndjson};
     use super::*;
 
     fn taken(
-        read: impl FnOnce(Counted<&mut dyn FnMut(&[u8])>) -> Result<(), String>,
+        read: impl FnOnce(KeySink<&mut dyn FnMut(&[u8])>) -> Result<(), String>,
     ) -> (Vec<Vec<u8>>, Result<(), String>) {
         let mut keys = vec![];
         let mut take = |key: &[u8]| keys.push(key.to_vec());
-        let read = read(Counted::new(&mut take, 4));
+        let read = read(KeySink::new(&mut take, 4));
         (keys, read)
     }
 
@@ -185,7 +185,7 @@ mod tests {
             let element = element.strip_suffix(b"]").unwrap_or(element);
             let line = if wrapped { [b"{ \"key\" :", element, b"} "].concat() } else { element.to_vec() };
             if let Some(key) = super::line(&line) {
-                prop_assert_eq!(ndjson::slowly(&line).ok(), Some(key.to_vec()));
+                prop_assert_eq!(ndjson::parse_line(&line).ok(), Some(key.to_vec()));
             }
         }
     }
@@ -204,14 +204,14 @@ mod tests {
         ] {
             let mut count = 0;
             let body = format!("[ {element} ,{element},\n{element}]\n");
-            let mut keys = Counted::new(|_: &[u8]| count += 1, 3);
-            assert!(matches!(array(body.as_bytes(), &mut keys), Read::All), "{element}");
+            let mut keys = KeySink::new(|_: &[u8]| count += 1, 3);
+            assert!(matches!(array(body.as_bytes(), &mut keys), ArrayRead::All), "{element}");
             for spelled in
                 [format!(" {element}\t"), format!("{{\"key\":{element}}}"), format!("{{ \"key\" : {element} }}")]
             {
                 assert!(line(spelled.as_bytes()).is_some(), "{spelled}");
             }
         }
-        assert!(json::keys(b"[1, \"\\u0032\", 3]", &mut Counted::new(|_: &[u8]| (), 3)).is_ok());
+        assert!(json::keys(b"[1, \"\\u0032\", 3]", &mut KeySink::new(|_: &[u8]| (), 3)).is_ok());
     }
 }

@@ -15,8 +15,8 @@ use tower::{Layer, Service};
 
 use super::{RefusableFuture, internal_error};
 use crate::buffers::{Buffers, Overloaded, Reservation, Share};
+use crate::http::pending_responses::PendingResponses;
 use crate::http::problem::Problem;
-use crate::http::unsent::Unsent;
 use crate::labels::BufferRefusal;
 
 /// Smaller responses and heads of HTTP/1 are not reserved: a connection has one of each at a time. Over HTTP/2 it may have many, so each one is.
@@ -56,10 +56,10 @@ impl BufferedLayer {
     fn response<B: Body<Data = Bytes> + From<Bytes>>(
         &self,
         response: Response<B>,
-        unsent: Option<&Unsent>,
+        pending: Option<&PendingResponses>,
     ) -> Response<B> {
         let length = response.body().size_hint().exact().unwrap_or(0);
-        if length == 0 || (unsent.is_none() && length <= SMALL as u64) {
+        if length == 0 || (pending.is_none() && length <= SMALL as u64) {
             return response;
         }
         let (mut head, body) = response.into_parts();
@@ -70,7 +70,7 @@ impl BufferedLayer {
             Some(Reserved) => Ok(body),
             None => self.buffers.reserve(self.share, body.len() as u64).map(|reservation| reservation.hold(body)),
         };
-        let tracked = |body: Bytes| unsent.map_or_else(|| body.clone(), |unsent| unsent.track(body.clone()));
+        let tracked = |body: Bytes| pending.map_or_else(|| body.clone(), |pending| pending.track(body.clone()));
         match reserved {
             Ok(body) => Response::from_parts(head, B::from(tracked(body))),
             Err(error) => {
@@ -114,14 +114,14 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let unsent = request.extensions().get::<Unsent>().cloned();
-        let (inner, head) = match self.layer.head(&request, unsent.is_some()) {
+        let pending = request.extensions().get::<PendingResponses>().cloned();
+        let (inner, head) = match self.layer.head(&request, pending.is_some()) {
             Ok(head) => (RefusableFuture::Passed { inner: self.inner.call(request) }, head),
             Err(error) => {
                 (RefusableFuture::Refused { problem: Some(self.layer.refusal(error, BufferRefusal::Request)) }, None)
             }
         };
-        BufferedFuture { inner, head, unsent, layer: self.layer.clone() }
+        BufferedFuture { inner, head, pending, layer: self.layer.clone() }
     }
 }
 
@@ -132,7 +132,7 @@ pin_project! {
         #[pin]
         inner: RefusableFuture<F>,
         head: Option<Reservation>,
-        unsent: Option<Unsent>,
+        pending: Option<PendingResponses>,
         layer: BufferedLayer,
     }
 }
@@ -148,6 +148,6 @@ where
         let this = self.project();
         let Ok(response) = ready!(this.inner.poll(cx));
         drop(this.head.take());
-        Poll::Ready(Ok(this.layer.response(response, this.unsent.as_ref())))
+        Poll::Ready(Ok(this.layer.response(response, this.pending.as_ref())))
     }
 }

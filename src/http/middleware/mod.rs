@@ -15,7 +15,7 @@ mod hosts;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::access::{Access, RequireLayer};
+pub(super) use self::access::{AccessPolicy, RequireLayer};
 pub(super) use self::body_limit::BodyLimitLayer;
 pub(super) use self::body_rate::SlowBody;
 pub(super) use self::buffered::{BufferedLayer, Reserved, SMALL};

@@ -11,13 +11,12 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use super::*;
 use crate::buffers::Buffers;
 use crate::http::BoxError;
+use crate::http::answer::DataResponse;
 use crate::metrics::{Metrics, Route};
-
-type Answer = Response<Full<Bytes>>;
 
 async fn answer<S, B>(service: S, request: Request<B>) -> (u16, HeaderMap, String)
 where
-    S: Service<Request<B>, Response = Answer, Error = Infallible>,
+    S: Service<Request<B>, Response = DataResponse, Error = Infallible>,
 {
     let response = service.oneshot(request).await.unwrap();
     let (head, body) = response.into_parts();
@@ -29,13 +28,14 @@ fn buffers() -> Arc<Buffers> {
     Buffers::new(1 << 20, Metrics::new().buffers)
 }
 
-fn hello() -> Result<Answer, Infallible> {
+fn hello() -> Result<DataResponse, Infallible> {
     Ok(Response::new(Full::from("hello")))
 }
 
 #[tokio::test]
 async fn a_panic_is_a_500_without_its_text() {
-    let early = service_fn(|_: Request<()>| -> std::future::Ready<Result<Answer, Infallible>> { panic!("secret") });
+    let early =
+        service_fn(|_: Request<()>| -> std::future::Ready<Result<DataResponse, Infallible>> { panic!("secret") });
     let late = service_fn(|_: Request<()>| async {
         tokio::task::yield_now().await;
         if Duration::ZERO.is_zero() {
@@ -55,7 +55,7 @@ async fn a_panic_is_a_500_without_its_text() {
 
 #[tokio::test]
 async fn a_request_without_end_is_a_503_at_the_deadline() {
-    let stuck = service_fn(|_: Request<()>| std::future::pending::<Result<Answer, Infallible>>());
+    let stuck = service_fn(|_: Request<()>| std::future::pending::<Result<DataResponse, Infallible>>());
     let (status, headers, body) =
         answer(DeadlineLayer::new(Duration::from_millis(20)).layer(stuck), Request::new(())).await;
     assert_eq!((status, headers["retry-after"].to_str().unwrap()), (503, "1"));
@@ -65,7 +65,7 @@ async fn a_request_without_end_is_a_503_at_the_deadline() {
 }
 
 /// Reads its body and says what went wrong, as handlers do.
-async fn echo<B>(request: Request<B>) -> Result<Answer, Infallible>
+async fn echo<B>(request: Request<B>) -> Result<DataResponse, Infallible>
 where
     B: hyper::body::Body<Data = Bytes, Error = BoxError> + Send,
 {

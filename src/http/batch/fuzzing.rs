@@ -1,6 +1,6 @@
 //! The reading of bodies alone, for tests with odd bytes.
 
-use super::format::{Counted, Format, Reading};
+use super::reader::{Format, KeyReader, KeySink};
 use crate::key::KeyForm;
 
 /// More than the bodies of such tests hold.
@@ -11,8 +11,8 @@ const MOST_KEYS: usize = 1 << 20;
 #[must_use]
 pub fn try_batch(format: Format, form: KeyForm, pieces: &[&[u8]]) -> Option<Vec<Vec<u8>>> {
     let mut found = vec![];
-    let mut keys = Counted::new(|key: &[u8]| found.push(key.to_vec()), MOST_KEYS);
-    let mut reading = Reading::new(format, form, 0);
+    let mut keys = KeySink::new(|key: &[u8]| found.push(key.to_vec()), MOST_KEYS);
+    let mut reading = KeyReader::new(format, form, 0);
     for piece in pieces {
         reading.piece(piece, &mut keys).ok()?;
     }

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 
-use super::text::Lines;
+use super::lines::LineSplitter;
 use super::{json, ndjson};
 use crate::http::problem::Problem;
 use crate::key::KeyForm;
@@ -35,31 +35,31 @@ impl Format {
     }
 }
 
-/// Room that is made for a body because it says that it will need it.
-const LIKELY_BYTES: usize = 1 << 20;
+/// BatchReservation that is made for a body because it says that it will need it.
+const MAX_INITIAL_CAPACITY: usize = 1 << 20;
 
-/// A body on its way to its keys, piece by piece. Lines are handed over as soon as they are whole; an array is one document, which is not known to be one before
+/// A body on its way to its keys, piece by piece. LineSplitter are handed over as soon as they are whole; an array is one document, which is not known to be one before
 /// its end.
-pub(super) enum Reading {
+pub(super) enum KeyReader {
     Json(Vec<u8>),
-    Ndjson(Lines),
-    Text(Lines),
+    Ndjson(LineSplitter),
+    Text(LineSplitter),
 }
 
-impl Reading {
+impl KeyReader {
     /// `form`: of a keyspace of form `bytes` a line of text may begin with anything. `bytes`: how long the body is, as far as that is known.
     pub(super) fn new(format: Format, form: KeyForm, bytes: usize) -> Self {
         match format {
-            Format::Json => Self::Json(Vec::with_capacity(bytes.min(LIKELY_BYTES))),
+            Format::Json => Self::Json(Vec::with_capacity(bytes.min(MAX_INITIAL_CAPACITY))),
             // JSON is text, whatever its keys are.
-            Format::Ndjson => Self::Ndjson(Lines::new(KeyForm::Text)),
-            Format::Text => Self::Text(Lines::new(form)),
+            Format::Ndjson => Self::Ndjson(LineSplitter::new(KeyForm::Text)),
+            Format::Text => Self::Text(LineSplitter::new(form)),
         }
     }
 
     /// Hands over the keys that are whole with this piece, in their order and as bytes. Fails where there are more than may be, or where the body is none of its
     /// format: keys before that have been handed over then.
-    pub(super) fn piece<F: FnMut(&[u8])>(&mut self, piece: &[u8], keys: &mut Counted<F>) -> Result<(), Problem> {
+    pub(super) fn piece<F: FnMut(&[u8])>(&mut self, piece: &[u8], keys: &mut KeySink<F>) -> Result<(), Problem> {
         match self {
             Self::Json(document) => document.extend_from_slice(piece),
             Self::Ndjson(lines) => lines.piece(piece, |number, line| ndjson::key(number, line, keys))?,
@@ -69,7 +69,7 @@ impl Reading {
     }
 
     /// As [`piece`](Self::piece), with the body's end.
-    pub(super) fn end<F: FnMut(&[u8])>(self, keys: &mut Counted<F>) -> Result<(), Problem> {
+    pub(super) fn end<F: FnMut(&[u8])>(self, keys: &mut KeySink<F>) -> Result<(), Problem> {
         match self {
             Self::Json(document) => json::keys(KeyForm::Text.without_mark(&document), keys),
             Self::Ndjson(mut lines) => lines.end_line(|number, line| ndjson::key(number, line, keys)),
@@ -79,13 +79,13 @@ impl Reading {
 }
 
 /// Keys on their way to who takes them.
-pub(super) struct Counted<F> {
+pub(super) struct KeySink<F> {
     take: F,
     count: usize,
     limit: usize,
 }
 
-impl<F: FnMut(&[u8])> Counted<F> {
+impl<F: FnMut(&[u8])> KeySink<F> {
     pub(super) const fn new(take: F, limit: usize) -> Self {
         Self { take, count: 0, limit }
     }
@@ -118,7 +118,7 @@ impl From<TooMany> for Problem {
 }
 
 /// Refuses bodies that are compressed: as they are they could be taken for keys of form `bytes`, and the true ones would not be announced.
-pub(super) fn require_plain(headers: &HeaderMap) -> Result<(), Problem> {
+pub(super) fn require_uncompressed(headers: &HeaderMap) -> Result<(), Problem> {
     let all = |name, plain: &str| {
         headers.get_all(name).into_iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(plain.as_bytes()))
     };
@@ -152,8 +152,8 @@ mod tests {
     }
 
     fn read_in(size: usize, format: Format, body: &[u8], form: KeyForm) -> Result<Vec<Vec<u8>>, String> {
-        let (mut found, mut reading) = (vec![], Reading::new(format, form, body.len()));
-        let mut keys = Counted::new(|key: &[u8]| found.push(key.to_vec()), 3);
+        let (mut found, mut reading) = (vec![], KeyReader::new(format, form, body.len()));
+        let mut keys = KeySink::new(|key: &[u8]| found.push(key.to_vec()), 3);
         let read = body
             .chunks(size)
             .try_for_each(|piece| reading.piece(piece, &mut keys))

@@ -15,39 +15,39 @@ use tokio::time::Instant;
 use super::activity::Activity;
 
 /// While all connections are busy, how often the accept loop looks whether one has become idle.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// A client that connects to ask has this long to begin: clients that only connect, again and again, would else push it out before.
-const TO_BEGIN: Duration = Duration::from_millis(10);
+const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(10);
 /// Kept-alive connections found by one look at all of them.
-const FOUND_AT_ONCE: usize = 64;
+const MAX_LISTED: usize = 64;
 /// Entries of closed connections that are kept at the least.
-const FEW: usize = 64;
+const MIN_SWEEP_ENTRIES: usize = 64;
 /// Connections that were answered and closed may wait for their clients to close too: one for eight open ones, and no more than this.
-pub(super) const MOST_CLOSING: usize = 64;
+pub(super) const MAX_CLOSING: usize = 64;
 
 /// How long a connection has been idle. Lesser ones leave first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Idle {
+pub(super) struct IdleRank {
     /// Its client does not take an answer; `since` is when that began.
     pub(super) stalled: bool,
     /// Whether anything was ever asked on it.
-    pub(super) asked_before: bool,
+    pub(super) was_used: bool,
     /// The end of the last request, or the beginning of the connection.
     pub(super) since: Instant,
 }
 
 /// A connection's place.
 #[derive(Debug, Default)]
-pub(super) struct Seat {
+pub(super) struct ConnectionSlot {
     permit: Mutex<Option<OwnedSemaphorePermit>>,
     /// Places for connections that only wait for their clients to close.
     closing: Option<Arc<Semaphore>>,
     declined: Arc<Notify>,
 }
 
-impl Seat {
+impl ConnectionSlot {
     /// Gives the place to the next connection and takes one of those that are closing; `false`: none is free, and nothing has changed.
-    pub(super) fn leave_for_closing(&self) -> bool {
+    pub(super) fn move_to_closing(&self) -> bool {
         let Some(closing) = &self.closing else { return true };
         let Ok(permit) = Arc::clone(closing).try_acquire_owned() else { return false };
         *self.permit.lock() = Some(permit);
@@ -55,58 +55,58 @@ impl Seat {
     }
 
     /// The connection that was asked to leave stays: a request has come.
-    pub(super) fn decline(&self) {
+    pub(super) fn decline_eviction(&self) {
         self.declined.notify_one();
     }
 }
 
 /// All places of a listener.
 #[derive(Debug)]
-pub(super) struct Seats {
+pub(super) struct ConnectionSlots {
     free: Arc<Semaphore>,
     closing: Arc<Semaphore>,
     declined: Arc<Notify>,
     /// Connections on which nothing had been asked when they were last looked at, the oldest first.
-    fresh: VecDeque<Weak<Activity>>,
+    unused: VecDeque<Weak<Activity>>,
     /// The others.
-    kept: Vec<Weak<Activity>>,
+    used: Vec<Weak<Activity>>,
     /// The longest idle of `kept`, the very longest last. What happens to a connection makes it idle later, so those that did not change stay in front of all
     /// that are not listed.
-    longest_idle: Vec<(Idle, Weak<Activity>)>,
+    longest_idle: Vec<(IdleRank, Weak<Activity>)>,
     /// Entries at which those of closed connections are thrown away.
     sweep_at: usize,
 }
 
 /// How many connections may be closing beside `max` open ones.
-pub(super) fn closing_beside(max: usize) -> usize {
-    max.div_ceil(8).min(MOST_CLOSING)
+pub(super) fn max_closing(max: usize) -> usize {
+    max.div_ceil(8).min(MAX_CLOSING)
 }
 
-impl Seats {
+impl ConnectionSlots {
     pub(super) fn new(max: usize) -> Self {
         let max = max.clamp(1, Semaphore::MAX_PERMITS);
         Self {
             free: Arc::new(Semaphore::new(max)),
-            closing: Arc::new(Semaphore::new(closing_beside(max))),
+            closing: Arc::new(Semaphore::new(max_closing(max))),
             declined: Arc::default(),
-            fresh: VecDeque::new(),
-            kept: Vec::new(),
+            unused: VecDeque::new(),
+            used: Vec::new(),
             longest_idle: Vec::new(),
-            sweep_at: FEW,
+            sweep_at: MIN_SWEEP_ENTRIES,
         }
     }
 
     /// A place, made free by the longest-idle connection where there is none. Waits while all are busy.
-    pub(super) async fn take(&mut self) -> Seat {
+    pub(super) async fn acquire(&mut self) -> ConnectionSlot {
         loop {
-            if let Some(seat) = self.try_take() {
-                return seat;
+            if let Some(slot) = self.try_acquire() {
+                return slot;
             }
-            let wait = self.evict().err().unwrap_or(LOOK_AGAIN);
+            let wait = self.evict().err().unwrap_or(RECHECK_INTERVAL);
             let free = Arc::clone(&self.free);
             tokio::select! {
                 biased;
-                Ok(permit) = free.acquire_owned() => return self.seat(permit),
+                Ok(permit) = free.acquire_owned() => return self.slot(permit),
                 () = self.declined.notified() => {}
                 () = tokio::time::sleep(wait) => {}
             }
@@ -114,17 +114,17 @@ impl Seats {
     }
 
     /// A place that is free.
-    pub(super) fn try_take(&self) -> Option<Seat> {
-        Arc::clone(&self.free).try_acquire_owned().ok().map(|permit| self.seat(permit))
+    pub(super) fn try_acquire(&self) -> Option<ConnectionSlot> {
+        Arc::clone(&self.free).try_acquire_owned().ok().map(|permit| self.slot(permit))
     }
 
     /// Waits for a place; nobody is asked to leave.
-    pub(super) async fn wait(&self) -> Option<Seat> {
-        Arc::clone(&self.free).acquire_owned().await.ok().map(|permit| self.seat(permit))
+    pub(super) async fn acquire_without_eviction(&self) -> Option<ConnectionSlot> {
+        Arc::clone(&self.free).acquire_owned().await.ok().map(|permit| self.slot(permit))
     }
 
-    fn seat(&self, permit: OwnedSemaphorePermit) -> Seat {
-        Seat {
+    fn slot(&self, permit: OwnedSemaphorePermit) -> ConnectionSlot {
+        ConnectionSlot {
             permit: Mutex::new(Some(permit)),
             closing: Some(Arc::clone(&self.closing)),
             declined: Arc::clone(&self.declined),
@@ -132,38 +132,38 @@ impl Seats {
     }
 
     /// Remembers a connection that has taken its place.
-    pub(super) fn enter(&mut self, activity: &Arc<Activity>) {
-        if self.fresh.len() + self.kept.len() >= self.sweep_at {
+    pub(super) fn track(&mut self, activity: &Arc<Activity>) {
+        if self.unused.len() + self.used.len() >= self.sweep_at {
             self.sweep();
         }
-        self.fresh.push_back(Arc::downgrade(activity));
+        self.unused.push_back(Arc::downgrade(activity));
     }
 
     fn sweep(&mut self) {
-        for entry in std::mem::take(&mut self.fresh) {
+        for entry in std::mem::take(&mut self.unused) {
             match entry.upgrade() {
-                Some(activity) if activity.begun() == 0 => self.fresh.push_back(entry),
-                Some(_) => self.kept.push(entry),
+                Some(activity) if activity.begun() == 0 => self.unused.push_back(entry),
+                Some(_) => self.used.push(entry),
                 None => {}
             }
         }
-        self.kept.retain(|entry| entry.strong_count() > 0);
-        self.sweep_at = FEW.max(2 * (self.fresh.len() + self.kept.len()));
+        self.used.retain(|entry| entry.strong_count() > 0);
+        self.sweep_at = MIN_SWEEP_ENTRIES.max(2 * (self.unused.len() + self.used.len()));
     }
 
     /// Asks the longest-idle connection to leave; an error: none may be asked, for so long.
     pub(super) fn evict(&mut self) -> Result<(), Duration> {
-        while let Some(entry) = self.fresh.pop_front() {
+        while let Some(entry) = self.unused.pop_front() {
             let Some(activity) = entry.upgrade() else { continue };
             if activity.begun() == 0 {
-                let young = TO_BEGIN.saturating_sub(activity.age());
+                let young = FIRST_REQUEST_GRACE.saturating_sub(activity.age());
                 if !young.is_zero() {
-                    self.fresh.push_front(entry);
+                    self.unused.push_front(entry);
                     return Err(young);
                 }
             }
-            let leaves = activity.begun() == 0 && activity.idle().is_some() && activity.ask_to_leave();
-            self.kept.push(entry);
+            let leaves = activity.begun() == 0 && activity.idle_rank().is_some() && activity.request_eviction();
+            self.used.push(entry);
             if leaves {
                 return Ok(());
             }
@@ -172,12 +172,13 @@ impl Seats {
             self.list_longest_idle();
             self.evict_listed()
         };
-        if asked { Ok(()) } else { Err(LOOK_AGAIN) }
+        if asked { Ok(()) } else { Err(RECHECK_INTERVAL) }
     }
 
     fn evict_listed(&mut self) -> bool {
         while let Some((idle, entry)) = self.longest_idle.pop() {
-            if entry.upgrade().is_some_and(|activity| activity.idle() == Some(idle) && activity.ask_to_leave()) {
+            if entry.upgrade().is_some_and(|activity| activity.idle_rank() == Some(idle) && activity.request_eviction())
+            {
                 return true;
             }
         }
@@ -185,12 +186,12 @@ impl Seats {
     }
 
     fn list_longest_idle(&mut self) {
-        self.kept.retain(|entry| entry.strong_count() > 0);
-        let idle = |entry: &Weak<Activity>| Some((entry.upgrade()?.idle()?, Weak::clone(entry)));
-        let mut all: Vec<_> = self.kept.iter().filter_map(idle).collect();
-        if all.len() > FOUND_AT_ONCE {
-            all.select_nth_unstable_by_key(FOUND_AT_ONCE, |(idle, _)| *idle);
-            all.truncate(FOUND_AT_ONCE);
+        self.used.retain(|entry| entry.strong_count() > 0);
+        let idle = |entry: &Weak<Activity>| Some((entry.upgrade()?.idle_rank()?, Weak::clone(entry)));
+        let mut all: Vec<_> = self.used.iter().filter_map(idle).collect();
+        if all.len() > MAX_LISTED {
+            all.select_nth_unstable_by_key(MAX_LISTED, |(idle, _)| *idle);
+            all.truncate(MAX_LISTED);
         }
         all.sort_unstable_by_key(|(idle, _)| std::cmp::Reverse(*idle));
         self.longest_idle = all;
@@ -201,14 +202,14 @@ impl Seats {
 mod tests {
     use super::*;
 
-    /// Connections that took the places of `seats`, one each millisecond, the first of them `asked`.
-    async fn connections(seats: &mut Seats, count: usize, asked: usize) -> Vec<Arc<Activity>> {
+    /// Connections that took the places of `slots`, one each millisecond, the first of them `asked`.
+    async fn connections(slots: &mut ConnectionSlots, count: usize, asked: usize) -> Vec<Arc<Activity>> {
         let mut all = Vec::new();
         for n in 0..count {
-            let activity = Arc::new(Activity::new(Arc::default()).seated(seats.try_take().unwrap()));
-            seats.enter(&activity);
+            let activity = Arc::new(Activity::new(Arc::default()).with_slot(slots.try_acquire().unwrap()));
+            slots.track(&activity);
             if n < asked {
-                drop(activity.begin(false));
+                drop(activity.begin_request(false));
             }
             all.push(activity);
             tokio::time::advance(Duration::from_millis(1)).await;
@@ -217,20 +218,20 @@ mod tests {
     }
 
     fn leaving(all: &[Arc<Activity>]) -> Vec<usize> {
-        (0..all.len()).filter(|n| all[*n].takes_leave()).collect()
+        (0..all.len()).filter(|n| all[*n].accept_eviction()).collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn silent_connections_leave_first_and_then_the_longest_idle() {
-        let mut seats = Seats::new(200);
-        let mut all: Vec<_> = connections(&mut seats, 200, 150).await.into_iter().map(Some).collect();
-        tokio::time::advance(TO_BEGIN).await;
+        let mut slots = ConnectionSlots::new(200);
+        let mut all: Vec<_> = connections(&mut slots, 200, 150).await.into_iter().map(Some).collect();
+        tokio::time::advance(FIRST_REQUEST_GRACE).await;
         // The first of those that asked asks once more, and is idle last.
-        drop(all[0].as_ref().unwrap().begin(false));
+        drop(all[0].as_ref().unwrap().begin_request(false));
         let mut order = Vec::new();
-        while seats.evict().is_ok() {
+        while slots.evict().is_ok() {
             let leaves =
-                |activity: &Option<Arc<Activity>>| activity.as_ref().is_some_and(|activity| activity.takes_leave());
+                |activity: &Option<Arc<Activity>>| activity.as_ref().is_some_and(|activity| activity.accept_eviction());
             let left = all.iter().position(leaves).unwrap();
             all[left] = None;
             order.push(left);
@@ -240,38 +241,42 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_busy_connection_is_never_asked_to_leave() {
-        let mut seats = Seats::new(3);
-        let all = connections(&mut seats, 3, 3).await;
-        let (one, two) = (all[0].begin(false), all[1].begin(true));
-        all[2].sends(true);
-        assert_eq!(seats.evict(), Err(LOOK_AGAIN));
+        let mut slots = ConnectionSlots::new(3);
+        let all = connections(&mut slots, 3, 3).await;
+        let (one, two) = (all[0].begin_request(false), all[1].begin_request(true));
+        all[2].set_sending(true);
+        assert_eq!(slots.evict(), Err(RECHECK_INTERVAL));
         drop(one);
-        all[2].sends(false);
-        assert_eq!((seats.evict(), leaving(&all)), (Ok(()), vec![2]));
-        assert_eq!((seats.evict(), leaving(&all)), (Ok(()), vec![0]));
+        all[2].set_sending(false);
+        assert_eq!((slots.evict(), leaving(&all)), (Ok(()), vec![2]));
+        assert_eq!((slots.evict(), leaving(&all)), (Ok(()), vec![0]));
         drop(two);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_has_just_connected_is_given_time_to_ask() {
-        let mut seats = Seats::new(2);
-        let all = connections(&mut seats, 2, 1).await;
-        assert_eq!(seats.evict(), Err(TO_BEGIN - Duration::from_millis(1)), "the one that asked is worth more");
-        tokio::time::advance(TO_BEGIN).await;
-        assert_eq!((seats.evict(), leaving(&all)), (Ok(()), vec![1]));
+        let mut slots = ConnectionSlots::new(2);
+        let all = connections(&mut slots, 2, 1).await;
+        assert_eq!(
+            slots.evict(),
+            Err(FIRST_REQUEST_GRACE - Duration::from_millis(1)),
+            "the one that asked is worth more"
+        );
+        tokio::time::advance(FIRST_REQUEST_GRACE).await;
+        assert_eq!((slots.evict(), leaving(&all)), (Ok(()), vec![1]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_comes_first_lets_another_connection_leave() {
-        let mut seats = Seats::new(2);
-        let mut all = connections(&mut seats, 2, 0).await;
-        tokio::time::advance(TO_BEGIN).await;
-        assert_eq!(seats.evict(), Ok(()));
+        let mut slots = ConnectionSlots::new(2);
+        let mut all = connections(&mut slots, 2, 0).await;
+        tokio::time::advance(FIRST_REQUEST_GRACE).await;
+        assert_eq!(slots.evict(), Ok(()));
         // Before it was looked at.
-        drop(all[0].begin(false));
+        drop(all[0].begin_request(false));
         assert_eq!(leaving(&all), [0; 0], "it was answered just now");
-        let taken = tokio::spawn(async move { seats.take().await });
-        while !all[1].takes_leave() {
+        let taken = tokio::spawn(async move { slots.acquire().await });
+        while !all[1].accept_eviction() {
             tokio::task::yield_now().await;
         }
         drop(all.pop());
@@ -280,22 +285,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn closed_connections_are_forgotten() {
-        let mut seats = Seats::new(10);
+        let mut slots = ConnectionSlots::new(10);
         for n in 0..100_000 {
-            connections(&mut seats, 1, n % 2).await;
+            connections(&mut slots, 1, n % 2).await;
         }
-        assert!(seats.fresh.len() + seats.kept.len() <= 2 * FEW);
-        assert!(seats.fresh.capacity() + seats.kept.capacity() <= 8 * FEW);
+        assert!(slots.unused.len() + slots.used.len() <= 2 * MIN_SWEEP_ENTRIES);
+        assert!(slots.unused.capacity() + slots.used.capacity() <= 8 * MIN_SWEEP_ENTRIES);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_closing_connection_makes_room_as_long_as_it_has_another_place() {
-        let mut seats = Seats::new(16);
-        let all = connections(&mut seats, 16, 16).await;
-        let left: Vec<bool> = all.iter().map(|activity| activity.may_linger()).collect();
-        assert_eq!(left.iter().filter(|left| **left).count(), closing_beside(16));
-        assert_eq!(seats.evict(), Ok(()));
-        assert_eq!(leaving(&all), [closing_beside(16)], "those that are closing have no place to give");
-        assert!((0..closing_beside(16)).all(|_| seats.try_take().is_some()));
+        let mut slots = ConnectionSlots::new(16);
+        let all = connections(&mut slots, 16, 16).await;
+        let left: Vec<bool> = all.iter().map(|activity| activity.try_linger()).collect();
+        assert_eq!(left.iter().filter(|left| **left).count(), max_closing(16));
+        assert_eq!(slots.evict(), Ok(()));
+        assert_eq!(leaving(&all), [max_closing(16)], "those that are closing have no place to give");
+        assert!((0..max_closing(16)).all(|_| slots.try_acquire().is_some()));
     }
 }

@@ -24,19 +24,19 @@ const PIECE: usize = 16 << 10;
 
 /// A connection of which only the client's end is waited for.
 #[derive(Debug)]
-pub(super) struct Linger {
+pub(super) struct LingeringClose {
     quiet: Pin<Box<Sleep>>,
     until: Instant,
     left: usize,
 }
 
-impl Default for Linger {
+impl Default for LingeringClose {
     fn default() -> Self {
         Self { quiet: Box::pin(sleep(QUIET)), until: Instant::now() + LONGEST, left: MOST_DISCARDED }
     }
 }
 
-impl Linger {
+impl LingeringClose {
     /// For a client that is not believed to end.
     pub(super) fn short() -> Self {
         Self { left: FEW_DISCARDED, ..Self::default() }
@@ -86,7 +86,7 @@ mod tests {
         let (mut stream, client) = pair();
         let began = Instant::now();
         drop(client);
-        let mut linger = Linger::default();
+        let mut linger = LingeringClose::default();
         poll_fn(|cx| linger.poll_end(&mut stream, cx)).await;
         assert!(began.elapsed() < QUIET);
     }
@@ -95,7 +95,7 @@ mod tests {
     async fn a_silent_client_is_waited_for_a_second() {
         let (mut stream, _client) = pair();
         let began = Instant::now();
-        let mut linger = Linger::default();
+        let mut linger = LingeringClose::default();
         poll_fn(|cx| linger.poll_end(&mut stream, cx)).await;
         assert_eq!(began.elapsed().as_secs(), QUIET.as_secs());
     }
@@ -104,7 +104,7 @@ mod tests {
     async fn a_client_that_sends_for_ever_is_cut_by_time() {
         let (mut stream, mut client) = pair();
         let began = Instant::now();
-        let mut linger = Linger::default();
+        let mut linger = LingeringClose::default();
         let sends = async {
             while client.write_all(b"more").await.is_ok() {
                 tokio::time::sleep(QUIET / 2).await;
@@ -120,7 +120,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_sends_without_end_is_cut_by_bytes() {
         let (mut stream, mut client) = pair();
-        let mut linger = Linger::short();
+        let mut linger = LingeringClose::short();
         let mut sent = 0;
         let sends = async {
             loop {

@@ -14,51 +14,51 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::AtOnce;
-use super::head::{self, Read};
-use super::text::Text;
+use super::FastResponder;
+use super::head::{self, Parsed};
+use super::response::ResponseBuffer;
 use crate::http::activity::Activity;
 use crate::http::middleware::SMALL;
-use crate::http::observed::Observed;
+use crate::http::tracked_stream::TrackedStream;
 
 /// A head must fit in.
-const BUFFER: usize = 16 << 10;
+const BUFFER_BYTES: usize = 16 << 10;
 /// hyper looks at a head again once it is whole: it is told that a malformed one is.
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 /// What a connection over HTTP/2 begins with. hyper closes where it comes later, and answers 400 to what only resembles it.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Readings in a row of one connection, before others have their turn.
-const MOST_ROUNDS: usize = 4;
+const MAX_READS_IN_A_ROW: usize = 4;
 
 /// A stream whose requests are answered in front of who reads from it, where they can be.
 #[derive(Debug)]
-pub(in crate::http) struct Lane {
-    stream: Observed,
-    at_once: Option<Arc<AtOnce>>,
-    turn: Turn,
+pub(in crate::http) struct FastPath {
+    stream: TrackedStream,
+    responder: Option<Arc<FastResponder>>,
+    owner: Owner,
     /// Bytes that have arrived and that hyper has not been given.
     held: BytesMut,
     /// Answers that the socket has not taken.
-    unsent: Unsent,
+    pending: PendingWrite,
 }
 
 /// Whose bytes come next.
 #[derive(Debug, Clone, Copy)]
-enum Turn {
-    /// Hyper waits for a request, and has got nothing of it. `look`: what is held has not been looked at.
-    Ours { look: bool },
+enum Owner {
+    /// Hyper waits for a request, and has got nothing of it. `unparsed`: what is held has not been looked at.
+    FastPath { unparsed: bool },
     /// Hyper has been given a request, or is being given it.
-    Lent(Loan),
+    Hyper(HandedOver),
     /// Hyper reads for itself.
-    Hypers,
+    HyperForGood,
     /// Hyper is given what is held, a malformed head and its end, and then nothing more: it answers 400 and closes.
-    Refused,
+    Malformed,
     /// Nothing more is read.
-    Ended,
+    Closed,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Loan {
+struct HandedOver {
     /// Of its bytes, those that hyper has not been given.
     left: u64,
     /// Requests that had begun before.
@@ -70,47 +70,53 @@ struct Loan {
 }
 
 #[derive(Debug, Default)]
-struct Unsent {
+struct PendingWrite {
     text: Bytes,
     value: Bytes,
 }
 
 /// What a thread needs for any of its connections, one at a time.
 #[derive(Debug)]
-struct Desk {
+struct Scratch {
     input: Box<[u8]>,
-    text: Text,
+    response: ResponseBuffer,
 }
 
 thread_local! {
-    static DESK: Cell<Option<Box<Desk>>> = const { Cell::new(None) };
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-impl Lane {
-    /// Without `at_once` every request is lent.
-    pub(in crate::http) fn new(stream: Observed, at_once: Option<Arc<AtOnce>>) -> Self {
-        Self { stream, at_once, turn: Turn::Ours { look: false }, held: BytesMut::new(), unsent: Unsent::default() }
+impl FastPath {
+    /// Without `responder` every request is lent.
+    pub(in crate::http) fn new(stream: TrackedStream, responder: Option<Arc<FastResponder>>) -> Self {
+        Self {
+            stream,
+            responder,
+            owner: Owner::FastPath { unparsed: false },
+            held: BytesMut::new(),
+            pending: PendingWrite::default(),
+        }
     }
 
     /// Answers what can be; ready once hyper is to be given something, or there is nothing more to come.
-    fn poll_answer(&mut self, cx: &mut Context<'_>, at_once: Option<&AtOnce>) -> Poll<io::Result<()>> {
-        for _ in 0..MOST_ROUNDS {
-            let Turn::Ours { look } = self.turn else { return Poll::Ready(Ok(())) };
-            ready!(self.poll_unsent(cx))?;
-            if !look && !self.held.is_empty() {
+    fn poll_answer(&mut self, cx: &mut Context<'_>, responder: Option<&FastResponder>) -> Poll<io::Result<()>> {
+        for _ in 0..MAX_READS_IN_A_ROW {
+            let Owner::FastPath { unparsed } = self.owner else { return Poll::Ready(Ok(())) };
+            ready!(self.poll_pending(cx))?;
+            if !unparsed && !self.held.is_empty() {
                 // Its time begins here and not when its first bytes came: who has to take answers first is not late.
-                self.stream.activity().expects_rest();
+                self.stream.activity().expect_rest_of_head();
                 // hyper knows how to wait for the rest of a head during a drain.
                 if self.stream.activity().is_draining() {
-                    self.turn = Turn::Hypers;
+                    self.owner = Owner::HyperForGood;
                     continue;
                 }
             }
-            let mut desk = DESK.take().unwrap_or_default();
-            let answered = self.poll_round(cx, at_once, &mut desk, look);
+            let mut scratch = SCRATCH.take().unwrap_or_default();
+            let answered = self.poll_once(cx, responder, &mut scratch, unparsed);
             // What is left on it would be sent to the next connection.
-            if desk.text.is_empty() {
-                DESK.set(Some(desk));
+            if scratch.response.is_empty() {
+                SCRATCH.set(Some(scratch));
             }
             ready!(answered)?;
         }
@@ -118,39 +124,39 @@ impl Lane {
         Poll::Pending
     }
 
-    /// Reads once, unless there is something to `look` at, and answers what has come.
-    fn poll_round(
+    /// Reads once, unless there is something to `unparsed` at, and answers what has come.
+    fn poll_once(
         &mut self,
         cx: &mut Context<'_>,
-        at_once: Option<&AtOnce>,
-        desk: &mut Desk,
-        look: bool,
+        responder: Option<&FastResponder>,
+        scratch: &mut Scratch,
+        unparsed: bool,
     ) -> Poll<io::Result<()>> {
-        let Desk { input, text } = desk;
+        let Scratch { input, response } = scratch;
         let held = self.held.len();
         input[..held].copy_from_slice(&self.held);
         let mut buf = ReadBuf::new(input);
         buf.set_filled(held);
-        if !look {
+        if !unparsed {
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
         }
         let bytes = buf.filled();
-        let (taken, turn) = match &bytes[held..] {
-            [] if !look => (0, Turn::Hypers),
+        let (taken, owner) = match &bytes[held..] {
+            [] if !unparsed => (0, Owner::HyperForGood),
             // Heads that arrive in pieces are read again from their beginning: that a malformed one is known at once costs less than the pieces do.
-            _ => self.answer(at_once, bytes, text),
+            _ => self.answer(responder, bytes, response),
         };
         // A connection that waits holds no memory.
         self.held = BytesMut::from(&bytes[taken..]);
-        if matches!(turn, Turn::Refused) {
+        if matches!(owner, Owner::Malformed) {
             self.held.extend_from_slice(END_OF_HEAD);
         }
-        self.turn = turn;
-        self.poll_send(cx, at_once, text)
+        self.owner = owner;
+        self.poll_send(cx, responder, response)
     }
 
     /// Answers one request after another; how many bytes that were, and whose turn it is then.
-    fn answer(&self, at_once: Option<&AtOnce>, bytes: &[u8], text: &mut Text) -> (usize, Turn) {
+    fn answer(&self, responder: Option<&FastResponder>, bytes: &[u8], response: &mut ResponseBuffer) -> (usize, Owner) {
         let mut taken = 0;
         while taken < bytes.len() {
             let rest = &bytes[taken..];
@@ -160,36 +166,41 @@ impl Lane {
                 break;
             }
             if is_later && rest.starts_with(PREFACE) {
-                return (bytes.len(), Turn::Ended);
+                return (bytes.len(), Owner::Closed);
             }
             // hyper bids clients farewell.
             if self.stream.activity().is_draining() {
-                return (taken, Turn::Hypers);
+                return (taken, Owner::HyperForGood);
             }
-            if text.is_long() {
-                return (taken, Turn::Ours { look: true });
+            if response.is_long() {
+                return (taken, Owner::FastPath { unparsed: true });
             }
-            let length = match head::read(rest) {
-                Read::Plain(head) if at_once.is_some_and(|at_once| at_once.answer(&head, text)) => {
-                    self.stream.activity().answered();
+            let length = match head::parse(rest) {
+                Parsed::Simple(head) if responder.is_some_and(|responder| responder.answer(&head, response)) => {
+                    self.stream.activity().record_fast_answer();
                     taken += head.length;
                     continue;
                 }
-                Read::Plain(head) => head.length as u64,
-                Read::Whole(length) => length,
-                Read::Partial if rest.len() < BUFFER => break,
-                Read::Partial | Read::Other => return (taken, Turn::Hypers),
-                Read::Malformed => return (taken, Turn::Refused),
+                Parsed::Simple(head) => head.length as u64,
+                Parsed::Delimited(length) => length,
+                Parsed::Partial if rest.len() < BUFFER_BYTES => break,
+                Parsed::Partial | Parsed::Other => return (taken, Owner::HyperForGood),
+                Parsed::Malformed => return (taken, Owner::Malformed),
             };
             let begun = self.stream.activity().begun();
-            return (taken, Turn::Lent(Loan { left: length, begun, written: false, flushed: true }));
+            return (taken, Owner::Hyper(HandedOver { left: length, begun, written: false, flushed: true }));
         }
-        (taken, Turn::Ours { look: false })
+        (taken, Owner::FastPath { unparsed: false })
     }
 
     /// Sends what has been written, and keeps what the socket does not take. An error: there is no room for that.
-    fn poll_send(&mut self, cx: &mut Context<'_>, at_once: Option<&AtOnce>, text: &mut Text) -> Poll<io::Result<()>> {
-        let (bytes, value) = text.take();
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        responder: Option<&FastResponder>,
+        response: &mut ResponseBuffer,
+    ) -> Poll<io::Result<()>> {
+        let (bytes, value) = response.take();
         if bytes.is_empty() {
             return Poll::Ready(Ok(()));
         }
@@ -197,25 +208,25 @@ impl Lane {
         let sent = if let Poll::Ready(Ok(sent)) = written { sent } else { 0 };
         let of_bytes = sent.min(bytes.len());
         let rest = Bytes::copy_from_slice(&bytes[of_bytes..]);
-        let rest = match at_once {
-            Some(at_once) if rest.len() > SMALL => at_once.hold(rest),
+        let rest = match responder {
+            Some(responder) if rest.len() > SMALL => responder.reserve_bytes(rest),
             _ => Ok(rest),
         };
-        self.unsent = Unsent { text: rest.map_err(io::Error::other)?, value };
-        self.unsent.advance(sent - of_bytes);
+        self.pending = PendingWrite { text: rest.map_err(io::Error::other)?, value };
+        self.pending.advance(sent - of_bytes);
         bytes.clear();
         ready!(written)?;
-        self.poll_unsent(cx)
+        self.poll_pending(cx)
     }
 
-    fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.unsent.is_empty() {
-            self.stream.activity().sends(true);
-            match ready!(poll_write_both(&mut self.stream, cx, &self.unsent.text, &self.unsent.value))? {
+    fn poll_pending(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.pending.is_empty() {
+            self.stream.activity().set_sending(true);
+            match ready!(poll_write_both(&mut self.stream, cx, &self.pending.text, &self.pending.value))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                sent => self.unsent.advance(sent),
+                sent => self.pending.advance(sent),
             }
-            self.stream.activity().sends(!self.unsent.is_empty());
+            self.stream.activity().set_sending(!self.pending.is_empty());
         }
         Poll::Ready(Ok(()))
     }
@@ -223,15 +234,15 @@ impl Lane {
     /// Gives hyper what is held of its request, or lets it read.
     fn poll_hand_over(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let wanted = match self.turn {
+        let wanted = match self.owner {
             // Bytes before the answer is out: nobody need know whether they belong to this request or begin the next.
-            Turn::Lent(Loan { left: 0, .. }) if !self.held.is_empty() => {
-                self.turn = Turn::Hypers;
+            Owner::Hyper(HandedOver { left: 0, .. }) if !self.held.is_empty() => {
+                self.owner = Owner::HyperForGood;
                 usize::MAX
             }
-            Turn::Lent(Loan { left, .. }) => usize::try_from(left).unwrap_or(usize::MAX),
-            Turn::Refused | Turn::Ended if self.held.is_empty() => return Poll::Ready(Ok(())),
-            Turn::Ours { .. } | Turn::Hypers | Turn::Refused | Turn::Ended => usize::MAX,
+            Owner::Hyper(HandedOver { left, .. }) => usize::try_from(left).unwrap_or(usize::MAX),
+            Owner::Malformed | Owner::Closed if self.held.is_empty() => return Poll::Ready(Ok(())),
+            Owner::FastPath { .. } | Owner::HyperForGood | Owner::Malformed | Owner::Closed => usize::MAX,
         };
         if self.held.is_empty() {
             ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
@@ -241,11 +252,11 @@ impl Lane {
             self.held.advance(given);
         }
         let given = (buf.filled().len() - before) as u64;
-        if let Turn::Lent(loan) = &mut self.turn {
-            match loan.left.checked_sub(given) {
-                Some(left) => loan.left = left,
+        if let Owner::Hyper(handed_over) = &mut self.owner {
+            match handed_over.left.checked_sub(given) {
+                Some(left) => handed_over.left = left,
                 // It has got more than its request.
-                None => self.turn = Turn::Hypers,
+                None => self.owner = Owner::HyperForGood,
             }
         }
         if self.held.is_empty() {
@@ -256,7 +267,12 @@ impl Lane {
     }
 }
 
-fn poll_write_both(stream: &mut Observed, cx: &mut Context<'_>, text: &[u8], value: &[u8]) -> Poll<io::Result<usize>> {
+fn poll_write_both(
+    stream: &mut TrackedStream,
+    cx: &mut Context<'_>,
+    text: &[u8],
+    value: &[u8],
+) -> Poll<io::Result<usize>> {
     let stream = Pin::new(stream);
     if value.is_empty() {
         stream.poll_write(cx, text)
@@ -265,7 +281,7 @@ fn poll_write_both(stream: &mut Observed, cx: &mut Context<'_>, text: &[u8], val
     }
 }
 
-impl Unsent {
+impl PendingWrite {
     /// So many bytes have been sent.
     fn advance(&mut self, sent: usize) {
         let of_text = sent.min(self.text.len());
@@ -282,40 +298,40 @@ impl Unsent {
     }
 }
 
-impl Loan {
+impl HandedOver {
     /// Whether the request has been answered and its answer has gone out whole: hyper hands a body over in one piece, and flushes when it has written all.
-    fn is_over(&self, activity: &Activity) -> bool {
-        self.left == 0 && self.written && self.flushed && activity.begun() == self.begun + 1 && !activity.is_answering()
+    fn is_answered(&self, activity: &Activity) -> bool {
+        self.left == 0 && self.written && self.flushed && activity.begun() == self.begun + 1 && !activity.has_requests()
     }
 }
 
-impl Default for Desk {
+impl Default for Scratch {
     fn default() -> Self {
-        Self { input: vec![0; BUFFER].into(), text: Text::default() }
+        Self { input: vec![0; BUFFER_BYTES].into(), response: ResponseBuffer::default() }
     }
 }
 
-impl AsyncRead for Lane {
+impl AsyncRead for FastPath {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let Turn::Lent(loan) = &this.turn
-            && loan.is_over(this.stream.activity())
+        if let Owner::Hyper(handed_over) = &this.owner
+            && handed_over.is_answered(this.stream.activity())
         {
-            this.turn = Turn::Ours { look: !this.held.is_empty() };
+            this.owner = Owner::FastPath { unparsed: !this.held.is_empty() };
         }
-        if matches!(this.turn, Turn::Ours { .. }) {
-            let at_once = this.at_once.take();
-            let answered = this.poll_answer(cx, at_once.as_deref());
-            this.at_once = at_once;
+        if matches!(this.owner, Owner::FastPath { .. }) {
+            let responder = this.responder.take();
+            let answered = this.poll_answer(cx, responder.as_deref());
+            this.responder = responder;
             ready!(answered)?;
         }
         // No answer of hyper's may overtake one of ours.
-        ready!(this.poll_unsent(cx))?;
+        ready!(this.poll_pending(cx))?;
         this.poll_hand_over(cx, buf)
     }
 }
 
-impl AsyncWrite for Lane {
+impl AsyncWrite for FastPath {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
@@ -326,10 +342,10 @@ impl AsyncWrite for Lane {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        debug_assert!(this.unsent.is_empty(), "hyper would write between our answers");
-        if let Turn::Lent(loan) = &mut this.turn {
+        debug_assert!(this.pending.is_empty(), "hyper would write between our answers");
+        if let Owner::Hyper(handed_over) = &mut this.owner {
             // Also where the socket takes nothing now: hyper holds what it did not take.
-            (loan.written, loan.flushed) = (true, false);
+            (handed_over.written, handed_over.flushed) = (true, false);
         }
         Pin::new(&mut this.stream).poll_write_vectored(cx, bufs)
     }
@@ -341,15 +357,15 @@ impl AsyncWrite for Lane {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
-        if let Turn::Lent(loan) = &mut this.turn {
-            loan.flushed = true;
+        if let Owner::Hyper(handed_over) = &mut this.owner {
+            handed_over.flushed = true;
         }
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        ready!(this.poll_unsent(cx))?;
+        ready!(this.poll_pending(cx))?;
         Pin::new(&mut this.stream).poll_shutdown(cx)
     }
 }

@@ -1,17 +1,17 @@
-//! Lines: those of a text, and those of a body that arrives in pieces.
+//! LineSplitter: those of a text, and those of a body that arrives in pieces.
 
 use crate::key::KeyForm;
 
 /// The lines of a body that arrives in pieces. Holds what has come of the one that is not whole yet.
-pub(super) struct Lines {
+pub(super) struct LineSplitter {
     /// Says whether a byte order mark before the first line is a part of it.
     form: KeyForm,
-    /// Lines that have ended.
+    /// LineSplitter that have ended.
     ended: usize,
     unfinished: Vec<u8>,
 }
 
-impl Lines {
+impl LineSplitter {
     /// Of keys of this form.
     pub(super) const fn new(form: KeyForm) -> Self {
         Self { form, ended: 0, unfinished: Vec::new() }
@@ -131,7 +131,7 @@ mod tests {
         fn in_whatever_pieces_a_body_comes_its_lines_are_the_same(
             pieces in prop::collection::vec(prop::collection::vec(prop_oneof![4 => Just(b'\n'), 2 => Just(b'\r'), 9 => any::<u8>()], 0..90), 0..6),
         ) {
-            let (mut found, mut reading) = (vec![], Lines::new(KeyForm::Bytes));
+            let (mut found, mut reading) = (vec![], LineSplitter::new(KeyForm::Bytes));
             let mut take = |number: usize, line: &[u8]| {
                 found.push((number, line.to_vec()));
                 Ok::<_, std::convert::Infallible>(())

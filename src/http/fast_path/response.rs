@@ -1,7 +1,7 @@
 //! Answers as the bytes that go over a connection of HTTP/1.1 (RFC 9112).
 //!
 //! What they say is decided where every answer is made, in [`answer`]; here it is written down. Of an answer without a body of its own, all but the date is
-//! the same for as long as a filter lasts, so that its text is kept.
+//! the same for as long as a filter lasts, so that its text is heads.
 
 use std::io::Write as _;
 use std::pin::Pin;
@@ -18,45 +18,45 @@ use crate::http::answer::{self, AnswerOptions, DataResponse};
 use crate::keyspace::{Answer, Lookup, Probe};
 use crate::labels::{Source, Verdict};
 
-/// Texts that are kept: for each keyspace some three or four are in demand.
-const MOST_KEPT: usize = 64;
+/// Texts that are heads: for each keyspace some three or four are in demand.
+const MAX_CACHED_HEADS: usize = 64;
 /// Longer values are not copied.
-const LONGEST_COPIED: usize = 4 << 10;
+const MAX_COPIED_BYTES: usize = 4 << 10;
 
 /// What clients are to be sent, in pieces.
 #[derive(Debug, Default)]
-pub(super) struct Text {
+pub(super) struct ResponseBuffer {
     bytes: Vec<u8>,
     /// The value behind `bytes`, where it is long: nothing may be written before it is taken.
     value: Bytes,
-    kept: Vec<Kept>,
-    date: Date,
+    heads: Vec<CachedHead>,
+    date: DateHeader,
 }
 
 /// The head of an answer but for what depends on its value, and its date.
 #[derive(Debug)]
-struct Kept {
-    said: Said,
+struct CachedHead {
+    key: HeadKey,
     head: Box<[u8]>,
 }
 
 /// All that such a head depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Said {
+struct HeadKey {
     status: StatusCode,
     probe: Probe,
     source: Source,
     options: AnswerOptions,
 }
 
-impl Text {
+impl ResponseBuffer {
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.value.is_empty()
     }
 
     /// Whether this is enough to be sent first.
     pub(super) fn is_long(&self) -> bool {
-        !self.value.is_empty() || self.bytes.len() > 16 * LONGEST_COPIED
+        !self.value.is_empty() || self.bytes.len() > 16 * MAX_COPIED_BYTES
     }
 
     /// Where this is, to come back to: for who was interrupted, and had written no long value before.
@@ -65,7 +65,7 @@ impl Text {
     }
 
     /// Forgets what was written since.
-    pub(super) fn back_to(&mut self, mark: usize) {
+    pub(super) fn truncate_to(&mut self, mark: usize) {
         self.bytes.truncate(mark);
         self.value = Bytes::new();
     }
@@ -77,11 +77,11 @@ impl Text {
 
     pub(super) fn lookup(&mut self, lookup: Lookup, options: AnswerOptions) -> StatusCode {
         let Lookup { probe, answer: Ok(Answer { value, source, stale: None }) } = lookup else {
-            return self.whole(answer::lookup(lookup, options));
+            return self.push_response(answer::lookup(lookup, options));
         };
         let status = if value.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
-        let said = Said { status, probe, source, options };
-        self.head(said, || answer::lookup(Lookup { probe, answer: Ok(Answer::fresh(value.clone(), source)) }, options));
+        let key = HeadKey { status, probe, source, options };
+        self.head(key, || answer::lookup(Lookup { probe, answer: Ok(Answer::fresh(value.clone(), source)) }, options));
         if let Some(value) = &value {
             write_header(&mut self.bytes, CONTENT_TYPE.as_str(), value.content_type.header().as_bytes());
         }
@@ -92,7 +92,7 @@ impl Text {
     pub(super) fn check(&mut self, probe: Probe, options: AnswerOptions) -> StatusCode {
         let absent = probe.effective() == Verdict::Absent;
         let status = if absent { StatusCode::NOT_FOUND } else { StatusCode::NO_CONTENT };
-        self.head(Said { status, probe, source: Source::Filter, options }, || answer::check(probe, false, options));
+        self.head(HeadKey { status, probe, source: Source::Filter, options }, || answer::check(probe, false, options));
         if absent {
             self.body(Bytes::new())
         } else {
@@ -102,7 +102,7 @@ impl Text {
     }
 
     /// An answer of its own.
-    pub(super) fn whole(&mut self, response: DataResponse) -> StatusCode {
+    pub(super) fn push_response(&mut self, response: DataResponse) -> StatusCode {
         write_head(&mut self.bytes, response.status(), response.headers());
         let status = response.status();
         let mut body = response.into_body();
@@ -114,11 +114,11 @@ impl Text {
         status
     }
 
-    fn head(&mut self, said: Said, make: impl FnOnce() -> DataResponse) {
-        if let Some(place) = self.kept.iter().position(|kept| kept.said == said) {
-            self.bytes.extend_from_slice(&self.kept[place].head);
+    fn head(&mut self, key: HeadKey, make: impl FnOnce() -> DataResponse) {
+        if let Some(place) = self.heads.iter().position(|heads| heads.key == key) {
+            self.bytes.extend_from_slice(&self.heads[place].head);
             // Those in demand come first.
-            self.kept.swap(place, place / 2);
+            self.heads.swap(place, place / 2);
             return;
         }
         let mut response = make();
@@ -126,16 +126,16 @@ impl Text {
         let mut head = Vec::new();
         write_head(&mut head, response.status(), response.headers());
         self.bytes.extend_from_slice(&head);
-        if self.kept.len() == MOST_KEPT {
-            self.kept.pop();
+        if self.heads.len() == MAX_CACHED_HEADS {
+            self.heads.pop();
         }
-        self.kept.push(Kept { said, head: head.into() });
+        self.heads.push(CachedHead { key, head: head.into() });
     }
 
     fn body(&mut self, body: Bytes) {
         write_header(&mut self.bytes, CONTENT_LENGTH.as_str(), itoa::Buffer::new().format(body.len()).as_bytes());
         self.end();
-        if body.len() > LONGEST_COPIED {
+        if body.len() > MAX_COPIED_BYTES {
             self.value = body;
         } else {
             self.bytes.extend_from_slice(&body);
@@ -167,14 +167,14 @@ fn write_header(bytes: &mut Vec<u8>, name: &str, value: &[u8]) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// The header `Date`, made anew each second.
+/// The header `DateHeader`, made anew each second.
 #[derive(Debug, Default)]
-struct Date {
+struct DateHeader {
     second: Option<Duration>,
     text: Vec<u8>,
 }
 
-impl Date {
+impl DateHeader {
     fn now(&mut self) -> &[u8] {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let second = Duration::from_secs(since.as_secs());
@@ -195,7 +195,7 @@ mod tests {
     use crate::labels::State;
 
     /// All that was written, without dates, each head's lines in order.
-    fn told(text: &mut Text) -> Vec<String> {
+    fn written(text: &mut ResponseBuffer) -> Vec<String> {
         let (bytes, value) = text.take();
         let all = [std::mem::take(bytes), value.to_vec()].concat();
         let mut lines: Vec<String> = String::from_utf8(all).unwrap().split("\r\n").map(str::to_owned).collect();
@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn a_head_is_kept_for_those_who_are_told_the_same_and_for_nobody_else() {
-        let long = "long".repeat(LONGEST_COPIED);
+        let long = "long".repeat(MAX_COPIED_BYTES);
         let values = [None, Some(""), Some("short"), Some(&*long)];
-        let mut text = Text::default();
+        let mut text = ResponseBuffer::default();
         for n in 0..256_usize {
             let is = |bit: usize| n >> bit & 1 == 1;
             let verdict = if is(0) { Verdict::Absent } else { Verdict::Maybe };
@@ -226,23 +226,23 @@ mod tests {
                 content_type: content_type.clone(),
             });
             let lookup = || Lookup { probe, answer: Ok(Answer::fresh(value.clone(), source)) };
-            text.whole(answer::lookup(lookup(), options));
-            let expected = told(&mut text);
-            // The second is of a head that is kept.
+            text.push_response(answer::lookup(lookup(), options));
+            let expected = written(&mut text);
+            // The second is of a head that is heads.
             for _ in 0..2 {
                 text.lookup(lookup(), options);
-                assert_eq!(told(&mut text), expected, "{probe:?} {source} {options:?}");
+                assert_eq!(written(&mut text), expected, "{probe:?} {source} {options:?}");
             }
             text.check(probe, options);
             let status = answer::check(probe, false, options).status();
-            assert!(told(&mut text).iter().any(|line| *line == format!("HTTP/1.1 {status}")), "{probe:?}");
-            assert!(text.kept.len() <= MOST_KEPT);
+            assert!(written(&mut text).iter().any(|line| *line == format!("HTTP/1.1 {status}")), "{probe:?}");
+            assert!(text.heads.len() <= MAX_CACHED_HEADS);
         }
     }
 
     #[test]
     fn a_date_lasts_a_second() {
-        let mut date = Date { second: Some(Duration::from_secs(7)), text: b"date: of long ago".to_vec() };
+        let mut date = DateHeader { second: Some(Duration::from_secs(7)), text: b"date: of long ago".to_vec() };
         let now = SystemTime::now() - Duration::from_secs(1);
         let text = std::str::from_utf8(date.now()).unwrap().strip_prefix("date: ").unwrap();
         assert!(httpdate::parse_http_date(text).unwrap() >= now, "{text}");

@@ -11,16 +11,16 @@ use tokio::time::Instant;
 
 /// Knows since when each response waits. Clones share what they know.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Unsent(Arc<Mutex<Waiting>>);
+pub(super) struct PendingResponses(Arc<Mutex<SendTimes>>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct SendTimes {
     /// Numbers ascend with the time.
     next: u64,
     since: BTreeMap<u64, Instant>,
 }
 
-impl Unsent {
+impl PendingResponses {
     /// The same bytes, which wait until their last part is dropped: the socket has taken all then, or will take no more.
     pub(super) fn track(&self, bytes: Bytes) -> Bytes {
         let mut waiting = self.0.lock();
@@ -28,7 +28,7 @@ impl Unsent {
         waiting.next += 1;
         waiting.since.insert(number, Instant::now());
         drop(waiting);
-        Bytes::from_owner(Tracked { bytes, number, of: self.clone() })
+        Bytes::from_owner(TrackedBytes { bytes, number, of: self.clone() })
     }
 
     /// Since when the first of those that wait does.
@@ -37,19 +37,19 @@ impl Unsent {
     }
 }
 
-struct Tracked {
+struct TrackedBytes {
     bytes: Bytes,
     number: u64,
-    of: Unsent,
+    of: PendingResponses,
 }
 
-impl AsRef<[u8]> for Tracked {
+impl AsRef<[u8]> for TrackedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Tracked {
+impl Drop for TrackedBytes {
     fn drop(&mut self) {
         self.of.0.lock().since.remove(&self.number);
     }
@@ -61,16 +61,16 @@ mod tests {
 
     #[test]
     fn a_response_waits_until_its_last_part_is_gone() {
-        let unsent = Unsent::default();
-        let mut first = unsent.track(Bytes::from_static(b"first"));
-        let began = unsent.oldest().unwrap();
-        let second = unsent.track(Bytes::from_static(b"second"));
+        let pending = PendingResponses::default();
+        let mut first = pending.track(Bytes::from_static(b"first"));
+        let began = pending.oldest().unwrap();
+        let second = pending.track(Bytes::from_static(b"second"));
         let part = first.split_to(2);
         drop(first);
-        assert_eq!(unsent.oldest(), Some(began));
+        assert_eq!(pending.oldest(), Some(began));
         drop(part);
-        assert!(unsent.oldest().unwrap() >= began);
+        assert!(pending.oldest().unwrap() >= began);
         drop(second);
-        assert_eq!(unsent.oldest(), None);
+        assert_eq!(pending.oldest(), None);
     }
 }

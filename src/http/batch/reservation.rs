@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::format::Format;
+use super::reader::Format;
 use crate::buffers::{Buffers, Overloaded, Reservation, Share};
 use crate::http::path::Resource;
 use crate::http::problem::Problem;
 use crate::labels::BufferRefusal;
 
 /// The reservation of a batch whose body is on its way.
-pub(super) struct Room {
+pub(super) struct BatchReservation {
     held: Reservation,
     share: Share,
     /// Times that the body's bytes are held: as a document, and in keys.
@@ -19,7 +19,7 @@ pub(super) struct Room {
     max_keys: u64,
 }
 
-impl Room {
+impl BatchReservation {
     pub(super) fn new(buffers: &Arc<Buffers>, resource: Resource, format: Format, max_keys: usize) -> Self {
         let (keeps, per_key) = match resource {
             // Measured by `a_batch_takes_memory_by_its_keys_and_not_by_their_square`.
@@ -84,15 +84,15 @@ mod tests {
     #[test]
     fn a_batch_reserves_by_its_length_and_then_by_its_keys() {
         let buffers = Buffers::new(100_000, Metrics::new().buffers);
-        let mut room = Room::new(&buffers, Resource::Lookup, Format::Json, 20);
-        room.admit(1_000).unwrap();
+        let mut reservation = BatchReservation::new(&buffers, Resource::Lookup, Format::Json, 20);
+        reservation.admit(1_000).unwrap();
         assert_eq!(buffers.reserved(), 0, "what was only declared holds nothing");
-        room.expect(1_000).unwrap();
+        reservation.expect(1_000).unwrap();
         assert_eq!(buffers.reserved(), 2 * 1_000 + 20 * 1024);
-        room.expect(9).unwrap();
+        reservation.expect(9).unwrap();
         assert_eq!(buffers.reserved(), 2 * 1_000 + 20 * 1024, "it never shrinks while the body comes");
-        assert!(room.expect(u64::MAX).is_err());
-        let held = room.of_keys(1_000, 3);
+        assert!(reservation.expect(u64::MAX).is_err());
+        let held = reservation.of_keys(1_000, 3);
         assert_eq!((held.bytes(), buffers.reserved()), (1_000 + 3 * 1024, 1_000 + 3 * 1024));
         drop(held);
         assert_eq!(buffers.reserved(), 0);
