@@ -4,7 +4,7 @@ mod descriptors;
 mod links;
 mod reloads;
 mod secret;
-mod start;
+mod snapshot;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,10 +16,10 @@ use anyhow::{Context, bail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::descriptors::Connections;
+use self::descriptors::ConnectionCaps;
 use self::links::{RedisLinks, connect_redis};
-use self::secret::{agree_on_secret, secret};
-use self::start::Start;
+use self::secret::{agree_on_secret, fleet_secret};
+use self::snapshot::SnapshotFinder;
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::buffers::Buffers;
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
@@ -34,7 +34,7 @@ use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
 use crate::rebuild::{MemoryBudget, Runner, machine_memory, memory_limit};
 use crate::redis::RedisLink;
-use crate::reload::{self, ConfigSource, Triggers};
+use crate::reload::{self, ConfigSource, ReloadTriggers};
 use crate::source::{
     FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union,
 };
@@ -42,9 +42,9 @@ use crate::telemetry::LogLevel;
 use crate::{quickstart, shutdown};
 
 /// Time for the last snapshot where the drain has left none.
-const LAST_SNAPSHOT: Duration = Duration::from_secs(1);
+const MIN_SNAPSHOT_TIME: Duration = Duration::from_secs(1);
 /// Time for scrapes and probes under way once all else has ended, and then for threads that wait for a disk or a source.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const TELEMETRY_GRACE: Duration = Duration::from_secs(1);
 
 /// What the process owns while it runs.
 ///
@@ -57,10 +57,10 @@ pub struct App {
     telemetry: BoundListener,
     admin: BoundListener,
     limits: ConnectionLimits,
-    connections: Connections,
+    connections: ConnectionCaps,
     drain_timeout: Duration,
     /// Who goes by settings that can change, until somebody reads the configuration again.
-    reload: Option<reload::Parts>,
+    reload: Option<reload::ReloadParts>,
     /// Rebuild runners, watches over states and marks. Ended when the process stops; none of them has anything to finish.
     tasks: JoinSet<()>,
     /// The connections to Redis, where one is configured; they reconnect by themselves.
@@ -95,9 +95,9 @@ impl App {
         let memory = Arc::new(MemoryBudget::new(limit, caches).with_buffers(&buffers, least, most));
         let mut tasks = JoinSet::new();
         let mut keyspaces = BTreeMap::new();
-        let patience = Patience { read_until: Instant::now() + start::LONGEST_READS, redis_until };
+        let deadlines = StartDeadlines { read_until: Instant::now() + snapshot::MAX_READ_TIME, redis_until };
         for (name, settings) in &config.keyspaces {
-            let parts = parts(name, settings, config, redis.as_ref(), &metrics, &memory, patience)
+            let parts = parts(name, settings, config, redis.as_ref(), &metrics, &memory, deadlines)
                 .await
                 .with_context(|| format!("keyspaces.{name}"))?;
             let recorders = Arc::clone(&parts.metrics);
@@ -129,8 +129,9 @@ impl App {
         // A backstop behind the keyspaces' own deadlines, which alone end a lookup.
         let longest = config.keyspaces.values().map(|k| k.deadline).max().unwrap_or_default();
         settings.data_deadline = settings.data_deadline.max(longest * 2);
-        let (reload, desk) = reloads::parts(config, &keyspaces, &metrics, &settings.tokens);
-        let context = Arc::new(HttpContext::new(keyspaces, metrics, settings).with_buffers(buffers).with_config(desk));
+        let (reload, reload_handle) = reloads::connect(config, &keyspaces, &metrics, &settings.tokens);
+        let context =
+            Arc::new(HttpContext::new(keyspaces, metrics, settings).with_buffers(buffers).with_config(reload_handle));
         Ok(Self {
             context,
             data: BoundListener::bind(&config.server.listen, mode).await.context("server.listen")?,
@@ -139,7 +140,7 @@ impl App {
                 .context("server.telemetry_listen")?,
             admin: BoundListener::bind(&config.server.admin_listen, mode).await.context("server.admin_listen")?,
             limits: ConnectionLimits::from(&config.server),
-            connections: Connections::within_limit(config),
+            connections: ConnectionCaps::within_limit(config),
             drain_timeout: config.server.drain_timeout,
             reload: Some(reload),
             tasks,
@@ -170,11 +171,11 @@ impl App {
         let (context, connections) = (|| Arc::clone(&self.context), self.connections);
         let limits = |max_connections| ConnectionLimits { max_connections, ..self.limits };
         let counted = |listener| self.context.metrics.connections(listener);
-        let at_once = Arc::new(FastResponder::new(context()));
+        let responder = Arc::new(FastResponder::new(context()));
         let data = http::serve_with_fast_path(
             self.data,
             http::data_service(context()),
-            at_once,
+            responder,
             limits(connections.data),
             counted(Listener::Data),
             shutdown.clone(),
@@ -187,8 +188,10 @@ impl App {
             shutdown.clone(),
         );
         // The drain timeout is over by then: whoever reads slowly must not get another.
-        let last =
-            ConnectionLimits { drain_timeout: LAST_WORDS.min(self.drain_timeout), ..limits(connections.telemetry) };
+        let last = ConnectionLimits {
+            drain_timeout: TELEMETRY_GRACE.min(self.drain_timeout),
+            ..limits(connections.telemetry)
+        };
         let telemetry = http::serve(
             self.telemetry,
             http::telemetry_router(context()),
@@ -200,7 +203,7 @@ impl App {
             let ((data, admin), told) =
                 tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));
             // After the last announce, and while probes still see the drain.
-            let deadline = (told + self.drain_timeout).max(Instant::now() + LAST_SNAPSHOT);
+            let deadline = (told + self.drain_timeout).max(Instant::now() + MIN_SNAPSHOT_TIME);
             let last_snapshots =
                 self.context.keyspaces.values().map(|served| Arc::clone(&served.keyspace).last_snapshot(deadline));
             futures_util::future::join_all(last_snapshots).await;
@@ -241,7 +244,7 @@ fn lock_data_dir(dir: &Path) -> anyhow::Result<File> {
 
 /// Until when a start waits, at most.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
+struct StartDeadlines {
     /// For snapshots to be read.
     read_until: Instant,
     /// For Redis.
@@ -261,7 +264,7 @@ async fn parts(
     redis: Option<&RedisLinks>,
     metrics: &Metrics,
     memory: &Arc<MemoryBudget>,
-    patience: Patience,
+    deadlines: StartDeadlines,
 ) -> anyhow::Result<Parts> {
     let form = Arc::new(keyspace.key.map_or_else(OnceLock::new, OnceLock::from));
     let log = delta_log(name, keyspace, config, redis);
@@ -279,8 +282,9 @@ async fn parts(
         Some(links) => {
             // A mark that was not there yet when an entry was looked for lives for window and deadline. Of a clock that is set, half a window is borne
             // either way.
-            let patience = keyspace.deadline + keyspace.commit_window / 2;
-            let cache = RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint()).storing_within(patience);
+            let store_window = keyspace.deadline + keyspace.commit_window / 2;
+            let cache =
+                RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint()).storing_within(store_window);
             // Where a log follows, its wait is for the marks too.
             let cache = cache.marking_over(Arc::clone(&links.announces), replicas.filter(|_| log.is_none()));
             Arc::new(
@@ -296,16 +300,16 @@ async fn parts(
     let (journal, mut replayed) =
         Journal::open_of(&config.server.data_dir, name, window, deadline, meaning_of_keys(keyspace))
             .context("the announce journal in server.data_dir")?;
-    let start = Start { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
-    let found = start.find(memory, patience.read_until).await;
+    let finder = SnapshotFinder { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
+    let found = finder.find(memory, deadlines.read_until).await;
     replayed.damaged |= found.shows_lost_announces();
-    let secret = secret(name, links.map(|links| &links.main), found.secret(), patience.redis_until).await;
+    let secret = fleet_secret(name, links.map(|links| &links.main), found.secret(), deadlines.redis_until).await;
     let recorders = metrics.keyspace(name);
     Ok(Parts {
         name: name.to_owned(),
         config: keyspace.clone(),
         log,
-        snapshot: found.under(secret.as_ref(), &recorders),
+        snapshot: found.restored_under(secret.as_ref(), &recorders),
         secret,
         form,
         shared,
@@ -408,7 +412,7 @@ pub fn serve(config: Config, source: ConfigSource, log: LogLevel, quickstart: bo
             quickstart::prepare(&config.server.data_dir).await?;
         }
         let mut app = App::build(&config).await?;
-        app.reload_on(Triggers { source, hangups, log }, config);
+        app.reload_on(ReloadTriggers { source, hangups, log }, config);
         if let (true, Some(keyspace)) = (quickstart, app.keyspace(quickstart::KEYSPACE)) {
             let address = app.data.local_addr().to_string();
             app.tasks.spawn(async move { quickstart::greet(keyspace, &address).await });
@@ -417,7 +421,7 @@ pub fn serve(config: Config, source: ConfigSource, log: LogLevel, quickstart: bo
         Ok(())
     });
     // Dropping the runtime would wait for threads that a dead disk holds, for as long as that takes.
-    runtime.shutdown_timeout(LAST_WORDS);
+    runtime.shutdown_timeout(TELEMETRY_GRACE);
     served
 }
 

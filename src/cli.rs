@@ -49,13 +49,13 @@ pub enum Command {
 #[command(name = "bloomguard", version, args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(subcommand)]
-    command: Option<Given>,
+    command: Option<CommandArguments>,
     #[command(flatten)]
     serve: ServeArguments,
 }
 
 #[derive(Subcommand)]
-enum Given {
+enum CommandArguments {
     /// Serve (also without a command)
     Serve(ServeArguments),
     /// Print every error of a configuration; exit 0 if there is none, 78 otherwise
@@ -97,10 +97,10 @@ impl From<Arguments> for Command {
     fn from(arguments: Arguments) -> Self {
         match arguments.command {
             None => Self::Serve { config: arguments.serve.config },
-            Some(Given::Serve(serve)) => Self::Serve { config: serve.config },
-            Some(Given::CheckConfig { files }) => Self::CheckConfig { files },
-            Some(Given::Plan(asked)) => Self::Plan(asked),
-            Some(Given::Snapshot(SnapshotCommand::Inspect { file })) => Self::Inspect { file },
+            Some(CommandArguments::Serve(serve)) => Self::Serve { config: serve.config },
+            Some(CommandArguments::CheckConfig { files }) => Self::CheckConfig { files },
+            Some(CommandArguments::Plan(arguments)) => Self::Plan(arguments),
+            Some(CommandArguments::Snapshot(SnapshotCommand::Inspect { file })) => Self::Inspect { file },
         }
     }
 }
@@ -135,7 +135,7 @@ pub fn config_files(named: Vec<PathBuf>) -> Result<ConfigFiles, NoConfig> {
 }
 
 /// Says on standard error what is wrong with a configuration; the exit status to end with.
-pub fn refuse(errors: &impl Display) -> ExitCode {
+pub fn print_config_errors(errors: &impl Display) -> ExitCode {
     // Where standard error is closed, the status still tells.
     let _ = writeln!(std::io::stderr(), "{errors}");
     ExitCode::from(EX_CONFIG)
@@ -146,16 +146,16 @@ pub fn refuse(errors: &impl Display) -> ExitCode {
 pub fn serve(named: Vec<PathBuf>) -> ExitCode {
     let chosen = match config_files(named) {
         Ok(chosen) => chosen,
-        Err(none) => return refuse(&none),
+        Err(none) => return print_config_errors(&none),
     };
     let mut source = ConfigSource::new(chosen.files, config::environment());
     let config = match source.load() {
         Ok(config) => config,
-        Err(errors) => return refuse(&errors),
+        Err(errors) => return print_config_errors(&errors),
     };
     let log = match telemetry::init(&config.log) {
         Ok(log) => log,
-        Err(error) => return refuse(&error),
+        Err(error) => return print_config_errors(&error),
     };
     match app::serve(config, source, log, chosen.quickstart) {
         Ok(()) => ExitCode::SUCCESS,
@@ -177,7 +177,7 @@ pub fn check_config(files: &[PathBuf]) -> ExitCode {
             let _ = writeln!(std::io::stdout(), "the configuration is valid: {count} ({})", names.join(", "));
             ExitCode::SUCCESS
         }
-        Err(errors) => refuse(&errors),
+        Err(errors) => print_config_errors(&errors),
     }
 }
 

@@ -20,18 +20,18 @@ use crate::telemetry::LogLevel;
 
 /// Who goes by the live settings of a keyspace.
 #[derive(Debug)]
-pub struct KeyspaceParts {
+pub struct LiveKeyspace {
     /// Answers lookups.
     pub keyspace: Arc<Keyspace>,
     /// Builds its filter.
     pub rebuild: RebuildHandle,
 }
 
-/// Everybody who goes by live settings, and who is told of them.
+/// Everybody who goes by live settings, and who is result of them.
 #[derive(Debug)]
-pub struct Parts {
+pub struct ReloadParts {
     /// By name.
-    pub keyspaces: BTreeMap<String, KeyspaceParts>,
+    pub keyspaces: BTreeMap<String, LiveKeyspace>,
     /// Counts what became of it.
     pub metrics: Arc<Metrics>,
     /// What the listeners compare bearer tokens with.
@@ -39,12 +39,12 @@ pub struct Parts {
     /// Those who ask for it.
     pub requests: mpsc::Receiver<ReloadRequest>,
     /// What is in force, for people.
-    pub in_force: watch::Sender<Arc<ActiveConfig>>,
+    pub active: watch::Sender<Arc<ActiveConfig>>,
 }
 
 /// What makes a process read its configuration again.
 #[derive(Debug)]
-pub struct Triggers {
+pub struct ReloadTriggers {
     /// Where it was read from, and what was seen there.
     pub source: ConfigSource,
     /// SIGHUP.
@@ -56,11 +56,11 @@ pub struct Triggers {
 /// The one task that changes settings, one reload after another.
 #[derive(Debug)]
 pub struct Reloader {
-    parts: Parts,
+    parts: ReloadParts,
     /// What the process goes by.
-    in_force: Config,
+    active: Config,
     /// What the files said when they were last found good.
-    read: Config,
+    last_read: Config,
     hangups: Signal,
     log: LogLevel,
     files: FileWatch,
@@ -81,19 +81,19 @@ impl ActiveConfig {
 impl Reloader {
     /// Of a process that was started with `config`.
     #[must_use]
-    pub fn new(config: Config, parts: Parts, triggers: Triggers) -> Self {
-        let Triggers { source, hangups, log } = triggers;
-        Self { parts, read: config.clone(), in_force: config, hangups, log, files: FileWatch::new(source) }
+    pub fn new(config: Config, parts: ReloadParts, triggers: ReloadTriggers) -> Self {
+        let ReloadTriggers { source, hangups, log } = triggers;
+        Self { parts, last_read: config.clone(), active: config, hangups, log, files: FileWatch::new(source) }
     }
 
     /// Reloads whenever there is a reason. Runs until dropped.
     pub async fn run(mut self) {
         loop {
             tokio::select! {
-                Some(asked) = self.parts.requests.recv() => {
-                    let told = self.reload("admin API").await;
-                    // Whoever asked may have hung up.
-                    let _ = asked.send(told);
+                Some(reply) = self.parts.requests.recv() => {
+                    let result = self.reload("admin API").await;
+                    // Whoever reply may have hung up.
+                    let _ = reply.send(result);
                 }
                 Some(()) = self.hangups.recv() => drop(self.reload("SIGHUP").await),
                 () = self.files.changed() => drop(self.reload("changed files").await),
@@ -103,7 +103,7 @@ impl Reloader {
 
     async fn reload(&mut self, because: &'static str) -> Result<ReloadReport, ConfigErrors> {
         match self.files.load().await {
-            Ok(new) => Ok(self.take_over(new, because)),
+            Ok(new) => Ok(self.apply_live(new, because)),
             Err(errors) => {
                 let listed: Vec<String> = errors.errors().iter().map(ToString::to_string).collect();
                 tracing::error!(
@@ -111,18 +111,18 @@ impl Reloader {
                     errors = listed.join("; "),
                     "the configuration is bad: what was in force stays"
                 );
-                let waiting = self.in_force.differences(&self.read).len();
+                let waiting = self.active.differences(&self.last_read).len();
                 self.parts.metrics.reloads.ended(ReloadOutcome::Failed, waiting);
                 Err(errors)
             }
         }
     }
 
-    fn take_over(&mut self, new: Config, because: &'static str) -> ReloadReport {
-        let merged = self.in_force.with_live_settings_of(&new);
-        let applied = self.in_force.differences(&merged);
+    fn apply_live(&mut self, new: Config, because: &'static str) -> ReloadReport {
+        let merged = self.active.with_live_settings_of(&new);
+        let applied = self.active.differences(&merged);
         let waiting = merged.differences(&new);
-        let outcome = match (self.read.differences(&new).is_empty(), waiting.is_empty()) {
+        let outcome = match (self.last_read.differences(&new).is_empty(), waiting.is_empty()) {
             (true, _) => ReloadOutcome::Unchanged,
             (false, false) => ReloadOutcome::NeedsRestart,
             (false, true) => ReloadOutcome::Applied,
@@ -130,9 +130,9 @@ impl Reloader {
         if !applied.is_empty() {
             self.apply(&merged);
         }
-        (self.in_force, self.read) = (merged, new);
+        (self.active, self.last_read) = (merged, new);
         let reloaded = ReloadReport { outcome, applied: list(applied), needs_restart: list(waiting) };
-        self.tell(&reloaded, because);
+        self.publish(&reloaded, because);
         reloaded
     }
 
@@ -151,10 +151,10 @@ impl Reloader {
         }
     }
 
-    fn tell(&self, reloaded: &ReloadReport, because: &'static str) {
+    fn publish(&self, reloaded: &ReloadReport, because: &'static str) {
         let ReloadReport { outcome, applied, needs_restart } = reloaded;
         self.parts.metrics.reloads.ended(*outcome, needs_restart.len());
-        self.parts.in_force.send_replace(Arc::new(ActiveConfig::new(&self.in_force, needs_restart.clone())));
+        self.parts.active.send_replace(Arc::new(ActiveConfig::new(&self.active, needs_restart.clone())));
         let applied = if applied.is_empty() { "none".to_owned() } else { applied.join(", ") };
         tracing::info!(because, %outcome, applied, "the configuration was read again");
         if *outcome == ReloadOutcome::NeedsRestart {

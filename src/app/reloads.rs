@@ -9,14 +9,14 @@ use super::App;
 use crate::config::Config;
 use crate::http::{ActiveConfig, LiveTokens, ReloadHandle, ServedKeyspace};
 use crate::metrics::Metrics;
-use crate::reload::{KeyspaceParts, Parts, Reloader, Triggers};
+use crate::reload::{LiveKeyspace, ReloadParts, ReloadTriggers, Reloader};
 
 /// Requests for a reload that may wait for their turn before those who ask wait to be let in.
-const WAITING: usize = 4;
+const MAX_WAITING_REQUESTS: usize = 4;
 
 impl App {
     /// Has the configuration, which was `config` at the build, read again.
-    pub(super) fn reload_on(&mut self, triggers: Triggers, config: Config) {
+    pub(super) fn reload_on(&mut self, triggers: ReloadTriggers, config: Config) {
         if let Some(parts) = self.reload.take() {
             self.tasks.spawn(Reloader::new(config, parts, triggers).run());
         }
@@ -24,19 +24,19 @@ impl App {
 }
 
 /// Both ends of what the admin listener and whoever reads the configuration again have to tell each other.
-pub(super) fn parts(
+pub(super) fn connect(
     config: &Config,
     keyspaces: &BTreeMap<String, ServedKeyspace>,
     metrics: &Arc<Metrics>,
     tokens: &Arc<LiveTokens>,
-) -> (Parts, ReloadHandle) {
-    let (asking, requests) = mpsc::channel(WAITING);
-    let (in_force, shown) = watch::channel(Arc::new(ActiveConfig::at_start(config)));
-    let parts = |served: &ServedKeyspace| KeyspaceParts {
+) -> (ReloadParts, ReloadHandle) {
+    let (asking, requests) = mpsc::channel(MAX_WAITING_REQUESTS);
+    let (active, shown) = watch::channel(Arc::new(ActiveConfig::at_start(config)));
+    let parts = |served: &ServedKeyspace| LiveKeyspace {
         keyspace: Arc::clone(&served.keyspace),
         rebuild: served.rebuild.clone(),
     };
     let keyspaces = keyspaces.iter().map(|(name, served)| (name.clone(), parts(served))).collect();
-    let parts = Parts { keyspaces, metrics: Arc::clone(metrics), tokens: Arc::clone(tokens), requests, in_force };
-    (parts, ReloadHandle { requests: asking, in_force: shown })
+    let parts = ReloadParts { keyspaces, metrics: Arc::clone(metrics), tokens: Arc::clone(tokens), requests, active };
+    (parts, ReloadHandle { requests: asking, active: shown })
 }

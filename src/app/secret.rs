@@ -8,14 +8,14 @@ use crate::keyspace::Keyspace;
 use crate::redis::{LinkError, RedisLink};
 
 /// How often it is compared, besides after each connect.
-const AGAIN: Duration = Duration::from_secs(1);
+const RECHECK: Duration = Duration::from_secs(1);
 /// How soon it is asked for again where nothing is served before it is known.
-const SOON_AGAIN: Duration = Duration::from_millis(5);
+const RETRY_AT_START: Duration = Duration::from_millis(5);
 
 /// The fleet's secret from Redis, `None` where it does not answer; that of the snapshot, or a fresh one, where there is no fleet.
 ///
 /// Asked for again until then: who goes on without has no use for its snapshot, for one answer that came late.
-pub(super) async fn secret(
+pub(super) async fn fleet_secret(
     keyspace: &str,
     redis: Option<&Arc<RedisLink>>,
     known: Option<KeySecret>,
@@ -27,7 +27,7 @@ pub(super) async fn secret(
         match link.secret(keyspace, &proposal).await {
             Ok(secret) => return Some(secret),
             Err(LinkError::Timeout(_) | LinkError::Unavailable(_)) if Instant::now() < until => {
-                tokio::time::sleep(SOON_AGAIN).await
+                tokio::time::sleep(RETRY_AT_START).await
             }
             Err(error) => {
                 tracing::warn!(keyspace, %error, "the keyspace secret could not be read from Redis: nothing is built before it is");
@@ -47,6 +47,6 @@ pub(super) async fn agree_on_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink
             Err(error) => tracing::debug!(keyspace = keyspace.name(), %error, "the keyspace secret was not read"),
         }
         // Also where a connection is there and did not answer.
-        let _ = tokio::time::timeout(AGAIN, epochs.changed()).await;
+        let _ = tokio::time::timeout(RECHECK, epochs.changed()).await;
     }
 }

@@ -51,7 +51,7 @@ fn describe(header: &Header) -> String {
     line("key form", &header.key_form);
     line("hash", &format_args!("{}, secret {:016x}", header.hash, KeySecret::new(header.secret.0).fingerprint()));
     line("basis", &header.basis);
-    line("taken", &Taken(taken.unix_nanos));
+    line("taken", &TakenDisplay(taken.unix_nanos));
     line("boot", &format_args!("{:?}, {} after it", taken.boot_id, Ago(taken.boot_nanos)));
     line("scan began", &format_args!("{} before that", Ago(header.scan_age)));
     match log {
@@ -62,7 +62,7 @@ fn describe(header: &Header) -> String {
         None => line("delta log", &"none"),
     }
     for poll in polls.iter().flatten() {
-        let from = Watermark(&poll.watermark);
+        let from = WatermarkDisplay(&poll.watermark);
         line(
             "polls",
             &format_args!(
@@ -95,9 +95,9 @@ impl Display for Ago {
     }
 }
 
-struct Taken(u64);
+struct TakenDisplay(u64);
 
-impl Display for Taken {
+impl Display for TakenDisplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match i64::try_from(self.0).map(DateTime::from_timestamp_nanos) {
             Ok(moment) => f.write_str(&moment.to_rfc3339_opts(SecondsFormat::Millis, true)),
@@ -107,9 +107,9 @@ impl Display for Taken {
     }
 }
 
-struct Watermark<'a>(&'a WatermarkText);
+struct WatermarkDisplay<'a>(&'a WatermarkText);
 
-impl Display for Watermark<'_> {
+impl Display for WatermarkDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             WatermarkText::Integer(digits) => f.write_str(digits),

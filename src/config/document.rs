@@ -8,12 +8,12 @@ use super::error::push_key;
 use super::{BackendConfig, Config, Headers, SecretText, SecretUrl, SourceConfig};
 use crate::client::Trust;
 
-/// Every URL stands under this key. What is shown of one does not tell two apart, so they are compared as [`Hidden`].
+/// Every URL stands under this key. What is shown of one does not tell two apart, so they are compared as [`HiddenValue`].
 const URL: &str = "url";
 
 /// What [`Config::document`] redacts or leaves out.
 #[derive(PartialEq)]
-enum Hidden<'c> {
+enum HiddenValue<'c> {
     Url(&'c SecretUrl),
     /// The one of the backend or of `[redis]`, which is compared there.
     Inherited,
@@ -44,45 +44,45 @@ impl Config {
     }
 
     /// By the key that has to be changed for them to change.
-    fn hidden(&self) -> BTreeMap<String, Hidden<'_>> {
+    fn hidden(&self) -> BTreeMap<String, HiddenValue<'_>> {
         let mut hidden = BTreeMap::new();
-        hidden.insert("server.token_file".to_owned(), Hidden::Tokens(&self.server.token));
-        hidden.insert("server.admin_token_file".to_owned(), Hidden::Tokens(&self.server.admin_token));
+        hidden.insert("server.token_file".to_owned(), HiddenValue::Tokens(&self.server.token));
+        hidden.insert("server.admin_token_file".to_owned(), HiddenValue::Tokens(&self.server.admin_token));
         for (index, file) in self.server.tokens.iter().enumerate() {
-            hidden.insert(format!("server.tokens[{index}].file"), Hidden::Tokens(&file.tokens));
+            hidden.insert(format!("server.tokens[{index}].file"), HiddenValue::Tokens(&file.tokens));
         }
         if let Some(redis) = &self.redis {
-            hidden.insert(format!("redis.{}", url_key(redis.url_file.is_some())), Hidden::Url(&redis.url));
+            hidden.insert(format!("redis.{}", url_key(redis.url_file.is_some())), HiddenValue::Url(&redis.url));
         }
         for (name, keyspace) in &self.keyspaces {
             let BackendConfig { url, url_file, headers, secret_headers, ca, .. } = &keyspace.backend;
             let section = format!("keyspaces.{name}.backend");
-            hidden.insert(format!("{section}.{}", url_key(url_file.is_some())), Hidden::Url(url));
-            hidden.extend(of_section(&section, headers, secret_headers, ca));
+            hidden.insert(format!("{section}.{}", url_key(url_file.is_some())), HiddenValue::Url(url));
+            hidden.extend(hidden_of_section(&section, headers, secret_headers, ca));
             let inheritable = [Some(url), self.redis.as_ref().map(|redis| &redis.url)];
             for (index, source) in keyspace.source.iter().enumerate() {
                 let SourceConfig { url, url_file, headers, secret_headers, ca, .. } = source;
                 let section = format!("keyspaces.{name}.{}", keyspace.source.key(index));
                 let inherited = url_file.is_none() && inheritable.contains(&Some(url));
-                let url = if inherited { Hidden::Inherited } else { Hidden::Url(url) };
+                let url = if inherited { HiddenValue::Inherited } else { HiddenValue::Url(url) };
                 hidden.insert(format!("{section}.{}", url_key(url_file.is_some())), url);
-                hidden.extend(of_section(&section, headers, secret_headers, ca));
+                hidden.extend(hidden_of_section(&section, headers, secret_headers, ca));
             }
         }
         hidden
     }
 }
 
-fn of_section<'c>(
+fn hidden_of_section<'c>(
     section: &str,
     headers: &'c Headers,
     secret_headers: &'c Headers,
     ca: &'c Option<Trust>,
-) -> [(String, Hidden<'c>); 3] {
+) -> [(String, HiddenValue<'c>); 3] {
     [
-        (format!("{section}.headers"), Hidden::Headers(headers)),
-        (format!("{section}.headers_file"), Hidden::Headers(secret_headers)),
-        (format!("{section}.ca_file"), Hidden::Authorities(ca)),
+        (format!("{section}.headers"), HiddenValue::Headers(headers)),
+        (format!("{section}.headers_file"), HiddenValue::Headers(secret_headers)),
+        (format!("{section}.ca_file"), HiddenValue::Authorities(ca)),
     ]
 }
 

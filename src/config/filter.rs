@@ -9,7 +9,7 @@ use crate::filter;
 #[serde(deny_unknown_fields, default)]
 pub struct FilterConfig {
     /// Default `bloom`.
-    pub kind: FilterKind,
+    pub kind: KeyspaceFilterKind,
     /// Share of absent keys that may pass as maybe, between 0 and 1. Default 0.001.
     pub false_positive_rate: f64,
     /// Keys to expect; capacity = max(expected_keys, counted) × headroom. Default: what the source counts. `scalable` needs neither.
@@ -20,7 +20,7 @@ pub struct FilterConfig {
 
 impl Default for FilterConfig {
     fn default() -> Self {
-        Self { kind: FilterKind::Bloom, false_positive_rate: 0.001, expected_keys: None, headroom: 1.3 }
+        Self { kind: KeyspaceFilterKind::Bloom, false_positive_rate: 0.001, expected_keys: None, headroom: 1.3 }
     }
 }
 
@@ -35,7 +35,7 @@ impl FilterConfig {
 /// Kind of filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum FilterKind {
+pub enum KeyspaceFilterKind {
     /// Split block: one cache line a lookup.
     Bloom,
     /// Bits anywhere in memory: the fewest bits a key, worth it below a rate of 0.0001.
@@ -44,12 +44,12 @@ pub enum FilterKind {
     Scalable,
 }
 
-impl From<FilterKind> for filter::FilterKind {
-    fn from(kind: FilterKind) -> Self {
+impl From<KeyspaceFilterKind> for filter::FilterKind {
+    fn from(kind: KeyspaceFilterKind) -> Self {
         match kind {
-            FilterKind::Bloom => Self::Bloom,
-            FilterKind::Classic => Self::Classic,
-            FilterKind::Scalable => Self::Scalable,
+            KeyspaceFilterKind::Bloom => Self::Bloom,
+            KeyspaceFilterKind::Classic => Self::Classic,
+            KeyspaceFilterKind::Scalable => Self::Scalable,
         }
     }
 }

@@ -112,8 +112,8 @@ impl FromStr for AbsentHeader {
 
 impl<'de> Deserialize<'de> for AbsentHeader {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl serde::de::Visitor<'_> for Text {
+        struct AbsentHeaderVisitor;
+        impl serde::de::Visitor<'_> for AbsentHeaderVisitor {
             type Value = AbsentHeader;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,7 +124,7 @@ impl<'de> Deserialize<'de> for AbsentHeader {
                 text.parse().map_err(|_| E::invalid_value(serde::de::Unexpected::Str(text), &self))
             }
         }
-        from.deserialize_str(Text)
+        from.deserialize_str(AbsentHeaderVisitor)
     }
 }
 

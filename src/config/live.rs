@@ -16,7 +16,7 @@ impl Config {
         merged.server = self.server.with_tokens_of(&new.server);
         for (name, keyspace) in &mut merged.keyspaces {
             let taken = new.keyspaces.get(name).map(|new| keyspace.with_live_settings_of(new));
-            if let Some(taken) = taken.filter(KeyspaceConfig::can_keep_its_promise) {
+            if let Some(taken) = taken.filter(KeyspaceConfig::schedule_fits_staleness) {
                 *keyspace = taken;
             }
         }

@@ -28,7 +28,7 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
     }
 
     let overrides = environment::apply(&mut tree, environment, &mut errors);
-    unsupported::refuse(&mut tree, &mut errors);
+    unsupported::reject(&mut tree, &mut errors);
     polled_by_default(&mut tree);
     let mut config = typed::read(tree, &overrides, &mut errors);
     files::resolve(&mut config, &mut errors);

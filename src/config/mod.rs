@@ -46,7 +46,7 @@ pub use self::canary::CanaryConfig;
 pub use self::enforcement::{Enforcement, EnforcementSetting};
 pub use self::environment::environment;
 pub use self::error::{ConfigError, ConfigErrors};
-pub use self::filter::{FilterConfig, FilterKind};
+pub use self::filter::{FilterConfig, KeyspaceFilterKind};
 pub use self::headers::{AbsentHeader, Headers};
 pub use self::incremental::IncrementalConfig;
 pub use self::keyspace::{Freshness, KeyspaceConfig};

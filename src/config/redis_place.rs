@@ -53,10 +53,10 @@ impl RedisPlace {
     /// # Errors
     /// Why it can't be used, without any of its text.
     pub fn parse(url: &SecretUrl) -> Result<Self, String> {
-        let parts = || Parts::of(url.expose()).map_err(str::to_owned);
+        let parsed = || MultiHostUrl::of(url.expose()).map_err(str::to_owned);
         match url.scheme() {
-            "redis+sentinel" => Ok(parts()?.sentinels()?),
-            "redis+cluster" => Ok(parts()?.cluster()?),
+            "redis+sentinel" => Ok(parsed()?.sentinels()?),
+            "redis+cluster" => Ok(parsed()?.cluster()?),
             _ => url.expose().into_connection_info().map(Self::Server).map_err(|error| {
                 // The sentence alone: what follows the dash is the driver's own category.
                 error.to_string().split(" - ").next().unwrap_or_default().to_owned()
@@ -66,7 +66,7 @@ impl RedisPlace {
 }
 
 /// A URL of several hosts, which is none to the `url` crate.
-struct Parts<'a> {
+struct MultiHostUrl<'a> {
     login: RedisConnectionInfo,
     hosts: &'a str,
     /// Without the slash before it.
@@ -74,7 +74,7 @@ struct Parts<'a> {
     parameters: &'a str,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> MultiHostUrl<'a> {
     fn of(url: &'a str) -> Result<Self, &'static str> {
         let (_, rest) = url.split_once("://").ok_or("it has no // behind its scheme")?;
         let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));

@@ -78,9 +78,9 @@ pub struct ServerConfig {
 }
 
 /// The least budget of buffered bytes that is chosen where none is configured.
-const LEAST_BUFFERED: u64 = 64 << 20;
+const MIN_BUFFERED_BYTES: u64 = 64 << 20;
 /// A batch holds its body and its keys, and gets three quarters of the budget: in less than this many bodies the longest one would never fit.
-const BODIES_BUFFERED: u64 = 4;
+const MIN_BUFFERED_BODIES: u64 = 4;
 
 impl ServerConfig {
     /// The least and the most bytes that requests and responses may hold, of a process with so much memory: the same where the configuration says how many.
@@ -89,17 +89,17 @@ impl ServerConfig {
         if self.max_buffered_bytes > 0 {
             return (self.max_buffered_bytes, self.max_buffered_bytes);
         }
-        let least = LEAST_BUFFERED.max(self.least_for_a_batch());
+        let least = MIN_BUFFERED_BYTES.max(self.min_buffered_bytes());
         (least, least.max(memory.unwrap_or(0) / 4))
     }
 
     /// The budget below which the longest body, or the largest batch, would never fit: batches get three quarters of it, and a lookup takes its body twice and
     /// 1 KiB a key.
     #[must_use]
-    pub fn least_for_a_batch(&self) -> u64 {
+    pub fn min_buffered_bytes(&self) -> u64 {
         let batch =
             (self.max_batch_keys as u64).saturating_mul(1024).saturating_add(self.max_body_bytes.saturating_mul(2));
-        self.max_body_bytes.saturating_mul(BODIES_BUFFERED).max((batch / 3).saturating_mul(4))
+        self.max_body_bytes.saturating_mul(MIN_BUFFERED_BODIES).max((batch / 3).saturating_mul(4))
     }
 
     /// The bits of `unix_mode`; `None` where it is not 3 or 4 octal digits, which a loaded configuration never has.

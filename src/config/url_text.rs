@@ -41,7 +41,7 @@ const HIDDEN_OF_POSTGRES: &[&str] = &["sslcert", "ssl-cert", "sslkey", "ssl-key"
 
 /// Why a URL is not taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flaw {
+pub(super) enum UrlFlaw {
     /// No `scheme://`, or characters that stand in no URL.
     NoUrl,
     /// This character stands where drivers would end the password, and the rest of it would be a host or a path.
@@ -60,22 +60,22 @@ pub(super) struct UrlText<'u> {
 }
 
 impl<'u> UrlText<'u> {
-    pub(super) fn split(url: &'u str) -> Result<Self, Flaw> {
-        let (scheme, rest) = url.split_once("://").ok_or(Flaw::NoUrl)?;
+    pub(super) fn split(url: &'u str) -> Result<Self, UrlFlaw> {
+        let (scheme, rest) = url.split_once("://").ok_or(UrlFlaw::NoUrl)?;
         let named = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
         if !named || url.contains(|c: char| c.is_control() || c.is_whitespace()) {
-            return Err(Flaw::NoUrl);
+            return Err(UrlFlaw::NoUrl);
         }
         let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let login = authority.rsplit_once('@');
         // An API may have an @ in its path; a password can't end there where nothing stands before the path that could begin one.
         let plain_host = scheme.starts_with("http") && !authority.contains([':', '@']);
         if login.is_some_and(|(login, _)| login.contains('@')) || (login.is_some() && tail.contains('@')) {
-            return Err(Flaw::Unescaped('@'));
+            return Err(UrlFlaw::Unescaped('@'));
         }
         if !authority.is_empty() && !plain_host && tail.contains('@') {
-            return Err(Flaw::Unescaped(tail.chars().next().unwrap_or('@')));
+            return Err(UrlFlaw::Unescaped(tail.chars().next().unwrap_or('@')));
         }
         let (login, hosts) = login.map_or((None, authority), |(login, hosts)| (Some(login), hosts));
         let (user, password) = login.map_or((None, None), |login| match login.split_once(':') {
@@ -170,7 +170,7 @@ pub(super) fn for_driver(url: &str) -> Cow<'_, str> {
 }
 
 /// Says which character has to be written otherwise, and shows nothing.
-impl fmt::Display for Flaw {
+impl fmt::Display for UrlFlaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoUrl => f.write_str("must be a URL"),
@@ -192,7 +192,7 @@ impl fmt::Display for Flaw {
 mod tests {
     use super::*;
 
-    fn flaw(url: &str) -> Option<Flaw> {
+    fn flaw(url: &str) -> Option<UrlFlaw> {
         UrlText::split(url).err()
     }
 
@@ -200,12 +200,12 @@ mod tests {
     fn a_character_that_would_end_a_password_early_is_found() {
         for scheme in ["postgres", "mysql", "redis", "redis+sentinel", "redis+cluster", "http", "https"] {
             for (rest, flawed) in [
-                ("u:hun@ter2@db/app", Some(Flaw::Unescaped('@'))),
-                ("u:hun@ter/2@db/app", Some(Flaw::Unescaped('@'))),
-                ("u:hun@ter@2/x@db", Some(Flaw::Unescaped('@'))),
-                ("u:12/hunter2@db/app", Some(Flaw::Unescaped('/'))),
-                ("u:12?hunter2@db/app", Some(Flaw::Unescaped('?'))),
-                ("u:12#hunter2@db/app", Some(Flaw::Unescaped('#'))),
+                ("u:hun@ter2@db/app", Some(UrlFlaw::Unescaped('@'))),
+                ("u:hun@ter/2@db/app", Some(UrlFlaw::Unescaped('@'))),
+                ("u:hun@ter@2/x@db", Some(UrlFlaw::Unescaped('@'))),
+                ("u:12/hunter2@db/app", Some(UrlFlaw::Unescaped('/'))),
+                ("u:12?hunter2@db/app", Some(UrlFlaw::Unescaped('?'))),
+                ("u:12#hunter2@db/app", Some(UrlFlaw::Unescaped('#'))),
                 ("u:p%40ss%2Fw@db/app", None),
                 ("u:a:b@db:1/app?x=y", None),
                 ("db/app", None),
@@ -215,10 +215,10 @@ mod tests {
         }
         assert_eq!(flaw("http://api/users/@{key}?by=a@b"), None);
         assert_eq!(flaw("unix:///run/redis@x.sock"), None);
-        assert_eq!(flaw("host=db password=hunter2"), Some(Flaw::NoUrl));
-        assert_eq!(flaw("hunter 2://db"), Some(Flaw::NoUrl));
+        assert_eq!(flaw("host=db password=hunter2"), Some(UrlFlaw::NoUrl));
+        assert_eq!(flaw("hunter 2://db"), Some(UrlFlaw::NoUrl));
         assert_eq!(
-            Flaw::Unescaped('/').to_string(),
+            UrlFlaw::Unescaped('/').to_string(),
             "must percent-encode / as %2F in its user and password, or @ as %40 behind its host"
         );
     }

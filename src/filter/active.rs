@@ -27,12 +27,12 @@ pub struct Generation {
 #[derive(Debug, Default)]
 struct Pair {
     current: Option<Arc<Generation>>,
-    candidate: Option<Growing>,
+    candidate: Option<CandidateState>,
 }
 
 /// A candidate, as those see it who insert.
 #[derive(Debug, Clone)]
-enum Growing {
+enum CandidateState {
     /// By its builder's plain stores. Who loaded this keeps to it also once the filter is shared.
     Filling(Arc<Filling>),
     Filled(Arc<Filter>),
@@ -71,8 +71,8 @@ impl Active {
             generation.filter.insert(hash);
         }
         match &pair.candidate {
-            Some(Growing::Filling(candidate)) => candidate.insert(hash),
-            Some(Growing::Filled(candidate)) => candidate.insert(hash),
+            Some(CandidateState::Filling(candidate)) => candidate.insert(hash),
+            Some(CandidateState::Filled(candidate)) => candidate.insert(hash),
             None => {}
         }
     }
@@ -98,7 +98,7 @@ impl Active {
             return Err(Busy);
         }
         let filling = Arc::new(Filling::new(filter));
-        let candidate = Some(Growing::Filling(Arc::clone(&filling)));
+        let candidate = Some(CandidateState::Filling(Arc::clone(&filling)));
         self.pair.store(Arc::new(Pair { current: pair.current.clone(), candidate }));
         Ok(Candidate { active: Arc::clone(self), filling, filled: OnceLock::new(), swapped: false })
     }
@@ -127,7 +127,9 @@ impl Candidate {
             let _change = self.active.change.lock();
             let current = self.active.pair.load().current.clone();
             // Only spares those who insert the lock: who has loaded the pair before finds the filter shared behind it.
-            self.active.pair.store(Arc::new(Pair { current, candidate: Some(Growing::Filled(Arc::clone(&filter))) }));
+            self.active
+                .pair
+                .store(Arc::new(Pair { current, candidate: Some(CandidateState::Filled(Arc::clone(&filter))) }));
             filter
         })
     }

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::AllocError;
 use super::hash::Salt;
 use super::memory::Memory;
-use super::ones::Ones;
 use super::probes::Probes;
 use super::sizing::SizingError;
+use super::striped_counter::StripedCounter;
 
 /// Past every address space, and f64 still counts such sizes exactly enough.
-const MOST_BITS: f64 = (1u64 << 60) as f64;
+const MAX_BITS: f64 = (1u64 << 60) as f64;
 
 /// The size of a classic filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl ClassicSize {
         }
         let hashes = (-rate.log2()).round().max(1.0);
         let bits = (-hashes * keys.max(1) as f64 / (-rate.powf(1.0 / hashes)).ln_1p()).ceil();
-        if bits > MOST_BITS {
+        if bits > MAX_BITS {
             return Err(SizingError::TooLarge { keys, rate });
         }
         Ok(Self { bits: bits as u64, hashes: hashes as u32 })
@@ -61,7 +61,7 @@ pub struct Classic {
     size: ClassicSize,
     salt: Salt,
     capacity: u64,
-    ones: Ones,
+    ones: StripedCounter,
 }
 
 impl Classic {
@@ -76,13 +76,13 @@ impl Classic {
     pub(super) fn with_salt(capacity: u64, rate: f64, salt: Salt) -> Result<Self, AllocError> {
         let size = ClassicSize::new(capacity, rate)?;
         let memory = Memory::zeroed(size.bits.div_ceil(64))?;
-        Ok(Self { memory, size, salt, capacity, ones: Ones::starting_at(0) })
+        Ok(Self { memory, size, salt, capacity, ones: StripedCounter::starting_at(0) })
     }
 
     /// A filter again of its words.
     pub(super) fn restored(mut memory: Memory, size: ClassicSize, salt: Salt, capacity: u64) -> Self {
         let ones = memory.sum(|word| u64::from(word.count_ones()));
-        Self { memory, size, salt, capacity, ones: Ones::starting_at(ones) }
+        Self { memory, size, salt, capacity, ones: StripedCounter::starting_at(ones) }
     }
 
     pub(super) const fn size(&self) -> ClassicSize {

@@ -79,9 +79,9 @@ impl Counting {
         self.memory.words()
     }
 
-    fn counters(&self, hash: u128) -> impl Iterator<Item = Counter<'_>> {
+    fn counters(&self, hash: u128) -> impl Iterator<Item = CounterCell<'_>> {
         let probes = Probes::new(self.salt, hash, self.size.hashes, self.size.bits);
-        probes.map(|place| Counter {
+        probes.map(|place| CounterCell {
             word: &self.memory.words()[(place / PER_WORD) as usize],
             shift: place % PER_WORD * COUNTER_BITS,
         })
@@ -114,7 +114,7 @@ impl Counting {
     /// Adds every insert of `other`, whose parameters are equal.
     pub(super) fn merge(&self, other: &Self) {
         let counters =
-            |words: usize, lane: u64| Counter { word: &self.memory.words()[words], shift: lane * COUNTER_BITS };
+            |words: usize, lane: u64| CounterCell { word: &self.memory.words()[words], shift: lane * COUNTER_BITS };
         for (index, more) in other.words().iter().enumerate() {
             let more = more.load(Ordering::Relaxed);
             for lane in (0..PER_WORD).filter(|lane| more >> (lane * COUNTER_BITS) & STUCK > 0) {
@@ -169,12 +169,12 @@ const fn counters_in_use(word: u64) -> u64 {
 }
 
 /// One counter within its word.
-struct Counter<'a> {
+struct CounterCell<'a> {
     word: &'a AtomicU64,
     shift: u64,
 }
 
-impl Counter<'_> {
+impl CounterCell<'_> {
     fn get(&self) -> u64 {
         self.word.load(Ordering::Relaxed) >> self.shift & STUCK
     }

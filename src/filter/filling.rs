@@ -17,9 +17,9 @@ use parking_lot::Mutex;
 use super::Filter;
 
 /// Keys that are filled in under one lock: some 10 µs, and enough to keep the fetching ahead going.
-const HANDFUL: usize = 1024;
+const KEYS_PER_LOCK: usize = 1024;
 /// Keys that wait for the end of a handful: more than a batch brings by default.
-const MOST_WAITING: usize = 16_384;
+const MAX_WAITING_KEYS: usize = 16_384;
 
 /// A filter in the hands of its builder.
 #[derive(Debug)]
@@ -37,10 +37,10 @@ impl Filling {
 
     /// Adds keys; of one thread at a time, or the others wait.
     pub(super) fn fill(&self, hashes: &[u128]) {
-        for handful in hashes.chunks(HANDFUL) {
+        for chunk in hashes.chunks(KEYS_PER_LOCK) {
             let mut filter = self.filter.lock();
             let waiting = self.waiting.lock().as_mut().map(mem::take).unwrap_or_default();
-            for hashes in [handful, &waiting] {
+            for hashes in [chunk, &waiting] {
                 match Arc::get_mut(&mut filter) {
                     Some(filter) => filter.fill(hashes),
                     None => hashes.iter().for_each(|hash| filter.insert(*hash)),
@@ -53,15 +53,15 @@ impl Filling {
     pub(super) fn insert(&self, hash: u128) {
         if let Some(filter) = self.filter.try_lock() {
             filter.insert(hash);
-        } else if !self.leave(hash) {
+        } else if !self.enqueue(hash) {
             self.filter.lock().insert(hash);
         }
     }
 
     /// Leaves a key to the builder; `false`: the list is full, or it is too late.
-    fn leave(&self, hash: u128) -> bool {
+    fn enqueue(&self, hash: u128) -> bool {
         let mut waiting = self.waiting.lock();
-        let open = waiting.as_mut().filter(|waiting| waiting.len() < MOST_WAITING);
+        let open = waiting.as_mut().filter(|waiting| waiting.len() < MAX_WAITING_KEYS);
         open.map(|waiting| waiting.push(hash)).is_some()
     }
 
@@ -112,17 +112,17 @@ mod tests {
     #[test]
     fn announces_that_the_list_can_not_take_wait_for_the_handful_and_none_is_lost() {
         let filling = filling();
-        let keys = MOST_WAITING as u64 + 10;
+        let keys = MAX_WAITING_KEYS as u64 + 10;
         std::thread::scope(|scope| {
             let handful = filling.filter.lock();
             let announcer = scope.spawn(|| (0..keys).for_each(|n| filling.insert(hash(n))));
-            while filling.waiting.lock().as_ref().is_none_or(|waiting| waiting.len() < MOST_WAITING) {
+            while filling.waiting.lock().as_ref().is_none_or(|waiting| waiting.len() < MAX_WAITING_KEYS) {
                 std::thread::yield_now();
             }
             assert!(!announcer.is_finished());
             drop(handful);
         });
-        assert_eq!(filling.waiting.lock().as_ref().map(Vec::len), Some(MOST_WAITING));
+        assert_eq!(filling.waiting.lock().as_ref().map(Vec::len), Some(MAX_WAITING_KEYS));
         let shared = filling.share();
         assert!((0..keys).all(|n| shared.contains(hash(n))));
     }

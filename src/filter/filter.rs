@@ -18,13 +18,13 @@ use super::spec::{FilterKind, FilterSpec};
 use super::{AllocError, Confirmed, LayersError, UnionError};
 
 /// Of fewer keys none comes early enough to be fetched ahead.
-const WORTH_FETCHING: usize = 64;
+const MIN_PREFETCHED_KEYS: usize = 64;
 
 /// Memory that was set aside for a layer; given back when dropped.
-pub type Grant = Box<dyn Any + Send + Sync>;
+pub type MemoryGrant = Box<dyn Any + Send + Sync>;
 
 /// Asked for the bytes of a layer before it is made; `None`: the filter can't grow now.
-pub type Room = Box<dyn Fn(u64) -> Option<Grant> + Send + Sync>;
+pub type GrowthBudget = Box<dyn Fn(u64) -> Option<MemoryGrant> + Send + Sync>;
 
 /// Why a filter that is full does not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub struct Filter {
     first: Layer,
     /// Layers beside the first. Before they are counted here nobody looks at them.
     grown: AtomicUsize,
-    more: Box<[OnceLock<(Layer, Grant)>]>,
+    more: Box<[OnceLock<(Layer, MemoryGrant)>]>,
     spec: FilterSpec,
-    room: Room,
+    growth: GrowthBudget,
     growing: Mutex<()>,
     /// The last attempt to grow failed for want of memory. Relaxed: it is only shown.
     refused: AtomicBool,
@@ -57,48 +57,52 @@ impl Filter {
         Self::within(spec, Box::new(|_| Some(Box::new(()))))
     }
 
-    /// An empty filter that grows where `room` allows it. The first layer is made without asking.
+    /// An empty filter that grows where `growth` allows it. The first layer is made without asking.
     ///
     /// # Errors
     /// [`AllocError`].
-    pub fn within(spec: FilterSpec, room: Room) -> Result<Self, AllocError> {
-        Self::with_salt(spec, Salt::random(), room)
+    pub fn within(spec: FilterSpec, growth: GrowthBudget) -> Result<Self, AllocError> {
+        Self::with_salt(spec, Salt::random(), growth)
     }
 
-    pub(super) fn with_salt(spec: FilterSpec, salt: Salt, room: Room) -> Result<Self, AllocError> {
+    pub(super) fn with_salt(spec: FilterSpec, salt: Salt, growth: GrowthBudget) -> Result<Self, AllocError> {
         spec.footprint()?;
         let first = Layer::new(spec.first_layer(), salt)?;
-        Ok(Self::of(spec, first, room))
+        Ok(Self::of(spec, first, growth))
     }
 
-    fn of(spec: FilterSpec, first: Layer, room: Room) -> Self {
-        let more = (1..spec.most_layers()).map(|_| OnceLock::new()).collect();
+    fn of(spec: FilterSpec, first: Layer, growth: GrowthBudget) -> Self {
+        let more = (1..spec.max_layers()).map(|_| OnceLock::new()).collect();
         Self {
             first,
             grown: AtomicUsize::new(0),
             more,
             spec,
-            room,
+            growth,
             growing: Mutex::new(()),
             refused: AtomicBool::new(false),
         }
     }
 
-    /// A filter again of its [`Filter::layers`]. Grants for all layers but the first are asked of `room`.
+    /// A filter again of its [`Filter::layers`]. Grants for all layers but the first are asked of `growth`.
     ///
     /// # Errors
     /// [`LayersError`] where they are not those of a filter of this kind, or there is no room.
-    pub fn from_layers(spec: FilterSpec, layers: Vec<(LayerHeader, Memory)>, room: Room) -> Result<Self, LayersError> {
-        let (count, most) = (layers.len(), spec.most_layers());
+    pub fn from_layers(
+        spec: FilterSpec,
+        layers: Vec<(LayerHeader, Memory)>,
+        growth: GrowthBudget,
+    ) -> Result<Self, LayersError> {
+        let (count, most) = (layers.len(), spec.max_layers());
         let mut layers = layers.into_iter().enumerate().map(|(index, (header, memory))| {
             let made_for = spec.layer(index).ok_or(LayersError::Count { count, most })?;
             Layer::restored(made_for, &header, memory)?.ok_or(LayersError::Foreign(index))
         });
         let first = layers.next().ok_or(LayersError::Count { count, most })??;
-        let filter = Self::of(spec, first, room);
+        let filter = Self::of(spec, first, growth);
         for (index, layer) in layers.enumerate() {
             let layer = layer?;
-            let grant = (filter.room)(layer.bytes()).ok_or(LayersError::NoRoom(layer.bytes()))?;
+            let grant = (filter.growth)(layer.bytes()).ok_or(LayersError::NoRoom(layer.bytes()))?;
             // Nobody else knows this filter yet.
             let _ = filter.more[index].set((layer, grant));
         }
@@ -128,7 +132,7 @@ impl Filter {
         }
         let newest = self.newest();
         newest.insert(hash);
-        if newest.is_worth_a_look(hash) && newest.is_full() {
+        if newest.is_fill_check_due(hash) && newest.is_full() {
             self.grow();
         }
     }
@@ -137,8 +141,8 @@ impl Filter {
     pub fn fill(&mut self, mut hashes: &[u128]) {
         while !hashes.is_empty() && self.layer_count() == 1 {
             // No more than can do without a look at the fill: a layer is closed no later than by inserts.
-            let (part, rest) = hashes.split_at(self.first.room().min(hashes.len()));
-            if part.len() < WORTH_FETCHING.min(hashes.len()) || !self.first.fill(part) {
+            let (part, rest) = hashes.split_at(self.first.free_inserts().min(hashes.len()));
+            if part.len() < MIN_PREFETCHED_KEYS.min(hashes.len()) || !self.first.fill(part) {
                 break;
             }
             hashes = rest;
@@ -150,18 +154,18 @@ impl Filter {
     #[inline]
     #[must_use]
     pub fn contains(&self, hash: u128) -> bool {
-        self.first.contains(hash) || self.more_contain(hash)
+        self.first.contains(hash) || self.later_layers_contain(hash)
     }
 
     #[inline]
-    fn more_contain(&self, hash: u128) -> bool {
+    fn later_layers_contain(&self, hash: u128) -> bool {
         // Acquire: the layers were made before they were counted.
         let grown = self.grown.load(Ordering::Acquire);
-        grown > 0 && self.any_of(grown, hash)
+        grown > 0 && self.any_later_layer_contains(grown, hash)
     }
 
     #[inline(never)]
-    fn any_of(&self, grown: usize, hash: u128) -> bool {
+    fn any_later_layer_contains(&self, grown: usize, hash: u128) -> bool {
         // The newest is the largest, so most keys are there.
         self.more[..grown].iter().rev().filter_map(OnceLock::get).any(|(layer, _)| layer.contains(hash))
     }
@@ -175,7 +179,10 @@ impl Filter {
         self.first.contains_many(hashes, found);
         let grown = self.grown.load(Ordering::Acquire);
         if grown > 0 {
-            found.iter_mut().zip(hashes).for_each(|(found, hash)| *found = *found || self.any_of(grown, *hash));
+            found
+                .iter_mut()
+                .zip(hashes)
+                .for_each(|(found, hash)| *found = *found || self.any_later_layer_contains(grown, *hash));
         }
     }
 
@@ -201,7 +208,7 @@ impl Filter {
         let Some(next) = self.spec.layer(index + 1) else { return };
         // Derived, so that filters of one origin grow alike and stay fit for a union.
         let salt = self.first.salt().of_layer(index as u64 + 1);
-        let grant = next.footprint().ok().and_then(|footprint| (self.room)(footprint.bytes));
+        let grant = next.footprint().ok().and_then(|footprint| (self.growth)(footprint.bytes));
         let made = grant.and_then(|grant| Some((grant, Layer::new(next, salt).ok()?)));
         self.refused.store(made.is_none(), Ordering::Relaxed);
         let Some((grant, layer)) = made else { return };
@@ -235,7 +242,7 @@ impl Filter {
     /// Why further keys raise the rate above what was asked; `None`: they don't.
     #[must_use]
     pub fn out_of_room(&self) -> Option<OutOfRoom> {
-        let last = self.layer_count() == self.spec.most_layers();
+        let last = self.layer_count() == self.spec.max_layers();
         if last && self.newest().is_full() {
             return Some(OutOfRoom::Layers);
         }

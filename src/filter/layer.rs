@@ -11,7 +11,7 @@ use super::spec::{LayerKind, LayerSpec, SPLIT_BLOCK_HASHES};
 use super::{AllocError, SplitBlock, UnionError};
 
 /// How many times a layer is looked at while it fills: often enough that it is closed within 0.03 % of its keys.
-const LOOKS: u64 = 4096;
+const FILL_CHECKS: u64 = 4096;
 
 /// What a layer was made with: enough, beside its words, to ask it for keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,7 +66,7 @@ impl LayerHeader {
 pub(super) struct Layer {
     bits: Bits,
     made_for: LayerSpec,
-    close: Close,
+    full: FullMark,
 }
 
 /// The bits of a layer.
@@ -79,7 +79,7 @@ enum Bits {
 
 /// When a layer is full, and how often that is looked at.
 #[derive(Debug, Clone, Copy)]
-struct Close {
+struct FullMark {
     fill: f64,
     /// A key is a reason to look where these bits of its hash are 0.
     mask: u64,
@@ -105,7 +105,7 @@ impl Layer {
             LayerKind::Classic => Bits::Classic(Classic::with_salt(capacity, rate, salt)?),
             LayerKind::Counting => Bits::Counting(Counting::with_salt(capacity, rate, salt)?),
         };
-        Ok(Self { bits, made_for, close: Close::new(&made_for)? })
+        Ok(Self { bits, made_for, full: FullMark::new(&made_for)? })
     }
 
     /// A layer again of its words. `None`: it is not as one that would be made for this now.
@@ -134,7 +134,7 @@ impl Layer {
             LayerKind::Classic => Bits::Classic(Classic::restored(memory, size, salt, capacity)),
             LayerKind::Counting => Bits::Counting(Counting::restored(memory, size, salt, capacity)),
         };
-        Ok(Some(Self { bits, made_for, close: Close::new(&made_for)? }))
+        Ok(Some(Self { bits, made_for, full: FullMark::new(&made_for)? }))
     }
 
     #[inline]
@@ -212,19 +212,19 @@ impl Layer {
 
     /// Whether this key, of the many, is one after which to look how full the layer is.
     #[inline]
-    pub(super) const fn is_worth_a_look(&self, hash: u128) -> bool {
-        hash as u64 & self.close.mask == 0
+    pub(super) const fn is_fill_check_due(&self, hash: u128) -> bool {
+        hash as u64 & self.full.mask == 0
     }
 
     /// Whether its share of the rate is used up.
     pub(super) fn is_full(&self) -> bool {
-        self.fill_ratio() >= self.close.fill
+        self.fill_ratio() >= self.full.fill
     }
 
     /// Keys that can't make it full, whatever their bits.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn free_inserts(&self) -> usize {
         let header = self.header();
-        ((self.close.fill - self.fill_ratio()) * header.bits as f64 / f64::from(header.hashes)) as usize
+        ((self.full.fill - self.fill_ratio()) * header.bits as f64 / f64::from(header.hashes)) as usize
     }
 
     /// Adds the keys of a layer whose header differs in nothing that [`LayerHeader::comparable`] looks at.
@@ -241,9 +241,9 @@ impl Layer {
     }
 }
 
-impl Close {
+impl FullMark {
     fn new(layer: &LayerSpec) -> Result<Self, SizingError> {
-        let every = (layer.capacity / LOOKS).max(1);
+        let every = (layer.capacity / FILL_CHECKS).max(1);
         Ok(Self { fill: layer.full_fill()?, mask: every.next_power_of_two() - 1 })
     }
 }

@@ -24,11 +24,11 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct Memory {
     start: NonNull<u64>,
     words: usize,
-    origin: Origin,
+    backing: Backing,
 }
 
 #[derive(Debug)]
-enum Origin {
+enum Backing {
     Heap(Layout),
     /// What is to be unmapped.
     Mapping {
@@ -61,7 +61,7 @@ impl Memory {
         let layout = Layout::from_size_align(bytes.max(LINE), LINE).ok()?;
         // SAFETY: the layout is not of size 0.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { start: start.cast(), words, origin: Origin::Heap(layout) })
+        Some(Self { start: start.cast(), words, backing: Backing::Heap(layout) })
     }
 
     /// Maps one huge page more than asked for and trims it: only whole aligned huge pages can be backed by one.
@@ -88,7 +88,7 @@ impl Memory {
             start
         };
         let base = NonNull::new(start)?.cast::<u8>();
-        Some(Self { start: base.cast(), words, origin: Origin::Mapping { base, bytes } })
+        Some(Self { start: base.cast(), words, backing: Backing::Mapping { base, bytes } })
     }
 
     /// The words, to be shared.
@@ -125,11 +125,11 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        match self.origin {
+        match self.backing {
             // SAFETY: made by `alloc_zeroed` with this layout; `self` was its only owner.
-            Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr().cast(), layout) },
+            Backing::Heap(layout) => unsafe { dealloc(self.start.as_ptr().cast(), layout) },
             // SAFETY: exactly the pages that are mapped for `self`, its only owner.
-            Origin::Mapping { base, bytes } => {
+            Backing::Mapping { base, bytes } => {
                 let unmapped = unsafe { munmap(base.as_ptr().cast(), bytes) };
                 debug_assert!(unmapped.is_ok(), "{unmapped:?}");
             }

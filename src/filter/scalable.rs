@@ -7,7 +7,7 @@
 use super::spec::{LayerKind, LayerSpec};
 
 /// Of a scalable filter: 65,536 times the keys that it was made for.
-pub(super) const MOST_LAYERS: usize = 16;
+pub(super) const MAX_LAYERS: usize = 16;
 
 /// Share of the rate at which the main layer is closed, for a filter that is to have one overflow layer. What is left to 1 is the overflow's, and half of
 /// that for keys that come while it is made.
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn the_shares_of_all_layers_together_are_at_most_the_rate() {
         for rate in [0.5, 0.01, 1e-6] {
-            assert!((0..MOST_LAYERS).map(|index| doubling(10, rate, index).full_at).sum::<f64>() <= rate);
+            assert!((0..MAX_LAYERS).map(|index| doubling(10, rate, index).full_at).sum::<f64>() <= rate);
             assert!(
                 (0..2).map(|index| with_overflow(LayerKind::Classic, 10, rate, index).full_at).sum::<f64>() <= rate
             );

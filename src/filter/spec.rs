@@ -113,10 +113,10 @@ impl FilterSpec {
     }
 
     /// Layers that such a filter may have at most.
-    pub(super) const fn most_layers(&self) -> usize {
+    pub(super) const fn max_layers(&self) -> usize {
         match self.kind {
             FilterKind::Bloom | FilterKind::Classic => 2,
-            FilterKind::Scalable => scalable::MOST_LAYERS,
+            FilterKind::Scalable => scalable::MAX_LAYERS,
             FilterKind::Counting => 1,
         }
     }
@@ -127,7 +127,7 @@ impl FilterSpec {
 
     /// The layer that stands at this place, counted from 0; `None`: there is to be none.
     pub(super) fn layer(&self, index: usize) -> Option<LayerSpec> {
-        (index < self.most_layers()).then(|| self.unbounded_layer(index))
+        (index < self.max_layers()).then(|| self.unbounded_layer(index))
     }
 
     fn unbounded_layer(&self, index: usize) -> LayerSpec {

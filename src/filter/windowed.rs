@@ -50,13 +50,13 @@ pub struct Windowed {
     /// Ticks of a slice.
     slice: u64,
     /// The slice of epoch e stands at e modulo their number.
-    ring: Box<[ArcSwapOption<Slice>]>,
+    ring: Box<[ArcSwapOption<TimeSlice>]>,
     /// Held while a slice takes the place of an old one; lookups never take it.
     turning: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Slice {
+struct TimeSlice {
     /// Which one, counted from tick 0.
     epoch: u64,
     filter: Classic,
@@ -151,9 +151,9 @@ impl Windowed {
     ///
     /// An insert may hold a slice that is replaced meanwhile and be lost with it: but then a whole ring of epochs has passed since the tick that its
     /// caller named, and the key would be forgotten by now.
-    fn slice_of(&self, epoch: u64) -> Result<Arc<Slice>, AllocError> {
+    fn slice_of(&self, epoch: u64) -> Result<Arc<TimeSlice>, AllocError> {
         let place = &self.ring[(epoch % self.ring.len() as u64) as usize];
-        let current = |place: &ArcSwapOption<Slice>| place.load_full().filter(|slice| slice.epoch >= epoch);
+        let current = |place: &ArcSwapOption<TimeSlice>| place.load_full().filter(|slice| slice.epoch >= epoch);
         if let Some(slice) = current(place) {
             return Ok(slice);
         }
@@ -163,7 +163,7 @@ impl Windowed {
             return Ok(slice);
         }
         let (keys, rate) = self.spec.slice_size();
-        let slice = Arc::new(Slice { epoch, filter: Classic::with_salt(keys, rate, Salt::random())? });
+        let slice = Arc::new(TimeSlice { epoch, filter: Classic::with_salt(keys, rate, Salt::random())? });
         place.store(Some(Arc::clone(&slice)));
         Ok(slice)
     }

@@ -24,7 +24,7 @@ pub struct ReloadHandle {
     /// To whoever reads it again.
     pub requests: mpsc::Sender<ReloadRequest>,
     /// What is in force.
-    pub in_force: watch::Receiver<Arc<ActiveConfig>>,
+    pub active: watch::Receiver<Arc<ActiveConfig>>,
 }
 
 /// What became of a configuration that was read again and found good.
@@ -52,27 +52,27 @@ pub(super) async fn reload(
     headers: HeaderMap,
 ) -> Result<Json<ReloadReport>, Problem> {
     require_json(&headers)?;
-    let (answer, told) = oneshot::channel();
-    let nobody = || {
+    let (answer, result) = oneshot::channel();
+    let not_reloadable = || {
         Problem::unavailable(
             "not-reloadable",
             "Configuration is not read again",
-            "nobody in this process reads its configuration again",
+            "not_reloadable in this process reads its configuration again",
         )
     };
-    let desk = context.config.as_ref().ok_or_else(nobody)?;
-    desk.requests.send(answer).await.map_err(|_| nobody())?;
-    told.await.map_err(|_| nobody())?.map(Json).map_err(|errors| bad(&errors))
+    let handle = context.config.as_ref().ok_or_else(not_reloadable)?;
+    handle.requests.send(answer).await.map_err(|_| not_reloadable())?;
+    result.await.map_err(|_| not_reloadable())?.map(Json).map_err(|errors| bad_configuration(&errors))
 }
 
 pub(super) async fn config(State(context): State<Arc<HttpContext>>) -> Result<Json<Arc<ActiveConfig>>, Problem> {
-    let desk = context.config.as_ref().ok_or_else(|| Problem::unknown_route(StatusCode::NOT_FOUND))?;
-    let in_force = Arc::clone(&desk.in_force.borrow());
-    Ok(Json(in_force))
+    let handle = context.config.as_ref().ok_or_else(|| Problem::unknown_route(StatusCode::NOT_FOUND))?;
+    let active = Arc::clone(&handle.active.borrow());
+    Ok(Json(active))
 }
 
 /// The files are to blame, and everything stays as it was.
-fn bad(errors: &ConfigErrors) -> Problem {
+fn bad_configuration(errors: &ConfigErrors) -> Problem {
     let mistakes: Vec<String> = errors.errors().iter().map(ToString::to_string).collect();
     let detail = "the configuration was read again and is bad: what was in force stays";
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-configuration", "Bad configuration", detail)

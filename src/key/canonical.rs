@@ -5,7 +5,7 @@ use std::io::Write;
 use super::{KeyError, KeyForm};
 
 /// Of so few digits every number is one that the form `integer` knows.
-const SURE_DIGITS: usize = 18;
+const SAFE_DIGITS: usize = 18;
 
 impl KeyForm {
     /// Writes the canonical form of `raw` into `scratch`, where it is another: `false` says that `raw` has it already, and nothing is written.
@@ -99,7 +99,7 @@ fn is_plain_text(raw: &[u8]) -> bool {
 #[inline]
 fn is_plain_integer(raw: &[u8]) -> bool {
     let digits = raw.strip_prefix(b"-").unwrap_or(raw);
-    matches!(digits, [b'1'..=b'9', ..]) && digits.len() <= SURE_DIGITS && all_fit(digits, are_digits)
+    matches!(digits, [b'1'..=b'9', ..]) && digits.len() <= SAFE_DIGITS && all_fit(digits, are_digits)
 }
 
 /// Digits have an upper half of 3, and still do when 6 is added to each.

@@ -17,7 +17,7 @@ use super::progress::Tracker;
 use super::samples::Samples;
 use super::turn::{Turn, Turns};
 use crate::background;
-use crate::config::{FilterConfig, FilterKind};
+use crate::config::{FilterConfig, KeyspaceFilterKind};
 use crate::filter::{AllocError, Filter, FilterSpec};
 use crate::key::{KeyBatch, KeyForm};
 use crate::keyspace::{Build, Keyspace};
@@ -162,7 +162,7 @@ impl Tools {
     /// Room for the keys that were counted (or, where the source can't count, those of the last scan), and for those that are expected; and for those that
     /// were announced lately, as far as there is memory: a flood of announces must not keep a filter from being built.
     fn set_aside(&self, known: Option<u64>, counted: bool) -> Result<(FilterSpec, Reservation), BuildError> {
-        let growing = (self.filter.kind == FilterKind::Scalable).then_some(FIRST_LAYER_KEYS);
+        let growing = (self.filter.kind == KeyspaceFilterKind::Scalable).then_some(FIRST_LAYER_KEYS);
         let keys = known.max(self.filter.expected_keys).or(growing).ok_or(BuildError::UnknownSize)?;
         let configured = self.filter.capacity_for(keys);
         let spec =

@@ -8,9 +8,9 @@ use crate::config::{BackendConfig, Headers, SourceConfig};
 pub(super) fn backend(backend: &BackendConfig, section: &mut Section<'_>) {
     let secure = url::template(&backend.url, backend.url_file.is_some(), section);
     let defaults = BackendConfig::default();
-    stranger("query", !backend.query.is_empty(), "http", section);
-    stranger("min_connections", backend.min_connections != defaults.min_connections, "http", section);
-    stranger("statement_cache", backend.statement_cache != defaults.statement_cache, "http", section);
+    reject_if_set("query", !backend.query.is_empty(), "http", section);
+    reject_if_set("min_connections", backend.min_connections != defaults.min_connections, "http", section);
+    reject_if_set("statement_cache", backend.statement_cache != defaults.statement_cache, "http", section);
     if backend.absent_status.is_empty() {
         section.add("absent_status", "must name at least one status: without one no key is ever absent");
     }
@@ -30,16 +30,16 @@ pub(super) fn source(source: &SourceConfig, section: &mut Section<'_>) {
 }
 
 /// Refuses what a SQL backend would ignore.
-pub(super) fn none_in_backend(backend: &BackendConfig, section: &mut Section<'_>) {
-    stranger("absent_status", backend.absent_status != BackendConfig::default().absent_status, "sql", section);
-    stranger("absent_header", backend.absent_header.is_some(), "sql", section);
-    stranger("headers", !backend.headers.is_empty(), "sql", section);
-    stranger("headers_file", backend.headers_file.is_some(), "sql", section);
-    stranger("ca_file", backend.ca_file.is_some(), "sql", section);
+pub(super) fn reject_http_keys(backend: &BackendConfig, section: &mut Section<'_>) {
+    reject_if_set("absent_status", backend.absent_status != BackendConfig::default().absent_status, "sql", section);
+    reject_if_set("absent_header", backend.absent_header.is_some(), "sql", section);
+    reject_if_set("headers", !backend.headers.is_empty(), "sql", section);
+    reject_if_set("headers_file", backend.headers_file.is_some(), "sql", section);
+    reject_if_set("ca_file", backend.ca_file.is_some(), "sql", section);
 }
 
 /// A setting of another kind. Where the kind itself was rejected, nobody knows what it would have taken.
-fn stranger(key: &str, set: bool, kind: &str, section: &mut Section<'_>) {
+fn reject_if_set(key: &str, set: bool, kind: &str, section: &mut Section<'_>) {
     if set && !section.was_rejected("kind") {
         section.add(key, format!("means nothing to a backend of kind {kind:?}"));
     }

@@ -100,7 +100,7 @@ fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect
         http::backend(backend, section);
         return None;
     }
-    http::none_in_backend(backend, section);
+    http::reject_http_keys(backend, section);
     let dialect = url::database(&backend.url, backend.url_file.is_some(), section);
     if query_given(&backend.query, section)
         && let Some(dialect) = dialect

@@ -34,7 +34,7 @@ pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
 
 impl KeyspaceConfig {
     /// Whether the schedule comes often enough for what the keyspace promises.
-    pub(in crate::config) fn can_keep_its_promise(&self) -> bool {
+    pub(in crate::config) fn schedule_fits_staleness(&self) -> bool {
         let mut errors = ErrorCollector::default();
         check(self, &mut Section::new("keyspace", &mut errors));
         errors.into_errors(&BTreeMap::new()).is_none()

@@ -37,11 +37,11 @@ pub(super) fn check(server: &ServerConfig, errors: &mut ErrorCollector) {
     section.must(server.max_batch_bytes >= 1, "max_batch_bytes", "be at least 1", server.max_batch_bytes);
     section.must(server.max_body_bytes >= 1, "max_body_bytes", "be at least 1", server.max_body_bytes);
     section.must(
-        server.max_buffered_bytes == 0 || server.max_buffered_bytes >= server.least_for_a_batch(),
+        server.max_buffered_bytes == 0 || server.max_buffered_bytes >= server.min_buffered_bytes(),
         "max_buffered_bytes",
         &format!(
             "be 0, or at least {} for a body of max_body_bytes and a batch of max_batch_keys",
-            server.least_for_a_batch()
+            server.min_buffered_bytes()
         ),
         server.max_buffered_bytes,
     );

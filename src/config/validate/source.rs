@@ -3,7 +3,9 @@
 use super::keyspace::query_given;
 use super::{Section, http, incremental, shown_text, url};
 use crate::config::parameters::{Dialect, parameters};
-use crate::config::{BackendKind, FilterKind, KeyspaceConfig, RedisConfig, RedisPlace, SourceConfig, SourceKind};
+use crate::config::{
+    BackendKind, KeyspaceConfig, KeyspaceFilterKind, RedisConfig, RedisPlace, SourceConfig, SourceKind,
+};
 
 /// What has a meaning in a pattern and stands for something else.
 const GLOB: [char; 4] = ['*', '?', '[', '\\'];
@@ -20,7 +22,7 @@ pub(super) fn check(
     }
     for (index, source) in keyspace.source.iter().enumerate() {
         let key = keyspace.source.key(index);
-        each(source, (keyspace.backend.kind, backend), shared, &mut section.inner(&key));
+        check_one(source, (keyspace.backend.kind, backend), shared, &mut section.inner(&key));
         if section.was_rejected(&format!("{key}.kind")) {
             continue;
         }
@@ -31,7 +33,7 @@ pub(super) fn check(
                 format!("is required, because a source of kind {kind:?} ({key}) does not tell the form of its keys"),
             );
         }
-        let grows = keyspace.filter.kind == FilterKind::Scalable;
+        let grows = keyspace.filter.kind == KeyspaceFilterKind::Scalable;
         if source.is_uncounted()
             && !grows
             && keyspace.filter.expected_keys.is_none()
@@ -46,13 +48,13 @@ pub(super) fn check(
     incremental::promise(keyspace, section);
 }
 
-fn each(
+fn check_one(
     source: &SourceConfig,
     backend: (BackendKind, Option<Dialect>),
     shared: Option<&RedisConfig>,
     section: &mut Section<'_>,
 ) {
-    strangers(source, section);
+    reject_keys_of_other_kinds(source, section);
     match source.kind {
         SourceKind::Sql => sql(source, backend, section),
         SourceKind::Http => http::source(source, section),
@@ -66,7 +68,7 @@ fn each(
 }
 
 /// Keys of other kinds, which would be ignored.
-fn strangers(source: &SourceConfig, section: &mut Section<'_>) {
+fn reject_keys_of_other_kinds(source: &SourceConfig, section: &mut Section<'_>) {
     if section.was_rejected("kind") {
         return;
     }

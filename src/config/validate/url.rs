@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use super::{Section, shown_text};
 use crate::client::{Url, UrlError, UrlTemplate};
 use crate::config::parameters::Dialect;
-use crate::config::url_text::{Flaw, UrlText};
+use crate::config::url_text::{UrlFlaw, UrlText};
 use crate::config::{RedisPlace, SecretUrl};
 
 /// The key that a URL's errors are reported at.
@@ -112,7 +112,7 @@ pub(super) fn redis(url: &SecretUrl, from_file: bool, section: &mut Section<'_>)
 
 /// Whether a driver could take a part of the password for a host or a path, which errors and logs name.
 fn is_ambiguous(url: &SecretUrl, key: &str, section: &mut Section<'_>) -> bool {
-    let flaw = UrlText::split(url.expose()).err().filter(|flaw| *flaw != Flaw::NoUrl && url.scheme() != "sqlite");
+    let flaw = UrlText::split(url.expose()).err().filter(|flaw| *flaw != UrlFlaw::NoUrl && url.scheme() != "sqlite");
     if let Some(flaw) = flaw {
         section.add(key, flaw.to_string());
     }

@@ -1,6 +1,6 @@
 //! A filter as the layers of a snapshot, and back.
 
-use super::super::{Filter, FilterKind, FilterSpec, LayerHeader, LayerKind, LayersError, Room};
+use super::super::{Filter, FilterKind, FilterSpec, GrowthBudget, LayerHeader, LayerKind, LayersError};
 use super::{Header, Hex, LayerEntry, LayerView, Snapshot};
 
 /// A snapshot whose words can be read and make no filter.
@@ -48,11 +48,11 @@ impl Header {
 }
 
 impl Snapshot {
-    /// The filter again, which grows where `room` allows it.
+    /// The filter again, which grows where `growth` allows it.
     ///
     /// # Errors
     /// [`RestoreError`].
-    pub fn into_filter(self, room: Room) -> Result<Filter, RestoreError> {
+    pub fn into_filter(self, growth: GrowthBudget) -> Result<Filter, RestoreError> {
         let spec = self.header.spec()?;
         let layers = self.layers.into_iter().map(|layer| {
             let LayerEntry { kind, capacity, rate, salt, hashes, bits, .. } = layer.header;
@@ -63,7 +63,7 @@ impl Snapshot {
             Ok((header, layer.memory))
         });
         let layers = layers.collect::<Result<Vec<_>, RestoreError>>()?;
-        Ok(Filter::from_layers(spec, layers, room)?)
+        Ok(Filter::from_layers(spec, layers, growth)?)
     }
 }
 

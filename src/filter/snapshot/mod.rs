@@ -22,8 +22,8 @@ mod write;
 
 pub use self::header::{Header, Hex, JournalMark, LayerEntry, LogMark, PollMark, Taken, WatermarkText};
 pub use self::layers::{RestoreError, views};
-pub use self::read::{LayerWords, Opened, ReadError, Snapshot, decode, open};
-pub use self::write::{Aside, LayerView, WriteError, sync_dir, write_aside};
+pub use self::read::{LayerWords, OpenedSnapshot, ReadError, Snapshot, decode, open};
+pub use self::write::{LayerView, StagedSnapshot, WriteError, stage_snapshot, sync_dir};
 
 /// First bytes of a snapshot: as PNG's, they don't survive a transfer that takes the file for text.
 const MAGIC: [u8; 8] = *b"BGSNAP\x1a\n";

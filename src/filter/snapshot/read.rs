@@ -63,7 +63,7 @@ pub enum ReadError {
 
 /// A snapshot whose header is verified, and its words not yet.
 #[derive(Debug)]
-pub struct Opened<R> {
+pub struct OpenedSnapshot<R> {
     /// What it says of itself.
     pub header: Header,
     from: R,
@@ -73,7 +73,7 @@ pub struct Opened<R> {
 ///
 /// # Errors
 /// [`ReadError`].
-pub fn open(path: &Path) -> Result<Opened<File>, ReadError> {
+pub fn open(path: &Path) -> Result<OpenedSnapshot<File>, ReadError> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
     decode(file, length)
@@ -83,12 +83,12 @@ pub fn open(path: &Path) -> Result<Opened<File>, ReadError> {
 ///
 /// # Errors
 /// [`ReadError`].
-pub fn decode<R: Read>(mut from: R, length: u64) -> Result<Opened<R>, ReadError> {
+pub fn decode<R: Read>(mut from: R, length: u64) -> Result<OpenedSnapshot<R>, ReadError> {
     let header = decode_header(&mut from, length)?;
-    Ok(Opened { header, from })
+    Ok(OpenedSnapshot { header, from })
 }
 
-impl<R: Read> Opened<R> {
+impl<R: Read> OpenedSnapshot<R> {
     /// Bytes that each layer takes in memory; the file holds as many.
     #[must_use]
     pub fn sizes(&self) -> Vec<u64> {

@@ -55,7 +55,7 @@ fn written(dir: &Path) -> std::path::PathBuf {
 
 fn of_layers(dir: &Path, first: u64, second: u64) -> std::path::PathBuf {
     let (first, second, place) = (words(first), words(second), dir.join("users.snapshot"));
-    write_aside(&place, header(), &[layer(&first), layer(&second)], || false).unwrap().put().unwrap();
+    stage_snapshot(&place, header(), &[layer(&first), layer(&second)], || false).unwrap().publish().unwrap();
     place
 }
 
@@ -109,7 +109,10 @@ fn no_file_of_another_length_is_taken() {
     for length in (0..100).chain((100..whole.len()).step_by(509)).chain([whole.len() - 1]) {
         assert!(decoded(&whole[..length]).is_err(), "cut to {length}");
         // Also where the file lies about its length, as one that is cut while it is read.
-        assert!(decode(&whole[..length], whole.len() as u64).and_then(Opened::load).is_err(), "ends at {length}");
+        assert!(
+            decode(&whole[..length], whole.len() as u64).and_then(OpenedSnapshot::load).is_err(),
+            "ends at {length}"
+        );
     }
     let longer = [whole.as_slice(), &[0]].concat();
     assert!(matches!(decoded(&longer), Err(ReadError::Length { .. })));
@@ -176,8 +179,8 @@ fn what_nobody_waits_for_leaves_the_old_file_and_nothing_else() {
     let place = written(dir.path());
     let before = std::fs::read(&place).unwrap();
     let words = words(100_000);
-    assert!(matches!(write_aside(&place, header(), &[layer(&words)], || true), Err(WriteError::Abandoned)));
-    drop(write_aside(&place, header(), &[layer(&words)], || false).unwrap());
+    assert!(matches!(stage_snapshot(&place, header(), &[layer(&words)], || true), Err(WriteError::Abandoned)));
+    drop(stage_snapshot(&place, header(), &[layer(&words)], || false).unwrap());
     assert_eq!(std::fs::read(&place).unwrap(), before);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
@@ -197,7 +200,7 @@ fn a_copy_holds_at_least_what_was_there_when_it_began() {
                     .for_each(|word| _ = word.fetch_or(1 << bit, std::sync::atomic::Ordering::Relaxed));
             }
         });
-        write_aside(&place, header(), &[layer(&words)], || false).unwrap().put().unwrap();
+        stage_snapshot(&place, header(), &[layer(&words)], || false).unwrap().publish().unwrap();
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     let read = open(&place).unwrap().load().unwrap();

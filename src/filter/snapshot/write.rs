@@ -35,13 +35,13 @@ pub enum WriteError {
 
 /// A snapshot on disk that is not in its place yet; removed when dropped.
 #[derive(Debug)]
-pub struct Aside {
+pub struct StagedSnapshot {
     written: PathBuf,
     place: PathBuf,
     bytes: u64,
 }
 
-impl Aside {
+impl StagedSnapshot {
     /// Its size.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
@@ -52,12 +52,12 @@ impl Aside {
     ///
     /// # Errors
     /// Of the disk; then the old one is there.
-    pub fn put(self) -> io::Result<()> {
+    pub fn publish(self) -> io::Result<()> {
         fs::rename(&self.written, &self.place)
     }
 }
 
-impl Drop for Aside {
+impl Drop for StagedSnapshot {
     fn drop(&mut self) {
         // After `put` there is nothing to remove.
         let _ = fs::remove_file(&self.written);
@@ -68,25 +68,25 @@ impl Drop for Aside {
 ///
 /// # Errors
 /// [`WriteError`]; what stands at `place` stays.
-pub fn write_aside(
+pub fn stage_snapshot(
     place: &Path,
     header: Header,
     layers: &[LayerView<'_>],
     abandoned: impl Fn() -> bool,
-) -> Result<Aside, WriteError> {
+) -> Result<StagedSnapshot, WriteError> {
     let mut written = place.as_os_str().to_owned();
     written.push(".new");
     let written = PathBuf::from(written);
     // Of a process that was killed. `create_new`, so that the mode is ours whatever was there.
     let _ = fs::remove_file(&written);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&written)?;
-    let mut aside = Aside { written, place: place.to_owned(), bytes: 0 };
-    aside.bytes = write(&mut file, header, layers, &abandoned)?;
+    let mut staged = StagedSnapshot { written, place: place.to_owned(), bytes: 0 };
+    staged.bytes = write(&mut file, header, layers, &abandoned)?;
     if abandoned() {
         return Err(WriteError::Abandoned);
     }
     file.sync_all()?;
-    Ok(aside)
+    Ok(staged)
 }
 
 fn write(

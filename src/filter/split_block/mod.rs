@@ -13,10 +13,10 @@ mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use self::probe::{Block, Probe};
+use self::probe::{Block, BlockProbe};
 use super::hash::{Salt, masks, reduce};
-use super::ones::Ones;
 use super::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr};
+use super::striped_counter::StripedCounter;
 use super::{AllocError, Memory, UnionError};
 
 const WORDS_PER_BLOCK: u64 = BITS_PER_BLOCK / 64;
@@ -29,10 +29,10 @@ const WORDS_PER_BLOCK: u64 = BITS_PER_BLOCK / 64;
 pub struct SplitBlock {
     /// Whole blocks, at least one.
     memory: Memory,
-    probe: Probe,
+    probe: BlockProbe,
     salt: Salt,
     capacity: u64,
-    ones: Ones,
+    ones: StripedCounter,
 }
 
 impl SplitBlock {
@@ -52,7 +52,7 @@ impl SplitBlock {
     /// The filter of these words, which are whole blocks and of which `ones` bits are set.
     pub(crate) fn over(memory: Memory, salt: Salt, capacity: u64, ones: u64) -> Self {
         debug_assert!(!memory.words().is_empty() && (memory.words().len() as u64).is_multiple_of(WORDS_PER_BLOCK));
-        Self { memory, probe: Probe::best(), salt, capacity, ones: Ones::starting_at(ones) }
+        Self { memory, probe: BlockProbe::best(), salt, capacity, ones: StripedCounter::starting_at(ones) }
     }
 
     /// Bytes of a filter of so many keys and that rate, before it is made.

@@ -115,7 +115,7 @@ fn many_keys_are_answered_as_each_alone_by_every_form_of_the_probe() {
             count < 31 || (alone.contains(&true) && alone.contains(&false)),
             "both answers are to be among {count}"
         );
-        for probe in Probe::available() {
+        for probe in BlockProbe::available() {
             filter.probe = probe;
             let mut together = vec![false; keys.len()];
             filter.contains_many(&keys, &mut together);

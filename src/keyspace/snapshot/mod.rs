@@ -20,7 +20,7 @@ use crate::background;
 use crate::clock::Moment;
 use crate::config::Freshness;
 use crate::filter::Generation;
-use crate::filter::snapshot::{HASH, Header, Hex, JournalMark, LogMark, PollMark, views, write_aside};
+use crate::filter::snapshot::{HASH, Header, Hex, JournalMark, LogMark, PollMark, stage_snapshot, views};
 use crate::fleet::LogPlace;
 use crate::key::KeyForm;
 use crate::labels::SnapshotOutcome;
@@ -176,7 +176,7 @@ impl Keyspace {
         let needed_from = self.fleet.is_none().then_some(noted.journal.next);
         self.journal
             .hold_from(needed_from.map(|number| snapshots.needed_from().map_or(number, |held| held.min(number))));
-        let write = || write_aside(snapshots.place(), header, &views(&generation.filter), abandoned);
+        let write = || stage_snapshot(snapshots.place(), header, &views(&generation.filter), abandoned);
         // The last one is waited for by who ends the process. What the journal holds is never locked by the other thread.
         let written = if deadline.is_some() { write() } else { background::run("write-snapshot", write) };
         let outcome = snapshots.put(epoch, written, &generation, needed_from);

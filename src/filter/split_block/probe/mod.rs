@@ -32,12 +32,12 @@ use super::super::hash::masks;
 /// One cache line of the filter.
 pub(super) type Block = [AtomicU64; 8];
 
-/// How this processor is best asked. Only made by [`Probe::best`] and [`Probe::available`], so each one can be run on it.
+/// How this processor is best asked. Only made by [`BlockProbe::best`] and [`BlockProbe::available`], so each one can be run on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Probe(Form);
+pub(super) struct BlockProbe(InstructionSet);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum InstructionSet {
     #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(target_arch = "x86_64")]
@@ -47,22 +47,22 @@ enum Form {
     Scalar,
 }
 
-impl Probe {
+impl BlockProbe {
     /// The fastest form that runs here.
     pub(super) fn best() -> Self {
-        Self::available().next().unwrap_or(Self(Form::Scalar))
+        Self::available().next().unwrap_or(Self(InstructionSet::Scalar))
     }
 
     /// All forms that run here, the fastest first. Miri runs no instructions of a processor.
     pub(super) fn available() -> impl Iterator<Item = Self> {
         let forms = [
             #[cfg(target_arch = "x86_64")]
-            (Form::Avx512, !cfg!(miri) && std::arch::is_x86_feature_detected!("avx512f")),
+            (InstructionSet::Avx512, !cfg!(miri) && std::arch::is_x86_feature_detected!("avx512f")),
             #[cfg(target_arch = "x86_64")]
-            (Form::Avx2, !cfg!(miri) && std::arch::is_x86_feature_detected!("avx2")),
+            (InstructionSet::Avx2, !cfg!(miri) && std::arch::is_x86_feature_detected!("avx2")),
             #[cfg(target_arch = "aarch64")]
-            (Form::Neon, !cfg!(miri) && std::arch::is_aarch64_feature_detected!("neon")),
-            (Form::Scalar, true),
+            (InstructionSet::Neon, !cfg!(miri) && std::arch::is_aarch64_feature_detected!("neon")),
+            (InstructionSet::Scalar, true),
         ];
         forms.into_iter().filter_map(|(form, runs)| runs.then_some(Self(form)))
     }
@@ -76,14 +76,14 @@ impl Probe {
         match self.0 {
             // SAFETY: made only where the processor and the operating system have AVX-512F.
             #[cfg(target_arch = "x86_64")]
-            Form::Avx512 => unsafe { x86::all_set_avx512(block, bits) },
+            InstructionSet::Avx512 => unsafe { x86::all_set_avx512(block, bits) },
             // SAFETY: made only where the processor and the operating system have AVX2.
             #[cfg(target_arch = "x86_64")]
-            Form::Avx2 => unsafe { x86::all_set_avx2(block, bits) },
+            InstructionSet::Avx2 => unsafe { x86::all_set_avx2(block, bits) },
             // SAFETY: made only where the processor has Advanced SIMD.
             #[cfg(target_arch = "aarch64")]
-            Form::Neon => unsafe { neon::all_set(block, bits) },
-            Form::Scalar => fallback(block, bits),
+            InstructionSet::Neon => unsafe { neon::all_set(block, bits) },
+            InstructionSet::Scalar => fallback(block, bits),
         }
     }
 }
@@ -132,9 +132,9 @@ mod tests {
         words.map(AtomicU64::new)
     }
 
-    fn answers(words: [u64; 8], bits: u64) -> Vec<(Probe, bool)> {
+    fn answers(words: [u64; 8], bits: u64) -> Vec<(BlockProbe, bool)> {
         let block = Aligned(block(words));
-        Probe::available().map(|probe| (probe, probe.all_set(&block.0, bits))).collect()
+        BlockProbe::available().map(|probe| (probe, probe.all_set(&block.0, bits))).collect()
     }
 
     #[repr(align(64))]

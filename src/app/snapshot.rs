@@ -13,10 +13,10 @@ use crate::metrics::KeyspaceMetrics;
 use crate::rebuild::{MemoryBudget, Reservation};
 
 /// How long all snapshots together may be read before anything listens: probes wait no longer than they have to.
-pub(super) const LONGEST_READS: Duration = Duration::from_secs(20);
+pub(super) const MAX_READ_TIME: Duration = Duration::from_secs(20);
 
 /// A keyspace about to start.
-pub(super) struct Start<'a> {
+pub(super) struct SnapshotFinder<'a> {
     pub(super) name: &'a str,
     pub(super) keyspace: &'a KeyspaceConfig,
     pub(super) config: &'a Config,
@@ -25,18 +25,18 @@ pub(super) struct Start<'a> {
 }
 
 /// What was found in `data_dir`.
-pub(super) struct Found {
+pub(super) struct FoundSnapshot {
     /// `None`: none are kept.
     snapshots: Option<Arc<Snapshots>>,
     restored: Result<Option<(Restored, Reservation)>, Refused>,
 }
 
-impl Start<'_> {
+impl SnapshotFinder<'_> {
     /// Reads the snapshot, off the async threads, and until then at the latest.
-    pub(super) async fn find(&self, memory: &Arc<MemoryBudget>, until: Instant) -> Found {
+    pub(super) async fn find(&self, memory: &Arc<MemoryBudget>, until: Instant) -> FoundSnapshot {
         // The filter alone would be of no use: what is absent the set of keys says, and that is not in a snapshot.
         if self.keyspace.backend.kind == BackendKind::Set {
-            return Found { snapshots: None, restored: Ok(None) };
+            return FoundSnapshot { snapshots: None, restored: Ok(None) };
         }
         let has_log = has_log(self.keyspace, self.has_redis);
         let basis = self.keyspace.basis(self.config.redis.as_ref().map(|redis| &redis.url), has_log);
@@ -52,14 +52,14 @@ impl Start<'_> {
             journal: self.replayed.extent,
         };
         if self.replayed.damaged {
-            return Found { snapshots: Some(snapshots), restored: Err(Refused::DamagedJournal) };
+            return FoundSnapshot { snapshots: Some(snapshots), restored: Err(Refused::DamagedJournal) };
         }
         let (place, memory) = (snapshots.place().to_owned(), Arc::clone(memory));
         let reading = tokio::task::spawn_blocking(move || read(&place, &expected, &memory));
         // One that is given up ends by itself, and with it what it has set aside.
         let read = tokio::time::timeout_at(until.into(), reading).await;
         let restored = read.map_or(Err(Refused::Late), |read| read.unwrap_or(Err(Refused::Panicked)));
-        Found { snapshots: Some(snapshots), restored }
+        FoundSnapshot { snapshots: Some(snapshots), restored }
     }
 }
 
@@ -80,7 +80,7 @@ fn read(
     Ok(restored.zip(set_aside))
 }
 
-impl Found {
+impl FoundSnapshot {
     /// The snapshot knows of announces that the journal lacks.
     pub(super) const fn shows_lost_announces(&self) -> bool {
         matches!(self.restored, Err(Refused::JournalLost))
@@ -92,7 +92,7 @@ impl Found {
     }
 
     /// The filter to start from, if `secret` is the one that its keys are hashed under; why not, where there is one.
-    pub(super) fn under(self, secret: Option<&KeySecret>, metrics: &KeyspaceMetrics) -> Option<SnapshotParts> {
+    pub(super) fn restored_under(self, secret: Option<&KeySecret>, metrics: &KeyspaceMetrics) -> Option<SnapshotParts> {
         let snapshots = self.snapshots?;
         let agreed = self.restored.and_then(|found| match (found, secret) {
             (Some(_), None) => Err(Refused::NoSecret),

@@ -13,12 +13,12 @@ struct Stripe(AtomicU64);
 
 /// Counts bits that went from 0 to 1.
 #[derive(Debug)]
-pub(crate) struct Ones {
+pub(crate) struct StripedCounter {
     /// Their number is a power of 2.
     stripes: Box<[Stripe]>,
 }
 
-impl Ones {
+impl StripedCounter {
     /// Begins at `count`.
     pub(crate) fn starting_at(count: u64) -> Self {
         let stripes: Box<[Stripe]> = (0..stripes()).map(|_| Stripe::default()).collect();
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn what_threads_add_at_once_is_all_counted() {
-        let ones = Ones::starting_at(5);
+        let ones = StripedCounter::starting_at(5);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| (0..1_000).for_each(|_| ones.add(2)));
