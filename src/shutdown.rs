@@ -1,4 +1,4 @@
-//! When the process is told to stop.
+//! The signals that stop the process.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -22,10 +22,10 @@ pub fn hangups() -> std::io::Result<Signal> {
 pub fn on_signal() -> std::io::Result<CancellationToken> {
     let token = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let told = token.clone();
+    let cancelled = token.clone();
     tokio::spawn(async move {
         let name = next(&mut terminate, &mut interrupt).await;
-        told.cancel();
+        cancelled.cancel();
         tracing::info!(signal = name, "stopping: requests in flight are finished");
         while next(&mut terminate, &mut interrupt).await != "SIGINT" {
             tracing::info!("SIGTERM again: requests in flight are being finished");

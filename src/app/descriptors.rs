@@ -95,30 +95,30 @@ fn reserved(config: &Config) -> usize {
         );
         REDIS_DESCRIPTORS + (main + announces) * REDIS_LINK_DESCRIPTORS
     });
-    config.keyspaces.values().map(of_keyspace).fold(PROCESS_DESCRIPTORS + redis, usize::saturating_add)
+    config.keyspaces.values().map(keyspace_descriptors).fold(PROCESS_DESCRIPTORS + redis, usize::saturating_add)
 }
 
-fn of_keyspace(keyspace: &KeyspaceConfig) -> usize {
+fn keyspace_descriptors(keyspace: &KeyspaceConfig) -> usize {
     let backend = &keyspace.backend;
     let calls = backend.max_concurrency.saturating_add(REPLACED_CONNECTIONS);
     let calls = match backend.kind {
-        BackendKind::Sql => calls.saturating_mul(of_database(backend.url.expose())),
+        BackendKind::Sql => calls.saturating_mul(database_descriptors(backend.url.expose())),
         BackendKind::Http => calls,
         BackendKind::Set => 0,
     };
-    let sources = keyspace.source.iter().map(|source| of_source(source, backend.url.expose()));
+    let sources = keyspace.source.iter().map(|source| source_descriptors(source, backend.url.expose()));
     sources.fold(KEYSPACE_DESCRIPTORS.saturating_add(calls), usize::saturating_add)
 }
 
-fn of_source(source: &SourceConfig, backend_url: &str) -> usize {
+fn source_descriptors(source: &SourceConfig, backend_url: &str) -> usize {
     let own = source.url.expose();
     match source.kind {
-        SourceKind::Sql => SOURCE_DESCRIPTORS * of_database(if own.is_empty() { backend_url } else { own }),
+        SourceKind::Sql => SOURCE_DESCRIPTORS * database_descriptors(if own.is_empty() { backend_url } else { own }),
         SourceKind::Http | SourceKind::File | SourceKind::Redis => SOURCE_DESCRIPTORS,
     }
 }
 
-fn of_database(url: &str) -> usize {
+fn database_descriptors(url: &str) -> usize {
     if url.starts_with("sqlite:") { SQLITE_DESCRIPTORS } else { 1 }
 }
 

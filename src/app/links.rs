@@ -70,8 +70,8 @@ fn connect_each(
 ) -> anyhow::Result<BTreeMap<String, Arc<RedisLink>>> {
     let connect = |name: &String| {
         let (breakers, keyspace) = (Arc::clone(&metrics.breakers), name.clone());
-        let tell = move |state| breakers.set(dependency, &keyspace, state);
-        Ok((name.clone(), RedisLink::connect_keyspace(redis, name, tell).context("redis.url")?))
+        let report = move |state| breakers.set(dependency, &keyspace, state);
+        Ok((name.clone(), RedisLink::connect_keyspace(redis, name, report).context("redis.url")?))
     };
     config.keyspaces.keys().map(connect).collect()
 }

@@ -35,7 +35,7 @@ impl Display for ConfigError {
 impl ConfigError {
     /// Of the configuration as a whole.
     #[must_use]
-    pub fn of_all(rule: impl Into<String>) -> Self {
+    pub fn general(rule: impl Into<String>) -> Self {
         Self { path: "configuration".into(), rule: rule.into(), variable: None }
     }
 }

@@ -60,7 +60,7 @@ fn resolve_url(url: &mut SecretUrl, file: Option<&Path>, section: &str, errors: 
 /// One token a line, so that a new one can be accepted before the old one is withdrawn.
 fn read_tokens(file: Option<&Path>, path: &str, errors: &mut ErrorCollector) -> Vec<SecretText> {
     let Some(file) = file else { return vec![] };
-    let judged = read(file).and_then(|text| {
+    let tokens = read(file).and_then(|text| {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         // A header value could not carry it, so no client could ever send it.
         if !lines.iter().all(|line| line.bytes().all(|b| b.is_ascii_graphic())) {
@@ -71,7 +71,7 @@ fn read_tokens(file: Option<&Path>, path: &str, errors: &mut ErrorCollector) -> 
         }
         Ok(lines.into_iter().map(|line| SecretText::new(line.to_owned())).collect())
     });
-    judged.map_err(|rule| errors.reject(path, rule)).unwrap_or_default()
+    tokens.map_err(|rule| errors.reject(path, rule)).unwrap_or_default()
 }
 
 /// The errors of a file of secrets name its lines and show nothing of them.

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use super::secret::REDACTED;
 
 /// Longer names of parameters are not shown.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 /// Parameters whose values `/admin/config` and errors show.
 const SHOWN_OF_POSTGRES: &[&str] = &[
     "sslmode",
@@ -139,7 +139,7 @@ fn show_parameters(shown: &mut String, parameters: &str, scheme: &str) {
             continue;
         };
         let is_name =
-            name.len() <= LONGEST_NAME && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.[]".contains(&b));
+            name.len() <= MAX_NAME_BYTES && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.[]".contains(&b));
         shown.push_str(if is_name { name } else { REDACTED });
         shown.push('=');
         shown.push_str(if known.contains(&name) || value == "{key}" { value } else { REDACTED });

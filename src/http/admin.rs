@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use super::context::{HttpContext, ServedKeyspace};
 use super::middleware::{
-    AccessPolicy, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
+    AccessPolicy, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HostLayer, OmitBodyLayer,
     RequireLayer,
 };
 use super::problem::Problem;
@@ -38,7 +38,7 @@ const MAX_ADMIN_BODY_BYTES: u64 = 64 << 10;
 pub fn admin_router(context: Arc<HttpContext>) -> Router {
     let settings = &context.settings;
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
-    let access = AccessPolicy::of_admin(settings);
+    let access = AccessPolicy::for_admin(settings);
     let (deadline, body_limit) =
         (settings.admin_deadline, BodyLimitLayer::new(settings.max_body_bytes, &context.buffers));
     let buffered = BufferedLayer::new(&context.buffers, Share::Single);
@@ -60,7 +60,7 @@ pub fn admin_router(context: Arc<HttpContext>) -> Router {
         .layer(RequireLayer::new(access))
         .layer(HostLayer)
         .layer(CatchPanicLayer)
-        .layer(HeadLayer)
+        .layer(OmitBodyLayer)
         .layer(buffered)
         .layer(count)
 }
@@ -181,7 +181,7 @@ async fn mismatches(
 async fn read(body: Body, context: &HttpContext) -> Result<Bytes, Problem> {
     let limit = context.settings.max_body_bytes.min(MAX_ADMIN_BODY_BYTES);
     let read = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await;
-    Ok(read.map_err(|error| Problem::of_body(&*error, limit))?.to_bytes())
+    Ok(read.map_err(|error| Problem::from_body_error(&*error, limit))?.to_bytes())
 }
 
 fn keyspace<'a>(context: &'a HttpContext, name: &str) -> Result<&'a ServedKeyspace, Problem> {

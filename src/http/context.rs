@@ -106,8 +106,8 @@ impl HttpSettings {
             tokens: Arc::new(LiveTokens::from_pointee(Tokens::of(config))),
             data_demands_token: config.data_demands_token(),
             admin_demands_token: config.admin_demands_token(),
-            data_hosts: Hosts::of_listener(&config.listen, config),
-            telemetry_hosts: Hosts::of_listener(&config.telemetry_listen, config),
+            data_hosts: Hosts::for_listener(&config.listen, config),
+            telemetry_hosts: Hosts::for_listener(&config.telemetry_listen, config),
             data_origins: (!is_socket).then(|| config.allowed_hosts.clone().into()),
         }
     }

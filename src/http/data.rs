@@ -18,7 +18,7 @@ use super::batch::{self, BatchRequest};
 use super::context::HttpContext;
 use super::key_request::KeyRequest;
 use super::middleware::{
-    AccessPolicy, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
+    AccessPolicy, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HostLayer, OmitBodyLayer,
     RequireLayer,
 };
 use super::path::{KeyPath, Resource};
@@ -35,7 +35,7 @@ pub fn data_service(
 + Send
 + 'static {
     let settings = &context.settings;
-    let access = AccessPolicy::of_data(settings);
+    let access = AccessPolicy::for_data(settings);
     let buffers = &context.buffers;
     let (deadline, body_limit) =
         (DeadlineLayer::new(settings.data_deadline), BodyLimitLayer::new(settings.max_body_bytes, buffers));
@@ -49,8 +49,9 @@ pub fn data_service(
     // From the inside out.
     let limited = body_limit.layer(deadline.layer(routes));
     count.layer(
-        buffered
-            .layer(HeadLayer.layer(CatchPanicLayer.layer(HostLayer.layer(RequireLayer::new(access).layer(limited))))),
+        buffered.layer(
+            OmitBodyLayer.layer(CatchPanicLayer.layer(HostLayer.layer(RequireLayer::new(access).layer(limited)))),
+        ),
     )
 }
 

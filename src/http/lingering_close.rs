@@ -14,13 +14,13 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::stream::Stream;
 
 /// A client that sends nothing for so long has taken what it was sent, or never will.
-const QUIET: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(5);
+const QUIET_TIMEOUT: Duration = Duration::from_secs(1);
+const MAX_LINGER: Duration = Duration::from_secs(5);
 /// Bytes: four times the default `server.max_body_bytes`, so that clients that send all before they read see the 413.
-const MOST_DISCARDED: usize = 64 << 20;
+const MAX_DISCARDED: usize = 64 << 20;
 /// Bytes of a client that floods: it may be sending for ever.
-const FEW_DISCARDED: usize = 1 << 20;
-const PIECE: usize = 16 << 10;
+const MAX_DISCARDED_OF_FLOOD: usize = 1 << 20;
+const CHUNK_BYTES: usize = 16 << 10;
 
 /// A connection of which only the client's end is waited for.
 #[derive(Debug)]
@@ -32,19 +32,19 @@ pub(super) struct LingeringClose {
 
 impl Default for LingeringClose {
     fn default() -> Self {
-        Self { quiet: Box::pin(sleep(QUIET)), until: Instant::now() + LONGEST, left: MOST_DISCARDED }
+        Self { quiet: Box::pin(sleep(QUIET_TIMEOUT)), until: Instant::now() + MAX_LINGER, left: MAX_DISCARDED }
     }
 }
 
 impl LingeringClose {
     /// For a client that is not believed to end.
-    pub(super) fn short() -> Self {
-        Self { left: FEW_DISCARDED, ..Self::default() }
+    pub(super) fn after_flood() -> Self {
+        Self { left: MAX_DISCARDED_OF_FLOOD, ..Self::default() }
     }
 
     /// Ready once the connection may be closed.
     pub(super) fn poll_end(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
-        let mut piece = [const { MaybeUninit::uninit() }; PIECE];
+        let mut piece = [const { MaybeUninit::uninit() }; CHUNK_BYTES];
         loop {
             let mut discarded = ReadBuf::uninit(&mut piece);
             match Pin::new(&mut *stream).poll_read(cx, &mut discarded) {
@@ -62,7 +62,7 @@ impl LingeringClose {
             if now >= self.until {
                 return Poll::Ready(());
             }
-            self.quiet.as_mut().reset(self.until.min(now + QUIET));
+            self.quiet.as_mut().reset(self.until.min(now + QUIET_TIMEOUT));
         }
     }
 }
@@ -88,7 +88,7 @@ mod tests {
         drop(client);
         let mut linger = LingeringClose::default();
         poll_fn(|cx| linger.poll_end(&mut stream, cx)).await;
-        assert!(began.elapsed() < QUIET);
+        assert!(began.elapsed() < QUIET_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
@@ -97,7 +97,7 @@ mod tests {
         let began = Instant::now();
         let mut linger = LingeringClose::default();
         poll_fn(|cx| linger.poll_end(&mut stream, cx)).await;
-        assert_eq!(began.elapsed().as_secs(), QUIET.as_secs());
+        assert_eq!(began.elapsed().as_secs(), QUIET_TIMEOUT.as_secs());
     }
 
     #[tokio::test(start_paused = true)]
@@ -107,30 +107,30 @@ mod tests {
         let mut linger = LingeringClose::default();
         let sends = async {
             while client.write_all(b"more").await.is_ok() {
-                tokio::time::sleep(QUIET / 2).await;
+                tokio::time::sleep(QUIET_TIMEOUT / 2).await;
             }
         };
         tokio::select! {
             () = poll_fn(|cx| linger.poll_end(&mut stream, cx)) => {}
             () = sends => unreachable!("nobody closes"),
         }
-        assert!((LONGEST..LONGEST + QUIET).contains(&began.elapsed()));
+        assert!((MAX_LINGER..MAX_LINGER + QUIET_TIMEOUT).contains(&began.elapsed()));
     }
 
     #[tokio::test]
     async fn a_client_that_sends_without_end_is_cut_by_bytes() {
         let (mut stream, mut client) = pair();
-        let mut linger = LingeringClose::short();
+        let mut linger = LingeringClose::after_flood();
         let mut sent = 0;
         let sends = async {
             loop {
-                sent += client.write(&[0; PIECE]).await.unwrap();
+                sent += client.write(&[0; CHUNK_BYTES]).await.unwrap();
             }
         };
         tokio::select! {
             () = poll_fn(|cx| linger.poll_end(&mut stream, cx)) => {}
             () = sends => {}
         }
-        assert!(sent > FEW_DISCARDED, "{sent}");
+        assert!(sent > MAX_DISCARDED_OF_FLOOD, "{sent}");
     }
 }

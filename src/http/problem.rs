@@ -73,7 +73,7 @@ impl Problem {
     }
 
     /// Why a body that passed the body limit's layer could not be read.
-    pub(super) fn of_body(error: &(dyn Error + 'static), limit: u64) -> Self {
+    pub(super) fn from_body_error(error: &(dyn Error + 'static), limit: u64) -> Self {
         // The routers in between wrap the error.
         let mut cause = Some(error);
         while let Some(error) = cause {

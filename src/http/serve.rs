@@ -266,14 +266,14 @@ async fn accept_backlog(
         let Ok(Some(slot)) = timeout_at(deadline, slots.acquire_without_eviction()).await else { return };
         match waiting.take().map_or_else(|| bound.accept_waiting(), Ok) {
             Ok(stream) => _ = spawn(stream, slot),
-            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) if is_connection_error(&error) => {}
             Err(_) => return,
         }
     }
 }
 
 /// The connection died before it was accepted; the listener is well.
-fn is_of_one_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
@@ -283,12 +283,12 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 struct AcceptBackoff {
     pause: Option<Duration>,
     last_logged: Option<Instant>,
-    unlogged: u64,
+    suppressed: u64,
 }
 
 impl AcceptBackoff {
     const FIRST_PAUSE: Duration = Duration::from_millis(10);
-    const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+    const MAX_PAUSE: Duration = Duration::from_secs(1);
     const LOG_EVERY: Duration = Duration::from_secs(10);
 
     fn reset(&mut self) {
@@ -297,17 +297,17 @@ impl AcceptBackoff {
 
     /// How long to wait; `None`: go on at once.
     fn pause(&mut self, addr: &LocalAddr, error: &io::Error) -> Option<Duration> {
-        if is_of_one_connection(error) {
+        if is_connection_error(error) {
             return None;
         }
-        let pause = self.pause.map_or(Self::FIRST_PAUSE, |p| (p * 2).min(Self::LONGEST_PAUSE));
+        let pause = self.pause.map_or(Self::FIRST_PAUSE, |p| (p * 2).min(Self::MAX_PAUSE));
         self.pause = Some(pause);
         if self.last_logged.is_none_or(|at| at.elapsed() >= Self::LOG_EVERY) {
-            tracing::error!(listener = %addr, %error, unlogged = self.unlogged, "connections can't be accepted; trying again");
+            tracing::error!(listener = %addr, %error, suppressed = self.suppressed, "connections can't be accepted; trying again");
             self.last_logged = Some(Instant::now());
-            self.unlogged = 0;
+            self.suppressed = 0;
         } else {
-            self.unlogged += 1;
+            self.suppressed += 1;
         }
         Some(pause)
     }
@@ -324,7 +324,7 @@ mod tests {
         let mut backoff = AcceptBackoff::default();
         let pauses: Vec<u128> = (0..9).map(|_| backoff.pause(&addr, &no_descriptors).unwrap().as_millis()).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
-        assert_eq!(backoff.unlogged, 8, "all but the first");
+        assert_eq!(backoff.suppressed, 8, "all but the first");
         backoff.reset();
         assert_eq!(backoff.pause(&addr, &no_descriptors), Some(AcceptBackoff::FIRST_PAUSE));
     }

@@ -8,7 +8,7 @@ use axum::routing::get;
 
 use super::context::HttpContext;
 use super::middleware::{
-    AccessPolicy, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
+    AccessPolicy, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HostLayer, OmitBodyLayer,
     RequireLayer,
 };
 use super::problem::Problem;
@@ -19,7 +19,7 @@ use crate::metrics::Route;
 /// `/livez` `/readyz` `/startupz` `/status` `/metrics`.
 pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
-    let access = AccessPolicy::of_telemetry(&context.settings);
+    let access = AccessPolicy::for_telemetry(&context.settings);
     let (deadline, body_limit) =
         (context.settings.telemetry_deadline, BodyLimitLayer::new(context.settings.max_body_bytes, &context.buffers));
     let buffered = BufferedLayer::new(&context.buffers, Share::Telemetry);
@@ -38,7 +38,7 @@ pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
         .layer(RequireLayer::new(access))
         .layer(HostLayer)
         .layer(CatchPanicLayer)
-        .layer(HeadLayer)
+        .layer(OmitBodyLayer)
         .layer(buffered)
         .layer(count)
 }

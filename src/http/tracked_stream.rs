@@ -113,7 +113,8 @@ impl AsyncWrite for TrackedStream {
         let this = &mut *self;
         if matches!(this.closing, Closing::Open) {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
-            let linger = if this.activity.was_flooded() { LingeringClose::short } else { LingeringClose::default };
+            let linger =
+                if this.activity.was_flooded() { LingeringClose::after_flood } else { LingeringClose::default };
             this.closing = Closing::ShutDown(this.activity.try_linger().then(linger));
         }
         if let Closing::ShutDown(Some(linger)) = &mut this.closing {

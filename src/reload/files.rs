@@ -40,7 +40,7 @@ impl ConfigSource {
                 return loaded;
             }
         }
-        Err(ConfigError::of_all("could not be read: its files are written to all the time").into())
+        Err(ConfigError::general("could not be read: its files are written to all the time").into())
     }
 
     fn look(&self) -> u64 {
@@ -89,7 +89,7 @@ impl FileWatch {
                 self.source = source;
                 loaded
             }
-            Err(_) => Err(ConfigError::of_all("could not be read: reading it panicked").into()),
+            Err(_) => Err(ConfigError::general("could not be read: reading it panicked").into()),
         }
     }
 }

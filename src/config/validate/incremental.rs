@@ -10,12 +10,12 @@ use crate::config::parameters::{Dialect, parameters, says};
 use crate::config::{Freshness, IncrementalConfig, KeyspaceConfig};
 
 /// All rows of so long are read again by each poll: more means a mistyped unit.
-const LONGEST_OVERLAP: Duration = Duration::from_secs(24 * 3600);
+const MAX_OVERLAP: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) fn check(settings: &IncrementalConfig, dialect: Option<Dialect>, section: &mut Section<'_>) {
     section.duration("interval", settings.interval);
     section.duration("overlap", settings.overlap);
-    section.must(settings.overlap <= LONGEST_OVERLAP, "overlap", "be at most 1day", format_duration(settings.overlap));
+    section.must(settings.overlap <= MAX_OVERLAP, "overlap", "be at most 1day", format_duration(settings.overlap));
     let given = query_given(&settings.query, section);
     let Some(dialect) = dialect else { return };
     if given {

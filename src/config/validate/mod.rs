@@ -16,9 +16,9 @@ use super::error::{ErrorCollector, key_path, shown_text};
 use super::{Config, LogConfig, RedisConfig, RedisPlace};
 
 /// Shorter durations would be 0 where Redis counts milliseconds.
-const SHORTEST: Duration = Duration::from_millis(1);
+const MIN_DURATION: Duration = Duration::from_millis(1);
 /// Longer ones mean a mistyped unit, and could overflow a clock.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Judges a whole configuration.
 pub(super) fn check(config: &Config, errors: &mut ErrorCollector) {
@@ -96,12 +96,12 @@ impl<'m> Section<'m> {
 
     /// A time that is no time at all makes no sense here.
     fn duration(&mut self, key: &str, value: Duration) {
-        self.must(value >= SHORTEST, key, "be at least 1ms", humantime::format_duration(value));
+        self.must(value >= MIN_DURATION, key, "be at least 1ms", humantime::format_duration(value));
         self.duration_or_zero(key, value);
     }
 
     fn duration_or_zero(&mut self, key: &str, value: Duration) {
-        self.must(value <= LONGEST, key, "be at most 10 years", humantime::format_duration(value));
+        self.must(value <= MAX_DURATION, key, "be at most 10 years", humantime::format_duration(value));
     }
 
     /// A share from 0 to 1. A value that is no number is in no range.

@@ -22,8 +22,8 @@ pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
     };
     // A default that took the place of a rejected value proves nothing.
     let involved = ["freshness", "enforcement", "max_staleness", "rebuild.schedule", "rebuild.jitter"];
-    let judged = keyspace.freshness == Freshness::Rebuilt && keyspace.enforcement == Enforcement::Enforce;
-    if !judged || involved.iter().any(|key| section.was_rejected(key)) {
+    let applies = keyspace.freshness == Freshness::Rebuilt && keyspace.enforcement == Enforcement::Enforce;
+    if !applies || involved.iter().any(|key| section.was_rejected(key)) {
         return;
     }
     let needed = gap.saturating_add(keyspace.rebuild.jitter);

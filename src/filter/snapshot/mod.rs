@@ -45,11 +45,11 @@ pub const HASH: &str = "xxh3-128";
 #[doc(hidden)]
 #[must_use]
 pub fn seal(header: &[u8]) -> Vec<u8> {
-    const MOST: u64 = 1 << 20;
+    const MAX_WORD_BYTES: u64 = 1 << 20;
     let Ok(mut parsed) = serde_json::from_slice::<Header>(header) else { return seal_header(header) };
     let mut words = Vec::new();
     for layer in &mut parsed.layers {
-        let Some(bytes) = layer.padded().filter(|bytes| words.len() as u64 + bytes <= MOST) else { break };
+        let Some(bytes) = layer.padded().filter(|bytes| words.len() as u64 + bytes <= MAX_WORD_BYTES) else { break };
         let zeros = vec![0; bytes as usize];
         layer.checksum = Hex(xxhash_rust::xxh3::xxh3_128(&zeros).to_be_bytes());
         words.extend(zeros);

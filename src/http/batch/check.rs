@@ -23,7 +23,7 @@ where
 {
     let keyspace = &request.served.keyspace;
     let mut check = keyspace.begin_check(request.expected_keys()).map_err(|e| Problem::from(&e))?;
-    let held = request.every_key(|raw| check.add(raw)).await?;
+    let reserved = request.every_key(|raw| check.add(raw)).await?;
     // Before the filter is asked, as for one key.
     let as_maybe = unapplied_version(headers, |version| keyspace.has_applied(version));
     let mut checked = check.finish();
@@ -40,7 +40,7 @@ where
     } else {
         ("application/json", document(&checked))
     };
-    Ok(answer::batch(media_type, hold(held, body)?, state, generation))
+    Ok(answer::batch(media_type, hold(reserved, body)?, state, generation))
 }
 
 /// `{"absent":[…],"checked":…,"generation":…,"state":"…"}`.

@@ -39,7 +39,7 @@ impl LineSplitter {
         Ok(())
     }
 
-    /// What is held is a whole line now; the last one when the body has ended.
+    /// What is reserved is a whole line now; the last one when the body has ended.
     pub(super) fn end_line<E>(&mut self, mut take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
         self.ended += 1;
         let mut line = &self.unfinished[..];

@@ -65,11 +65,11 @@ where
         }
         Err(why) => refused.push(Some(Problem::from(why))),
     });
-    let mut held = each.await?;
+    let mut reserved = each.await?;
     let options = lookup_options(headers, |version| keyspace.has_applied(version), settings.honor_no_cache);
-    let lookups = keyspace.lookup_all(keys, options, settings.max_batch_bytes, &mut held).await;
+    let lookups = keyspace.lookup_all(keys, options, settings.max_batch_bytes, &mut reserved).await;
     let body = document(refused, lookups).map_err(|e| Problem::internal(&e))?;
-    Ok(answer::batch("application/json", hold(held, body)?, keyspace.state(), keyspace.generation()))
+    Ok(answer::batch("application/json", hold(reserved, body)?, keyspace.state(), keyspace.generation()))
 }
 
 /// `{"results":[…]}`. Each value is dropped as soon as it is written.

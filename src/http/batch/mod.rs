@@ -117,7 +117,7 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
         let mut body = pin!(self.body);
         let mut came = 0;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Problem::of_body(&*error, max_body_bytes))?;
+            let frame = frame.map_err(|error| Problem::from_body_error(&*error, max_body_bytes))?;
             let Some(piece) = frame.data_ref() else { continue };
             came += piece.len() as u64;
             self.reservation.expect(came)?;
@@ -126,7 +126,7 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
             }
         }
         reading.end(&mut keys)?;
-        Ok(self.reservation.of_keys(came, keys.count() as u64))
+        Ok(self.reservation.shrink_to_keys(came, keys.count() as u64))
     }
 
     /// As [`each_key`](Self::each_key); the first key that can't be one, or that `take` refuses, refuses the batch.
@@ -141,23 +141,24 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
             }
             index += 1;
         });
-        let held = each.await?;
-        refused.map_or(Ok(held), |(index, why)| Err(Problem::from(why).member("index", index)))
+        let reserved = each.await?;
+        refused.map_or(Ok(reserved), |(index, why)| Err(Problem::from(why).member("index", index)))
     }
 
     /// Brings every key into its form.
     async fn all_keys(self) -> Result<(&'a ServedKeyspace, Vec<Key>, Reservation), Problem> {
         let (served, mut keys) = (self.served, Vec::new());
-        let held = self.every_key(|raw| served.keyspace.key(raw).map(|key| keys.push(key))).await?;
-        Ok((served, keys, held))
+        let reserved = self.every_key(|raw| served.keyspace.key(raw).map(|key| keys.push(key))).await?;
+        Ok((served, keys, reserved))
     }
 }
 
 /// The body of the response to a batch: all that is left of what the batch had reserved.
-fn hold(mut held: Reservation, body: Vec<u8>) -> Result<Bytes, Problem> {
-    let resized = held.resize(body.len() as u64).inspect_err(|_| held.buffers().refused(BufferRefusal::Response));
+fn hold(mut reserved: Reservation, body: Vec<u8>) -> Result<Bytes, Problem> {
+    let resized =
+        reserved.resize(body.len() as u64).inspect_err(|_| reserved.buffers().refused(BufferRefusal::Response));
     resized.map_err(|error| Problem::from(&error))?;
-    Ok(held.hold(body.into()))
+    Ok(reserved.hold(body.into()))
 }
 
 /// Announces all keys, or none: 204 once none of them can be lost.
@@ -185,7 +186,7 @@ pub(super) async fn discard<B: Body<Data = Bytes, Error = BoxError>>(body: B, li
     }
     let mut body = pin!(body);
     while let Some(frame) = body.frame().await {
-        frame.map_err(|error| Problem::of_body(&*error, limit))?;
+        frame.map_err(|error| Problem::from_body_error(&*error, limit))?;
     }
     Ok(())
 }

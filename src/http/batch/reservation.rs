@@ -10,9 +10,9 @@ use crate::labels::BufferRefusal;
 
 /// The reservation of a batch whose body is on its way.
 pub(super) struct BatchReservation {
-    held: Reservation,
+    reserved: Reservation,
     share: Share,
-    /// Times that the body's bytes are held: as a document, and in keys.
+    /// Times that the body's bytes are reserved: as a document, and in keys.
     copies: u64,
     /// Bytes that each key takes beside its own.
     per_key: u64,
@@ -34,7 +34,7 @@ impl BatchReservation {
             Format::Ndjson | Format::Text => 1,
         };
         let share = if resource == Resource::Keys { Share::Announces } else { Share::Batches };
-        Self { held: buffers.empty(share), share, copies, per_key, max_keys: max_keys as u64 }
+        Self { reserved: buffers.empty(share), share, copies, per_key, max_keys: max_keys as u64 }
     }
 
     /// Whether a body of so many bytes would fit at this moment. Nothing is reserved for what has only been declared: a head costs its sender nothing.
@@ -42,7 +42,7 @@ impl BatchReservation {
     /// # Errors
     /// The problem `overloaded`.
     pub(super) fn admit(&self, bytes: u64) -> Result<(), Problem> {
-        let fits = self.held.buffers().has_room(self.share, self.needed(bytes));
+        let fits = self.reserved.buffers().has_room(self.share, self.needed(bytes));
         fits.map_err(|error| self.refusal(error))
     }
 
@@ -52,10 +52,10 @@ impl BatchReservation {
     /// The problem `overloaded`.
     pub(super) fn expect(&mut self, bytes: u64) -> Result<(), Problem> {
         let needed = self.needed(bytes);
-        if needed <= self.held.bytes() {
+        if needed <= self.reserved.bytes() {
             return Ok(());
         }
-        self.held.resize(needed).map_err(|error| self.refusal(error))
+        self.reserved.resize(needed).map_err(|error| self.refusal(error))
     }
 
     fn needed(&self, bytes: u64) -> u64 {
@@ -64,15 +64,15 @@ impl BatchReservation {
     }
 
     fn refusal(&self, error: Overloaded) -> Problem {
-        self.held.buffers().refused(BufferRefusal::Request);
+        self.reserved.buffers().refused(BufferRefusal::Request);
         Problem::from(&error)
     }
 
     /// What stays reserved of a body of so many bytes once its keys are known.
-    pub(super) fn of_keys(self, bytes: u64, keys: u64) -> Reservation {
-        let mut held = self.held;
-        held.shrink(bytes.saturating_add(keys.saturating_mul(self.per_key)));
-        held
+    pub(super) fn shrink_to_keys(self, bytes: u64, keys: u64) -> Reservation {
+        let mut reserved = self.reserved;
+        reserved.shrink(bytes.saturating_add(keys.saturating_mul(self.per_key)));
+        reserved
     }
 }
 
@@ -92,9 +92,9 @@ mod tests {
         reservation.expect(9).unwrap();
         assert_eq!(buffers.reserved(), 2 * 1_000 + 20 * 1024, "it never shrinks while the body comes");
         assert!(reservation.expect(u64::MAX).is_err());
-        let held = reservation.of_keys(1_000, 3);
-        assert_eq!((held.bytes(), buffers.reserved()), (1_000 + 3 * 1024, 1_000 + 3 * 1024));
-        drop(held);
+        let reserved = reservation.shrink_to_keys(1_000, 3);
+        assert_eq!((reserved.bytes(), buffers.reserved()), (1_000 + 3 * 1024, 1_000 + 3 * 1024));
+        drop(reserved);
         assert_eq!(buffers.reserved(), 0);
     }
 }

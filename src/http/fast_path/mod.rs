@@ -39,7 +39,7 @@ impl FastResponder {
     /// For the data listener.
     #[must_use]
     pub fn new(context: Arc<HttpContext>) -> Self {
-        let access = AccessPolicy::of_data(&context.settings);
+        let access = AccessPolicy::for_data(&context.settings);
         Self { context, access }
     }
 

@@ -37,7 +37,7 @@ pub(in crate::http) struct FastPath {
     responder: Option<Arc<FastResponder>>,
     owner: Owner,
     /// Bytes that have arrived and that hyper has not been given.
-    held: BytesMut,
+    buffered: BytesMut,
     /// Answers that the socket has not taken.
     pending: PendingWrite,
 }
@@ -93,7 +93,7 @@ impl FastPath {
             stream,
             responder,
             owner: Owner::FastPath { unparsed: false },
-            held: BytesMut::new(),
+            buffered: BytesMut::new(),
             pending: PendingWrite::default(),
         }
     }
@@ -103,7 +103,7 @@ impl FastPath {
         for _ in 0..MAX_READS_IN_A_ROW {
             let Owner::FastPath { unparsed } = self.owner else { return Poll::Ready(Ok(())) };
             ready!(self.poll_pending(cx))?;
-            if !unparsed && !self.held.is_empty() {
+            if !unparsed && !self.buffered.is_empty() {
                 // Its time begins here and not when its first bytes came: who has to take answers first is not late.
                 self.stream.activity().expect_rest_of_head();
                 // hyper knows how to wait for the rest of a head during a drain.
@@ -133,23 +133,23 @@ impl FastPath {
         unparsed: bool,
     ) -> Poll<io::Result<()>> {
         let Scratch { input, response } = scratch;
-        let held = self.held.len();
-        input[..held].copy_from_slice(&self.held);
+        let buffered = self.buffered.len();
+        input[..buffered].copy_from_slice(&self.buffered);
         let mut buf = ReadBuf::new(input);
-        buf.set_filled(held);
+        buf.set_filled(buffered);
         if !unparsed {
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
         }
         let bytes = buf.filled();
-        let (taken, owner) = match &bytes[held..] {
+        let (taken, owner) = match &bytes[buffered..] {
             [] if !unparsed => (0, Owner::HyperForGood),
             // Heads that arrive in pieces are read again from their beginning: that a malformed one is known at once costs less than the pieces do.
             _ => self.answer(responder, bytes, response),
         };
         // A connection that waits holds no memory.
-        self.held = BytesMut::from(&bytes[taken..]);
+        self.buffered = BytesMut::from(&bytes[taken..]);
         if matches!(owner, Owner::Malformed) {
-            self.held.extend_from_slice(END_OF_HEAD);
+            self.buffered.extend_from_slice(END_OF_HEAD);
         }
         self.owner = owner;
         self.poll_send(cx, responder, response)
@@ -236,20 +236,20 @@ impl FastPath {
         let before = buf.filled().len();
         let wanted = match self.owner {
             // Bytes before the answer is out: nobody need know whether they belong to this request or begin the next.
-            Owner::Hyper(HandedOver { left: 0, .. }) if !self.held.is_empty() => {
+            Owner::Hyper(HandedOver { left: 0, .. }) if !self.buffered.is_empty() => {
                 self.owner = Owner::HyperForGood;
                 usize::MAX
             }
             Owner::Hyper(HandedOver { left, .. }) => usize::try_from(left).unwrap_or(usize::MAX),
-            Owner::Malformed | Owner::Closed if self.held.is_empty() => return Poll::Ready(Ok(())),
+            Owner::Malformed | Owner::Closed if self.buffered.is_empty() => return Poll::Ready(Ok(())),
             Owner::FastPath { .. } | Owner::HyperForGood | Owner::Malformed | Owner::Closed => usize::MAX,
         };
-        if self.held.is_empty() {
+        if self.buffered.is_empty() {
             ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         } else {
-            let given = self.held.len().min(buf.remaining()).min(wanted);
-            buf.put_slice(&self.held[..given]);
-            self.held.advance(given);
+            let given = self.buffered.len().min(buf.remaining()).min(wanted);
+            buf.put_slice(&self.buffered[..given]);
+            self.buffered.advance(given);
         }
         let given = (buf.filled().len() - before) as u64;
         if let Owner::Hyper(handed_over) = &mut self.owner {
@@ -259,9 +259,9 @@ impl FastPath {
                 None => self.owner = Owner::HyperForGood,
             }
         }
-        if self.held.is_empty() {
+        if self.buffered.is_empty() {
             // Most connections never hold anything.
-            self.held = BytesMut::new();
+            self.buffered = BytesMut::new();
         }
         Poll::Ready(Ok(()))
     }
@@ -317,7 +317,7 @@ impl AsyncRead for FastPath {
         if let Owner::Hyper(handed_over) = &this.owner
             && handed_over.is_answered(this.stream.activity())
         {
-            this.owner = Owner::FastPath { unparsed: !this.held.is_empty() };
+            this.owner = Owner::FastPath { unparsed: !this.buffered.is_empty() };
         }
         if matches!(this.owner, Owner::FastPath { .. }) {
             let responder = this.responder.take();

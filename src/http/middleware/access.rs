@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tower::{Layer, Service};
 
 use super::RefusableFuture;
-use super::hosts::{Hosts, is_of_another_site};
+use super::hosts::{Hosts, is_cross_site};
 use crate::config::Scope;
 use crate::http::context::HttpSettings;
 use crate::http::options::{has_no_cache, wants_bypass};
@@ -45,7 +45,7 @@ struct RequestEffect {
 
 impl AccessPolicy {
     /// What the data listener demands.
-    pub(in crate::http) fn of_data(settings: &HttpSettings) -> Self {
+    pub(in crate::http) fn for_data(settings: &HttpSettings) -> Self {
         let tokens = settings.data_demands_token.then(|| Arc::clone(&settings.tokens));
         Self {
             allowed_origins: settings.data_origins.clone(),
@@ -54,12 +54,12 @@ impl AccessPolicy {
     }
 
     /// What the telemetry listener demands.
-    pub(in crate::http) fn of_telemetry(settings: &HttpSettings) -> Self {
+    pub(in crate::http) fn for_telemetry(settings: &HttpSettings) -> Self {
         Self::new(Listener::Telemetry, &settings.telemetry_hosts, None, settings)
     }
 
     /// What the admin listener demands.
-    pub(in crate::http) fn of_admin(settings: &HttpSettings) -> Self {
+    pub(in crate::http) fn for_admin(settings: &HttpSettings) -> Self {
         let tokens = settings.admin_demands_token.then(|| Arc::clone(&settings.tokens));
         Self::new(Listener::Admin, &Hosts::Loopback, tokens, settings)
     }
@@ -97,8 +97,7 @@ impl AccessPolicy {
             return Err(insufficient_scope(Scope::Write));
         }
         let allowed = self.allowed_origins.as_deref();
-        let is_foreign =
-            || allowed.is_some_and(|allowed| is_of_another_site(request.uri(), request.headers(), allowed));
+        let is_foreign = || allowed.is_some_and(|allowed| is_cross_site(request.uri(), request.headers(), allowed));
         if writes && is_foreign() {
             return Err(wrong_origin());
         }
@@ -257,7 +256,7 @@ mod tests {
 
     #[test]
     fn only_the_token_itself_is_admitted() {
-        let access = AccessPolicy::of_data(&HttpSettings::new(&token()));
+        let access = AccessPolicy::for_data(&HttpSettings::new(&token()));
         let ask = |value: &'static str| outcome(&access, "GET", "/v1/keys/users/1", &[("authorization", value)]).0;
         for value in ["Bearer s3cret", "bearer s3cret", "BEARER  s3cret "] {
             assert_eq!(ask(value), 200, "{value:?}");
@@ -277,7 +276,7 @@ mod tests {
     #[test]
     fn a_page_of_another_site_changes_nothing_and_bypasses_nothing() {
         let config = ServerConfig { honor_no_cache: true, ..ServerConfig::default() };
-        let access = AccessPolicy::of_data(&HttpSettings::new(&config));
+        let access = AccessPolicy::for_data(&HttpSettings::new(&config));
         const FOREIGN: (&str, &str) = ("origin", "https://evil.example");
         const HOST: (&str, &str) = ("host", "localhost:4040");
         let key = "/v1/keys/users/1";
@@ -303,7 +302,7 @@ mod tests {
     #[test]
     fn a_socket_of_this_machine_knows_no_browser() {
         let config = ServerConfig { listen: "unix:/run/data.sock".into(), ..ServerConfig::default() };
-        let access = AccessPolicy::of_data(&HttpSettings::new(&config));
+        let access = AccessPolicy::for_data(&HttpSettings::new(&config));
         let headers = [("host", "evil.example"), ("origin", "https://evil.example")];
         assert_eq!(outcome(&access, "PUT", "/v1/keys/users/1", &headers).0, 200);
     }

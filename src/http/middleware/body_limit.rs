@@ -18,7 +18,7 @@ use crate::http::problem::Problem;
 /// Nor does it come too slowly, see [`PacedBody`].
 ///
 /// Refuses by 413 what says that it is too long; whoever reads a body that did not say gets an error at the limit, which
-/// [`Problem::of_body`] knows.
+/// [`Problem::from_body_error`] knows.
 #[derive(Debug, Clone)]
 pub(in crate::http) struct BodyLimitLayer {
     bytes: u64,

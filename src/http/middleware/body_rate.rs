@@ -17,11 +17,11 @@ use crate::labels::BufferRefusal;
 /// Whenever a body has been waited for so long ...
 const WINDOW: Duration = Duration::from_secs(5);
 /// ... it must have brought so many bytes meanwhile: 16 KiB a second.
-const LEAST: u64 = 16 * 1024 * WINDOW.as_secs();
+const MIN_BYTES_PER_WINDOW: u64 = 16 * 1024 * WINDOW.as_secs();
 
 /// The client sends its body too slowly, and holds what is reserved for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the request's body came too slowly: fewer than {LEAST} bytes in {WINDOW:?}")]
+#[error("the request's body came too slowly: fewer than {MIN_BYTES_PER_WINDOW} bytes in {WINDOW:?}")]
 pub(in crate::http) struct SlowBody;
 
 pin_project! {
@@ -60,7 +60,7 @@ impl<B: Body<Data = Bytes, Error = BoxError>> Body for PacedBody<B> {
         let window = this.window.get_or_insert_with(|| Box::pin(sleep(WINDOW)));
         loop {
             ready!(window.as_mut().poll(cx));
-            if *this.came < LEAST {
+            if *this.came < MIN_BYTES_PER_WINDOW {
                 this.buffers.refused(BufferRefusal::SlowBody);
                 return Poll::Ready(Some(Err(SlowBody.into())));
             }

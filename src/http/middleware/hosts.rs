@@ -28,7 +28,7 @@ pub(in crate::http) enum Hosts {
 
 impl Hosts {
     /// Those of a listener at this address that demands no token.
-    pub(in crate::http) fn of_listener(listen: &str, config: &ServerConfig) -> Self {
+    pub(in crate::http) fn for_listener(listen: &str, config: &ServerConfig) -> Self {
         match listen.parse() {
             Ok(Listen::Tcp(address)) if Listen::Tcp(address).is_local() => Self::Local {
                 usual: [address.to_string(), format!("localhost:{}", address.port())]
@@ -65,7 +65,7 @@ fn hosts<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> impl Iterator<Item = &'r [
 }
 
 /// Whether a page of another site sent the request. Browsers say so by `Origin`, and where they leave that out, by `Sec-Fetch-Site`.
-pub(super) fn is_of_another_site(uri: &Uri, headers: &HeaderMap, allowed: &[String]) -> bool {
+pub(super) fn is_cross_site(uri: &Uri, headers: &HeaderMap, allowed: &[String]) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter().peekable();
     if origins.peek().is_none() {
         return headers.get_all(&SEC_FETCH_SITE).iter().any(|site| site != "same-origin" && site != "none");
@@ -120,7 +120,7 @@ mod tests {
 
     fn local() -> Hosts {
         let config = ServerConfig { allowed_hosts: vec!["api.internal".into()], ..ServerConfig::default() };
-        Hosts::of_listener("127.0.0.1:4040", &config)
+        Hosts::for_listener("127.0.0.1:4040", &config)
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             ("10.0.0.1:4040", false),
             ("unix:/run/data.sock", false),
         ] {
-            assert_eq!(!Hosts::of_listener(listen, &config).admit(Some(b"example.com")), asks, "{listen}");
+            assert_eq!(!Hosts::for_listener(listen, &config).admit(Some(b"example.com")), asks, "{listen}");
         }
     }
 
@@ -215,7 +215,7 @@ mod tests {
     fn a_page_of_another_site_is_known_by_what_its_browser_says() {
         let allowed = ["app.internal".to_owned()];
         let foreign =
-            |pairs: &[(&'static str, &'static str)]| is_of_another_site(&Uri::from_static("/"), &map(pairs), &allowed);
+            |pairs: &[(&'static str, &'static str)]| is_cross_site(&Uri::from_static("/"), &map(pairs), &allowed);
         let host = ("host", "localhost:4040");
         for own in [
             &[host][..],

@@ -9,9 +9,9 @@ mod buffered;
 mod catch_panic;
 mod count;
 mod deadline;
-mod head;
 mod host;
 mod hosts;
+mod omit_body;
 #[cfg(test)]
 mod tests;
 
@@ -22,9 +22,9 @@ pub(super) use self::buffered::{BufferedLayer, Reserved, SMALL};
 pub(super) use self::catch_panic::{CatchPanicLayer, internal_error};
 pub(super) use self::count::CountLayer;
 pub(super) use self::deadline::DeadlineLayer;
-pub(super) use self::head::HeadLayer;
 pub(super) use self::host::HostLayer;
 pub(super) use self::hosts::Hosts;
+pub(super) use self::omit_body::OmitBodyLayer;
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -45,8 +45,8 @@ async fn read_some(path: &mut FastPath) -> Vec<u8> {
     got
 }
 
-async fn until_held(path: &mut FastPath, bytes: usize) {
-    while path.held.len() < bytes {
+async fn until_buffered(path: &mut FastPath, bytes: usize) {
+    while path.buffered.len() < bytes {
         nothing_to_read(path).await;
         tokio::task::yield_now().await;
     }
@@ -123,7 +123,7 @@ async fn the_time_of_half_a_head_begins_once_the_answers_before_it_are_out() {
     let (mut path, mut client, activity) = fast_path().await;
     let due = || activity.due(Instant::now() + Duration::from_secs(60), Duration::from_secs(10), None);
     client.write_all(&REQUEST[..20]).await.unwrap();
-    until_held(&mut path, 20).await;
+    until_buffered(&mut path, 20).await;
     // As if a whole one had come before it.
     activity.record_fast_answer();
     assert_ne!(due(), Due::HeaderTimeout);
@@ -135,7 +135,7 @@ async fn the_time_of_half_a_head_begins_once_the_answers_before_it_are_out() {
 async fn half_a_head_at_the_end_is_hypers() {
     let (mut path, mut client, _) = fast_path().await;
     client.write_all(&REQUEST[..20]).await.unwrap();
-    until_held(&mut path, 20).await;
+    until_buffered(&mut path, 20).await;
     client.shutdown().await.unwrap();
     let mut got = Vec::new();
     path.read_to_end(&mut got).await.unwrap();
@@ -176,7 +176,7 @@ async fn during_a_drain_hyper_reads_for_itself_also_what_had_come_before() {
         draining.store(false, Relaxed);
         let (mut path, mut client, _) = fast_path_of(Arc::clone(&draining)).await;
         client.write_all(before).await.unwrap();
-        until_held(&mut path, before.len()).await;
+        until_buffered(&mut path, before.len()).await;
         draining.store(true, Relaxed);
         if before.is_empty() {
             client.write_all(REQUEST).await.unwrap();

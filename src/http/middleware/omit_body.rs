@@ -13,30 +13,30 @@ use tower::{Layer, Service};
 
 /// Leaves bodies out and their length in: hyper does so for HTTP/1 alone, on HTTP/2 it would send them.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::http) struct HeadLayer;
+pub(in crate::http) struct OmitBodyLayer;
 
-impl<S> Layer<S> for HeadLayer {
-    type Service = Head<S>;
+impl<S> Layer<S> for OmitBodyLayer {
+    type Service = OmitBody<S>;
 
-    fn layer(&self, inner: S) -> Head<S> {
-        Head { inner }
+    fn layer(&self, inner: S) -> OmitBody<S> {
+        OmitBody { inner }
     }
 }
 
-/// The service of [`HeadLayer`].
+/// The service of [`OmitBodyLayer`].
 #[derive(Debug, Clone, Copy)]
-pub(in crate::http) struct Head<S> {
+pub(in crate::http) struct OmitBody<S> {
     inner: S,
 }
 
-impl<S, B, R> Service<Request<B>> for Head<S>
+impl<S, B, R> Service<Request<B>> for OmitBody<S>
 where
     S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
     R: Body + From<Bytes>,
 {
     type Response = Response<R>;
     type Error = Infallible;
-    type Future = HeadFuture<S::Future>;
+    type Future = OmitBodyFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(cx)
@@ -44,21 +44,21 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let is_head = request.method() == Method::HEAD;
-        HeadFuture { inner: self.inner.call(request), is_head }
+        OmitBodyFuture { inner: self.inner.call(request), is_head }
     }
 }
 
 pin_project! {
-    /// The future of [`Head`].
+    /// The future of [`OmitBody`].
     #[derive(Debug)]
-    pub(in crate::http) struct HeadFuture<F> {
+    pub(in crate::http) struct OmitBodyFuture<F> {
         #[pin]
         inner: F,
         is_head: bool,
     }
 }
 
-impl<F, R> Future for HeadFuture<F>
+impl<F, R> Future for OmitBodyFuture<F>
 where
     F: Future<Output = Result<Response<R>, Infallible>>,
     R: Body + From<Bytes>,
