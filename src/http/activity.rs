@@ -12,7 +12,7 @@ use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
 use super::pending_responses::PendingResponses;
-use super::slots::{ConnectionSlot, IdleRank};
+use super::slot::{ConnectionSlot, IdleRank};
 
 /// A client that takes nothing of an answer for so long loses its place where others wait for one.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
@@ -37,8 +37,6 @@ pub(super) struct Activity {
     head_since: AtomicU64,
     /// Answers that were given as their requests were read wait for the client to take them.
     sends: AtomicBool,
-    /// The last write was cut short.
-    blocked: AtomicBool,
     /// Since when the socket has not taken all that was written.
     blocked_since: AtomicU64,
     /// Responses over HTTP/2 that the client has not taken.
@@ -93,7 +91,6 @@ impl Activity {
             last_read: AtomicU64::new(0),
             head_since: AtomicU64::new(0),
             sends: AtomicBool::new(false),
-            blocked: AtomicBool::new(false),
             blocked_since: AtomicU64::new(NONE),
             pending: PendingResponses::default(),
             http2: AtomicBool::new(false),
@@ -207,13 +204,8 @@ impl Activity {
     }
 
     /// Whether the socket has not taken all that was written.
-    pub(super) fn blocks(&self, blocked: bool) {
-        self.blocked.store(blocked, Relaxed);
-    }
-
-    /// See [`blocks`](Self::blocks).
     pub(super) fn is_blocked(&self) -> bool {
-        self.blocked.load(Relaxed)
+        self.blocked_since.load(Relaxed) != NONE
     }
 
     /// `None`: a request is in flight, or an answer is not sent, or the connection is closing and has no place to give. Half a head is no request.
@@ -225,7 +217,7 @@ impl Activity {
         if let Some(since) = self.stalled_since() {
             return (since.elapsed() >= STALL_LIMIT).then_some(IdleRank { stalled: true, was_used: true, since });
         }
-        if self.has_requests() || self.is_sending() || self.is_blocked() {
+        if self.has_requests() || self.is_sending() {
             return None;
         }
         let since = self.started + Duration::from_millis(self.last_request.load(Relaxed));

@@ -8,20 +8,16 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, Request, StatusCode};
+use axum::http::{Request, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
+use super::admin_body::{read_body, read_object, require_json};
 use super::context::{HttpContext, ServedKeyspace};
 use super::middleware::{
-    AccessPolicy, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HostLayer, OmitBodyLayer,
-    RequireLayer,
+    AccessPolicy, AdmissionLayer, BodyLimit, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, OmitBodyLayer,
 };
 use super::problem::Problem;
 use super::reload;
@@ -31,16 +27,13 @@ use crate::keyspace::{EnforcementStatus, Mismatches};
 use crate::metrics::Route;
 use crate::rebuild::{AlreadyRunning, Progress, RebuildRequest};
 
-/// Longest body of a request; all that may stand in one is a few words.
-const MAX_ADMIN_BODY_BYTES: u64 = 64 << 10;
-
 /// `/admin/keyspaces/{ks}/rebuild`, `…/enforcement`, `…/mismatches`, `/admin/reload`, `/admin/config`.
 pub fn admin_router(context: Arc<HttpContext>) -> Router {
     let settings = &context.settings;
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
     let access = AccessPolicy::for_admin(settings);
     let (deadline, body_limit) =
-        (settings.admin_deadline, BodyLimitLayer::new(settings.max_body_bytes, &context.buffers));
+        (settings.admin_deadline, AdmissionLayer::new(BodyLimit::new(settings.max_body_bytes, &context.buffers)));
     let buffered = BufferedLayer::new(&context.buffers, Share::Single);
     Router::new()
         .route("/admin/keyspaces/{keyspace}/rebuild", get(rebuild_progress).post(start_rebuild))
@@ -57,8 +50,7 @@ pub fn admin_router(context: Arc<HttpContext>) -> Router {
         // Each further one is outside of those before.
         .layer(DeadlineLayer::new(deadline))
         .layer(body_limit)
-        .layer(RequireLayer::new(access))
-        .layer(HostLayer)
+        .layer(AdmissionLayer::new(access))
         .layer(CatchPanicLayer)
         .layer(OmitBodyLayer)
         .layer(buffered)
@@ -131,7 +123,7 @@ async fn start_rebuild(
     let (head, body) = request.into_parts();
     require_json(&head.headers)?;
     let keyspace = keyspace(&context, &name)?;
-    let body = read(body, &context).await?;
+    let body = read_body(body, &context).await?;
     let job = keyspace.rebuild.request(rebuild_request(&body)?).map_err(|AlreadyRunning(job)| {
         let detail = AlreadyRunning(job).to_string();
         Problem::new(StatusCode::CONFLICT, "rebuild-running", "A rebuild is running", detail).member("job", job)
@@ -161,7 +153,7 @@ async fn switch_enforcement(
     let (head, body) = request.into_parts();
     require_json(&head.headers)?;
     let keyspace = &keyspace(&context, &name)?.keyspace;
-    let body = read(body, &context).await?;
+    let body = read_body(body, &context).await?;
     let request: EnforcementRequest = read_object(&body)?;
     let setting = request.setting()?;
     match request.scope {
@@ -177,13 +169,6 @@ async fn mismatches(
     Ok(Json(keyspace(&context, &name)?.keyspace.mismatches()))
 }
 
-/// A body of a few words.
-async fn read(body: Body, context: &HttpContext) -> Result<Bytes, Problem> {
-    let limit = context.settings.max_body_bytes.min(MAX_ADMIN_BODY_BYTES);
-    let read = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await;
-    Ok(read.map_err(|error| Problem::from_body_error(&*error, limit))?.to_bytes())
-}
-
 fn keyspace<'a>(context: &'a HttpContext, name: &str) -> Result<&'a ServedKeyspace, Problem> {
     context.keyspaces.get(name).ok_or_else(|| Problem::unknown_keyspace(StatusCode::NOT_FOUND, name))
 }
@@ -196,51 +181,9 @@ fn rebuild_request(body: &Bytes) -> Result<RebuildRequest, Problem> {
     read_object(body)
 }
 
-fn read_object<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
-    // An object first: serde would take a bare array for the fields in order.
-    let request =
-        serde_json::from_slice::<Map<String, Value>>(body).and_then(|object| T::deserialize(Value::Object(object)));
-    request.map_err(|error| Problem::bad_request("bad-body", "Request body does not fit", error.to_string()))
-}
-
-pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
-    let is_json = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).is_some_and(|value| {
-        let media_type = value.split_once(';').map_or(value, |(media_type, _)| media_type);
-        media_type.trim().eq_ignore_ascii_case("application/json")
-    });
-    if is_json {
-        return Ok(());
-    }
-    Err(Problem::new(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "not-json",
-        "Content type is not JSON",
-        "requests that change something need content-type: application/json, also where their body is empty",
-    ))
-}
-
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
-
-    #[test]
-    fn only_json_may_change_something() {
-        let accepted = |value: Option<&'static str>| {
-            let headers = value.map(|v| (CONTENT_TYPE, HeaderValue::from_static(v))).into_iter().collect();
-            require_json(&headers).is_ok()
-        };
-        for value in ["application/json", "application/json; charset=utf-8", "Application/JSON ;x=y"] {
-            assert!(accepted(Some(value)), "{value}");
-        }
-        for value in
-            ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", "text/plain; application/json", ""]
-        {
-            assert!(!accepted(Some(value)), "{value}");
-        }
-        assert!(!accepted(None));
-    }
 
     #[test]
     fn a_switch_names_its_mode_and_nothing_strange() {

@@ -1,32 +1,30 @@
 //! The life of one connection: serve, watch its timeouts, wind down.
 
-use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 use std::time::Duration;
 
-use axum::http::header::{CONNECTION, HeaderValue};
-use axum::http::{Request, Response, Version};
+use axum::http::{Request, Response};
 use bytes::Bytes;
 use futures_util::poll;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulConnection;
-use pin_project_lite::pin_project;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::Service;
 
 use super::BoxError;
-use super::activity::{Activity, Due, InFlight};
+use super::activity::{Activity, Due};
 use super::fast_path::FastPath;
-use super::serve::ServerState;
+use super::server_state::ServerState;
 use super::stream::Stream;
+use super::tracked_service::TrackedService;
 use super::tracked_stream::TrackedStream;
 
 /// Longest head of a request. The URI itself ends at 64 KiB.
@@ -99,7 +97,7 @@ where
 {
     let observed = TrackedStream::new(stream, Arc::clone(&activity));
     let io = TokioIo::new(FastPath::new(observed, server.responder.clone()));
-    let tracked = TrackedService { service: RefCell::new(service), activity: Arc::clone(&activity) };
+    let tracked = TrackedService::new(service, Arc::clone(&activity));
     let mut connection = pin!(server.protocol.serve_connection(io, tracked));
     // A token of its own: polling the listener's would take one lock for all connections at every request.
     let drain = server.drain.child_token();
@@ -237,85 +235,4 @@ fn close_slow_client(server: &ServerState) -> ConnectionEnd {
 fn close_late_head() -> ConnectionEnd {
     tracing::debug!("closing a connection whose request head did not arrive in time");
     ConnectionEnd::Closed
-}
-
-/// Reports requests to [`Activity`], and bids HTTP/1 clients farewell while draining.
-///
-/// hyper calls by server reference: the cell spares a clone of the service for each request. Only services that are always ready may be
-/// served, as all of ours are: each of them sheds inside `call`.
-struct TrackedService<S> {
-    service: RefCell<S>,
-    activity: Arc<Activity>,
-}
-
-impl<S, B> hyper::service::Service<Request<Incoming>> for TrackedService<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    B: Body,
-{
-    type Response = Response<TrackedBody<B>>;
-    type Error = Infallible;
-    type Future = TrackedFuture<S::Future>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let http2 = request.version() == Version::HTTP_2;
-        if http2 {
-            request.extensions_mut().insert(self.activity.pending_responses().clone());
-        }
-        let in_flight = self.activity.begin_request(http2);
-        TrackedFuture { inner: self.service.borrow_mut().call(request), in_flight: Some(in_flight), http2 }
-    }
-}
-
-pin_project! {
-    struct TrackedFuture<F> {
-        #[pin]
-        inner: F,
-        in_flight: Option<InFlight>,
-        http2: bool,
-    }
-}
-
-impl<F, B> Future for TrackedFuture<F>
-where
-    F: Future<Output = Result<Response<B>, Infallible>>,
-{
-    type Output = Result<Response<TrackedBody<B>>, Infallible>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let Ok(mut response) = ready!(this.inner.poll(cx));
-        let in_flight = this.in_flight.take();
-        // HTTP/2 says goodbye by a frame, and forbids the header.
-        if in_flight.as_ref().is_some_and(InFlight::is_last) && !*this.http2 {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        Poll::Ready(Ok(response.map(|body| TrackedBody { body, in_flight })))
-    }
-}
-
-pin_project! {
-    /// The request is in flight until hyper has taken the whole body.
-    struct TrackedBody<B> {
-        #[pin]
-        body: B,
-        in_flight: Option<InFlight>,
-    }
-}
-
-impl<B: Body> Body for TrackedBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        self.project().body.poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

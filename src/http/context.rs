@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::middleware::Hosts;
-use super::reload::ReloadHandle;
+use super::reload_handle::ReloadHandle;
 use super::tokens::{LiveTokens, Tokens};
 use crate::buffers::Buffers;
 use crate::config::{Listen, ServerConfig};

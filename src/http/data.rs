@@ -18,8 +18,7 @@ use super::batch::{self, BatchRequest};
 use super::context::HttpContext;
 use super::key_request::KeyRequest;
 use super::middleware::{
-    AccessPolicy, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HostLayer, OmitBodyLayer,
-    RequireLayer,
+    AccessPolicy, AdmissionLayer, BodyLimit, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, OmitBodyLayer,
 };
 use super::path::{KeyPath, Resource};
 use super::problem::Problem;
@@ -37,8 +36,10 @@ pub fn data_service(
     let settings = &context.settings;
     let access = AccessPolicy::for_data(settings);
     let buffers = &context.buffers;
-    let (deadline, body_limit) =
-        (DeadlineLayer::new(settings.data_deadline), BodyLimitLayer::new(settings.max_body_bytes, buffers));
+    let (deadline, body_limit) = (
+        DeadlineLayer::new(settings.data_deadline),
+        AdmissionLayer::new(BodyLimit::new(settings.max_body_bytes, buffers)),
+    );
     let buffered = BufferedLayer::new(buffers, Share::Single);
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
     let routes = service_fn(move |request| {
@@ -48,11 +49,7 @@ pub fn data_service(
     });
     // From the inside out.
     let limited = body_limit.layer(deadline.layer(routes));
-    count.layer(
-        buffered.layer(
-            OmitBodyLayer.layer(CatchPanicLayer.layer(HostLayer.layer(RequireLayer::new(access).layer(limited)))),
-        ),
-    )
+    count.layer(buffered.layer(OmitBodyLayer.layer(CatchPanicLayer.layer(AdmissionLayer::new(access).layer(limited)))))
 }
 
 fn classify(path: &str) -> Route {

@@ -1,7 +1,9 @@
 //! HTTP: own accept loop, routes of the three listeners, and the one place that maps errors to status codes.
 
+mod accept_backoff;
 mod activity;
 mod admin;
+mod admin_body;
 mod answer;
 mod batch;
 mod check;
@@ -14,6 +16,7 @@ mod health;
 mod http2_frames;
 mod key_request;
 mod keys;
+mod limits;
 mod lingering_close;
 mod listener;
 mod middleware;
@@ -22,12 +25,16 @@ mod path;
 mod pending_responses;
 mod problem;
 mod reload;
+mod reload_handle;
 mod serve;
+mod server_state;
+mod slot;
 mod slots;
 mod status;
 mod stream;
 mod telemetry;
 mod tokens;
+mod tracked_service;
 mod tracked_stream;
 
 pub use self::admin::admin_router;
@@ -36,9 +43,10 @@ pub use self::batch::{BatchFormat, try_batch};
 pub use self::context::{HttpContext, HttpSettings, ServedKeyspace};
 pub use self::data::data_service;
 pub use self::fast_path::FastResponder;
+pub use self::limits::ConnectionLimits;
 pub use self::listener::{BindError, BoundListener, LocalAddr};
-pub use self::reload::{ActiveConfig, ReloadHandle, ReloadReport, ReloadRequest};
-pub use self::serve::{ConnectionLimits, Drained, serve, serve_with_fast_path};
+pub use self::reload_handle::{ActiveConfig, ReloadHandle, ReloadReport, ReloadRequest};
+pub use self::serve::{Drained, serve, serve_with_fast_path};
 pub use self::telemetry::telemetry_router;
 pub use self::tokens::{LiveTokens, Tokens};
 

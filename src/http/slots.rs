@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 
 use super::activity::Activity;
+use super::limits::max_closing;
+use super::slot::{ConnectionSlot, IdleRank};
 
 /// While all connections are busy, how often the accept loop looks whether one has become idle.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -22,43 +22,6 @@ const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(10);
 const MAX_LISTED: usize = 64;
 /// Entries of closed connections that are kept at the least.
 const MIN_SWEEP_ENTRIES: usize = 64;
-/// Connections that were answered and closed may wait for their clients to close too: one for eight open ones, and no more than this.
-pub(super) const MAX_CLOSING: usize = 64;
-
-/// How long a connection has been idle. Lesser ones leave first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct IdleRank {
-    /// Its client does not take an answer; `since` is when that began.
-    pub(super) stalled: bool,
-    /// Whether anything was ever asked on it.
-    pub(super) was_used: bool,
-    /// The end of the last request, or the beginning of the connection.
-    pub(super) since: Instant,
-}
-
-/// A connection's place.
-#[derive(Debug, Default)]
-pub(super) struct ConnectionSlot {
-    permit: Mutex<Option<OwnedSemaphorePermit>>,
-    /// Places for connections that only wait for their clients to close.
-    closing: Option<Arc<Semaphore>>,
-    declined: Arc<Notify>,
-}
-
-impl ConnectionSlot {
-    /// Gives the place to the next connection and takes one of those that are closing; `false`: none is free, and nothing has changed.
-    pub(super) fn move_to_closing(&self) -> bool {
-        let Some(closing) = &self.closing else { return true };
-        let Ok(permit) = Arc::clone(closing).try_acquire_owned() else { return false };
-        *self.permit.lock() = Some(permit);
-        true
-    }
-
-    /// The connection that was asked to leave stays: a request has come.
-    pub(super) fn decline_eviction(&self) {
-        self.declined.notify_one();
-    }
-}
 
 /// All places of a listener.
 #[derive(Debug)]
@@ -75,11 +38,6 @@ pub(super) struct ConnectionSlots {
     longest_idle: Vec<(IdleRank, Weak<Activity>)>,
     /// Entries at which those of closed connections are thrown away.
     sweep_at: usize,
-}
-
-/// How many connections may be closing beside `max` open ones.
-pub(super) fn max_closing(max: usize) -> usize {
-    max.div_ceil(8).min(MAX_CLOSING)
 }
 
 impl ConnectionSlots {
@@ -124,11 +82,7 @@ impl ConnectionSlots {
     }
 
     fn slot(&self, permit: OwnedSemaphorePermit) -> ConnectionSlot {
-        ConnectionSlot {
-            permit: Mutex::new(Some(permit)),
-            closing: Some(Arc::clone(&self.closing)),
-            declined: Arc::clone(&self.declined),
-        }
+        ConnectionSlot::new(permit, &self.closing, &self.declined)
     }
 
     /// Remembers a connection that has taken its place.

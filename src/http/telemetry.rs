@@ -8,8 +8,7 @@ use axum::routing::get;
 
 use super::context::HttpContext;
 use super::middleware::{
-    AccessPolicy, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HostLayer, OmitBodyLayer,
-    RequireLayer,
+    AccessPolicy, AdmissionLayer, BodyLimit, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, OmitBodyLayer,
 };
 use super::problem::Problem;
 use super::{health, status};
@@ -20,8 +19,10 @@ use crate::metrics::Route;
 pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
     let access = AccessPolicy::for_telemetry(&context.settings);
-    let (deadline, body_limit) =
-        (context.settings.telemetry_deadline, BodyLimitLayer::new(context.settings.max_body_bytes, &context.buffers));
+    let (deadline, body_limit) = (
+        context.settings.telemetry_deadline,
+        AdmissionLayer::new(BodyLimit::new(context.settings.max_body_bytes, &context.buffers)),
+    );
     let buffered = BufferedLayer::new(&context.buffers, Share::Telemetry);
     Router::new()
         .route("/livez", get(health::livez))
@@ -35,8 +36,7 @@ pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
         // Each further one is outside of those before.
         .layer(DeadlineLayer::new(deadline))
         .layer(body_limit)
-        .layer(RequireLayer::new(access))
-        .layer(HostLayer)
+        .layer(AdmissionLayer::new(access))
         .layer(CatchPanicLayer)
         .layer(OmitBodyLayer)
         .layer(buffered)

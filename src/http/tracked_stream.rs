@@ -40,8 +40,7 @@ impl TrackedStream {
 
     fn record_write(&mut self, offered: usize, written: &Poll<io::Result<usize>>) {
         let taken = if let Poll::Ready(Ok(taken)) = written { *taken } else { 0 };
-        self.activity.blocks(taken < offered);
-        if written.is_pending() {
+        if taken < offered {
             self.activity.mark_blocked();
         }
         self.frames.record_sent(taken);

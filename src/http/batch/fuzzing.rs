@@ -1,6 +1,7 @@
 //! The reading of bodies alone, for tests with odd bytes.
 
-use super::reader::{Format, KeyReader, KeySink};
+use super::reader::{Format, KeyReader};
+use super::sink::KeySink;
 use crate::key::KeyForm;
 
 /// More than the bodies of such tests hold.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
 use super::plain::{self, ArrayRead};
-use super::reader::{KeySink, TooMany, bad_body};
+use super::sink::{KeySink, TooMany, bad_body};
 use crate::http::problem::Problem;
 
 pub(super) fn keys<F: FnMut(&[u8])>(body: &[u8], keys: &mut KeySink<F>) -> Result<(), Problem> {

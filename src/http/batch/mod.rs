@@ -9,6 +9,7 @@ mod ndjson;
 mod plain;
 mod reader;
 mod reservation;
+mod sink;
 
 use std::pin::pin;
 
@@ -22,8 +23,9 @@ pub(super) use self::check::check;
 pub use self::fuzzing::try_batch;
 pub(super) use self::lookup::lookup;
 pub use self::reader::Format as BatchFormat;
-use self::reader::{Format, KeyReader, KeySink, require_uncompressed};
+use self::reader::{Format, KeyReader, require_uncompressed};
 use self::reservation::BatchReservation;
+use self::sink::KeySink;
 use super::BoxError;
 use super::answer::{self, DataResponse};
 use super::context::{HttpContext, HttpSettings, ServedKeyspace};

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::json::OwnedKey;
 use super::plain;
-use super::reader::{KeySink, bad_body};
+use super::sink::{KeySink, bad_body};
 use crate::http::problem::Problem;
 
 pub(super) fn key<F: FnMut(&[u8])>(number: usize, line: &[u8], keys: &mut KeySink<F>) -> Result<(), Problem> {

@@ -1,7 +1,7 @@
 //! Keys that stand in JSON as they are: strings without escapes, integers that need no look at their bounds. Nearly all keys do, and to find where they end is all
 //! there is to do. Whatever else stands there, right or wrong, is left to `serde_json`, which alone says what is an error.
 
-use super::reader::{KeySink, TooMany};
+use super::sink::{KeySink, TooMany};
 
 /// How far an array was read.
 pub(super) enum ArrayRead {
@@ -131,7 +131,7 @@ fn integer(text: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::reader::KeySink;
+    use super::super::sink::KeySink;
     use super::super::{json, ndjson};
     use super::*;
 

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 
 use super::lines::LineSplitter;
+use super::sink::KeySink;
 use super::{json, ndjson};
 use crate::http::problem::Problem;
 use crate::key::KeyForm;
@@ -78,45 +79,6 @@ impl KeyReader {
     }
 }
 
-/// Keys on their way to who takes them.
-pub(super) struct KeySink<F> {
-    take: F,
-    count: usize,
-    limit: usize,
-}
-
-impl<F: FnMut(&[u8])> KeySink<F> {
-    pub(super) const fn new(take: F, limit: usize) -> Self {
-        Self { take, count: 0, limit }
-    }
-
-    /// Hands a key over.
-    #[inline]
-    pub(super) fn push(&mut self, key: &[u8]) -> Result<(), TooMany> {
-        if self.count == self.limit {
-            return Err(TooMany(self.limit));
-        }
-        self.count += 1;
-        (self.take)(key);
-        Ok(())
-    }
-
-    /// Keys so far.
-    pub(super) const fn count(&self) -> usize {
-        self.count
-    }
-}
-
-/// More keys than `server.max_batch_keys`, which is this.
-pub(super) struct TooMany(usize);
-
-impl From<TooMany> for Problem {
-    fn from(TooMany(limit): TooMany) -> Self {
-        let detail = format!("the batch has more keys than server.max_batch_keys = {limit}");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-many-keys", "Too many keys", detail).member("limit", limit as u64)
-    }
-}
-
 /// Refuses bodies that are compressed: as they are they could be taken for keys of form `bytes`, and the true ones would not be announced.
 pub(super) fn require_uncompressed(headers: &HeaderMap) -> Result<(), Problem> {
     let all = |name, plain: &str| {
@@ -132,10 +94,6 @@ pub(super) fn require_uncompressed(headers: &HeaderMap) -> Result<(), Problem> {
 
 fn not_a_batch(title: &'static str, detail: &'static str) -> Problem {
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-batch", title, detail)
-}
-
-pub(super) fn bad_body(detail: String) -> Problem {
-    Problem::bad_request("bad-body", "Request body does not fit", detail)
 }
 
 #[cfg(test)]

@@ -1,15 +1,11 @@
 //! Who may ask for what: bearer tokens and their scopes, and what keeps web pages out.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue, WWW_AUTHENTICATE};
-use axum::http::{Method, Request, Response, StatusCode};
-use bytes::Bytes;
-use tower::{Layer, Service};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::{Method, Request, StatusCode, Version};
 
-use super::RefusableFuture;
+use super::admission::Admission;
 use super::hosts::{Hosts, is_cross_site};
 use crate::config::Scope;
 use crate::http::context::HttpSettings;
@@ -180,50 +176,24 @@ fn bypass_not_allowed() -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "bypass-not-allowed", "Bypass is not allowed", detail)
 }
 
-/// Refuses requests that [`AccessPolicy`] does not admit.
-#[derive(Debug, Clone)]
-pub(in crate::http) struct RequireLayer(Arc<AccessPolicy>);
+impl<B> Admission<B> for AccessPolicy {
+    type Body = B;
 
-impl RequireLayer {
-    pub(in crate::http) fn new(access: AccessPolicy) -> Self {
-        Self(Arc::new(access))
+    #[inline]
+    fn admit(&self, mut request: Request<B>) -> Result<Request<B>, Problem> {
+        require_one_host(&request)?;
+        self.check(&mut request)?;
+        Ok(request)
     }
 }
 
-impl<S> Layer<S> for RequireLayer {
-    type Service = Require<S>;
-
-    fn layer(&self, inner: S) -> Require<S> {
-        Require { inner, access: Arc::clone(&self.0) }
+/// An HTTP/1.1 request names its host exactly once (RFC 9112, section 3.2): of several, a proxy in front may have read another one.
+fn require_one_host<B>(request: &Request<B>) -> Result<(), Problem> {
+    if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
+        let detail = "an HTTP/1.1 request must have exactly one Host header";
+        return Err(Problem::bad_request("host", "Not one Host", detail));
     }
-}
-
-/// The service of [`RequireLayer`].
-#[derive(Debug, Clone)]
-pub(in crate::http) struct Require<S> {
-    inner: S,
-    access: Arc<AccessPolicy>,
-}
-
-impl<S, B, R> Service<Request<B>> for Require<S>
-where
-    S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
-    R: From<Bytes>,
-{
-    type Response = Response<R>;
-    type Error = Infallible;
-    type Future = RefusableFuture<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        match self.access.check(&mut request) {
-            Ok(()) => RefusableFuture::Passed { inner: self.inner.call(request) },
-            Err(problem) => RefusableFuture::Refused { problem: Some(problem) },
-        }
-    }
+    Ok(())
 }
 
 #[cfg(test)]

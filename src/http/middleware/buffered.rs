@@ -13,7 +13,8 @@ use hyper::body::Body;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::{RefusableFuture, internal_error};
+use super::admission::AdmissionFuture;
+use super::catch_panic::internal_error;
 use crate::buffers::{Buffers, Overloaded, Reservation, Share};
 use crate::http::pending_responses::PendingResponses;
 use crate::http::problem::Problem;
@@ -116,9 +117,9 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let pending = request.extensions().get::<PendingResponses>().cloned();
         let (inner, head) = match self.layer.head(&request, pending.is_some()) {
-            Ok(head) => (RefusableFuture::Passed { inner: self.inner.call(request) }, head),
+            Ok(head) => (AdmissionFuture::Passed { inner: self.inner.call(request) }, head),
             Err(error) => {
-                (RefusableFuture::Refused { problem: Some(self.layer.refusal(error, BufferRefusal::Request)) }, None)
+                (AdmissionFuture::Rejected { problem: Some(self.layer.refusal(error, BufferRefusal::Request)) }, None)
             }
         };
         BufferedFuture { inner, head, pending, layer: self.layer.clone() }
@@ -130,7 +131,7 @@ pin_project! {
     #[derive(Debug)]
     pub(in crate::http) struct BufferedFuture<F> {
         #[pin]
-        inner: RefusableFuture<F>,
+        inner: AdmissionFuture<F>,
         head: Option<Reservation>,
         pending: Option<PendingResponses>,
         layer: BufferedLayer,

@@ -1,9 +1,11 @@
 //! Each layer around a handler that provokes it.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderValue, Request};
+use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use bytes::Bytes;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -12,6 +14,7 @@ use super::*;
 use crate::buffers::Buffers;
 use crate::http::BoxError;
 use crate::http::answer::DataResponse;
+use crate::http::problem::Problem;
 use crate::metrics::{Metrics, Route};
 
 async fn answer<S, B>(service: S, request: Request<B>) -> (u16, HeaderMap, String)
@@ -77,7 +80,7 @@ where
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_a_413_whether_it_says_its_length_or_not() {
-    let limited = || BodyLimitLayer::new(5, &buffers()).layer(service_fn(echo));
+    let limited = || AdmissionLayer::new(BodyLimit::new(5, &buffers())).layer(service_fn(echo));
     let chunks = |chunks: &[&'static str]| {
         let frames: Vec<Result<_, Infallible>> =
             chunks.iter().map(|c| Ok(Frame::data(Bytes::from_static(c.as_bytes())))).collect();
@@ -98,7 +101,8 @@ async fn a_body_over_the_limit_is_a_413_whether_it_says_its_length_or_not() {
 async fn a_body_that_breaks_off_is_a_400() {
     let frames = [Ok(Frame::data(Bytes::from_static(b"abc"))), Err(std::io::Error::other("reset"))];
     let request = Request::new(StreamBody::new(futures_util::stream::iter(frames)));
-    let (status, _, body) = answer(BodyLimitLayer::new(5, &buffers()).layer(service_fn(echo)), request).await;
+    let (status, _, body) =
+        answer(AdmissionLayer::new(BodyLimit::new(5, &buffers())).layer(service_fn(echo)), request).await;
     assert_eq!(status, 400, "{body}");
 }
 
