@@ -5,23 +5,13 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
-use super::App;
 use crate::config::Config;
 use crate::http::{ActiveConfig, LiveTokens, ReloadHandle, ServedKeyspace};
 use crate::metrics::Metrics;
-use crate::reload::{LiveKeyspace, ReloadParts, ReloadTriggers, Reloader};
+use crate::reload::{LiveKeyspace, ReloadParts};
 
 /// Requests for a reload that may wait for their turn before those who ask wait to be let in.
 const MAX_WAITING_REQUESTS: usize = 4;
-
-impl App {
-    /// Has the configuration, which was `config` at the build, read again.
-    pub(super) fn reload_on(&mut self, triggers: ReloadTriggers, config: Config) {
-        if let Some(parts) = self.reload.take() {
-            self.tasks.spawn(Reloader::new(config, parts, triggers).run());
-        }
-    }
-}
 
 /// Both ends of what the admin listener and whoever reads the configuration again have to tell each other.
 pub(super) fn connect(

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::has_log;
 use crate::config::{BackendKind, Config, KeyspaceConfig};
 use crate::key::KeySecret;
 use crate::keyspace::{Expected, Refused, Replayed, Restored, SnapshotParts, Snapshots, restore};
@@ -38,7 +37,7 @@ impl SnapshotFinder<'_> {
         if self.keyspace.backend.kind == BackendKind::Set {
             return FoundSnapshot { snapshots: None, restored: Ok(None) };
         }
-        let has_log = has_log(self.keyspace, self.has_redis);
+        let has_log = self.keyspace.uses_delta_log(self.has_redis);
         let basis = self.keyspace.basis(self.config.redis.as_ref().map(|redis| &redis.url), has_log);
         let snapshots = Arc::new(Snapshots::new(&self.config.server.data_dir, self.name, basis));
         let expected = Expected {

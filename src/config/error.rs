@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write as _};
 use toml::Value;
 
 use super::SecretUrl;
-use super::secret::{REDACTED, is_secret};
+use super::redaction::{REDACTED, is_secret};
 
 /// Longer values are cut: a error is one line.
 const SHOWN_CHARS: usize = 80;

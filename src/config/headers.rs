@@ -6,7 +6,7 @@ use std::str::FromStr;
 use hyper::header::{HeaderMap, HeaderName};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::secret::{REDACTED, is_secret};
+use super::redaction::{REDACTED, is_secret};
 
 /// Names and values. `Debug` shows no value: any of them may be a secret.
 #[derive(Clone, PartialEq, Eq, Default)]

@@ -54,6 +54,12 @@ impl KeyspaceConfig {
     pub const fn enforcement_setting(&self) -> EnforcementSetting {
         EnforcementSetting { mode: self.enforcement, percent: self.enforce_percent }
     }
+
+    /// Whether instances share announces through the delta log. A key set that never changes has none to share.
+    #[must_use]
+    pub fn uses_delta_log(&self, has_redis: bool) -> bool {
+        has_redis && self.freshness != Freshness::Static
+    }
 }
 
 impl Default for KeyspaceConfig {

@@ -23,6 +23,7 @@ mod load;
 mod log;
 mod parameters;
 mod rebuild;
+mod redaction;
 mod redis;
 mod redis_place;
 mod schedule;

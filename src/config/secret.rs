@@ -5,9 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::redaction::{REDACTED, is_secret};
 use super::url_text::{UrlText, for_driver, redacted_sqlite};
-
-pub(super) const REDACTED: &str = "redacted";
 
 /// A connection URL. `Debug` and `Display` replace the password.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
@@ -81,13 +80,6 @@ impl SecretUrl {
         }
         url.to_string().replace("%7Bkey%7D", "{key}")
     }
-}
-
-/// A parameter of this name may hold a secret.
-pub(super) fn is_secret(name: &str) -> bool {
-    let name = name.to_lowercase();
-    let words = ["pass", "pwd", "secret", "token", "apikey", "api_key", "api-key", "signature", "credential", "auth"];
-    words.iter().any(|word| name.contains(word)) || ["key", "sig", "code"].contains(&name.as_str())
 }
 
 impl fmt::Debug for SecretUrl {

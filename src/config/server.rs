@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{SecretText, TokenConfig, units};
+use super::{Scope, SecretText, TokenConfig, units};
 
 /// Listeners and limits of the process.
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -108,6 +108,46 @@ impl ServerConfig {
         let digits = &self.unix_mode;
         let mode = u32::from_str_radix(digits, 8).ok()?;
         ((3..=4).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit()) && mode <= 0o777).then_some(mode)
+    }
+}
+
+impl ServerConfig {
+    /// Every token with its scopes. `token_file` is one for `read` and `write`, `admin_token_file` one for `admin`.
+    pub fn all_tokens(&self) -> impl Iterator<Item = (&SecretText, &[Scope])> {
+        let data = self.token.iter().map(|token| (token, &[Scope::Read, Scope::Write][..]));
+        let admin = self.admin_token.iter().map(|token| (token, &[Scope::Admin][..]));
+        let further = self.tokens.iter().flat_map(|file| file.tokens.iter().map(|token| (token, &file.scopes[..])));
+        data.chain(admin).chain(further)
+    }
+
+    /// Whether the data listener demands a token: a file names some that read or write.
+    #[must_use]
+    pub fn data_demands_token(&self) -> bool {
+        self.token_file.is_some()
+            || self.tokens.iter().any(|file| file.scopes.iter().any(|scope| *scope != Scope::Admin))
+    }
+
+    /// Whether the admin listener demands a token instead of a loopback `Host`.
+    #[must_use]
+    pub fn admin_demands_token(&self) -> bool {
+        self.admin_token_file.is_some() || self.tokens.iter().any(|file| file.scopes.contains(&Scope::Admin))
+    }
+
+    /// With the tokens of `new`. Whether a listener demands one at all changes with a restart only: a configuration that was judged with its listeners
+    /// elsewhere must not open these.
+    pub(super) fn with_tokens_of(&self, new: &Self) -> Self {
+        let demands = |server: &Self| (server.data_demands_token(), server.admin_demands_token());
+        if demands(self) != demands(new) {
+            return self.clone();
+        }
+        Self {
+            token_file: new.token_file.clone(),
+            token: new.token.clone(),
+            admin_token_file: new.admin_token_file.clone(),
+            admin_token: new.admin_token.clone(),
+            tokens: new.tokens.clone(),
+            ..self.clone()
+        }
     }
 }
 

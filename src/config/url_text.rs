@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-use super::secret::REDACTED;
+use super::redaction::REDACTED;
 
 /// Longer names of parameters are not shown.
 const MAX_NAME_BYTES: usize = 64;

@@ -1,7 +1,7 @@
 //! Why a filter could not be made.
 
+use super::layer_spec::LayerKind;
 use super::sizing::SizingError;
-use super::spec::LayerKind;
 
 /// A filter that could not be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -5,9 +5,10 @@ use std::sync::atomic::AtomicU64;
 use super::classic::{Classic, ClassicSize};
 use super::counting::Counting;
 use super::hash::Salt;
+use super::layer_spec::{LayerKind, LayerSpec};
 use super::memory::Memory;
 use super::sizing::SizingError;
-use super::spec::{LayerKind, LayerSpec, SPLIT_BLOCK_HASHES};
+use super::spec::SPLIT_BLOCK_HASHES;
 use super::{AllocError, SplitBlock, UnionError};
 
 /// How many times a layer is looked at while it fills: often enough that it is closed within 0.03 % of its keys.

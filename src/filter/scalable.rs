@@ -4,7 +4,7 @@
 //! whole has reached the rate asked: judged by that, ten layers end at a hundred times the rate. (Almeida, Baquero, Preguiça, Hutchison, "Scalable
 //! Bloom Filters", 2007.)
 
-use super::spec::{LayerKind, LayerSpec};
+use super::layer_spec::{LayerKind, LayerSpec};
 
 /// Of a scalable filter: 65,536 times the keys that it was made for.
 pub(super) const MAX_LAYERS: usize = 16;

@@ -2,6 +2,7 @@
 
 use super::classic::ClassicSize;
 use super::counting::COUNTER_BITS;
+use super::layer_spec::{LayerKind, LayerSpec};
 use super::scalable;
 use super::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr, load_for};
 
@@ -46,27 +47,6 @@ pub struct FilterSpec {
     pub capacity: u64,
     /// The largest false-positive rate, between 0 and 1.
     pub rate: f64,
-}
-
-/// How the words of a layer are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LayerKind {
-    /// Blocks of 512 bits.
-    SplitBlock,
-    /// Bits.
-    Classic,
-    /// Counters of four bits.
-    Counting,
-}
-
-/// A layer that is to be made.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct LayerSpec {
-    pub(super) kind: LayerKind,
-    pub(super) capacity: u64,
-    pub(super) rate: f64,
-    /// The rate from which on further keys go to the next layer.
-    pub(super) full_at: f64,
 }
 
 /// What a filter of some size takes and gives.

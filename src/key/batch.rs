@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{Key, KeyError, KeyForm, KeyRef};
+use super::canonical_key::{Key, KeyRef};
+use super::form::{KeyError, KeyForm};
 
 /// Keys of a scan on their way to a filter, in canonical form. A scan brings millions of them, so none has an allocation of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{KeyError, KeyForm};
+use super::form::{KeyError, KeyForm};
 
 /// Of so few digits every number is one that the form `integer` knows.
 const SAFE_DIGITS: usize = 18;

@@ -3,7 +3,7 @@
 //! Form `text-ci` folds case as Unicode does. Databases do not agree: SQLite's `NOCASE` and a PostgreSQL of `LC_CTYPE=C` fold ASCII only, and libc turns a
 //! final `Σ` into `σ` and `İ` into `i`. Such a database does not find a row under the canonical form of the spelling that it holds.
 
-use super::Key;
+use super::canonical_key::Key;
 
 impl Key {
     /// The spelling that was given, where it differs from the canonical form in letters beyond ASCII. Databases fold those differently than Unicode

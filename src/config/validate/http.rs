@@ -1,6 +1,7 @@
 //! What an HTTP backend or key source needs, and what only such a backend takes.
 
-use super::{Section, url};
+use super::section::Section;
+use super::url;
 use crate::client::header_map;
 use crate::config::{BackendConfig, Headers, SourceConfig};
 

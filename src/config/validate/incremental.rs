@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
-use super::keyspace::query_given;
-use super::{Section, shown_text};
+use super::section::Section;
+use crate::config::error::shown_text;
 use crate::config::parameters::{Dialect, parameters, says};
 use crate::config::{Freshness, IncrementalConfig, KeyspaceConfig};
 
@@ -16,7 +16,7 @@ pub(super) fn check(settings: &IncrementalConfig, dialect: Option<Dialect>, sect
     section.duration("interval", settings.interval);
     section.duration("overlap", settings.overlap);
     section.must(settings.overlap <= MAX_OVERLAP, "overlap", "be at most 1day", format_duration(settings.overlap));
-    let given = query_given(&settings.query, section);
+    let given = section.require_query(&settings.query);
     let Some(dialect) = dialect else { return };
     if given {
         let taken = parameters(&settings.query, dialect);

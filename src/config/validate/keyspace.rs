@@ -2,7 +2,9 @@
 
 use humantime::format_duration;
 
-use super::{ErrorCollector, Section, http, keyspace_path, promise, set, shown_text, source, url};
+use super::section::Section;
+use super::{http, promise, set, source, url};
+use crate::config::error::{ErrorCollector, key_path, shown_text};
 use crate::config::parameters::{Dialect, parameters};
 use crate::config::{
     BackendConfig, BackendKind, CacheConfig, CanaryConfig, EnforcementSetting, FilterConfig, KeyspaceConfig,
@@ -13,7 +15,7 @@ use crate::config::{
 const MAX_VALUE_BYTES: u64 = 512 << 20;
 
 pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&RedisConfig>, errors: &mut ErrorCollector) {
-    let section = &mut Section::new(keyspace_path(name), errors);
+    let section = &mut Section::new(key_path(["keyspaces", name]), errors);
     if !is_name(name) {
         let path = section.path.clone();
         section.errors.add(path, "the name of a keyspace must match [a-z][a-z0-9_-]{0,62}");
@@ -102,7 +104,7 @@ fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect
     }
     http::reject_http_keys(backend, section);
     let dialect = url::database(&backend.url, backend.url_file.is_some(), section);
-    if query_given(&backend.query, section)
+    if section.require_query(&backend.query)
         && let Some(dialect) = dialect
     {
         let taken = parameters(&backend.query, dialect);
@@ -110,15 +112,6 @@ fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect
         section.must(taken.len() == 1 && taken.contains(&1), "query", &rule, shown_text(&backend.query));
     }
     dialect
-}
-
-pub(super) fn query_given(query: &str, section: &mut Section<'_>) -> bool {
-    let given = !query.trim().is_empty();
-    // Another kind has other keys: what it lacks of these says nothing.
-    if !given && !section.was_rejected("kind") {
-        section.add("query", "is required");
-    }
-    given
 }
 
 fn canary(canary: &CanaryConfig, section: &mut Section<'_>) {

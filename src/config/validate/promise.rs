@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
-use super::{ErrorCollector, Section};
+use super::section::Section;
+use crate::config::error::ErrorCollector;
 use crate::config::schedule::longest_gap;
 use crate::config::{Enforcement, Freshness, KeyspaceConfig, parse_schedule};
 

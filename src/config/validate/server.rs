@@ -1,6 +1,7 @@
 //! `[server]`: listeners that can be bound, limits that can be held, nobody let in by oversight.
 
-use super::{ErrorCollector, Section, shown_text};
+use super::section::Section;
+use crate::config::error::{ErrorCollector, shown_text};
 use crate::config::{Listen, ServerConfig};
 
 /// A request is compared with the tokens of each.

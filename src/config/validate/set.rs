@@ -1,6 +1,6 @@
 //! What a keyspace takes whose backend is the set of the source's keys.
 
-use super::Section;
+use super::section::Section;
 use crate::config::{BackendConfig, CacheConfig, KeyspaceConfig};
 
 /// Refuses what would be ignored: there is nothing to reach and nothing to cache.

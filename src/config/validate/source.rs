@@ -1,7 +1,8 @@
 //! `[keyspaces.NAME.source]`: what each kind needs, and what means nothing to it.
 
-use super::keyspace::query_given;
-use super::{Section, http, incremental, shown_text, url};
+use super::section::Section;
+use super::{http, incremental, url};
+use crate::config::error::shown_text;
 use crate::config::parameters::{Dialect, parameters};
 use crate::config::{
     BackendKind, KeyspaceConfig, KeyspaceFilterKind, RedisConfig, RedisPlace, SourceConfig, SourceKind,
@@ -103,7 +104,7 @@ fn sql(source: &SourceConfig, (backend, dialect): (BackendKind, Option<Dialect>)
     // An API's URL is none of a database.
     let own = own || backend != BackendKind::Sql;
     let dialect = if own { url::database(&source.url, source.url_file.is_some(), section) } else { dialect };
-    if query_given(&source.query, section)
+    if section.require_query(&source.query)
         && let Some(dialect) = dialect
     {
         section.must(

@@ -4,8 +4,9 @@ use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
-use super::{Section, shown_text};
+use super::section::Section;
 use crate::client::{Url, UrlError, UrlTemplate};
+use crate::config::error::shown_text;
 use crate::config::parameters::Dialect;
 use crate::config::url_text::{UrlFlaw, UrlText};
 use crate::config::{RedisPlace, SecretUrl};

@@ -20,17 +20,16 @@
 //! Bits only go from 0 to 1, so a bit that was seen is there. An insert that *happened before* the probe is seen: the blocks are not `pure`, and have no
 //! `nomem`, so that the compiler moves them across no acquire; and the processors order vector loads after an acquire as any other load.
 
+mod block;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+pub(super) use self::block::Block;
 use super::super::hash::masks;
-
-/// One cache line of the filter.
-pub(super) type Block = [AtomicU64; 8];
 
 /// How this processor is best asked. Only made by [`BlockProbe::best`] and [`BlockProbe::available`], so each one can be run on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +123,8 @@ pub(super) fn prefetch(block: *const Block) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -5,7 +5,7 @@
 use std::arch::aarch64::{uint64x2_t, vandq_u64, vdupq_n_u64, vld1q_s64, vshlq_u64};
 use std::arch::asm;
 
-use super::Block;
+use super::block::Block;
 
 /// Shifts to the left by less than nothing are shifts to the right: they bring the choice of each word down.
 static SHIFTS: [[i64; 2]; 4] = [[0, -6], [-12, -18], [-24, -30], [-36, -42]];

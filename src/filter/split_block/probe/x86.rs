@@ -4,7 +4,7 @@
 
 use std::arch::asm;
 
-use super::Block;
+use super::block::Block;
 
 /// Where in `bits` the choice of each word begins.
 #[repr(align(64))]
