@@ -7,13 +7,14 @@ use tokio::time::Instant;
 
 use super::listener::LocalAddr;
 
-/// The connection died before it was accepted; the listener is well.
+/// The connection failed before it was accepted; the listener itself works.
 pub(super) fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Errors of the listener itself, as when file descriptors run out. They last: a loop without pauses would burn a core and flood the log.
+/// Errors of the listener itself, such as too many open files. They last, so without pauses the loop would burn a core
+/// and flood the log.
 #[derive(Debug, Default)]
 pub(super) struct AcceptBackoff {
     pause: Option<Duration>,
@@ -30,7 +31,7 @@ impl AcceptBackoff {
         self.pause = None;
     }
 
-    /// How long to wait; `None`: go on at once.
+    /// The pause before the next attempt; `None` to retry at once.
     pub(super) fn pause(&mut self, addr: &LocalAddr, error: &io::Error) -> Option<Duration> {
         if is_connection_error(error) {
             return None;

@@ -1,8 +1,8 @@
-//! The admin listener: everything that changes something.
+//! The admin listener: everything that changes the process.
 //!
-//! A web page in the operator's browser must not be able to use it: requests that change something need
-//! `content-type: application/json`, which no form sends and no script sends across origins unasked, and every request needs a
-//! loopback `Host` or the token.
+//! A web page in the operator's browser must not be able to use it. So requests that change something need
+//! `content-type: application/json`, which neither forms nor simple cross-origin scripts can send. Every request also
+//! needs a loopback `Host` or a token.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub fn admin_router(context: Arc<HttpContext>) -> Router {
         .fallback(async || Problem::unknown_route(StatusCode::NOT_FOUND))
         .method_not_allowed_fallback(async || Problem::wrong_method("GET, HEAD, POST"))
         .with_state(context)
-        // Each further one is outside of those before.
+        // Each later layer wraps the earlier ones.
         .layer(DeadlineLayer::new(deadline))
         .layer(body_limit)
         .layer(AdmissionLayer::new(access))
@@ -61,12 +61,12 @@ fn classify(path: &str) -> Route {
     if path.starts_with("/admin/") { Route::Admin } else { Route::Unknown }
 }
 
-/// What the filter shall answer from now on.
+/// The enforcement that the filter is switched to.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EnforcementRequest {
     mode: SwitchMode,
-    /// Counts where the mode is `enforce`.
+    /// Used if the mode is `enforce`.
     #[serde(default = "all_keys")]
     percent: u8,
     #[serde(default)]
@@ -82,7 +82,7 @@ const fn all_keys() -> u8 {
 enum SwitchMode {
     Enforce,
     Shadow,
-    /// As the configuration says.
+    /// The mode of the configuration.
     Config,
 }
 
@@ -109,7 +109,7 @@ impl EnforcementRequest {
     }
 }
 
-/// The answer to an accepted rebuild.
+/// The response to an accepted rebuild.
 #[derive(Debug, Serialize)]
 struct RebuildAccepted {
     job: u64,
@@ -173,7 +173,7 @@ fn keyspace<'a>(context: &'a HttpContext, name: &str) -> Result<&'a ServedKeyspa
     context.keyspaces.get(name).ok_or_else(|| Problem::unknown_keyspace(StatusCode::NOT_FOUND, name))
 }
 
-/// No body asks for a rebuild as it is configured.
+/// An empty body requests a rebuild with the configured rules.
 fn rebuild_request(body: &Bytes) -> Result<RebuildRequest, Problem> {
     if body.trim_ascii().is_empty() {
         return Ok(RebuildRequest::default());

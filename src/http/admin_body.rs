@@ -22,7 +22,7 @@ pub(super) async fn read_body(body: Body, context: &HttpContext) -> Result<Bytes
 }
 
 pub(super) fn read_object<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
-    // An object first: serde would take a bare array for the fields in order.
+    // Parsed as an object first, because serde accepts an array for a struct, field by field.
     let request =
         serde_json::from_slice::<Map<String, Value>>(body).and_then(|object| T::deserialize(Value::Object(object)));
     request.map_err(|error| Problem::bad_request("bad-body", "Request body does not fit", error.to_string()))

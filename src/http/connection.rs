@@ -1,4 +1,4 @@
-//! The life of one connection: serve, watch its timeouts, wind down.
+//! The life of one connection: serve it, enforce its timeouts, drain it.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -27,32 +27,33 @@ use super::stream::Stream;
 use super::tracked_service::TrackedService;
 use super::tracked_stream::TrackedStream;
 
-/// Longest head of a request. The URI itself ends at 64 KiB.
+/// Longest request head. hyper limits the URI itself to 64 KiB.
 const MAX_HEAD_BYTES: u32 = 128 << 10;
-/// Of a stream of HTTP/2. A response comes in one piece, which hyper hands over whole, so it is no bound on what waits: [`PendingResponses`](super::pending_responses::PendingResponses)
-/// and the budget of buffered bytes are.
+/// Send buffer of an HTTP/2 stream. It does not bound what waits, because hyper gets each response in one piece.
+/// [`PendingResponses`](super::pending_responses::PendingResponses) and the budget of buffered bytes do.
 const MAX_SEND_BUFFER_BYTES: usize = 64 << 10;
-/// How long the other requests of an HTTP/2 connection are given to end, once a response on it was not taken in time.
+/// Time for the other requests of an HTTP/2 connection to finish after the client failed to read one response in time.
 const LAST_STREAMS_GRACE: Duration = Duration::from_secs(5);
-/// HTTP/2 peers that vanished without a word are noticed by pings; HTTP/1 ones by the idle timeout.
+/// Pings detect HTTP/2 peers that vanished; the idle timeout detects HTTP/1 ones.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// Streams that an HTTP/2 client may have open; further ones are refused.
+/// Open streams of an HTTP/2 client; further ones are refused.
 const MAX_STREAMS: u32 = 200;
-/// Streams that an HTTP/2 client may reset before anyone looked at them (rapid reset), and in all those that it may make this side reset.
+/// Streams that an HTTP/2 client may reset before they are processed (rapid reset), and resets that it may provoke in
+/// all.
 const MAX_EARLY_RESETS: usize = 20;
 const MAX_RESETS: usize = 1024;
-/// How long a connection without a request in flight is waited for once the drain has begun: a client that is about to send its next one on
-/// it is answered, and told to close, instead of finding the connection gone.
+/// How long the drain waits for a connection without a request in flight. A client that is about to send its next
+/// request gets an answer with `Connection: close` instead of a reset.
 const LAST_REQUEST_GRACE: Duration = Duration::from_millis(500);
 
-/// How hyper speaks on our connections: HTTP/1.1, and HTTP/2 with prior knowledge.
+/// The protocol settings: HTTP/1.1, and HTTP/2 with prior knowledge.
 pub(super) fn protocol() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        // `Activity` times heads out.
+        // `Activity` enforces the header timeout.
         .header_read_timeout(None)
         .half_close(false)
         .max_buf_size(MAX_HEAD_BYTES as usize);
@@ -72,13 +73,13 @@ pub(super) fn protocol() -> Builder<TokioExecutor> {
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionEnd {
-    /// By itself, or wound down.
+    /// Closed by either side, or drained.
     Closed,
-    /// It was idle, and another needed its place.
+    /// Idle, and another connection needed its slot.
     Evicted,
-    /// Its client sent control frames without end.
+    /// The client flooded it with control frames.
     Flooded,
-    /// The drain deadline cut it.
+    /// Cut at the drain deadline.
     Forced,
 }
 
@@ -99,7 +100,7 @@ where
     let io = TokioIo::new(FastPath::new(observed, server.responder.clone()));
     let tracked = TrackedService::new(service, Arc::clone(&activity));
     let mut connection = pin!(server.protocol.serve_connection(io, tracked));
-    // A token of its own: polling the listener's would take one lock for all connections at every request.
+    // A child token: polling the listener's token would contend on one lock for all connections.
     let drain = server.drain.child_token();
     let mut drain_begun = pin!(drain.cancelled());
     let mut is_registered = false;
@@ -108,8 +109,8 @@ where
     let mut deadline = None;
     let mut streams = 0;
     loop {
-        // The streams of HTTP/2 are tasks, and each wakes this one as it answers. Where more of them are in flight, those that are ready to answer have their turn
-        // before it, so that answers leave together; one that has to wait for something holds up none.
+        // HTTP/2 streams are tasks, and each wakes this one when it answers. While others are in flight, streams that
+        // are ready run first, so that their responses leave together. A stream that waits delays none.
         let served = poll_fn(|cx| {
             let before = std::mem::replace(&mut streams, activity.open_streams());
             if 0 < streams && streams < before && pin!(yield_now()).poll(cx).is_pending() {
@@ -117,7 +118,8 @@ where
             }
             connection.as_mut().poll(cx)
         });
-        // Polling the drain takes a lock. Both wake this task by what they were told at its first poll; their flags are set before they do.
+        // Polling the drain takes a lock, so it is polled once to register the waker. Its flag, and that of an
+        // eviction, is set before this task is woken.
         let signal = poll_fn(|cx| {
             let first = !std::mem::replace(&mut is_registered, true);
             if first {
@@ -137,7 +139,7 @@ where
             () = timer.as_mut() => match due(&activity, server, Some(server.limits.idle_timeout)) {
                 Due::At(at) => timer.as_mut().reset(at),
                 Due::HeaderTimeout => return close_late_head(),
-                // Clients that multiplex learn by a frame that they need another connection.
+                // HTTP/2 clients learn from a GOAWAY frame that they need another connection.
                 Due::SendTimeout if activity.is_http2() && deadline.is_none() => {
                     connection.as_mut().graceful_shutdown();
                     let grace = Instant::now() + LAST_STREAMS_GRACE.min(server.limits.send_timeout);
@@ -155,7 +157,7 @@ where
             signal = signal => match signal {
                 ConnectionSignal::Drain => return drain_connection(connection, &activity, server).await,
                 ConnectionSignal::Evict => {
-                    // HTTP/2 clients are told by a frame, which this poll sends.
+                    // HTTP/2 clients are sent a GOAWAY frame by this poll.
                     connection.as_mut().graceful_shutdown();
                     let _ = poll!(connection.as_mut());
                     return ConnectionEnd::Evicted;
@@ -165,13 +167,13 @@ where
     }
 }
 
-/// What the listener tells a connection.
+/// What the listener asks of a connection.
 enum ConnectionSignal {
     Evict,
     Drain,
 }
 
-/// Lets requests in flight and those whose bytes have arrived be answered; ends at the drain deadline at the latest.
+/// Answers requests in flight and requests whose bytes have arrived. Ends by the drain deadline.
 async fn drain_connection<C>(mut connection: Pin<&mut C>, activity: &Activity, server: &ServerState) -> ConnectionEnd
 where
     C: GracefulConnection<Error: Into<BoxError>>,
@@ -180,8 +182,8 @@ where
     let begun = activity.begun();
     let mut grace = pin!(sleep_until(deadline.min(Instant::now() + LAST_REQUEST_GRACE)));
     let mut cut = pin!(sleep_until(deadline));
-    // hyper closes a connection at once that has not read a head, also one whose request waits in the kernel's buffer or on the wire; and it knows nothing of
-    // answers that were given before it.
+    // hyper closes a connection that has read no head at once, even if a request waits in the kernel's buffer or on the
+    // wire. It also does not know of unsent responses of the fast path.
     let early = poll_fn(|cx| {
         if let Poll::Ready(result) = connection.as_mut().poll(cx) {
             return Poll::Ready(Some(result));
@@ -217,7 +219,7 @@ fn due(activity: &Activity, server: &ServerState, idle_timeout: Option<Duration>
     activity.due(now, limits.header_timeout, idle_timeout).or_send_timeout(activity.send_due(now, limits.send_timeout))
 }
 
-/// Peers break connections at will: that is their business and not worth more than a debug line.
+/// Peers break connections all the time, so this logs at debug level.
 fn log_end<E: Into<BoxError>>(result: Result<(), E>, activity: &Activity) -> ConnectionEnd {
     if let Err(error) = result {
         let error: BoxError = error.into();

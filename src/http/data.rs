@@ -1,7 +1,7 @@
 //! The data listener: `/v1/keys`, `/v1/check`, `/v1/lookup` and `/v1/invalidate`.
 //!
-//! A plain tower service rather than a router of patterns: keys are bytes that no router may take apart. Over HTTP/1.1, what needs no waiting is answered
-//! before it comes here, see [`at_once`](super::fast_path).
+//! A plain tower service and not a router: keys are bytes that a router must not parse. HTTP/1.1 requests that need no
+//! waiting are answered before they get here, see [`fast_path`](super::fast_path).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub fn data_service(
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
     let routes = service_fn(move |request| {
         let context = Arc::clone(&context);
-        // In a box: the layers around hand it on by moving it.
+        // Boxed, because the layers around it move the future.
         Box::pin(async move { Ok(route(&context, request).await.unwrap_or_else(Problem::response::<Full<Bytes>>)) })
     });
     // From the inside out.
@@ -63,7 +63,7 @@ where
     let (mut head, body) = request.into_parts();
     match Resource::split(head.uri.path()) {
         None | Some((_, "")) => Err(Problem::unknown_route(StatusCode::BAD_REQUEST)),
-        // Without a slash after the keyspace there is no key: the keys are in the body.
+        // Without a slash after the keyspace there is no key in the path: the keys are in the body.
         Some((resource, keyspace)) if !keyspace.contains('/') => {
             batch_route(context, resource, keyspace, &head, body).await
         }

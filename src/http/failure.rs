@@ -1,4 +1,4 @@
-//! The one place that maps the keyspace's errors to status codes. A failure is never a 404.
+//! The only place that maps the keyspace's errors to status codes. A failure is never a 404.
 
 use axum::http::StatusCode;
 
@@ -31,7 +31,7 @@ impl From<&LookupError> for Problem {
                 BackendError::Invalid(_) => {
                     Self::unavailable("backend-invalid", "The backend's answer can't be used", detail)
                 }
-                // Only batches bound a call, and they ask again by themselves.
+                // Only batches limit a call, and they retry by themselves.
                 BackendError::NoRoom => Self::unavailable("cancelled", "Cancelled", detail),
             },
             LookupError::BatchFull(limit) => {
@@ -90,7 +90,8 @@ impl From<&DropError> for Problem {
     }
 }
 
-/// What clients of the data listener are told: no text of a database, an API or Redis, which may name hosts, users and statements. The log holds it.
+/// Details for clients of the data listener. They contain no text of a database, an API or Redis, which may name hosts,
+/// users and statements. The log contains it.
 fn public_lookup(error: &LookupError) -> String {
     match error {
         LookupError::Backend(error) => match **error {
@@ -133,7 +134,7 @@ fn public_drop(error: &DropError) -> String {
 }
 
 impl Problem {
-    /// How many replicas have what was told, where they are too few.
+    /// Adds how many replicas acknowledged, if too few did.
     fn with_replicas(self, few: Option<Unreplicated>) -> Self {
         match few {
             Some(few) => self.member("replicas_acked", few.acked).member("replicas_wanted", few.wanted),
@@ -147,7 +148,7 @@ impl From<SwitchError> for Problem {
         let detail = error.to_string();
         match error {
             SwitchError::NoFleet => Self::new(StatusCode::CONFLICT, "no-fleet", "No fleet to tell", detail),
-            // The admin listener may show why.
+            // The admin listener may show the cause.
             SwitchError::Log(_) => Self::unavailable("not-switched", "The fleet may not have been told", detail),
         }
     }

@@ -1,7 +1,8 @@
-//! Meters what an HTTP/2 client sends beside requests.
+//! Meters HTTP/2 frames that carry no request.
 //!
-//! h2 bounds rapid resets, CONTINUATION and small DATA frames by itself, but it obeys PING, SETTINGS, WINDOW_UPDATE and PRIORITY without end. So each frame that
-//! asks for nothing takes one from a credit, which time, requests and what the client is sent fill up.
+//! h2 bounds rapid resets, CONTINUATION and small DATA frames by itself, but it answers PING, SETTINGS, WINDOW_UPDATE
+//! and PRIORITY without limit. So each such frame spends one credit. Time, requests and response bytes refill the
+//! credit.
 
 use tokio::time::Instant;
 
@@ -15,22 +16,22 @@ mod kind {
 }
 const END_STREAM: u8 = 1;
 
-/// ControlFrameMeter. What a connection may send as it begins: few, so that clients gain nothing by beginning again.
+/// Frames allowed at the start of a connection. Few, so that reconnecting gains nothing.
 const INITIAL_CREDIT: f64 = 100.0;
-/// What it may have earned: as many as a client sends that gives up all its streams at once.
+/// Largest credit in frames: as many as a client sends that cancels all its streams at once.
 const MAX_CREDIT: f64 = 1000.0;
-/// ControlFrameMeter a second on a connection that does nothing else. gRPC clients ping once in ten seconds.
+/// Frames per second on an otherwise idle connection. gRPC clients ping once in ten seconds.
 const CREDIT_PER_SECOND: f64 = 50.0;
-/// ControlFrameMeter for a request: window updates of stream and connection, a ping that measures the way, a reset.
+/// Frames per request: window updates of stream and connection, a ping that measures the round trip, a reset.
 const CREDIT_PER_REQUEST: f64 = 8.0;
-/// ControlFrameMeter for a byte that the client was sent: a frame of 16 KiB may be followed by two window updates and a ping.
+/// Frames per response byte: a 16 KiB frame may be followed by two window updates and a ping.
 const CREDIT_PER_BYTE_SENT: f64 = 1.0 / 1024.0;
 
-/// The client sends frames that ask for nothing, without end.
+/// The client exceeded its credit of control frames.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ControlFlood;
 
-/// The frames of one connection, as its bytes pass.
+/// Parses the frames of one connection as its bytes pass.
 #[derive(Debug)]
 pub(super) struct ControlFrameMeter {
     state: FrameState,
@@ -42,11 +43,11 @@ pub(super) struct ControlFrameMeter {
 /// What the next byte belongs to.
 #[derive(Debug)]
 enum FrameState {
-    /// The connection's first bytes, so many of which are those of HTTP/2.
+    /// The connection preface, of which this many bytes have matched.
     Preface(usize),
     Head([u8; HEADER_BYTES], usize),
     Payload(usize),
-    /// It is HTTP/1.
+    /// The connection speaks HTTP/1.
     Http1,
 }
 
@@ -57,7 +58,7 @@ impl Default for ControlFrameMeter {
 }
 
 impl ControlFrameMeter {
-    /// Takes what was read at `now`.
+    /// Meters bytes that were read at `now`.
     pub(super) fn read(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), ControlFlood> {
         while !bytes.is_empty() {
             let taken = match &mut self.state {
@@ -98,7 +99,7 @@ impl ControlFrameMeter {
         Ok(())
     }
 
-    /// So many bytes were sent to the client.
+    /// Refills the credit for bytes sent to the client.
     pub(super) fn record_sent(&mut self, bytes: usize) {
         if !matches!(self.state, FrameState::Http1) {
             self.refill(bytes as f64 * CREDIT_PER_BYTE_SENT);
@@ -132,7 +133,7 @@ impl ControlFrameMeter {
         if self.credit < 0.0 { Err(ControlFlood) } else { Ok(()) }
     }
 
-    /// GOAWAY with ENHANCE_YOUR_CALM: the client may repeat elsewhere what was not answered.
+    /// A GOAWAY frame with ENHANCE_YOUR_CALM. The client may retry unanswered requests elsewhere.
     pub(super) fn goaway(&self) -> [u8; HEADER_BYTES + 8] {
         let mut frame = [0; HEADER_BYTES + 8];
         frame[..HEADER_BYTES].copy_from_slice(&[0, 0, 8, 7, 0, 0, 0, 0, 0]);
@@ -162,7 +163,7 @@ mod tests {
         (frames, now)
     }
 
-    /// How many of these a connection may send at once, read in pieces of `piece` bytes.
+    /// How many such frames a connection may send at once, read in pieces of `piece` bytes.
     fn admitted(one: &[u8], piece: usize) -> usize {
         let (mut frames, now) = begun();
         let many = one.repeat(3000);
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn frames_that_ask_for_nothing_are_bounded_however_they_arrive() {
-        // PRIORITY, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION, one that is not known, and DATA without any.
+        // PRIORITY, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION, an unknown type, and empty DATA.
         for (kind, payload) in [(2, 5), (3, 4), (4, 0), (4, 6), (6, 8), (8, 4), (9, 0), (200, 3), (0, 0)] {
             let one = frame(kind, 0, 1, &vec![b'x'; payload]);
             for piece in [1, 7, one.len()] {

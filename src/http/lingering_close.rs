@@ -1,7 +1,7 @@
-//! Waits for the client to close after all was answered.
+//! Lingering close: waits for the client to close after all requests are answered.
 //!
-//! The kernel resets a connection that is closed with unread input, and a reset destroys answers that the client has received but not read. So what the client
-//! still sends is read and discarded, within bounds.
+//! The kernel resets a connection that is closed with unread input. A reset destroys responses that the client has
+//! received but not read. So input is read and discarded, within bounds.
 
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -13,16 +13,17 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::stream::Stream;
 
-/// A client that sends nothing for so long has taken what it was sent, or never will.
+/// A client that is silent for this long has read its responses, or never will.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_LINGER: Duration = Duration::from_secs(5);
-/// Bytes: four times the default `server.max_body_bytes`, so that clients that send all before they read see the 413.
+/// Bytes: four times the default `server.max_body_bytes`, so that clients that send everything before they read still
+/// see the 413.
 const MAX_DISCARDED: usize = 64 << 20;
-/// Bytes of a client that floods: it may be sending for ever.
+/// Bytes, for a client that floods the connection.
 const MAX_DISCARDED_OF_FLOOD: usize = 1 << 20;
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// A connection of which only the client's end is waited for.
+/// A connection that only waits for the client's close.
 #[derive(Debug)]
 pub(super) struct LingeringClose {
     quiet: Pin<Box<Sleep>>,
@@ -37,7 +38,7 @@ impl Default for LingeringClose {
 }
 
 impl LingeringClose {
-    /// For a client that is not believed to end.
+    /// For a client that may never stop sending.
     pub(super) fn after_flood() -> Self {
         Self { left: MAX_DISCARDED_OF_FLOOD, ..Self::default() }
     }

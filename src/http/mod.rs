@@ -1,4 +1,6 @@
-//! HTTP: own accept loop, routes of the three listeners, and the one place that maps errors to status codes.
+//! HTTP: the accept loop, the routes of the three listeners, and the only place that maps errors to status codes.
+//!
+//! The accept loop is our own, because `axum::serve` has no header timeout, no connection cap and no drain deadline.
 
 mod accept_backoff;
 mod activity;

@@ -1,6 +1,7 @@
-//! Responses of an HTTP/2 connection that the client has not taken yet.
+//! Responses of an HTTP/2 connection that the client has not read yet.
 //!
-//! hyper tells nobody of them: with a window of zero a response waits for as long as the connection lives, and pings keep that alive.
+//! hyper does not report them. Behind a closed window a response waits as long as the connection lives, and pings keep
+//! the connection alive.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,19 +10,19 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Knows since when each response waits. Clones share what they know.
+/// Knows since when each response waits. Clones share this state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PendingResponses(Arc<Mutex<SendTimes>>);
 
 #[derive(Debug, Default)]
 struct SendTimes {
-    /// Numbers ascend with the time.
+    /// Numbers ascend with time.
     next: u64,
     since: BTreeMap<u64, Instant>,
 }
 
 impl PendingResponses {
-    /// The same bytes, which wait until their last part is dropped: the socket has taken all then, or will take no more.
+    /// Tracks the bytes until their last part is dropped: the socket has accepted them by then, or never will.
     pub(super) fn track(&self, bytes: Bytes) -> Bytes {
         let mut waiting = self.0.lock();
         let number = waiting.next;
@@ -31,7 +32,7 @@ impl PendingResponses {
         Bytes::from_owner(TrackedBytes { bytes, number, of: self.clone() })
     }
 
-    /// Since when the first of those that wait does.
+    /// Since when the oldest pending response waits.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.0.lock().since.first_key_value().map(|(_, since)| *since)
     }

@@ -37,7 +37,7 @@ pub(super) async fn config(State(context): State<Arc<HttpContext>>) -> Result<Js
     Ok(Json(active))
 }
 
-/// The files are to blame, and everything stays as it was.
+/// 422: the files are invalid, and the active configuration stays.
 fn bad_configuration(errors: &ConfigErrors) -> Problem {
     let mistakes: Vec<String> = errors.errors().iter().map(ToString::to_string).collect();
     let detail = "the configuration was read again and is bad: what was in force stays";

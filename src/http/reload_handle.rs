@@ -9,34 +9,34 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::config::ConfigErrors;
 use crate::labels::ReloadOutcome;
 
-/// Asks for the configuration to be read again, and names who waits for what became of it.
+/// A request to reload the configuration. The sender receives the result.
 pub type ReloadRequest = oneshot::Sender<Result<ReloadReport, ConfigErrors>>;
 
-/// The configuration as the admin listener sees it.
+/// The admin listener's access to the configuration.
 #[derive(Debug)]
 pub struct ReloadHandle {
-    /// To whoever reads it again.
+    /// To the reloader.
     pub requests: mpsc::Sender<ReloadRequest>,
-    /// What is in force.
+    /// The active configuration.
     pub active: watch::Receiver<Arc<ActiveConfig>>,
 }
 
-/// What became of a configuration that was read again and found good.
+/// The result of a reload with a valid configuration.
 #[derive(Debug, Clone, Serialize)]
 pub struct ReloadReport {
-    /// In one word.
+    /// The outcome.
     pub outcome: ReloadOutcome,
-    /// Settings that have changed and are in force now.
+    /// Changed settings that are active now.
     pub applied: Vec<String>,
-    /// Settings that differ from what is in force until the process is restarted.
+    /// Changed settings that need a restart.
     pub needs_restart: Vec<String>,
 }
 
-/// What the process goes by.
+/// The configuration that the process uses.
 #[derive(Debug, Clone, Serialize)]
 pub struct ActiveConfig {
     /// Every setting, secrets redacted.
     pub config: Value,
-    /// Settings that the files had otherwise when they were last read.
+    /// Settings that had other values in the files when they were last read.
     pub needs_restart: Vec<String>,
 }

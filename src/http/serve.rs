@@ -1,6 +1,4 @@
-//! The accept loop: a cap on connections, patience with accept errors, and a drain with a deadline.
-//!
-//! `axum::serve` never times out a half-sent header and knows no cap, so we accept ourselves.
+//! The accept loop: a cap on connections, pauses after accept errors, and a drain with a deadline.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,9 +26,10 @@ use super::slots::ConnectionSlots;
 use super::stream::Stream;
 use crate::metrics::{CloseReason, OpenConnections};
 
-/// Connections taken from the accept queue once the drain has begun: more than the queue holds means that clients keep coming.
+/// Connections accepted from the queue once the drain has begun. More than the queue holds means that clients keep
+/// connecting.
 const MAX_BACKLOG_AT_DRAIN: usize = 2048;
-/// Connections cut at the deadline end within a poll; a task that blocks its thread is not waited for.
+/// Connections cut at the deadline end within one poll. A task that blocks its thread gets no more time than this.
 const FORCED_GRACE: Duration = Duration::from_secs(1);
 
 /// How a listener ended.
@@ -40,10 +39,13 @@ pub struct Drained {
     pub forced: usize,
 }
 
-/// Serves connections until `shutdown`, then drains: takes those that wait in the accept queue, stops accepting, lets requests in flight
-/// finish and idle connections close, and cuts what is left at the drain deadline.
+/// Serves connections until `shutdown`, then drains.
 ///
-/// The service must always be ready, as routers are; it is cloned once a connection. `gauges` shows how many are open.
+/// The drain accepts what waits in the accept queue, then stops accepting. Requests in flight finish, idle connections
+/// close, and the drain deadline cuts the rest.
+///
+/// The service must always be ready, as routers are; it is cloned for each connection. `gauges` shows how many
+/// connections are open.
 pub async fn serve<S, B>(
     bound: BoundListener,
     service: S,
@@ -60,8 +62,8 @@ where
     serve_all(bound, service, None, limits, gauges, shutdown).await
 }
 
-/// As [`serve`], but that the service is not asked for what `responder` answers. Whose answers are in one piece: hyper is taken to be done with one when it has
-/// flushed it.
+/// As [`serve`], with a fast path in front. The service must answer in one piece: a response counts as sent when hyper
+/// has flushed it.
 pub async fn serve_with_fast_path<S>(
     bound: BoundListener,
     service: S,
@@ -122,7 +124,8 @@ where
     Drained { forced: server.forced() + unfinished }
 }
 
-/// A connection is accepted before it has a place, so that it is known that one is needed. Returns the one that had none as the shutdown began.
+/// Accepts before a slot is free, so that an eviction happens only if a slot is needed. Returns the connection that had
+/// no slot when the shutdown began.
 async fn accept_until(
     bound: &BoundListener,
     slots: &mut ConnectionSlots,
@@ -148,7 +151,7 @@ async fn accept_until(
             }
             Err(error) => {
                 let Some(pause) = backoff.pause(bound.local_addr(), &error) else { continue };
-                // Others of this process may have taken the descriptors that were meant for this listener.
+                // Other parts of the process may have taken the descriptors that were reserved for this listener.
                 let _ = slots.evict();
                 tokio::select! {
                     () = shutdown.cancelled() => return None,
@@ -159,7 +162,7 @@ async fn accept_until(
     }
 }
 
-/// A client that connected before the signal gets its answer, although nobody had accepted it yet.
+/// Answers clients that connected before the signal but were not accepted yet.
 async fn accept_backlog(
     bound: &BoundListener,
     mut waiting: Option<Stream>,

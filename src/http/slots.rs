@@ -1,8 +1,11 @@
-//! The places of a listener: how many connections it holds, and which one leaves where all are taken.
+//! The connection slots of a listener: how many connections it holds, and which one it evicts when all slots are taken.
 //!
-//! A connection on which nothing was ever asked leaves before any other, the oldest first; then the one on which nothing was asked for the longest. A connection
-//! with a request in flight, or with an answer that is not sent, does only where no other can, and only once its client has taken nothing of an answer for a
-//! second: else as many clients as there are places, each of which takes nothing, would keep everybody else out until `server.send_timeout`. Only the accept loop touches the order, so it needs no lock.
+//! A connection that never had a request is evicted first, the oldest before others; then the connection that is idle
+//! for the longest. A connection with a request in flight or an unsent response is evicted only if no other can be, and
+//! only after its client has read nothing for a second. Otherwise as many such clients as there are slots would lock
+//! everybody else out until `server.send_timeout`.
+//!
+//! Only the accept loop uses the order, so it needs no lock.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -14,29 +17,30 @@ use super::activity::Activity;
 use super::limits::max_closing;
 use super::slot::{ConnectionSlot, IdleRank};
 
-/// While all connections are busy, how often the accept loop looks whether one has become idle.
+/// How often the accept loop checks for an idle connection while all are busy.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// A client that connects to ask has this long to begin: clients that only connect, again and again, would else push it out before.
+/// Time for a client that has just connected to send a request. Without it clients that only connect, again and again,
+/// would evict it first.
 const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(10);
-/// Kept-alive connections found by one look at all of them.
+/// Idle connections collected by one pass over all of them.
 const MAX_LISTED: usize = 64;
-/// Entries of closed connections that are kept at the least.
+/// Smallest number of entries at which entries of closed connections are removed.
 const MIN_SWEEP_ENTRIES: usize = 64;
 
-/// All places of a listener.
+/// All slots of a listener.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     free: Arc<Semaphore>,
     closing: Arc<Semaphore>,
     declined: Arc<Notify>,
-    /// Connections on which nothing had been asked when they were last looked at, the oldest first.
+    /// Connections without a request when they were last checked, the oldest first.
     unused: VecDeque<Weak<Activity>>,
-    /// The others.
+    /// All other connections.
     used: Vec<Weak<Activity>>,
-    /// The longest idle of `kept`, the very longest last. What happens to a connection makes it idle later, so those that did not change stay in front of all
-    /// that are not listed.
+    /// The longest idle of `used`, the very longest last. Activity only makes a connection less idle, so the entries
+    /// that did not change stay in front of all that are not listed.
     longest_idle: Vec<(IdleRank, Weak<Activity>)>,
-    /// Entries at which those of closed connections are thrown away.
+    /// Number of entries at which those of closed connections are removed.
     sweep_at: usize,
 }
 
@@ -54,7 +58,7 @@ impl ConnectionSlots {
         }
     }
 
-    /// A place, made free by the longest-idle connection where there is none. Waits while all are busy.
+    /// Waits for a slot. Evicts the longest-idle connection if none is free; waits while all are busy.
     pub(super) async fn acquire(&mut self) -> ConnectionSlot {
         loop {
             if let Some(slot) = self.try_acquire() {
@@ -71,12 +75,12 @@ impl ConnectionSlots {
         }
     }
 
-    /// A place that is free.
+    /// Returns a slot if one is free.
     pub(super) fn try_acquire(&self) -> Option<ConnectionSlot> {
         Arc::clone(&self.free).try_acquire_owned().ok().map(|permit| self.slot(permit))
     }
 
-    /// Waits for a place; nobody is asked to leave.
+    /// Waits for a slot without evicting a connection.
     pub(super) async fn acquire_without_eviction(&self) -> Option<ConnectionSlot> {
         Arc::clone(&self.free).acquire_owned().await.ok().map(|permit| self.slot(permit))
     }
@@ -85,7 +89,7 @@ impl ConnectionSlots {
         ConnectionSlot::new(permit, &self.closing, &self.declined)
     }
 
-    /// Remembers a connection that has taken its place.
+    /// Adds a connection that has taken its slot.
     pub(super) fn track(&mut self, activity: &Arc<Activity>) {
         if self.unused.len() + self.used.len() >= self.sweep_at {
             self.sweep();
@@ -105,7 +109,7 @@ impl ConnectionSlots {
         self.sweep_at = MIN_SWEEP_ENTRIES.max(2 * (self.unused.len() + self.used.len()));
     }
 
-    /// Asks the longest-idle connection to leave; an error: none may be asked, for so long.
+    /// Requests the eviction of the longest-idle connection. Returns the time to wait if none can be evicted now.
     pub(super) fn evict(&mut self) -> Result<(), Duration> {
         while let Some(entry) = self.unused.pop_front() {
             let Some(activity) = entry.upgrade() else { continue };
@@ -156,7 +160,7 @@ impl ConnectionSlots {
 mod tests {
     use super::*;
 
-    /// Connections that took the places of `slots`, one each millisecond, the first of them `asked`.
+    /// Opens `count` connections, one each millisecond; the first `asked` of them have a request.
     async fn connections(slots: &mut ConnectionSlots, count: usize, asked: usize) -> Vec<Arc<Activity>> {
         let mut all = Vec::new();
         for n in 0..count {
@@ -180,7 +184,7 @@ mod tests {
         let mut slots = ConnectionSlots::new(200);
         let mut all: Vec<_> = connections(&mut slots, 200, 150).await.into_iter().map(Some).collect();
         tokio::time::advance(FIRST_REQUEST_GRACE).await;
-        // The first of those that asked asks once more, and is idle last.
+        // The first used connection gets one more request, so it is the last to be evicted.
         drop(all[0].as_ref().unwrap().begin_request(false));
         let mut order = Vec::new();
         while slots.evict().is_ok() {
@@ -226,7 +230,7 @@ mod tests {
         let mut all = connections(&mut slots, 2, 0).await;
         tokio::time::advance(FIRST_REQUEST_GRACE).await;
         assert_eq!(slots.evict(), Ok(()));
-        // Before it was looked at.
+        // Before the connection has checked for the eviction.
         drop(all[0].begin_request(false));
         assert_eq!(leaving(&all), [0; 0], "it was answered just now");
         let taken = tokio::spawn(async move { slots.acquire().await });

@@ -1,4 +1,4 @@
-//! The telemetry listener: read-only, open to the cluster, so no database error text leaves here.
+//! The telemetry listener: read-only and open to the cluster, so it never shows error texts of a database.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
         .fallback(async || Problem::unknown_route(StatusCode::NOT_FOUND))
         .method_not_allowed_fallback(async || Problem::wrong_method("GET, HEAD"))
         .with_state(context)
-        // Each further one is outside of those before.
+        // Each later layer wraps the earlier ones.
         .layer(DeadlineLayer::new(deadline))
         .layer(body_limit)
         .layer(AdmissionLayer::new(access))

@@ -1,4 +1,4 @@
-//! Tells [`Activity`] of every request and of its end.
+//! Reports each request and its end to [`Activity`].
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -14,10 +14,10 @@ use tower::Service;
 
 use super::activity::{Activity, InFlight};
 
-/// Reports requests to [`Activity`], and bids HTTP/1 clients farewell while draining.
+/// Reports requests to [`Activity`]. While draining it sends `Connection: close` to HTTP/1 clients.
 ///
-/// hyper calls by server reference: the cell spares a clone of the service for each request. Only services that are always ready may be
-/// served, as all of ours are: each of them sheds inside `call`.
+/// hyper calls by shared reference: the cell saves a clone of the service for each request. Only services that are
+/// always ready may be served, as all of ours are: each of them sheds inside `call`.
 pub(super) struct TrackedService<S> {
     service: RefCell<S>,
     activity: Arc<Activity>,
@@ -68,7 +68,7 @@ where
         let this = self.project();
         let Ok(mut response) = ready!(this.inner.poll(cx));
         let in_flight = this.in_flight.take();
-        // HTTP/2 says goodbye by a frame, and forbids the header.
+        // HTTP/2 forbids the header and sends GOAWAY instead.
         if in_flight.as_ref().is_some_and(InFlight::is_last) && !*this.http2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -77,7 +77,7 @@ where
 }
 
 pin_project! {
-    /// The request is in flight until hyper has taken the whole body.
+    /// Keeps the request in flight until hyper has taken the whole body.
     pub(super) struct TrackedBody<B> {
         #[pin]
         body: B,

@@ -1,4 +1,5 @@
-//! A connection's stream as hyper and the lane see it: what is read is noted and metered, and closing does not destroy answers.
+//! A connection's stream as hyper and the fast path see it. It records and meters what is read, and lingers on close so
+//! that responses are not lost.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use super::http2_frames::ControlFrameMeter;
 use super::lingering_close::LingeringClose;
 use super::stream::Stream;
 
-/// A stream that notes what passes.
+/// A stream that records what passes.
 #[derive(Debug)]
 pub(super) struct TrackedStream {
     stream: Stream,
@@ -25,7 +26,7 @@ pub(super) struct TrackedStream {
 #[derive(Debug)]
 enum Closing {
     Open,
-    /// Nothing more is written; `None`: nobody waits for the client to close.
+    /// Writes are shut down. `Some`: waiting for the client to close.
     ShutDown(Option<LingeringClose>),
 }
 
@@ -46,12 +47,12 @@ impl TrackedStream {
         self.frames.record_sent(taken);
     }
 
-    /// Says why to the client, if nothing else is being written.
+    /// Sends GOAWAY, unless a write is still pending.
     fn cut_flood(&mut self, cx: &mut Context<'_>) {
         self.activity.mark_flooded();
         tracing::debug!("closing a connection whose client floods it with HTTP/2 control frames");
         if !self.activity.is_blocked() {
-            // Best effort: a socket that takes only part of it closes next anyway.
+            // Best effort: if the socket takes only part of it, the connection closes anyway.
             let _ = Pin::new(&mut self.stream).poll_write(cx, &self.frames.goaway());
         }
     }
@@ -70,7 +71,7 @@ impl AsyncRead for TrackedStream {
             this.activity.record_read(now);
             if this.frames.read(&buf.filled()[before..], now).is_err() {
                 this.cut_flood(cx);
-                // As if the client had closed: hyper ends what it has, and closes.
+                // Looks to hyper like a close by the client: hyper finishes what it has and closes.
                 buf.set_filled(before);
             }
         }
@@ -99,7 +100,7 @@ impl AsyncWrite for TrackedStream {
         self.stream.is_write_vectored()
     }
 
-    /// hyper calls it once all of its own has been written, which says nothing of answers that were given in front of it.
+    /// hyper flushes once it has written its own output. That says nothing about responses of the fast path.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         if !self.activity.is_sending() {

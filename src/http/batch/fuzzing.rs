@@ -1,13 +1,13 @@
-//! The reading of bodies alone, for tests with odd bytes.
+//! Reads batch bodies without a server, for fuzzing.
 
 use super::reader::{Format, KeyReader};
 use super::sink::KeySink;
 use crate::key::KeyForm;
 
-/// More than the bodies of such tests hold.
+/// More than fuzzed bodies hold.
 const MAX_KEYS: usize = 1 << 20;
 
-/// The keys of a body that arrives in these pieces; `None`: it is no batch of this format.
+/// The keys of a body that arrives in these pieces; `None` if it is not a batch of this format.
 #[doc(hidden)]
 #[must_use]
 pub fn try_batch(format: Format, form: KeyForm, pieces: &[&[u8]]) -> Option<Vec<Vec<u8>>> {

@@ -15,20 +15,21 @@ pub(super) fn keys<F: FnMut(&[u8])>(body: &[u8], keys: &mut KeySink<F>) -> Resul
     }
 }
 
-/// All but the first `read` elements, which have been handed over. From the beginning all the same: so errors tell where in the body they are.
+/// Reads all but the first `read` elements, which are in `keys` already. Parses from the start, so that errors name the
+/// right position.
 pub(super) fn rest<F: FnMut(&[u8])>(body: &[u8], read: usize, keys: &mut KeySink<F>) -> Result<(), Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let mut too_many = None;
     let array = Array { keys, skip: read, too_many: &mut too_many };
     let read = deserializer.deserialize_seq(array).and_then(|()| deserializer.end());
     match too_many {
-        // What came before the limit was fine, so the limit is what is wrong, and not that the array was left there.
+        // Everything before the limit was valid, so the error is the limit and not the unfinished array.
         Some(too_many) => Err(too_many.into()),
         None => read.map_err(|error| bad_body(error.to_string())),
     }
 }
 
-/// Hands over the elements of an array but for the first ones, and stops at the limit.
+/// Puts the elements of an array into the sink, except the first ones, up to the limit.
 struct Array<'a, F> {
     keys: &'a mut KeySink<F>,
     skip: usize,
@@ -57,7 +58,7 @@ impl<F: FnMut(&[u8])> Array<'_, F> {
     }
 }
 
-/// A key of a JSON document, a string or an integer, for who takes its bytes.
+/// Deserializes a string or integer key and passes its bytes on.
 struct KeySeed<F>(F);
 
 impl<'de, R, F: FnOnce(&[u8]) -> R> DeserializeSeed<'de> for KeySeed<F> {
@@ -88,7 +89,7 @@ impl<R, F: FnOnce(&[u8]) -> R> Visitor<'_> for KeySeed<F> {
     }
 }
 
-/// A key of a JSON document by itself.
+/// A key of a JSON document that owns its bytes.
 pub(super) struct OwnedKey(pub(super) Vec<u8>);
 
 impl<'de> Deserialize<'de> for OwnedKey {

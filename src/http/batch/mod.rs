@@ -39,7 +39,7 @@ use crate::labels::BufferRefusal;
 
 pub(super) const ALLOW: &str = "POST";
 
-/// A batch whose keyspace is configured and whose format is known, with its body on the way.
+/// A batch for a known keyspace in a known format; its body is still arriving.
 pub(super) struct BatchRequest<'a, B> {
     pub(super) served: &'a ServedKeyspace,
     format: Format,
@@ -49,7 +49,7 @@ pub(super) struct BatchRequest<'a, B> {
     reservation: BatchReservation,
 }
 
-/// Why one of a batch can't be a key. Small, as it is asked of each of them: most batches need no [`Problem`].
+/// Why an element of a batch is not a key. Small, because it is created per key and most batches need no [`Problem`].
 enum KeyRejection {
     TooLong { limit: usize },
     Parse(ParseError),
@@ -71,7 +71,8 @@ impl From<KeyRejection> for Problem {
 }
 
 impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
-    /// Reads the body of what is refused to its end, as an unread one costs the client its connection; but not where there is no reservation for it.
+    /// Reads the body of a rejected request to its end, because an unread body costs the client its connection. Except
+    /// if the budget has no room for it.
     pub(super) async fn new(
         context: &'a HttpContext,
         resource: Resource,
@@ -97,18 +98,19 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
         }
     }
 
-    /// How long the body is, as far as it says so.
+    /// The declared length of the body, else 0.
     fn bytes(&self) -> usize {
         self.body.size_hint().exact().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// It holds no more keys than this where it says how long it is: in every format each takes a byte, and another from the next one.
+    /// Upper bound of the keys if the length is declared: in every format a key takes one byte, and one more separates
+    /// it from the next.
     fn expected_keys(&self) -> usize {
         (self.bytes() / 2 + 1).min(self.settings.max_batch_keys)
     }
 
-    /// Hands over the keys in their order as they arrive, each as it was sent, or why it can't be one. Fails where the body is none of its format.
-    /// Returns what is reserved for the keys.
+    /// Passes on each key in order as it arrives, raw, or why it is not a key. Fails if the body does not match its
+    /// format. Returns what is reserved for the keys.
     async fn each_key(mut self, mut take: impl FnMut(Result<&[u8], KeyRejection>)) -> Result<Reservation, Problem> {
         let HttpSettings { max_batch_keys, max_key_bytes, max_body_bytes, .. } = *self.settings;
         let take = |raw: &[u8]| {
@@ -131,10 +133,11 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
         Ok(self.reservation.shrink_to_keys(came, keys.count() as u64))
     }
 
-    /// As [`each_key`](Self::each_key); the first key that can't be one, or that `take` refuses, refuses the batch.
+    /// As [`each_key`](Self::each_key), but the first element that is not a key, or that `take` rejects, rejects the
+    /// batch.
     async fn every_key(self, mut take: impl FnMut(&[u8]) -> Result<(), ParseError>) -> Result<Reservation, Problem> {
         let (mut index, mut refused) = (0u64, None);
-        // A body that is none of its format is told before a key that is none.
+        // A malformed body is reported before a bad key.
         let each = self.each_key(|raw| {
             if refused.is_none()
                 && let Err(why) = raw.and_then(|raw| Ok(take(raw)?))
@@ -147,7 +150,7 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
         refused.map_or(Ok(reserved), |(index, why)| Err(Problem::from(why).member("index", index)))
     }
 
-    /// Brings every key into its form.
+    /// Brings all keys into canonical form.
     async fn all_keys(self) -> Result<(&'a ServedKeyspace, Vec<Key>, Reservation), Problem> {
         let (served, mut keys) = (self.served, Vec::new());
         let reserved = self.every_key(|raw| served.keyspace.key(raw).map(|key| keys.push(key))).await?;
@@ -155,7 +158,7 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
     }
 }
 
-/// The body of the response to a batch: all that is left of what the batch had reserved.
+/// The response body. It keeps what remains of the batch's reservation.
 fn hold(mut reserved: Reservation, body: Vec<u8>) -> Result<Bytes, Problem> {
     let resized =
         reserved.resize(body.len() as u64).inspect_err(|_| reserved.buffers().refused(BufferRefusal::Response));
@@ -163,7 +166,7 @@ fn hold(mut reserved: Reservation, body: Vec<u8>) -> Result<Bytes, Problem> {
     Ok(reserved.hold(body.into()))
 }
 
-/// Announces all keys, or none: 204 once none of them can be lost.
+/// Announces all keys or none: 204 once no key can be lost.
 pub(super) async fn announce<B: Body<Data = Bytes, Error = BoxError>>(
     request: BatchRequest<'_, B>,
 ) -> Result<DataResponse, Problem> {
@@ -172,7 +175,7 @@ pub(super) async fn announce<B: Body<Data = Bytes, Error = BoxError>>(
     Ok(answer::announced(version.as_ref()))
 }
 
-/// Drops what is cached of changed rows: 204 once no instance that shares the cache can serve it from there.
+/// Drops the cached answers of changed rows: 204 once no instance that shares the cache can serve them from it.
 pub(super) async fn invalidate<B: Body<Data = Bytes, Error = BoxError>>(
     request: BatchRequest<'_, B>,
 ) -> Result<DataResponse, Problem> {
@@ -181,7 +184,7 @@ pub(super) async fn invalidate<B: Body<Data = Bytes, Error = BoxError>>(
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
-/// Reads a body to its end, as an unread one costs the client its connection.
+/// Reads a body to its end, because an unread body costs the client its connection.
 pub(super) async fn discard<B: Body<Data = Bytes, Error = BoxError>>(body: B, limit: u64) -> Result<(), Problem> {
     if body.is_end_stream() {
         return Ok(());

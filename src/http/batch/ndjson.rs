@@ -15,7 +15,7 @@ pub(super) fn key<F: FnMut(&[u8])>(number: usize, line: &[u8], keys: &mut KeySin
     Ok(keys.push(&key)?)
 }
 
-/// The key of any line.
+/// Parses any line with `serde_json`.
 pub(super) fn parse_line(line: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
     let (JsonLine::Bare(OwnedKey(key)) | JsonLine::Object { key: OwnedKey(key) }) = serde_json::from_slice(line)?;
     Ok(key)

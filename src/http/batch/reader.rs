@@ -1,4 +1,4 @@
-//! The keys of a batch's body: a JSON array, NDJSON, or text lines.
+//! Reads the keys of a batch body: a JSON array, NDJSON, or text lines.
 
 use axum::http::StatusCode;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, TRANSFER_ENCODING};
@@ -9,14 +9,14 @@ use super::{json, ndjson};
 use crate::http::problem::Problem;
 use crate::key::KeyForm;
 
-/// How a body is written.
+/// The format of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// An array of strings or integers.
     Json,
-    /// A string, an integer or `{"key": …}` a line.
+    /// A string, an integer or `{"key": …}` per line.
     Ndjson,
-    /// One key a line.
+    /// One key per line.
     Text,
 }
 
@@ -36,11 +36,11 @@ impl Format {
     }
 }
 
-/// BatchReservation that is made for a body because it says that it will need it.
+/// Capacity reserved for a body of declared length, at most.
 const MAX_INITIAL_CAPACITY: usize = 1 << 20;
 
-/// A body on its way to its keys, piece by piece. LineSplitter are handed over as soon as they are whole; an array is one document, which is not known to be one before
-/// its end.
+/// Reads a body piece by piece. Lines are passed on once complete. An array must be complete, because only its end
+/// shows whether it is valid.
 pub(super) enum KeyReader {
     Json(Vec<u8>),
     Ndjson(LineSplitter),
@@ -48,7 +48,8 @@ pub(super) enum KeyReader {
 }
 
 impl KeyReader {
-    /// `form`: of a keyspace of form `bytes` a line of text may begin with anything. `bytes`: how long the body is, as far as that is known.
+    /// `form`: in a keyspace of form `bytes` a text line may begin with a byte order mark. `bytes`: the length of the
+    /// body if known.
     pub(super) fn new(format: Format, form: KeyForm, bytes: usize) -> Self {
         match format {
             Format::Json => Self::Json(Vec::with_capacity(bytes.min(MAX_INITIAL_CAPACITY))),
@@ -58,8 +59,8 @@ impl KeyReader {
         }
     }
 
-    /// Hands over the keys that are whole with this piece, in their order and as bytes. Fails where there are more than may be, or where the body is none of its
-    /// format: keys before that have been handed over then.
+    /// Passes on the keys that are complete with this piece, in order. Fails on too many keys or a malformed body;
+    /// earlier keys were passed on then.
     pub(super) fn piece<F: FnMut(&[u8])>(&mut self, piece: &[u8], keys: &mut KeySink<F>) -> Result<(), Problem> {
         match self {
             Self::Json(document) => document.extend_from_slice(piece),
@@ -69,7 +70,7 @@ impl KeyReader {
         Ok(())
     }
 
-    /// As [`piece`](Self::piece), with the body's end.
+    /// Passes on the keys that are complete at the end of the body.
     pub(super) fn end<F: FnMut(&[u8])>(self, keys: &mut KeySink<F>) -> Result<(), Problem> {
         match self {
             Self::Json(document) => json::keys(KeyForm::Text.without_mark(&document), keys),
@@ -79,7 +80,8 @@ impl KeyReader {
     }
 }
 
-/// Refuses bodies that are compressed: as they are they could be taken for keys of form `bytes`, and the true ones would not be announced.
+/// Rejects compressed bodies: in a keyspace of form `bytes` they would be read as keys, and the true keys would not be
+/// announced.
 pub(super) fn require_uncompressed(headers: &HeaderMap) -> Result<(), Problem> {
     let all = |name, plain: &str| {
         headers.get_all(name).into_iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(plain.as_bytes()))
@@ -100,7 +102,7 @@ fn not_a_batch(title: &'static str, detail: &'static str) -> Problem {
 mod tests {
     use super::*;
 
-    /// The same, in whatever pieces it comes.
+    /// Reads the body in pieces of every size.
     fn read(format: Format, body: &str) -> Result<Vec<String>, String> {
         let whole = read_in(body.len().max(1), format, body.as_bytes(), KeyForm::Text);
         for size in 1..body.len() {
@@ -152,7 +154,7 @@ mod tests {
             (Format::Json, "[null]"),
             (Format::Json, "[[1]]"),
             (Format::Json, "[1"),
-            // As many keys as there may be, and no more: what is wrong is the body.
+            // As many keys as the limit allows: the error must name the body.
             (Format::Json, "[1,2,3"),
             (Format::Json, "[1,2,\"\\u0033\","),
             (Format::Json, "[1,2,3,null]"),

@@ -1,4 +1,4 @@
-//! What a batch takes of the process's budget, reckoned from its length before it is read.
+//! What a batch reserves in the budget of buffered bytes, computed from the length of its body.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::http::path::Resource;
 use crate::http::problem::Problem;
 use crate::labels::BufferRefusal;
 
-/// The reservation of a batch whose body is on its way.
+/// The reservation of a batch while its body arrives.
 pub(super) struct BatchReservation {
     reserved: Reservation,
     share: Share,
-    /// Times that the body's bytes are reserved: as a document, and in keys.
+    /// How often the body's bytes are held: as a document, and in keys.
     copies: u64,
-    /// Bytes that each key takes beside its own.
+    /// Bytes per key besides the key itself.
     per_key: u64,
     max_keys: u64,
 }
@@ -37,7 +37,8 @@ impl BatchReservation {
         Self { reserved: buffers.empty(share), share, copies, per_key, max_keys: max_keys as u64 }
     }
 
-    /// Whether a body of so many bytes would fit at this moment. Nothing is reserved for what has only been declared: a head costs its sender nothing.
+    /// Whether a body of this many bytes would fit now. Reserves nothing for a mere declaration, because a head costs
+    /// its sender nothing.
     ///
     /// # Errors
     /// The problem `overloaded`.
@@ -46,7 +47,8 @@ impl BatchReservation {
         fits.map_err(|error| self.refusal(error))
     }
 
-    /// The body has at least so many bytes: each key takes one of them in every format, and another from the next key.
+    /// Reserves for a body of at least this many bytes. In every format a key takes one byte, and one more separates it
+    /// from the next.
     ///
     /// # Errors
     /// The problem `overloaded`.
@@ -68,7 +70,7 @@ impl BatchReservation {
         Problem::from(&error)
     }
 
-    /// What stays reserved of a body of so many bytes once its keys are known.
+    /// Shrinks the reservation to what the keys need once they are known.
     pub(super) fn shrink_to_keys(self, bytes: u64, keys: u64) -> Reservation {
         let mut reserved = self.reserved;
         reserved.shrink(bytes.saturating_add(keys.saturating_mul(self.per_key)));

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 
 use crate::http::problem::Problem;
 
-/// Keys on their way to who takes them.
+/// Passes keys on, up to a limit.
 pub(super) struct KeySink<F> {
     take: F,
     count: usize,
@@ -16,7 +16,7 @@ impl<F: FnMut(&[u8])> KeySink<F> {
         Self { take, count: 0, limit }
     }
 
-    /// Hands a key over.
+    /// Passes a key on.
     #[inline]
     pub(super) fn push(&mut self, key: &[u8]) -> Result<(), TooMany> {
         if self.count == self.limit {
@@ -27,13 +27,13 @@ impl<F: FnMut(&[u8])> KeySink<F> {
         Ok(())
     }
 
-    /// Keys so far.
+    /// Number of keys so far.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
 }
 
-/// More keys than `server.max_batch_keys`, which is this.
+/// The batch has more keys than `server.max_batch_keys`, which is this value.
 pub(super) struct TooMany(usize);
 
 impl From<TooMany> for Problem {

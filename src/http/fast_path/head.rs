@@ -1,32 +1,32 @@
-//! The head of a request, as far as it has to be understood to answer it, or to know where the next one begins.
+//! Parses a request head as far as the fast path needs it: to answer the request, or to know where the next one begins.
 //!
-//! It is taken apart by the parser that hyper uses, and believed only where nothing about it is unusual: whatever this room does not know goes to hyper.
+//! It uses hyper's parser and accepts only the ordinary. Everything unusual goes to hyper.
 
 use std::mem::MaybeUninit;
 
 use httparse::{Error, Header, Request, Status};
 
-/// As many as ordinary clients and proxies send.
+/// Ordinary clients and proxies send fewer.
 const MAX_HEADERS: usize = 48;
-/// Connections of HTTP/2 begin with it.
+/// The preface of an HTTP/2 connection.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What stands at the beginning of what a client has sent.
+/// What the client's bytes begin with.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed<'a> {
-    /// A head that has not arrived whole.
+    /// A head that has not arrived completely.
     Partial,
-    /// A request that its head alone may answer.
+    /// A request that may be answered from its head alone.
     Simple(RequestHead<'a>),
-    /// A request of so many bytes, with its body: behind them begins the next.
+    /// A request of this many bytes, body included. The next request begins behind it.
     Delimited(u64),
-    /// No head, whatever follows.
+    /// Not a head, whatever follows.
     Malformed,
-    /// Anything else. Where it ends only hyper knows.
+    /// Anything else. Only hyper knows where it ends.
     Other,
 }
 
-/// Asks for one thing, and for nothing about how.
+/// A GET request without options.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RequestHead<'a> {
     /// Without its query.
@@ -35,20 +35,20 @@ pub(super) struct RequestHead<'a> {
     pub(super) authorization: Option<&'a [u8]>,
     /// The `Host` header.
     pub(super) host: Option<&'a [u8]>,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) length: usize,
 }
 
-/// What a header means for the way that its request goes.
+/// What a header means for how its request is handled.
 enum HeaderEffect<'a> {
-    /// Nothing here.
+    /// No effect.
     None,
     Authorization(&'a [u8]),
     Host(&'a [u8]),
     ContentLength(&'a [u8]),
-    /// It asks for something that is not looked after here.
+    /// An option that the fast path does not implement.
     Option,
-    /// The request, or the connection, may end in an unusual place.
+    /// The request or the connection may end in an unusual place.
     Framing,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed<'_> {
     match request.parse_with_uninit_headers(bytes, &mut headers) {
         Ok(Status::Complete(length)) => classify(&request, length),
         Ok(Status::Partial) => Parsed::Partial,
-        // hyper takes more of them.
+        // hyper accepts more headers.
         Err(Error::TooManyHeaders) => Parsed::Other,
         Err(_) if HTTP2.starts_with(&bytes[..bytes.len().min(HTTP2.len())]) => Parsed::Other,
         Err(_) => Parsed::Malformed,
@@ -99,7 +99,7 @@ fn effect<'a>(header: &Header<'a>) -> HeaderEffect<'a> {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     match name.len() {
         4 if is("host") => HeaderEffect::Host(value),
-        // `te` and `trailer` tell of what only framing may hold.
+        // `te` and `trailer` only matter together with a framing header.
         6 if is("expect") => HeaderEffect::Framing,
         7 if is("upgrade") => HeaderEffect::Framing,
         10 if is("connection") && !value.eq_ignore_ascii_case(b"keep-alive") => HeaderEffect::Framing,
@@ -107,21 +107,21 @@ fn effect<'a>(header: &Header<'a>) -> HeaderEffect<'a> {
         13 if is("authorization") => HeaderEffect::Authorization(value),
         14 if is("content-length") => HeaderEffect::ContentLength(value),
         13 if is("cache-control") => HeaderEffect::Option,
-        // Who is answered at once waits for nothing.
+        // A response of the fast path never waits.
         18 if is("bloomguard-timeout") => HeaderEffect::None,
         12.. if name.as_bytes()[..11].eq_ignore_ascii_case(b"bloomguard-") => HeaderEffect::Option,
         _ => HeaderEffect::None,
     }
 }
 
-/// Digits and nothing else, and no more of them than any number has that is believed.
+/// Parses digits only, and at most 18 of them.
 fn decimal(text: &[u8]) -> Option<u64> {
     (text.len() <= 18 && text.iter().all(u8::is_ascii_digit))
         .then(|| std::str::from_utf8(text).ok()?.parse().ok())
         .flatten()
 }
 
-/// The path of a target that is one, in characters that nobody reads differently.
+/// The path of an origin-form target, if all characters are unambiguous.
 fn path(target: &str) -> Option<&str> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:@!$&'()*+,;=%".contains(&byte);
@@ -156,7 +156,7 @@ mod tests {
                     Parsed::Simple(RequestHead { path, authorization: None, host, length: text.len() }),
                     "{text}"
                 );
-                // What follows is the next one's.
+                // What follows belongs to the next request.
                 assert_eq!(parse(format!("{text}GET /").as_bytes()), parse(text.as_bytes()));
                 assert!((0..text.len()).all(|length| parse(&text.as_bytes()[..length]) == Parsed::Partial), "{text}");
             }

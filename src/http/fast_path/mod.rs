@@ -1,9 +1,12 @@
-//! Answers that wait for nothing, given where their requests arrive: what the filter calls absent, what it is asked alone, what the hot tier holds, and what
-//! a set in memory answers.
+//! The fast path: answers requests in front of hyper if the answer needs no waiting. These are absences from the
+//! filter, checks, hot values, and lookups in a key set.
 //!
-//! Such an answer takes less time than its request takes through hyper and the layers. So the [`FastPath`] in front of hyper looks at the head of each request over
-//! HTTP/1.1, and answers it from there; whatever it does not answer goes on as if it had not been looked at. What the layers do, it does too: it demands the
-//! token and the host, it counts the answer, a panic ends the request and nothing else. Requests with options or bodies, requests that are refused, and HTTP/2, are left to them.
+//! Such an answer takes less time than the way of its request through hyper and the layers. So the [`FastPath`] reads
+//! the head of each HTTP/1.1 request and answers it if it can. Otherwise the request goes on to hyper untouched. It
+//! does what the layers do: it checks the token and the host, counts the response, and turns a panic into a 500.
+//! Requests with options or bodies, rejected requests, and HTTP/2 are left to the layers.
+//!
+//! Hand-written on purpose: a tower service behind hyper was measured slower than nginx (`docs/benchmarks.md`).
 
 mod head;
 mod response;
@@ -28,7 +31,7 @@ use crate::keyspace::{Answer, Lookup, LookupOptions};
 use crate::labels::BufferRefusal;
 use crate::metrics::Method;
 
-/// Answers requests for single keys that wait for nothing.
+/// Answers requests for single keys whose answer needs no waiting.
 #[derive(Debug)]
 pub struct FastResponder {
     context: Arc<HttpContext>,
@@ -36,14 +39,14 @@ pub struct FastResponder {
 }
 
 impl FastResponder {
-    /// For the data listener.
+    /// Creates the responder of the data listener.
     #[must_use]
     pub fn new(context: Arc<HttpContext>) -> Self {
         let access = AccessPolicy::for_data(&context.settings);
         Self { context, access }
     }
 
-    /// Writes the answer; `false`, and nothing written or counted: hyper and the layers are to be asked.
+    /// Writes the response. Returns false, with nothing written or counted, if hyper and the layers must answer.
     fn answer(&self, head: &RequestHead<'_>, response: &mut ResponseBuffer) -> bool {
         if !self.access.admits_read(head.authorization, head.host) {
             return false;
@@ -54,7 +57,7 @@ impl FastResponder {
         true
     }
 
-    /// Reserves a value that is long, until the client has taken it.
+    /// Reserves a large value in the budget until the client has read it.
     fn reserve_value(&self, lookup: &mut Lookup) -> Result<(), Overloaded> {
         if let Ok(Answer { value: Some(value), .. }) = &mut lookup.answer
             && value.body.len() > SMALL
@@ -64,7 +67,7 @@ impl FastResponder {
         Ok(())
     }
 
-    /// The same bytes, reserved.
+    /// Reserves bytes in the budget until their last part is dropped.
     fn reserve_bytes(&self, bytes: Bytes) -> Result<Bytes, Overloaded> {
         let buffers = &self.context.buffers;
         let reserved = buffers.reserve(Share::Single, bytes.len() as u64);
@@ -92,7 +95,7 @@ fn catch_panics(
     answer: impl FnOnce(&mut ResponseBuffer) -> Option<StatusCode>,
 ) -> Option<StatusCode> {
     let mark = response.mark();
-    // Unwind safe: what a panic may have left half done is the request's own, and what it has written is taken back.
+    // Unwind safe: the request's own state is dropped, and what it has written is truncated.
     catch_unwind(AssertUnwindSafe(|| answer(response))).unwrap_or_else(|panic| {
         response.truncate_to(mark);
         Some(response.push_response(internal_error(Some(&*panic))))

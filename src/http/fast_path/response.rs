@@ -1,7 +1,7 @@
-//! Answers as the bytes that go over a connection of HTTP/1.1 (RFC 9112).
+//! Writes responses as HTTP/1.1 bytes (RFC 9112).
 //!
-//! What they say is decided where every answer is made, in [`answer`]; here it is written down. Of an answer without a body of its own, all but the date is
-//! the same for as long as a filter lasts, so that its text is heads.
+//! [`answer`] decides what a response says; this module only encodes it. The head of a response without a body of its
+//! own changes only with the filter's generation (and its date), so encoded heads are cached.
 
 use std::io::Write as _;
 use std::pin::Pin;
@@ -18,29 +18,29 @@ use crate::http::answer::{self, AnswerOptions, DataResponse};
 use crate::keyspace::{Answer, Lookup, Probe};
 use crate::labels::{Source, Verdict};
 
-/// Texts that are heads: for each keyspace some three or four are in demand.
+/// Cached heads. A keyspace uses three or four at a time.
 const MAX_CACHED_HEADS: usize = 64;
-/// Longer values are not copied.
+/// Larger values are not copied into the buffer.
 const MAX_COPIED_BYTES: usize = 4 << 10;
 
-/// What clients are to be sent, in pieces.
+/// Responses that wait to be sent.
 #[derive(Debug, Default)]
 pub(super) struct ResponseBuffer {
     bytes: Vec<u8>,
-    /// The value behind `bytes`, where it is long: nothing may be written before it is taken.
+    /// A large value that follows `bytes`. Nothing may be appended before it is taken.
     value: Bytes,
     heads: Vec<CachedHead>,
     date: DateHeader,
 }
 
-/// The head of an answer but for what depends on its value, and its date.
+/// An encoded head, without the date and what depends on the value.
 #[derive(Debug)]
 struct CachedHead {
     key: HeadKey,
     head: Box<[u8]>,
 }
 
-/// All that such a head depends on.
+/// Everything that a cached head depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct HeadKey {
     status: StatusCode,
@@ -54,23 +54,23 @@ impl ResponseBuffer {
         self.bytes.is_empty() && self.value.is_empty()
     }
 
-    /// Whether this is enough to be sent first.
+    /// Whether the buffer should be sent before more is appended.
     pub(super) fn is_long(&self) -> bool {
         !self.value.is_empty() || self.bytes.len() > 16 * MAX_COPIED_BYTES
     }
 
-    /// Where this is, to come back to: for who was interrupted, and had written no long value before.
+    /// The current length, for [`truncate_to`](Self::truncate_to). Valid as long as no large value was written before.
     pub(super) fn mark(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Forgets what was written since.
+    /// Discards what was written after the mark.
     pub(super) fn truncate_to(&mut self, mark: usize) {
         self.bytes.truncate(mark);
         self.value = Bytes::new();
     }
 
-    /// Hands out what has been written.
+    /// Returns the buffer and the large value behind it.
     pub(super) fn take(&mut self) -> (&mut Vec<u8>, Bytes) {
         (&mut self.bytes, std::mem::take(&mut self.value))
     }
@@ -101,7 +101,7 @@ impl ResponseBuffer {
         status
     }
 
-    /// An answer of its own.
+    /// Appends a response that is not cached.
     pub(super) fn push_response(&mut self, response: DataResponse) -> StatusCode {
         write_head(&mut self.bytes, response.status(), response.headers());
         let status = response.status();
@@ -117,7 +117,7 @@ impl ResponseBuffer {
     fn head(&mut self, key: HeadKey, make: impl FnOnce() -> DataResponse) {
         if let Some(place) = self.heads.iter().position(|heads| heads.key == key) {
             self.bytes.extend_from_slice(&self.heads[place].head);
-            // Those in demand come first.
+            // Moves heads in demand to the front.
             self.heads.swap(place, place / 2);
             return;
         }
@@ -148,7 +148,7 @@ impl ResponseBuffer {
     }
 }
 
-/// A length is written with the body.
+/// Content-Length is written with the body.
 fn write_head(bytes: &mut Vec<u8>, status: StatusCode, headers: &HeaderMap) {
     bytes.extend_from_slice(b"HTTP/1.1 ");
     bytes.extend_from_slice(status.as_str().as_bytes());
@@ -167,7 +167,7 @@ fn write_header(bytes: &mut Vec<u8>, name: &str, value: &[u8]) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// The header `DateHeader`, made anew each second.
+/// The `Date` header, formatted once a second.
 #[derive(Debug, Default)]
 struct DateHeader {
     second: Option<Duration>,
@@ -181,7 +181,7 @@ impl DateHeader {
         if self.second != Some(second) {
             self.second = Some(second);
             self.text.clear();
-            // A vector takes all that is written.
+            // Writing to a vector can't fail.
             let _ = write!(self.text, "date: {}", HttpDate::from(UNIX_EPOCH + second));
         }
         &self.text
@@ -194,7 +194,7 @@ mod tests {
     use crate::backend::{ContentType, Value};
     use crate::labels::State;
 
-    /// All that was written, without dates, each head's lines in order.
+    /// Everything that was written, without dates, with each head's lines sorted.
     fn written(text: &mut ResponseBuffer) -> Vec<String> {
         let (bytes, value) = text.take();
         let all = [std::mem::take(bytes), value.to_vec()].concat();
@@ -228,7 +228,7 @@ mod tests {
             let lookup = || Lookup { probe, answer: Ok(Answer::fresh(value.clone(), source)) };
             text.push_response(answer::lookup(lookup(), options));
             let expected = written(&mut text);
-            // The second is of a head that is heads.
+            // The second time the head comes from the cache.
             for _ in 0..2 {
                 text.lookup(lookup(), options);
                 assert_eq!(written(&mut text), expected, "{probe:?} {source} {options:?}");

@@ -1,9 +1,12 @@
-//! The way of a connection's bytes past hyper.
+//! The stream in front of hyper that answers requests on the fast path.
 //!
-//! As long as hyper waits for a request, the bytes that arrive are looked at here first. A request that can be answered at once is answered into the socket, and
-//! hyper never sees it. Any other is lent to hyper, alone, and what follows is looked at here again once its answer has gone out whole. So answers keep the order
-//! of their requests, and both sides always agree where a request begins, since only requests are lent that end where both must say they do. When in doubt, hyper
-//! reads for itself from then on: on a request whose end only hyper can tell, on bytes that arrive before an answer is out, during a drain, and over HTTP/2.
+//! While hyper waits for a request, the bytes that arrive are parsed here first. A request that can be answered at once
+//! is answered into the socket, and hyper never sees it. Any other request is handed over to hyper alone. What follows
+//! is parsed here again once hyper's response has been sent completely.
+//!
+//! So responses keep the order of their requests. Both sides always agree where a request begins, because only requests
+//! with an unambiguous end are handed over. When in doubt, hyper reads by itself from then on: after a request whose
+//! end only hyper knows, after bytes that arrive before a response is sent, during a drain, and over HTTP/2.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -21,37 +24,39 @@ use crate::http::activity::Activity;
 use crate::http::middleware::SMALL;
 use crate::http::tracked_stream::TrackedStream;
 
-/// A head must fit in.
+/// Input buffer. A head must fit.
 const BUFFER_BYTES: usize = 16 << 10;
-/// hyper looks at a head again once it is whole: it is told that a malformed one is.
+/// Completes a malformed head, because hyper parses a head again only once it is complete.
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
-/// What a connection over HTTP/2 begins with. hyper closes where it comes later, and answers 400 to what only resembles it.
+/// The preface of an HTTP/2 connection. hyper closes the connection if it comes later, and answers 400 to a mere
+/// resemblance.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Readings in a row of one connection, before others have their turn.
+/// Consecutive reads of one connection before others get their turn.
 const MAX_READS_IN_A_ROW: usize = 4;
 
-/// A stream whose requests are answered in front of who reads from it, where they can be.
+/// A stream that answers requests in front of its reader where possible.
 #[derive(Debug)]
 pub(in crate::http) struct FastPath {
     stream: TrackedStream,
     responder: Option<Arc<FastResponder>>,
     owner: Owner,
-    /// Bytes that have arrived and that hyper has not been given.
+    /// Bytes that have arrived and were not given to hyper.
     buffered: BytesMut,
-    /// Answers that the socket has not taken.
+    /// Responses that the socket has not accepted.
     pending: PendingWrite,
 }
 
-/// Whose bytes come next.
+/// Who reads the next bytes.
 #[derive(Debug, Clone, Copy)]
 enum Owner {
-    /// Hyper waits for a request, and has got nothing of it. `unparsed`: what is held has not been looked at.
+    /// Hyper waits for a request and has received nothing of it. `unparsed`: the buffered bytes have not been parsed
+    /// yet.
     FastPath { unparsed: bool },
-    /// Hyper has been given a request, or is being given it.
+    /// Hyper handles one request.
     Hyper(HandedOver),
-    /// Hyper reads for itself.
+    /// Hyper reads by itself until the connection ends.
     HyperForGood,
-    /// Hyper is given what is held, a malformed head and its end, and then nothing more: it answers 400 and closes.
+    /// Hyper gets the buffered malformed head, completed, and nothing more. It answers 400 and closes.
     Malformed,
     /// Nothing more is read.
     Closed,
@@ -59,13 +64,13 @@ enum Owner {
 
 #[derive(Debug, Clone, Copy)]
 struct HandedOver {
-    /// Of its bytes, those that hyper has not been given.
+    /// Bytes of the request that hyper has not received yet.
     left: u64,
     /// Requests that had begun before.
     begun: u64,
-    /// Something has been written since.
+    /// Whether hyper has written since.
     written: bool,
-    /// All that was written is in the socket.
+    /// Whether everything written has been flushed.
     flushed: bool,
 }
 
@@ -75,7 +80,7 @@ struct PendingWrite {
     value: Bytes,
 }
 
-/// What a thread needs for any of its connections, one at a time.
+/// Buffers that a thread's connections share, one at a time.
 #[derive(Debug)]
 struct Scratch {
     input: Box<[u8]>,
@@ -87,7 +92,7 @@ thread_local! {
 }
 
 impl FastPath {
-    /// Without `responder` every request is lent.
+    /// Without a `responder` every request is handed over.
     pub(in crate::http) fn new(stream: TrackedStream, responder: Option<Arc<FastResponder>>) -> Self {
         Self {
             stream,
@@ -98,15 +103,16 @@ impl FastPath {
         }
     }
 
-    /// Answers what can be; ready once hyper is to be given something, or there is nothing more to come.
+    /// Answers requests. Ready once hyper must read, or at the end of the stream.
     fn poll_answer(&mut self, cx: &mut Context<'_>, responder: Option<&FastResponder>) -> Poll<io::Result<()>> {
         for _ in 0..MAX_READS_IN_A_ROW {
             let Owner::FastPath { unparsed } = self.owner else { return Poll::Ready(Ok(())) };
             ready!(self.poll_pending(cx))?;
             if !unparsed && !self.buffered.is_empty() {
-                // Its time begins here and not when its first bytes came: who has to take answers first is not late.
+                // The header timeout starts here and not with the first bytes: a client that has to read responses
+                // first is not late.
                 self.stream.activity().expect_rest_of_head();
-                // hyper knows how to wait for the rest of a head during a drain.
+                // hyper waits for the rest of a head during a drain.
                 if self.stream.activity().is_draining() {
                     self.owner = Owner::HyperForGood;
                     continue;
@@ -114,7 +120,7 @@ impl FastPath {
             }
             let mut scratch = SCRATCH.take().unwrap_or_default();
             let answered = self.poll_once(cx, responder, &mut scratch, unparsed);
-            // What is left on it would be sent to the next connection.
+            // Bytes left in the buffer would go to the next connection.
             if scratch.response.is_empty() {
                 SCRATCH.set(Some(scratch));
             }
@@ -124,7 +130,7 @@ impl FastPath {
         Poll::Pending
     }
 
-    /// Reads once, unless there is something to `unparsed` at, and answers what has come.
+    /// Reads once, unless bytes are `unparsed`, and answers what has arrived.
     fn poll_once(
         &mut self,
         cx: &mut Context<'_>,
@@ -143,10 +149,11 @@ impl FastPath {
         let bytes = buf.filled();
         let (taken, owner) = match &bytes[buffered..] {
             [] if !unparsed => (0, Owner::HyperForGood),
-            // Heads that arrive in pieces are read again from their beginning: that a malformed one is known at once costs less than the pieces do.
+            // A head that arrives in pieces is parsed again from its start. A malformed head is detected early, which
+            // costs less than the pieces do.
             _ => self.answer(responder, bytes, response),
         };
-        // A connection that waits holds no memory.
+        // An idle connection holds no memory.
         self.buffered = BytesMut::from(&bytes[taken..]);
         if matches!(owner, Owner::Malformed) {
             self.buffered.extend_from_slice(END_OF_HEAD);
@@ -155,12 +162,12 @@ impl FastPath {
         self.poll_send(cx, responder, response)
     }
 
-    /// Answers one request after another; how many bytes that were, and whose turn it is then.
+    /// Answers consecutive requests. Returns the bytes consumed and who reads next.
     fn answer(&self, responder: Option<&FastResponder>, bytes: &[u8], response: &mut ResponseBuffer) -> (usize, Owner) {
         let mut taken = 0;
         while taken < bytes.len() {
             let rest = &bytes[taken..];
-            // hyper would take it for the connection's first.
+            // hyper would take a preface for the connection's first one.
             let is_later = self.stream.activity().begun() > 0;
             if is_later && rest.len() < PREFACE.len() && PREFACE.starts_with(rest) {
                 break;
@@ -168,7 +175,7 @@ impl FastPath {
             if is_later && rest.starts_with(PREFACE) {
                 return (bytes.len(), Owner::Closed);
             }
-            // hyper bids clients farewell.
+            // While draining, hyper takes over: it sends `Connection: close`.
             if self.stream.activity().is_draining() {
                 return (taken, Owner::HyperForGood);
             }
@@ -193,7 +200,7 @@ impl FastPath {
         (taken, Owner::FastPath { unparsed: false })
     }
 
-    /// Sends what has been written, and keeps what the socket does not take. An error: there is no room for that.
+    /// Sends the response buffer and keeps what the socket does not accept. Fails if the budget has no room for that.
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -231,11 +238,11 @@ impl FastPath {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives hyper what is held of its request, or lets it read.
+    /// Gives hyper the buffered bytes of its request, or lets it read.
     fn poll_hand_over(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let wanted = match self.owner {
-            // Bytes before the answer is out: nobody need know whether they belong to this request or begin the next.
+            // Bytes before the response is sent: they belong to this request or to the next one, and hyper decides.
             Owner::Hyper(HandedOver { left: 0, .. }) if !self.buffered.is_empty() => {
                 self.owner = Owner::HyperForGood;
                 usize::MAX
@@ -255,12 +262,12 @@ impl FastPath {
         if let Owner::Hyper(handed_over) = &mut self.owner {
             match handed_over.left.checked_sub(given) {
                 Some(left) => handed_over.left = left,
-                // It has got more than its request.
+                // hyper has read more than its request.
                 None => self.owner = Owner::HyperForGood,
             }
         }
         if self.buffered.is_empty() {
-            // Most connections never hold anything.
+            // Most connections never buffer anything.
             self.buffered = BytesMut::new();
         }
         Poll::Ready(Ok(()))
@@ -282,13 +289,13 @@ fn poll_write_both(
 }
 
 impl PendingWrite {
-    /// So many bytes have been sent.
+    /// Records that bytes were sent.
     fn advance(&mut self, sent: usize) {
         let of_text = sent.min(self.text.len());
         self.text.advance(of_text);
         self.value.advance(sent - of_text);
         if self.is_empty() {
-            // What is at its end holds on to all that was there.
+            // An empty slice at the end keeps the whole allocation alive.
             *self = Self::default();
         }
     }
@@ -299,7 +306,8 @@ impl PendingWrite {
 }
 
 impl HandedOver {
-    /// Whether the request has been answered and its answer has gone out whole: hyper hands a body over in one piece, and flushes when it has written all.
+    /// Whether the response has been sent completely. hyper writes a body in one piece and flushes when it has written
+    /// everything.
     fn is_answered(&self, activity: &Activity) -> bool {
         self.left == 0 && self.written && self.flushed && activity.begun() == self.begun + 1 && !activity.has_requests()
     }
@@ -325,7 +333,7 @@ impl AsyncRead for FastPath {
             this.responder = responder;
             ready!(answered)?;
         }
-        // No answer of hyper's may overtake one of ours.
+        // A response of hyper must not overtake one of the fast path.
         ready!(this.poll_pending(cx))?;
         this.poll_hand_over(cx, buf)
     }
@@ -344,7 +352,7 @@ impl AsyncWrite for FastPath {
         let this = self.get_mut();
         debug_assert!(this.pending.is_empty(), "hyper would write between our answers");
         if let Owner::Hyper(handed_over) = &mut this.owner {
-            // Also where the socket takes nothing now: hyper holds what it did not take.
+            // Also if the socket accepts nothing now: hyper keeps the rest and writes it later.
             (handed_over.written, handed_over.flushed) = (true, false);
         }
         Pin::new(&mut this.stream).poll_write_vectored(cx, bufs)

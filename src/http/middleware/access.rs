@@ -1,4 +1,4 @@
-//! Who may ask for what: bearer tokens and their scopes, and what keeps web pages out.
+//! Who may do what: bearer tokens with scopes, hosts, and protection against web pages.
 
 use std::sync::Arc;
 
@@ -15,32 +15,32 @@ use crate::http::problem::Problem;
 use crate::http::tokens::{LiveTokens, Scopes, bearer};
 use crate::labels::Listener;
 
-/// What a listener demands of each request.
+/// What a listener requires of each request.
 #[derive(Debug, Clone)]
 pub(in crate::http) struct AccessPolicy {
     listener: Listener,
     hosts: Hosts,
-    /// Tokens of which it demands one.
+    /// Accepted tokens, if a token is required.
     tokens: Option<Arc<LiveTokens>>,
-    /// Sites whose pages may change something; `None`: no browser reaches the listener.
+    /// Sites whose pages may change something; `None` if browsers can't reach the listener.
     allowed_origins: Option<Arc<[String]>>,
     allow_bypass: bool,
     honor_no_cache: bool,
 }
 
-/// What a request does.
+/// What a request would do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct RequestEffect {
-    /// It changes something.
+    /// Changes something.
     changes: bool,
-    /// It is a lookup that skips filter and caches, and says so by our own header.
+    /// A lookup that skips filter and caches by our own header.
     bypasses: bool,
-    /// It is such a lookup by `Cache-Control: no-cache`, which is a wish.
+    /// A lookup that asks to skip them by `Cache-Control: no-cache`; without permission the header is ignored.
     may_bypass: bool,
 }
 
 impl AccessPolicy {
-    /// What the data listener demands.
+    /// The policy of the data listener.
     pub(in crate::http) fn for_data(settings: &HttpSettings) -> Self {
         let tokens = settings.data_demands_token.then(|| Arc::clone(&settings.tokens));
         Self {
@@ -49,25 +49,25 @@ impl AccessPolicy {
         }
     }
 
-    /// What the telemetry listener demands.
+    /// The policy of the telemetry listener.
     pub(in crate::http) fn for_telemetry(settings: &HttpSettings) -> Self {
         Self::new(Listener::Telemetry, &settings.telemetry_hosts, None, settings)
     }
 
-    /// What the admin listener demands.
+    /// The policy of the admin listener.
     pub(in crate::http) fn for_admin(settings: &HttpSettings) -> Self {
         let tokens = settings.admin_demands_token.then(|| Arc::clone(&settings.tokens));
         Self::new(Listener::Admin, &Hosts::Loopback, tokens, settings)
     }
 
-    /// A page knows no token, so where one is demanded the host does not matter.
+    /// If a token is required the host does not matter, because a web page has no token.
     fn new(listener: Listener, hosts: &Hosts, tokens: Option<Arc<LiveTokens>>, settings: &HttpSettings) -> Self {
         let hosts = if tokens.is_some() { Hosts::Any } else { hosts.clone() };
         let (allow_bypass, honor_no_cache) = (settings.allow_bypass, settings.honor_no_cache);
         Self { listener, hosts, tokens, allowed_origins: Some([].into()), allow_bypass, honor_no_cache }
     }
 
-    /// Whether a read with this `Authorization` and this `Host`, and no other, may pass.
+    /// Whether a read with only this `Authorization` and this `Host` may pass.
     pub(in crate::http) fn admits_read(&self, authorization: Option<&[u8]>, host: Option<&[u8]>) -> bool {
         let is_known = |tokens: &Arc<LiveTokens>| {
             let offered = authorization.and_then(bearer);
@@ -76,7 +76,7 @@ impl AccessPolicy {
         self.tokens.as_ref().is_none_or(is_known) && self.hosts.admit(host)
     }
 
-    /// Takes a wish to bypass away from a request that may not have it.
+    /// Checks a request. Removes `Cache-Control` from one that may not bypass.
     fn check<B>(&self, request: &mut Request<B>) -> Result<(), Problem> {
         if !self.hosts.admit_all(request.uri(), request.headers()) {
             return Err(self.wrong_host());
@@ -123,7 +123,7 @@ impl AccessPolicy {
         RequestEffect { changes, bypasses: !changes && wants_bypass(request.headers()), may_bypass }
     }
 
-    /// `None`: no token is demanded.
+    /// `None` if no token is required.
     fn scopes<B>(&self, request: &Request<B>) -> Result<Option<Scopes>, Problem> {
         let Some(tokens) = &self.tokens else { return Ok(None) };
         let offered = request.headers().get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
@@ -187,7 +187,8 @@ impl<B> Admission<B> for AccessPolicy {
     }
 }
 
-/// An HTTP/1.1 request names its host exactly once (RFC 9112, section 3.2): of several, a proxy in front may have read another one.
+/// An HTTP/1.1 request names its host exactly once (RFC 9112, section 3.2). A proxy in front may have read another one
+/// of several.
 fn require_one_host<B>(request: &Request<B>) -> Result<(), Problem> {
     if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
         let detail = "an HTTP/1.1 request must have exactly one Host header";

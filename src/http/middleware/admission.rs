@@ -1,4 +1,4 @@
-//! The layer of everything that looks at a request's head and passes the request on or rejects it.
+//! The layer for everything that inspects a request's head and then passes the request on or rejects it.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,9 +12,9 @@ use tower::{Layer, Service};
 
 use crate::http::problem::Problem;
 
-/// Decides whether a request may pass, and may change it.
+/// Decides whether a request may pass. It may change the request.
 pub(in crate::http) trait Admission<B> {
-    /// The body that the inner service gets.
+    /// The body that the inner service receives.
     type Body;
 
     /// Returns the request for the inner service, or the problem that answers it.
@@ -31,7 +31,7 @@ impl<A> AdmissionLayer<A> {
     }
 }
 
-// Derived, it would demand `A: Clone`.
+// A derived `Clone` would require `A: Clone`.
 impl<A> Clone for AdmissionLayer<A> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))

@@ -1,4 +1,4 @@
-//! What a request's head and its response hold is reserved in the budget of the process.
+//! Reserves request heads and responses in the budget of buffered bytes.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,14 +20,15 @@ use crate::http::pending_responses::PendingResponses;
 use crate::http::problem::Problem;
 use crate::labels::BufferRefusal;
 
-/// Smaller responses and heads of HTTP/1 are not reserved: a connection has one of each at a time. Over HTTP/2 it may have many, so each one is.
+/// Smaller HTTP/1 heads and responses are not reserved, because a connection has one of each at a time. HTTP/2 ones
+/// always are.
 pub(in crate::http) const SMALL: usize = 4 << 10;
 
 /// Marks a response whose body is reserved already.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::http) struct Reserved;
 
-/// Reserves heads and responses; outside of whatever else makes responses.
+/// Reserves heads and responses. Must wrap every layer that makes responses.
 #[derive(Debug, Clone)]
 pub(in crate::http) struct BufferedLayer {
     buffers: Arc<Buffers>,
@@ -45,7 +46,7 @@ impl BufferedLayer {
         let uri = request.uri();
         let target = uri.path_and_query().map_or(0, |target| target.as_str().len())
             + uri.authority().map_or(0, |host| host.as_str().len());
-        // hyper's map takes about as much for each field beside its text.
+        // hyper's map needs about this much per field besides its text.
         let bytes = target + fields + headers.len() * 64;
         if bytes <= SMALL && !http2 {
             return Ok(None);
@@ -53,7 +54,7 @@ impl BufferedLayer {
         self.buffers.reserve(self.share, bytes as u64).map(Some)
     }
 
-    /// The response, with a body that is reserved until the client has taken it; or that there is no room for it.
+    /// The response with its body reserved until the client has read it, or the problem that there is no room.
     fn response<B: Body<Data = Bytes> + From<Bytes>>(
         &self,
         response: Response<B>,
@@ -64,7 +65,8 @@ impl BufferedLayer {
             return response;
         }
         let (mut head, body) = response.into_parts();
-        // All of our responses have their whole body from the start; one that does not would be cut if this did not fail.
+        // All our responses have their whole body from the start. One that does not fails here, because it would be
+        // truncated.
         let Some(Ok(body)) = body.collect().now_or_never() else { return internal_error(None) };
         let body = body.to_bytes();
         let reserved = match head.extensions.remove::<Reserved>() {

@@ -1,6 +1,7 @@
-//! What surrounds the handlers, as tower layers: each knows one concern and no other layer.
+//! The tower layers around the handlers. Each has one concern and knows no other layer.
 //!
-//! All of their services are always ready, as [`serve`](super::serve()) demands; they refuse inside `call`, by a problem document.
+//! All their services are always ready, as [`serve`](super::serve()) requires. They reject inside `call` with a problem
+//! document.
 
 mod access;
 mod admission;

@@ -1,4 +1,4 @@
-//! Answers to `HEAD` have the headers of `GET` and no body.
+//! Answers `HEAD` with the headers of `GET` and no body.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use hyper::body::Body;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-/// Leaves bodies out and their length in: hyper does so for HTTP/1 alone, on HTTP/2 it would send them.
+/// Drops bodies and keeps Content-Length. hyper does so for HTTP/1 only; over HTTP/2 it would send the body.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::http) struct OmitBodyLayer;
 
@@ -74,7 +74,7 @@ where
 
 fn without_body<R: Body + From<Bytes>>(response: Response<R>) -> Response<R> {
     let (mut head, body) = response.into_parts();
-    // RFC 9110: no length on a 204.
+    // RFC 9110: a 204 has no Content-Length.
     if let Some(length) = body.size_hint().exact().filter(|_| head.status != StatusCode::NO_CONTENT) {
         head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
     }

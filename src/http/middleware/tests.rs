@@ -67,7 +67,7 @@ async fn a_request_without_end_is_a_503_at_the_deadline() {
     assert_eq!(answer(DeadlineLayer::new(Duration::ZERO).layer(quick), Request::new(())).await.0, 200);
 }
 
-/// Reads its body and says what went wrong, as handlers do.
+/// Reads its body and reports errors as handlers do.
 async fn echo<B>(request: Request<B>) -> Result<DataResponse, Infallible>
 where
     B: hyper::body::Body<Data = Bytes, Error = BoxError> + Send,
@@ -88,7 +88,7 @@ async fn a_body_over_the_limit_is_a_413_whether_it_says_its_length_or_not() {
     };
     assert_eq!(answer(limited(), chunks(&["abc", "de"])).await.2, "abcde", "the limit itself is allowed");
     let streamed = answer(limited(), chunks(&["abc", "def"])).await;
-    // Refused by its word alone: what it said does not follow.
+    // Rejected because of the declared length.
     let mut said = chunks(&[]);
     said.headers_mut().insert("content-length", HeaderValue::from_static("6"));
     for (status, _, body) in [streamed, answer(limited(), said).await] {

@@ -16,7 +16,7 @@ use crate::metrics::Metrics;
 const REQUEST: &[u8] = b"GET /v1/keys/nobody/1 HTTP/1.1\r\nhost: x\r\n\r\n";
 const POST: &[u8] = b"POST /v1/check/nobody HTTP/1.1\r\ncontent-length: 3\r\n\r\n1\n2";
 
-/// Of a listener that has no keyspaces, so that every request is lent.
+/// A fast path without keyspaces, so that every request is handed over.
 async fn fast_path() -> (FastPath, TcpStream, Arc<Activity>) {
     fast_path_of(Arc::default()).await
 }
@@ -31,13 +31,13 @@ async fn fast_path_of(draining: Arc<AtomicBool>) -> (FastPath, TcpStream, Arc<Ac
     (FastPath::new(observed, Some(Arc::new(responder))), client, activity)
 }
 
-/// Reads as hyper does to see whether the client is still there.
+/// Reads as hyper does to detect whether the client is still there.
 async fn nothing_to_read(path: &mut FastPath) {
     let mut byte = [0];
     assert!(futures_util::poll!(std::pin::pin!(path.read(&mut byte))).is_pending());
 }
 
-/// Reads with room for more than has been sent.
+/// Reads with a buffer larger than what was sent.
 async fn read_some(path: &mut FastPath) -> Vec<u8> {
     let mut got = vec![0; 1000];
     let length = timeout(Duration::from_secs(60), path.read(&mut got)).await.expect("something to read").unwrap();
@@ -63,7 +63,7 @@ async fn a_request_is_lent_alone_and_the_lane_goes_on_once_it_is_answered() {
         let in_flight = activity.begin_request(false);
         nothing_to_read(&mut path).await;
         drop(in_flight);
-        // It has been answered, and the answer is not out.
+        // Answered, but the response is not sent yet.
         nothing_to_read(&mut path).await;
         path.write_all(b"half").await.unwrap();
         nothing_to_read(&mut path).await;
@@ -124,7 +124,7 @@ async fn the_time_of_half_a_head_begins_once_the_answers_before_it_are_out() {
     let due = || activity.due(Instant::now() + Duration::from_secs(60), Duration::from_secs(10), None);
     client.write_all(&REQUEST[..20]).await.unwrap();
     until_buffered(&mut path, 20).await;
-    // As if a whole one had come before it.
+    // As if a complete head had arrived before.
     activity.record_fast_answer();
     assert_ne!(due(), Due::HeaderTimeout);
     nothing_to_read(&mut path).await;
@@ -142,7 +142,7 @@ async fn half_a_head_at_the_end_is_hypers() {
     assert_eq!(got, REQUEST[..20]);
 }
 
-/// More than the sockets take at once.
+/// More than socket buffers hold.
 fn long_answer() -> PendingWrite {
     PendingWrite { text: Bytes::from(vec![b'x'; 8 << 20]), value: Bytes::from(vec![b'y'; 8 << 20]) }
 }
@@ -227,7 +227,7 @@ async fn a_malformed_head_is_given_whole_and_nothing_after_it() {
     }
 }
 
-/// Reads what is there, if anything is.
+/// Reads what has arrived, if anything.
 async fn nothing_or_more(path: &mut FastPath, got: &mut Vec<u8>) {
     let mut bytes = [0; 100];
     if let Poll::Ready(length) = futures_util::poll!(std::pin::pin!(path.read(&mut bytes))) {
