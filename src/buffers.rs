@@ -54,9 +54,7 @@ pub struct Buffers {
 
 /// The budget is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "requests and responses hold as many bytes as server.max_buffered_bytes = {limit} leaves for this one; retry later"
-)]
+#[error("the budget server.max_buffered_bytes = {limit} has no room for this request; retry later")]
 pub struct Overloaded {
     /// The budget in bytes.
     pub limit: u64,

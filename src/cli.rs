@@ -116,7 +116,7 @@ pub struct ConfigFiles {
 
 /// Nobody said what to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no configuration: name a file with --config FILE, or start where {QUICKSTART} is")]
+#[error("no configuration: name a file with --config FILE, or start in a directory that contains {QUICKSTART}")]
 pub struct NoConfig;
 
 /// The files that were named, else the quickstart of the working directory.
@@ -160,7 +160,7 @@ pub fn serve(named: Vec<PathBuf>) -> ExitCode {
     match app::serve(config, source, log, chosen.quickstart) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "bloomguard can't serve");
+            tracing::error!(error = format!("{error:#}"), "startup failed");
             ExitCode::FAILURE
         }
     }

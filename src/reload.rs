@@ -101,16 +101,12 @@ impl Reloader {
         }
     }
 
-    async fn reload(&mut self, because: &'static str) -> Result<ReloadReport, ConfigErrors> {
+    async fn reload(&mut self, trigger: &'static str) -> Result<ReloadReport, ConfigErrors> {
         match self.files.load().await {
-            Ok(new) => Ok(self.apply_live(new, because)),
+            Ok(new) => Ok(self.apply_live(new, trigger)),
             Err(errors) => {
                 let listed: Vec<String> = errors.errors().iter().map(ToString::to_string).collect();
-                tracing::error!(
-                    because,
-                    errors = listed.join("; "),
-                    "the configuration is bad: what was in force stays"
-                );
+                tracing::error!(trigger, errors = listed.join("; "), "reload rejected: invalid configuration");
                 let waiting = self.active.differences(&self.last_read).len();
                 self.parts.metrics.reloads.ended(ReloadOutcome::Failed, waiting);
                 Err(errors)
@@ -118,7 +114,7 @@ impl Reloader {
         }
     }
 
-    fn apply_live(&mut self, new: Config, because: &'static str) -> ReloadReport {
+    fn apply_live(&mut self, new: Config, trigger: &'static str) -> ReloadReport {
         let merged = self.active.with_live_settings_of(&new);
         let applied = self.active.differences(&merged);
         let waiting = merged.differences(&new);
@@ -132,7 +128,7 @@ impl Reloader {
         }
         (self.active, self.last_read) = (merged, new);
         let reloaded = ReloadReport { outcome, applied: list(applied), needs_restart: list(waiting) };
-        self.publish(&reloaded, because);
+        self.publish(&reloaded, trigger);
         reloaded
     }
 
@@ -142,23 +138,23 @@ impl Reloader {
             let Some(served) = self.parts.keyspaces.get(name) else { continue };
             served.keyspace.reconfigure(config);
             if let Err(error) = served.rebuild.reconfigure(&config.rebuild) {
-                tracing::error!(keyspace = name, error, "the schedule of rebuilds stays as it was");
+                tracing::error!(keyspace = name, error, "rebuild schedule not changed");
             }
         }
         self.parts.tokens.store(Arc::new(Tokens::of(&merged.server)));
         if let Err(error) = self.log.set(&merged.log.level) {
-            tracing::error!(error = format!("{error:#}"), "the level of the log stays as it was");
+            tracing::error!(error = format!("{error:#}"), "log level not changed");
         }
     }
 
-    fn publish(&self, reloaded: &ReloadReport, because: &'static str) {
+    fn publish(&self, reloaded: &ReloadReport, trigger: &'static str) {
         let ReloadReport { outcome, applied, needs_restart } = reloaded;
         self.parts.metrics.reloads.ended(*outcome, needs_restart.len());
         self.parts.active.send_replace(Arc::new(ActiveConfig::new(&self.active, needs_restart.clone())));
         let applied = if applied.is_empty() { "none".to_owned() } else { applied.join(", ") };
-        tracing::info!(because, %outcome, applied, "the configuration was read again");
+        tracing::info!(trigger, %outcome, applied, "configuration reloaded");
         if *outcome == ReloadOutcome::NeedsRestart {
-            tracing::warn!(because, "needs a restart: {}", needs_restart.join(", "));
+            tracing::warn!(settings = needs_restart.join(", "), trigger, "restart needed for changed settings");
         }
     }
 }

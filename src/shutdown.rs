@@ -26,11 +26,11 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
     tokio::spawn(async move {
         let name = next(&mut terminate, &mut interrupt).await;
         cancelled.cancel();
-        tracing::info!(signal = name, "stopping: requests in flight are finished");
+        tracing::info!(signal = name, "draining: finishing requests in flight");
         while next(&mut terminate, &mut interrupt).await != "SIGINT" {
-            tracing::info!("SIGTERM again: requests in flight are being finished");
+            tracing::info!("second SIGTERM ignored: draining");
         }
-        tracing::warn!("SIGINT again: stopping at once, as by a crash");
+        tracing::warn!("second SIGINT: exiting without drain");
         // Nothing is lost by it that a crash would not lose: what was acknowledged is on disk or in Redis.
         std::process::exit(INTERRUPTED);
     });

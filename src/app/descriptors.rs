@@ -47,12 +47,7 @@ impl ConnectionCaps {
         let needed = reserved
             .saturating_add(Self { data: configured, telemetry: MAX_TELEMETRY, admin: MAX_ADMIN }.descriptors());
         if reserved.saturating_add(all.descriptors()) > limit {
-            tracing::error!(
-                limit,
-                reserved,
-                needed,
-                "open file limit too low for this configuration: raise it (LimitNOFILE)"
-            );
+            tracing::error!(limit, reserved, needed, "open file limit too low: raise LimitNOFILE");
         }
         if all.data < configured {
             let clamped = all.data;
@@ -62,7 +57,7 @@ impl ConnectionCaps {
                 limit,
                 reserved,
                 needed,
-                "server.max_connections clamped: raise the open file limit (LimitNOFILE)"
+                "server.max_connections clamped: raise LimitNOFILE"
             );
         }
         all

@@ -67,9 +67,9 @@ impl App {
         let (forced, _) = tokio::join!(work, telemetry);
         self.tasks.shutdown().await;
         if forced == 0 {
-            tracing::info!("stopped: every request was answered");
+            tracing::info!("stopped: all requests answered");
         } else {
-            tracing::warn!(forced, "stopped at server.drain_timeout: connections were cut");
+            tracing::warn!(forced, "stopped: drain timeout cut connections");
         }
     }
 }

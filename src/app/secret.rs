@@ -30,7 +30,7 @@ pub(super) async fn fleet_secret(
                 tokio::time::sleep(RETRY_AT_START).await
             }
             Err(error) => {
-                tracing::warn!(keyspace, %error, "the keyspace secret could not be read from Redis: nothing is built before it is");
+                tracing::warn!(keyspace, %error, "keyspace secret unknown: builds wait for Redis");
                 return None;
             }
         }
@@ -44,7 +44,7 @@ pub(super) async fn agree_on_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink
         epochs.mark_unchanged();
         match link.secret(keyspace.name(), &keyspace.proposed_secret()).await {
             Ok(secret) => keyspace.agree_on_secret(secret),
-            Err(error) => tracing::debug!(keyspace = keyspace.name(), %error, "the keyspace secret was not read"),
+            Err(error) => tracing::debug!(keyspace = keyspace.name(), %error, "could not read keyspace secret"),
         }
         // Also where a connection is there and did not answer.
         let _ = tokio::time::timeout(RECHECK, epochs.changed()).await;

@@ -110,7 +110,7 @@ impl FoundSnapshot {
                 None
             }
             Err(refused) => {
-                tracing::warn!(file = %snapshots.place().display(), reason = %refused, "the snapshot is not used: the filter is built from the source");
+                tracing::warn!(file = %snapshots.place().display(), reason = %refused, "snapshot rejected: building from the source");
                 metrics.snapshots.ended(SnapshotOutcome::Refused);
                 snapshots.refused(&refused);
                 None

@@ -37,7 +37,7 @@ pub(super) fn apply(
         let segments: Vec<String> = variable[PREFIX.len()..].split("__").map(str::to_lowercase).collect();
         let value = parse(&raw);
         if segments.iter().any(String::is_empty) || !put(tree, &segments, value) {
-            errors.add(variable, "names no key; the form is BLOOMGUARD__SECTION__KEY");
+            errors.add(variable, "does not name a key; the form is BLOOMGUARD__SECTION__KEY");
             continue;
         }
         overrides.insert(key_path(&segments), Override { variable, raw });

@@ -76,7 +76,7 @@ struct MultiHostUrl<'a> {
 
 impl<'a> MultiHostUrl<'a> {
     fn of(url: &'a str) -> Result<Self, &'static str> {
-        let (_, rest) = url.split_once("://").ok_or("it has no // behind its scheme")?;
+        let (_, rest) = url.split_once("://").ok_or("it has no // after its scheme")?;
         let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -93,7 +93,7 @@ impl<'a> MultiHostUrl<'a> {
         let db = if db.is_empty() {
             0
         } else {
-            i64::from_str(db).ok().filter(|db| *db >= 0).ok_or("its database is no number")?
+            i64::from_str(db).ok().filter(|db| *db >= 0).ok_or("its database is not a number")?
         };
         let (mut name, mut password) = ("", "");
         for parameter in self.parameters.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -109,10 +109,10 @@ impl<'a> MultiHostUrl<'a> {
 
     fn cluster(self) -> Result<RedisPlace, &'static str> {
         if !["", "0"].contains(&self.path) {
-            return Err("a cluster has no databases but 0");
+            return Err("a cluster has only database 0");
         }
         if !self.parameters.is_empty() {
-            return Err("it has parameters, which mean nothing to a cluster");
+            return Err("it has parameters, which a cluster does not use");
         }
         Ok(RedisPlace::Cluster { nodes: hosts(self.hosts, SERVER_PORT)?, login: self.login })
     }
@@ -130,7 +130,7 @@ fn login(name: &str, password: &str) -> Result<RedisConnectionInfo, &'static str
 }
 
 fn decoded(text: &str) -> Result<String, &'static str> {
-    percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| "its percent-encoding is no UTF-8")
+    percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| "its percent-encoding is not UTF-8")
 }
 
 /// `host[:port],host[:port]`; an IPv6 address stands in brackets.

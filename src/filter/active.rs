@@ -48,7 +48,7 @@ pub struct Active {
 
 /// A candidate exists already: one build at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a build is under way already")]
+#[error("a build is already running")]
 pub struct Busy;
 
 impl Active {

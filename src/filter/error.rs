@@ -10,7 +10,7 @@ pub enum AllocError {
     #[error(transparent)]
     Sizing(#[from] SizingError),
     /// The allocator has no such memory.
-    #[error("{0} bytes for the filter could not be allocated")]
+    #[error("could not allocate {0} bytes for the filter")]
     Memory(u64),
 }
 
@@ -18,7 +18,7 @@ pub enum AllocError {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LayersError {
     /// None, or too many.
-    #[error("the filter has {count} layers, and such a filter has between 1 and {most}")]
+    #[error("the filter has {count} layers; its kind has between 1 and {most}")]
     Count {
         /// Layers that were given.
         count: usize,
@@ -26,13 +26,13 @@ pub enum LayersError {
         most: usize,
     },
     /// Made for something else, or by other rules than those of now.
-    #[error("layer {0} is not as such a filter has it")]
+    #[error("layer {0} does not match the filter's parameters")]
     Foreign(usize),
     /// No such size.
     #[error(transparent)]
     Sizing(#[from] SizingError),
     /// Beyond the memory that there is.
-    #[error("there is no room for a further layer of {0} bytes")]
+    #[error("no memory for another layer of {0} bytes")]
     NoRoom(u64),
 }
 
@@ -66,7 +66,7 @@ pub enum UnionError {
         theirs: u64,
     },
     /// Keys have other numbers of bits.
-    #[error("the filters differ in the bits of a key: {ours} and {theirs}")]
+    #[error("the filters differ in bits per key: {ours} and {theirs}")]
     Hashes {
         /// Bits of a key in the filter that was to take the other's.
         ours: u32,

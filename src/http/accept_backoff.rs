@@ -39,7 +39,7 @@ impl AcceptBackoff {
         let pause = self.pause.map_or(Self::FIRST_PAUSE, |p| (p * 2).min(Self::MAX_PAUSE));
         self.pause = Some(pause);
         if self.last_logged.is_none_or(|at| at.elapsed() >= Self::LOG_EVERY) {
-            tracing::error!(listener = %addr, %error, suppressed = self.suppressed, "connections can't be accepted; trying again");
+            tracing::error!(listener = %addr, %error, suppressed = self.suppressed, "accept failed: retrying");
             self.last_logged = Some(Instant::now());
             self.suppressed = 0;
         } else {

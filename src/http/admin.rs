@@ -98,7 +98,7 @@ impl EnforcementRequest {
     fn setting(&self) -> Result<Option<EnforcementSetting>, Problem> {
         if self.percent > EnforcementSetting::ALL {
             let detail = format!("percent must be from 0 to 100, is {}", self.percent);
-            return Err(Problem::bad_request("bad-body", "Request body does not fit", detail));
+            return Err(Problem::bad_request("bad-body", "Malformed request body", detail));
         }
         let setting = |mode| EnforcementSetting { mode, percent: self.percent };
         Ok(match self.mode {
@@ -126,7 +126,7 @@ async fn start_rebuild(
     let body = read_body(body, &context).await?;
     let job = keyspace.rebuild.request(rebuild_request(&body)?).map_err(|AlreadyRunning(job)| {
         let detail = AlreadyRunning(job).to_string();
-        Problem::new(StatusCode::CONFLICT, "rebuild-running", "A rebuild is running", detail).member("job", job)
+        Problem::new(StatusCode::CONFLICT, "rebuild-running", "Rebuild already running", detail).member("job", job)
     })?;
     Ok((StatusCode::ACCEPTED, Json(RebuildAccepted { job })))
 }

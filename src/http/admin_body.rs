@@ -25,7 +25,7 @@ pub(super) fn read_object<T: DeserializeOwned>(body: &Bytes) -> Result<T, Proble
     // Parsed as an object first, because serde accepts an array for a struct, field by field.
     let request =
         serde_json::from_slice::<Map<String, Value>>(body).and_then(|object| T::deserialize(Value::Object(object)));
-    request.map_err(|error| Problem::bad_request("bad-body", "Request body does not fit", error.to_string()))
+    request.map_err(|error| Problem::bad_request("bad-body", "Malformed request body", error.to_string()))
 }
 
 pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
@@ -39,8 +39,8 @@ pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "not-json",
-        "Content type is not JSON",
-        "requests that change something need content-type: application/json, also where their body is empty",
+        "JSON content type required",
+        "requests that change something need content-type: application/json, even with an empty body",
     ))
 }
 

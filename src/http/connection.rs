@@ -223,18 +223,18 @@ fn due(activity: &Activity, server: &ServerState, idle_timeout: Option<Duration>
 fn log_end<E: Into<BoxError>>(result: Result<(), E>, activity: &Activity) -> ConnectionEnd {
     if let Err(error) = result {
         let error: BoxError = error.into();
-        tracing::debug!(error = %error, "a connection broke");
+        tracing::debug!(error = %error, "connection broke");
     }
     if activity.was_flooded() { ConnectionEnd::Flooded } else { ConnectionEnd::Closed }
 }
 
 fn close_slow_client(server: &ServerState) -> ConnectionEnd {
-    tracing::debug!("closing a connection whose client did not take a response in time");
+    tracing::debug!("closing connection: send timeout");
     server.gauges.slow_client();
     ConnectionEnd::Closed
 }
 
 fn close_late_head() -> ConnectionEnd {
-    tracing::debug!("closing a connection whose request head did not arrive in time");
+    tracing::debug!("closing connection: header timeout");
     ConnectionEnd::Closed
 }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::config::ServerConfig;
 
-/// Longer than the idle timeout of common client pools (at most 90 s): the client closes first, so no request meets a closing socket.
+/// Longer than the idle timeout of common client pools (at most 90 s): the client closes first, so no request meets a
+/// closing socket.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
-/// Upper bound of connections that wait for their clients to close. The bound is otherwise one per eight open connections.
+/// Upper bound of connections that wait for their clients to close. The bound is otherwise one per eight open
+/// connections.
 const MAX_CLOSING: usize = 64;
 
 /// Limits of one listener's connections.
@@ -40,7 +42,8 @@ impl ConnectionLimits {
     /// Upper bound of what [`descriptors`](Self::descriptors) adds to `max_connections`.
     pub const MAX_EXTRA_DESCRIPTORS: usize = MAX_CLOSING + 1;
 
-    /// File descriptors that a listener needs beside its own socket: open connections, closing ones, and one that waits for a slot.
+    /// File descriptors that a listener needs beside its own socket: open connections, closing ones, and one that waits
+    /// for a slot.
     #[must_use]
     pub fn descriptors(max_connections: usize) -> usize {
         max_connections + max_closing(max_connections) + 1

@@ -176,7 +176,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|m| m.dev() == self.device && m.ino() == self.inode);
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "the socket file stays behind");
+            tracing::warn!(path = %self.path.display(), %error, "could not remove socket file");
         }
     }
 }

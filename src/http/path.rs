@@ -33,7 +33,7 @@ pub(super) enum Resource {
 pub(super) enum KeyPathError {
     #[error("the key is empty")]
     Empty,
-    #[error("the key contains a % that two hexadecimal digits don't follow; a percent sign is written %25")]
+    #[error("the key contains a % without two hexadecimal digits; encode a percent sign as %25")]
     BadEscape,
     #[error("the key is longer than server.max_key_bytes = {limit}")]
     TooLong { limit: usize },

@@ -44,13 +44,13 @@ impl Problem {
     }
 
     pub(super) fn unknown_route(status: StatusCode) -> Self {
-        Self::new(status, "unknown-route", "No such route", "this listener has no such route")
+        Self::new(status, "unknown-route", "Unknown route", "this listener has no such route")
     }
 
     pub(super) fn unknown_keyspace(status: StatusCode, keyspace: &str) -> Self {
         // The name comes from the request, so it is truncated.
         let shown: String = keyspace.chars().take(64).collect();
-        Self::new(status, "unknown-keyspace", "No such keyspace", format!("no keyspace {shown:?} is configured"))
+        Self::new(status, "unknown-keyspace", "Unknown keyspace", format!("no keyspace {shown:?} is configured"))
     }
 
     pub(super) fn wrong_method(allow: &'static str) -> Self {
@@ -68,7 +68,7 @@ impl Problem {
             StatusCode::PAYLOAD_TOO_LARGE,
             "body-too-large",
             "Request body too large",
-            format!("the request's body is longer than server.max_body_bytes = {limit}"),
+            format!("the request body is longer than server.max_body_bytes = {limit}"),
         )
         .member("limit", limit)
     }
@@ -94,11 +94,7 @@ impl Problem {
             }
             cause = error.source();
         }
-        Self::bad_request(
-            "body-unreadable",
-            "Request body can't be read",
-            "the request's body broke off or is malformed",
-        )
+        Self::bad_request("body-unreadable", "Unreadable request body", "the request body ended early or is malformed")
     }
 
     /// Adds a member to the document.

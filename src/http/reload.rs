@@ -20,11 +20,7 @@ pub(super) async fn reload(
     require_json(&headers)?;
     let (answer, result) = oneshot::channel();
     let not_reloadable = || {
-        Problem::unavailable(
-            "not-reloadable",
-            "Configuration is not read again",
-            "not_reloadable in this process reads its configuration again",
-        )
+        Problem::unavailable("not-reloadable", "Reload not available", "this process does not reload its configuration")
     };
     let handle = context.config.as_ref().ok_or_else(not_reloadable)?;
     handle.requests.send(answer).await.map_err(|_| not_reloadable())?;
@@ -40,7 +36,7 @@ pub(super) async fn config(State(context): State<Arc<HttpContext>>) -> Result<Js
 /// 422: the files are invalid, and the active configuration stays.
 fn bad_configuration(errors: &ConfigErrors) -> Problem {
     let mistakes: Vec<String> = errors.errors().iter().map(ToString::to_string).collect();
-    let detail = "the configuration was read again and is bad: what was in force stays";
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-configuration", "Bad configuration", detail)
+    let detail = "the configuration files are invalid: the active configuration stays";
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-configuration", "Invalid configuration", detail)
         .member("mistakes", mistakes)
 }

@@ -31,7 +31,8 @@ impl ConnectionSlot {
         Self { permit: Mutex::new(Some(permit)), closing: Some(Arc::clone(closing)), declined: Arc::clone(declined) }
     }
 
-    /// Frees the slot for the next connection and takes a closing slot instead. Returns false, and changes nothing, if none is free.
+    /// Frees the slot for the next connection and takes a closing slot instead. Returns false, and changes nothing, if
+    /// none is free.
     pub(super) fn move_to_closing(&self) -> bool {
         let Some(closing) = &self.closing else { return true };
         let Ok(permit) = Arc::clone(closing).try_acquire_owned() else { return false };

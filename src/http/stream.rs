@@ -19,7 +19,7 @@ impl Stream {
     pub(super) fn tcp(stream: TcpStream) -> Self {
         if let Err(error) = stream.set_nodelay(true) {
             // The peer is gone already; the first read reports it.
-            tracing::debug!(%error, "TCP_NODELAY can't be set");
+            tracing::debug!(%error, "could not set TCP_NODELAY");
         }
         Self::Tcp(stream)
     }

@@ -50,7 +50,7 @@ impl TrackedStream {
     /// Sends GOAWAY, unless a write is still pending.
     fn cut_flood(&mut self, cx: &mut Context<'_>) {
         self.activity.mark_flooded();
-        tracing::debug!("closing a connection whose client floods it with HTTP/2 control frames");
+        tracing::debug!("closing connection: HTTP/2 control frame flood");
         if !self.activity.is_blocked() {
             // Best effort: if the socket takes only part of it, the connection closes anyway.
             let _ = Pin::new(&mut self.stream).poll_write(cx, &self.frames.goaway());

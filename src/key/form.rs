@@ -34,22 +34,22 @@ pub enum KeyError {
     #[error("the key is empty")]
     Empty,
     /// Not valid UTF-8 where the form is text.
-    #[error("the key is not valid UTF-8, which key form \"{0}\" demands; use key = \"bytes\" for such keys")]
+    #[error("the key is not valid UTF-8, which key form \"{0}\" requires; use key = \"bytes\" for such keys")]
     NotUtf8(KeyForm),
     /// A zero byte, which no SQL text type can hold.
     #[error("the key contains a zero byte, which key form \"{0}\" can't hold; use key = \"bytes\" for such keys")]
     ZeroByte(KeyForm),
     /// Not a decimal integer.
     #[error(
-        "the key is not a decimal integer between -9223372036854775808 and 18446744073709551615, as key form \"integer\" demands"
+        "the key is not a decimal integer between -9223372036854775808 and 18446744073709551615, as key form \"integer\" requires"
     )]
     NotAnInteger,
     /// Not a UUID.
-    #[error("the key is not a UUID, as key form \"uuid\" demands")]
+    #[error("the key is not a UUID, as key form \"uuid\" requires")]
     NotAUuid,
     /// `.` or `..`, alone or as a segment, where the key is asked for by a URL.
     #[error(
-        "the key is, or holds as a segment, \".\" or \"..\", which servers take for folders: the HTTP backend can't be asked for it"
+        "the key is, or has a path segment, \".\" or \"..\", which HTTP servers resolve as folders: the HTTP backend can't look it up"
     )]
     DotSegment,
 }

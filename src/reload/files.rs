@@ -40,7 +40,7 @@ impl ConfigSource {
                 return loaded;
             }
         }
-        Err(ConfigError::general("could not be read: its files are written to all the time").into())
+        Err(ConfigError::general("could not be read: its files keep changing").into())
     }
 
     fn look(&self) -> u64 {

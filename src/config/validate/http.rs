@@ -16,7 +16,7 @@ pub(super) fn backend(backend: &BackendConfig, section: &mut Section<'_>) {
         section.add("absent_status", "must name at least one status: without one no key is ever absent");
     }
     for status in &backend.absent_status {
-        let rule = "be 204 or a 4xx that is no failure (not 401, 407, 408, 425, 429)";
+        let rule = "be 204 or a 4xx that is not a failure (not 401, 407, 408, 425, 429)";
         section.must(may_mean_absent(*status), "absent_status", rule, status);
     }
     request(&backend.headers, &backend.secret_headers, section);
@@ -42,7 +42,7 @@ pub(super) fn reject_http_keys(backend: &BackendConfig, section: &mut Section<'_
 /// A setting of another kind. Where the kind itself was rejected, nobody knows what it would have taken.
 fn reject_if_set(key: &str, set: bool, kind: &str, section: &mut Section<'_>) {
     if set && !section.was_rejected("kind") {
-        section.add(key, format!("means nothing to a backend of kind {kind:?}"));
+        section.add(key, format!("is not used by a backend of kind {kind:?}"));
     }
 }
 

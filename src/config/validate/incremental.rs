@@ -72,7 +72,7 @@ pub(super) fn promise(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
         let (key, longest) = (format!("{}.incremental.interval", keyspace.source.key(index)), keyspace.max_staleness);
         if settings.interval >= longest && !section.was_rejected("max_staleness") && !section.was_rejected(&key) {
             let rule = format!(
-                "be shorter than max_staleness = {}, else the keyspace stops rejecting between two polls",
+                "be shorter than max_staleness = {}, otherwise the keyspace stops answering 404 between two polls",
                 format_duration(longest)
             );
             section.must(false, &key, &rule, format_duration(settings.interval));

@@ -31,7 +31,7 @@ pub(super) fn check(
         if source.kind != SourceKind::Sql && keyspace.key.is_none() && !section.was_rejected("key") {
             section.add(
                 "key",
-                format!("is required, because a source of kind {kind:?} ({key}) does not tell the form of its keys"),
+                format!("is required, because a source of kind {kind:?} ({key}) does not report the form of its keys"),
             );
         }
         let grows = keyspace.filter.kind == KeyspaceFilterKind::Scalable;
@@ -41,7 +41,7 @@ pub(super) fn check(
             && !section.was_rejected("filter.expected_keys")
         {
             let rule = format!(
-                "is required, because {key} can't tell how many keys it has before they are read, unless filter.kind = \"scalable\""
+                "is required, because {key} can't count its keys before a scan, unless filter.kind = \"scalable\""
             );
             section.add("filter.expected_keys", rule);
         }
@@ -94,7 +94,7 @@ fn reject_keys_of_other_kinds(source: &SourceConfig, section: &mut Section<'_>) 
         ("set", source.set.is_some(), redis),
     ] {
         if is_set && !kinds.contains(&source.kind) {
-            section.add(key, format!("means nothing to a source of kind {:?}", source.kind.as_str()));
+            section.add(key, format!("is not used by a source of kind {:?}", source.kind.as_str()));
         }
     }
 }
@@ -142,7 +142,7 @@ fn redis(source: &SourceConfig, shared: Option<&RedisConfig>, section: &mut Sect
         (None, None) => {}
     }
     if source.set.is_some() && !source.strip_prefix.is_empty() {
-        section.add("strip_prefix", "means nothing beside set");
+        section.add("strip_prefix", "is not used together with set");
     }
 }
 
@@ -150,14 +150,12 @@ fn pattern_given(pattern: &str, source: &SourceConfig, shared: Option<&RedisConf
     section.must(!pattern.is_empty(), "pattern", "not be empty", shown_text(pattern));
     let head = pattern.split(GLOB).next().unwrap_or_default();
     let prefix = &source.strip_prefix;
-    let rule = format!("be what pattern begins with, at most {head:?}");
+    let rule = format!("be a prefix of pattern, at most {head:?}");
     section.must(head.starts_with(prefix.as_str()), "strip_prefix", &rule, shown_text(prefix));
     if let Some(shared) = shared {
         let own = format!("{}:", shared.key_prefix);
         let matches_own = own.starts_with(head) || head.starts_with(&own);
-        let rule = format!(
-            "begin so that it leaves out bloomguard's own entries there, which begin with redis.key_prefix ({own:?})"
-        );
+        let rule = format!("not match bloomguard's own entries, which begin with redis.key_prefix ({own:?})");
         section.must(!matches_own, "pattern", &rule, shown_text(pattern));
     }
 }

@@ -7,7 +7,7 @@ use super::{Header, Hex, LayerEntry, LayerView, Snapshot};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RestoreError {
     /// Of a kind that this version does not have.
-    #[error("its filter is of kind {0:?}, which is not known")]
+    #[error("its filter has the unknown kind {0:?}")]
     Kind(String),
     /// Not what such a filter is made of.
     #[error(transparent)]

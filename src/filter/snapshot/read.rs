@@ -34,13 +34,13 @@ pub enum ReadError {
     #[error("it can't be read: {0}")]
     Io(#[from] io::Error),
     /// Something else.
-    #[error("it is no snapshot")]
+    #[error("it is not a snapshot")]
     Foreign,
     /// Written by a later version.
-    #[error("its format is version {0}, this program reads {VERSION}")]
+    #[error("its format version is {0}, and this program reads version {VERSION}")]
     Version(u32),
     /// Cut off, or too long.
-    #[error("it has {found} bytes and should have {expected}")]
+    #[error("it has {found} bytes instead of {expected}")]
     Length {
         /// Bytes there are.
         found: u64,
@@ -51,7 +51,7 @@ pub enum ReadError {
     #[error("its header is damaged")]
     Header,
     /// The header is as it was written and can't be understood.
-    #[error("its header can't be understood: {0}")]
+    #[error("its header can't be decoded: {0}")]
     Meaning(String),
     /// The checksum of a layer is not its own.
     #[error("its layer {0} is damaged")]

@@ -29,8 +29,8 @@ impl Format {
             .find_map(|(name, format)| media_type.eq_ignore_ascii_case(name).then_some(format))
             .ok_or_else(|| {
                 not_a_batch(
-                    "Content type is not that of a batch",
-                    "batches are application/json (an array), application/x-ndjson or text/plain (one key a line)",
+                    "Unsupported content type",
+                    "send a batch as application/json (an array), application/x-ndjson or text/plain (one key per line)",
                 )
             })
     }
@@ -89,8 +89,7 @@ pub(super) fn require_uncompressed(headers: &HeaderMap) -> Result<(), Problem> {
     if all(CONTENT_ENCODING, "identity") && all(TRANSFER_ENCODING, "chunked") {
         return Ok(());
     }
-    let problem =
-        not_a_batch("Coding of the body is not supported", "batches are sent as they are, without content-encoding");
+    let problem = not_a_batch("Unsupported content encoding", "send batches without content-encoding");
     Err(problem.header(ACCEPT_ENCODING, HeaderValue::from_static("identity")))
 }
 

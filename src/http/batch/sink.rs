@@ -44,5 +44,5 @@ impl From<TooMany> for Problem {
 }
 
 pub(super) fn bad_body(detail: String) -> Problem {
-    Problem::bad_request("bad-body", "Request body does not fit", detail)
+    Problem::bad_request("bad-body", "Malformed request body", detail)
 }

@@ -147,9 +147,9 @@ impl AccessPolicy {
 
 fn unauthorized(offered: bool) -> Problem {
     let (detail, challenge) = if offered {
-        ("the bearer token is not one of those configured", "Bearer realm=\"bloomguard\", error=\"invalid_token\"")
+        ("the bearer token is unknown", "Bearer realm=\"bloomguard\", error=\"invalid_token\"")
     } else {
-        ("this listener demands a bearer token", "Bearer realm=\"bloomguard\"")
+        ("this listener requires a bearer token", "Bearer realm=\"bloomguard\"")
     };
     Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "Unauthorized", detail)
         .header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
@@ -157,7 +157,7 @@ fn unauthorized(offered: bool) -> Problem {
 
 fn insufficient_scope(scope: Scope) -> Problem {
     let detail = format!("the bearer token lacks the scope {:?}", scope.as_str());
-    let problem = Problem::new(StatusCode::FORBIDDEN, "insufficient-scope", "The token does not allow this", detail);
+    let problem = Problem::new(StatusCode::FORBIDDEN, "insufficient-scope", "Insufficient scope", detail);
     let challenge = match scope {
         Scope::Read => "Bearer realm=\"bloomguard\", error=\"insufficient_scope\", scope=\"read\"",
         Scope::Write => "Bearer realm=\"bloomguard\", error=\"insufficient_scope\", scope=\"write\"",
@@ -167,12 +167,12 @@ fn insufficient_scope(scope: Scope) -> Problem {
 }
 
 fn wrong_origin() -> Problem {
-    let detail = "a web page of another site sent this request; server.allowed_hosts names the sites whose pages may";
+    let detail = "a web page of another site sent this request; add its host to server.allowed_hosts to allow it";
     Problem::new(StatusCode::FORBIDDEN, "origin-not-allowed", "Origin is not allowed", detail)
 }
 
 fn bypass_not_allowed() -> Problem {
-    let detail = "server.allow_bypass = false: ask again without Bloomguard-Bypass";
+    let detail = "server.allow_bypass is false: retry without Bloomguard-Bypass";
     Problem::new(StatusCode::FORBIDDEN, "bypass-not-allowed", "Bypass is not allowed", detail)
 }
 
@@ -192,7 +192,7 @@ impl<B> Admission<B> for AccessPolicy {
 fn require_one_host<B>(request: &Request<B>) -> Result<(), Problem> {
     if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
         let detail = "an HTTP/1.1 request must have exactly one Host header";
-        return Err(Problem::bad_request("host", "Not one Host", detail));
+        return Err(Problem::bad_request("host", "Exactly one Host required", detail));
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ const MIN_BYTES_PER_WINDOW: u64 = 16 * 1024 * WINDOW.as_secs();
 
 /// The client sends its body too slowly while memory is reserved for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the request's body came too slowly: fewer than {MIN_BYTES_PER_WINDOW} bytes in {WINDOW:?}")]
+#[error("the request body arrived too slowly: fewer than {MIN_BYTES_PER_WINDOW} bytes in {WINDOW:?}")]
 pub(in crate::http) struct SlowBody;
 
 pin_project! {

@@ -84,13 +84,13 @@ where
 pub(in crate::http) fn internal_error<R: From<Bytes>>(panic: Option<&(dyn Any + Send)>) -> Response<R> {
     let message = panic
         .and_then(|p| p.downcast_ref::<&str>().copied().or_else(|| p.downcast_ref::<String>().map(String::as_str)));
-    tracing::error!(panic = message.unwrap_or("of no text"), "a request handler panicked");
+    tracing::error!(panic = message.unwrap_or("no message"), "request handler panicked");
     // The panic's text stays in the log, because it may contain anything.
     Problem::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "internal",
         "Internal error",
-        "the request ended by a fault of this server",
+        "internal server error; the log has details",
     )
     .response()
 }

@@ -83,8 +83,8 @@ where
         let limit = *this.limit;
         let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
         timer.as_mut().poll(cx).map(|()| {
-            let detail = format!("the request was not done within this listener's {limit:?}");
-            Ok(Problem::unavailable("request-deadline", "No answer in time", detail).response())
+            let detail = format!("the request did not finish within this listener's {limit:?}");
+            Ok(Problem::unavailable("request-deadline", "Deadline exceeded", detail).response())
         })
     }
 }

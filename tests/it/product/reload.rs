@@ -141,7 +141,7 @@ async fn a_bad_configuration_changes_nothing_but_a_counter_and_a_line_with_every
     assert_eq!(served.metric("bloomguard_config_last_reload_successful").await, 1.0);
     served.rewrite("enforcement = \"shadow\"\nenforce_percent = 101\nmax_stalenes = \"1h\"");
     served.until_reloads("failed", 1.0).await;
-    served.process.logged("the configuration is bad: what was in force stays");
+    served.process.logged("reload rejected: invalid configuration");
     let refused = served.reload().await;
     assert_eq!((refused.status, &refused.json()["type"]), (422, &json!("/problems/bad-configuration")));
     let mistakes: Vec<String> = serde_json::from_value(refused.json()["mistakes"].clone()).unwrap();
@@ -243,7 +243,7 @@ async fn what_can_not_change_while_it_serves_is_named_and_everything_else_is_in_
     served.process.logged("\"applied\":\"keyspaces.users.cache.ttl, keyspaces.users.enforce_percent\"");
     served
         .process
-        .logged("needs a restart: keyspaces.users.backend.url_file, keyspaces.users.cache.hot_capacity, keyspaces.users.max_staleness");
+        .logged("\"restart needed for changed settings\",\"settings\":\"keyspaces.users.backend.url_file, keyspaces.users.cache.hot_capacity, keyspaces.users.max_staleness\"");
     assert_eq!(served.metric("bloomguard_config_settings_awaiting_restart").await, 3.0);
     let shown = served.admin("GET", "/admin/config", "").await.json();
     assert_eq!(shown["needs_restart"], waiting);

@@ -243,7 +243,7 @@ async fn a_damaged_or_foreign_snapshot_is_not_used_and_says_why() {
     for (bytes, toml, reason) in [
         (whole[..whole.len() - 1].to_vec(), &toml, "bytes and should have"),
         (flipped, &toml, "its layer 0 is damaged"),
-        (Vec::new(), &toml, "it is no snapshot"),
+        (Vec::new(), &toml, "it is not a snapshot"),
         (whole.clone(), &other, "were configured otherwise"),
     ] {
         std::fs::write(&place, bytes).unwrap();
