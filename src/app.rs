@@ -1,4 +1,4 @@
-//! The composition root: the only place that builds and connects parts.
+//! The composition root: the only place that creates components and connects them.
 
 mod data_dir;
 mod delta_log;
@@ -41,10 +41,10 @@ use crate::reload::{ReloadParts, ReloadTriggers, Reloader};
 
 /// What the process owns while it runs.
 ///
-/// Built bottom-up by [`App::build`], which binds the listeners last; torn down by [`App::run`] in the opposite order: data and admin listener
-/// drain, then the telemetry listener, then the tasks, and with the last reference to a keyspace its journal.
+/// [`App::build`] composes it bottom-up and binds the listeners last. [`App::run`] stops it in the opposite order: data
+/// and admin listener, telemetry listener, tasks. A keyspace's journal closes with the last reference to the keyspace.
 pub struct App {
-    /// Handlers' view of everything below.
+    /// What the handlers share.
     context: Arc<HttpContext>,
     data: BoundListener,
     telemetry: BoundListener,
@@ -52,13 +52,13 @@ pub struct App {
     limits: ConnectionLimits,
     connections: ConnectionCaps,
     drain_timeout: Duration,
-    /// Who goes by settings that can change, until somebody reads the configuration again.
+    /// What a reload changes, until the reloader takes it.
     reload: Option<ReloadParts>,
-    /// Rebuild runners, watches over states and marks. Ended when the process stops; none of them has anything to finish.
+    /// Background tasks of the keyspaces. Aborted at the end of the process, because none of them has work to finish.
     tasks: JoinSet<()>,
-    /// The connections to Redis, where one is configured; they reconnect by themselves.
+    /// Connections to Redis, if configured; they reconnect by themselves.
     _redis: Option<RedisLinks>,
-    /// Held while the process lives: two processes must not write the same journals.
+    /// Locked for the process lifetime: two processes must not write the same journals.
     _data_dir: File,
 }
 
@@ -69,10 +69,11 @@ impl std::fmt::Debug for App {
 }
 
 impl App {
-    /// Builds every part and binds the listeners. Waits neither for the database nor (for longer than a second) for Redis.
+    /// Builds every component and binds the listeners. Does not wait for the database, and waits at most a second for
+    /// Redis.
     ///
     /// # Errors
-    /// What keeps the process from serving: a data folder that can't be used, an address that is taken.
+    /// An unusable data folder, an address that is taken, and anything else that prevents serving.
     pub async fn build(config: &Config) -> anyhow::Result<Self> {
         let data_dir = lock_data_dir(&config.server.data_dir)?;
         let metrics = Arc::new(Metrics::new());
@@ -81,7 +82,7 @@ impl App {
         let announces = config.server.max_announce_bytes;
         let caches: u64 =
             config.keyspaces.values().map(|keyspace| cache_bytes(keyspace, redis.is_some()) + announces).sum();
-        // Without a limit, a quarter of the machine is as much as a process may take for this beside others.
+        // Without a memory limit the buffers may use a quarter of the machine.
         let limit = memory_limit();
         let (least, most) = config.server.buffered_bytes(limit.or_else(machine_memory));
         let buffers = Buffers::new(most, metrics.buffers.clone());
@@ -119,7 +120,7 @@ impl App {
         }
         let mode = config.server.socket_mode().unwrap_or(0o660);
         let mut settings = HttpSettings::new(&config.server);
-        // A backstop behind the keyspaces' own deadlines, which alone end a lookup.
+        // A backstop: the keyspace's own deadline ends a lookup.
         let longest = config.keyspaces.values().map(|k| k.deadline).max().unwrap_or_default();
         settings.data_deadline = settings.data_deadline.max(longest * 2);
         let (reload, reload_handle) = reloads::connect(config, &keyspaces, &metrics, &settings.tokens);
@@ -142,13 +143,13 @@ impl App {
         })
     }
 
-    /// Where the data, telemetry and admin listeners are.
+    /// The addresses of the data, telemetry and admin listener.
     #[must_use]
     pub fn addresses(&self) -> [LocalAddr; 3] {
         [&self.data, &self.telemetry, &self.admin].map(|bound| bound.local_addr().clone())
     }
 
-    /// The keyspace of a keyspace.
+    /// The keyspace of this name.
     #[must_use]
     pub fn keyspace(&self, keyspace: &str) -> Option<Arc<Keyspace>> {
         self.context.keyspaces.get(keyspace).map(|k| Arc::clone(&k.keyspace))
@@ -162,12 +163,12 @@ impl App {
     }
 }
 
-/// What a keyspace remembers beside its filter and its keys, at the most.
+/// Upper bound of what a keyspace keeps in memory besides its filter and its keys.
 pub(crate) fn cache_bytes(keyspace: &KeyspaceConfig, with_redis: bool) -> u64 {
     match keyspace.backend.kind {
         BackendKind::Set => Members::NOTES_BYTES,
         BackendKind::Sql | BackendKind::Http if with_redis => keyspace.cache.hot_capacity,
-        // The cache that stands in for Redis is as large as the hot tier.
+        // The cache that replaces Redis is as large as the hot tier.
         BackendKind::Sql | BackendKind::Http => keyspace.cache.hot_capacity * 2,
     }
 }

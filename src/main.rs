@@ -1,4 +1,4 @@
-//! The program: parse, load, run, exit code. Nothing else.
+//! The program: parses the command line and runs the command.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! Reading the configuration again: on SIGHUP, on request, and when its files change. Validate, then take over what is live, or keep everything.
+//! Reloads the configuration on SIGHUP, on request, and when its files change. A valid configuration is applied as far
+//! as its settings are live; an invalid one changes nothing.
 
 mod files;
 
@@ -18,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::rebuild::RebuildHandle;
 use crate::telemetry::LogLevel;
 
-/// Who goes by the live settings of a keyspace.
+/// What the live settings of a keyspace change.
 #[derive(Debug)]
 pub struct LiveKeyspace {
     /// Answers lookups.
@@ -27,39 +28,39 @@ pub struct LiveKeyspace {
     pub rebuild: RebuildHandle,
 }
 
-/// Everybody who goes by live settings, and who is result of them.
+/// What a reload changes and where it reports.
 #[derive(Debug)]
 pub struct ReloadParts {
     /// By name.
     pub keyspaces: BTreeMap<String, LiveKeyspace>,
-    /// Counts what became of it.
+    /// Counts reloads.
     pub metrics: Arc<Metrics>,
-    /// What the listeners compare bearer tokens with.
+    /// The tokens that listeners accept.
     pub tokens: Arc<LiveTokens>,
-    /// Those who ask for it.
+    /// Reload requests of the admin listener.
     pub requests: mpsc::Receiver<ReloadRequest>,
-    /// What is in force, for people.
+    /// Publishes the active configuration.
     pub active: watch::Sender<Arc<ActiveConfig>>,
 }
 
-/// What makes a process read its configuration again.
+/// What triggers a reload.
 #[derive(Debug)]
 pub struct ReloadTriggers {
-    /// Where it was read from, and what was seen there.
+    /// The files, and what was seen there.
     pub source: ConfigSource,
     /// SIGHUP.
     pub hangups: Signal,
-    /// The level of the log.
+    /// The log level.
     pub log: LogLevel,
 }
 
-/// The one task that changes settings, one reload after another.
+/// The task that reloads, one reload after another.
 #[derive(Debug)]
 pub struct Reloader {
     parts: ReloadParts,
-    /// What the process goes by.
+    /// The settings that the process uses.
     active: Config,
-    /// What the files said when they were last found good.
+    /// The last valid configuration that was read.
     last_read: Config,
     hangups: Signal,
     log: LogLevel,
@@ -71,7 +72,7 @@ impl ActiveConfig {
         Self { config: config.document(), needs_restart }
     }
 
-    /// As it is when the process starts.
+    /// The active configuration at startup.
     #[must_use]
     pub fn at_start(config: &Config) -> Self {
         Self::new(config, vec![])
@@ -79,20 +80,20 @@ impl ActiveConfig {
 }
 
 impl Reloader {
-    /// Of a process that was started with `config`.
+    /// For a process that was started with `config`.
     #[must_use]
     pub fn new(config: Config, parts: ReloadParts, triggers: ReloadTriggers) -> Self {
         let ReloadTriggers { source, hangups, log } = triggers;
         Self { parts, last_read: config.clone(), active: config, hangups, log, files: FileWatch::new(source) }
     }
 
-    /// Reloads whenever there is a reason. Runs until dropped.
+    /// Reloads on each trigger. Runs until dropped.
     pub async fn run(mut self) {
         loop {
             tokio::select! {
                 Some(reply) = self.parts.requests.recv() => {
                     let result = self.reload("admin API").await;
-                    // Whoever reply may have hung up.
+                    // The client may have disconnected.
                     let _ = reply.send(result);
                 }
                 Some(()) = self.hangups.recv() => drop(self.reload("SIGHUP").await),
@@ -132,7 +133,7 @@ impl Reloader {
         reloaded
     }
 
-    /// Of what is the same nobody notices anything.
+    /// Applies all live settings. Those that did not change have no effect.
     fn apply(&self, merged: &Config) {
         for (name, config) in &merged.keyspaces {
             let Some(served) = self.parts.keyspaces.get(name) else { continue };

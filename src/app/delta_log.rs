@@ -8,7 +8,7 @@ use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, Writer
 use crate::keyspace::LogParts;
 use crate::redis::RedisLink;
 
-/// What instances tell each other of this keyspace, where there can be several.
+/// The delta log of a keyspace, if instances share it.
 pub(super) fn delta_log(
     name: &str,
     keyspace: &KeyspaceConfig,
@@ -24,13 +24,13 @@ pub(super) fn delta_log(
         (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
     let log = RedisDeltaLog::new(Arc::clone(&links.main), name, writer, retention);
     let log = log.appending_over(Arc::clone(&links.announces), replicas);
-    // Only where the promise rests on announces does it matter who else takes them.
+    // Other announcing namespaces only matter if freshness depends on announces.
     let is_announced = keyspace.freshness == Freshness::Announced;
     let log = Arc::new(if is_announced { log.looking_for_others_over(keyspace.place_fingerprint()) } else { log });
     Some(LogParts { log, writer, max_lag: settings.max_lag })
 }
 
-/// What keeps the instances from scanning all at once, where there can be several.
+/// The permit that keeps instances from scanning at the same time, if they share Redis.
 pub(super) fn scan_permit(name: &str, redis: Option<&Arc<RedisLink>>) -> Option<Arc<dyn ScanPermit>> {
     redis.map(|link| Arc::new(RedisScanPermit::new(Arc::clone(link), name)) as _)
 }

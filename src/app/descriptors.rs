@@ -1,33 +1,35 @@
-//! Who gets the file descriptors: first what the process needs itself, then telemetry and admin, and the data listener what is left.
+//! Divides the file descriptors: first what the process itself needs, then the telemetry and admin listeners; the data
+//! listener gets the rest.
 
 use rustix::process::{Resource, getrlimit};
 
 use crate::config::{BackendKind, Config, KeyspaceConfig, RedisPlace, SourceConfig, SourceKind};
 use crate::http::ConnectionLimits;
 
-/// Standard streams, the runtime's own, listeners, signals, the lock, the watched configuration, name resolution, `/proc` at a scrape.
+/// Standard streams, the runtime, listeners, signals, the lock file, configuration files, name resolution, and `/proc`
+/// during a scrape.
 const PROCESS_DESCRIPTORS: usize = 40;
-/// Of a keyspace: its journal and its snapshot, each beside the one that replaces it.
+/// Journal and snapshot of a keyspace, each beside its replacement.
 const KEYSPACE_DESCRIPTORS: usize = 4;
-/// SQLite opens a database, its journal or log, and the log's index.
+/// The database, its journal or WAL, and the WAL index.
 const SQLITE_DESCRIPTORS: usize = 3;
-/// ConnectionCaps of a pool beside those in use: old ones that close while new ones open.
+/// Connections of a pool beyond those in use: old ones close while new ones open.
 const REPLACED_CONNECTIONS: usize = 2;
-/// A scan, a count, and a poll each open a connection of their own, and close it at their end.
+/// A scan, a count and a poll each open a connection of their own and close it at the end.
 const SOURCE_DESCRIPTORS: usize = 3;
-/// A connection to Redis, and the one that is to replace it.
+/// A connection to Redis and its replacement.
 const REDIS_LINK_DESCRIPTORS: usize = 2;
-/// Sentinels, or nodes of a cluster, that are asked where to connect.
+/// Sentinels or cluster nodes that are asked where to connect.
 const REDIS_DESCRIPTORS: usize = 8;
 
-/// Probes and Prometheus keep a few connections; more of them only take what lookups need.
+/// Probes and Prometheus keep a few connections; more would only take descriptors from lookups.
 const MAX_TELEMETRY: usize = 64;
-/// Operators.
+/// Operators need few connections.
 const MAX_ADMIN: usize = 16;
-/// What a listener gets at the least, whether or not there is so much.
+/// Minimum per listener, even if the limit does not allow it.
 const MIN_CONNECTIONS: usize = 8;
 
-/// ConnectionCaps that each listener may hold.
+/// Connection caps of the listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ConnectionCaps {
     pub(super) data: usize,
@@ -36,9 +38,9 @@ pub(super) struct ConnectionCaps {
 }
 
 impl ConnectionCaps {
-    /// As the limit of open files allows; says so where that is less than configured.
+    /// Computes the caps from the open file limit. Logs if the limit is lower than the configuration needs.
     pub(super) fn within_limit(config: &Config) -> Self {
-        // `None`: no limit.
+        // `None` means no limit.
         let limit = getrlimit(Resource::Nofile)
             .current
             .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
@@ -69,7 +71,7 @@ impl ConnectionCaps {
             (MAX_TELEMETRY.min(left / 8).max(MIN_CONNECTIONS), MAX_ADMIN.min(left / 16).max(MIN_CONNECTIONS));
         let taken = ConnectionLimits::descriptors(telemetry) + ConnectionLimits::descriptors(admin);
         let left = left.saturating_sub(taken);
-        // One for eight is for connections that are closing, up to a bound.
+        // One of nine is for closing connections, up to a bound.
         let open = left.saturating_sub(1);
         let fits = (open - open.div_ceil(9)).max(left.saturating_sub(ConnectionLimits::MAX_EXTRA_DESCRIPTORS));
         Self { data: configured.min(fits.max(MIN_CONNECTIONS)), telemetry, admin }
@@ -80,7 +82,7 @@ impl ConnectionCaps {
     }
 }
 
-/// Descriptors for everything but connections of clients, if all pools are full and all that can happen at once does.
+/// Descriptors for everything but client connections, if all pools are full and everything happens at once.
 fn reserved(config: &Config) -> usize {
     let redis = config.redis.as_ref().map_or(0, |redis| {
         let each = config.keyspaces.len();

@@ -19,12 +19,12 @@ use crate::metrics::Metrics;
 use crate::rebuild::MemoryBudget;
 use crate::redis::Replicas;
 
-/// Until when a start waits, at most.
+/// Until when a start waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StartDeadlines {
-    /// For snapshots to be read.
+    /// Deadline for reading snapshots.
     pub(super) read_until: Instant,
-    /// For Redis.
+    /// Deadline for Redis.
     pub(super) redis_until: Instant,
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn keyspace_parts(
     })
 }
 
-/// The backend that the configuration names.
+/// Creates the configured backend.
 fn backend(keyspace: &KeyspaceConfig, form: &Arc<OnceLock<KeyForm>>) -> anyhow::Result<Arc<dyn Backend>> {
     Ok(match keyspace.backend.kind {
         BackendKind::Sql => Arc::new(SqlBackend::new(&keyspace.backend, Arc::clone(form)).context("backend")?),
@@ -79,7 +79,8 @@ fn backend(keyspace: &KeyspaceConfig, form: &Arc<OnceLock<KeyForm>>) -> anyhow::
     })
 }
 
-/// The cache that instances share: Redis, or its stand-in in this process. `replicas` must have a marker where no log is appended after it.
+/// The cache that instances share: Redis, or its stand-in in this process. `replicas`: how many must acknowledge a
+/// marker, if no log append follows that waits for them.
 fn shared_cache(
     name: &str,
     keyspace: &KeyspaceConfig,
@@ -91,12 +92,12 @@ fn shared_cache(
     match links {
         _ if keyspace.backend.kind == BackendKind::Set => Arc::new(NoCache::default()),
         Some(links) => {
-            // A mark that was not there yet when an entry was looked for lives for window and deadline. Of a clock that is set, half a window is borne
-            // either way.
+            // A marker that is set after an entry was looked up lives for window and deadline. Half a window is
+            // tolerated for a clock that is set.
             let store_window = keyspace.deadline + keyspace.commit_window / 2;
             let cache =
                 RedisCache::new(Arc::clone(&links.main), name, backend.fingerprint()).storing_within(store_window);
-            // Where a log follows, its wait is for the marks too.
+            // The log append waits for the replicas, and so covers the markers.
             let cache = cache.marking_over(Arc::clone(&links.announces), replicas);
             Arc::new(
                 cache.telling_expiries(keyspace.cache.refresh_ahead > 0.0).keeping_stale(keyspace.cache.stale_if_error),
@@ -109,7 +110,7 @@ fn shared_cache(
     }
 }
 
-/// Fingerprint of what a key is here, as far as the configuration says: never 0 or 1, which journals keep for themselves.
+/// Fingerprint of what a key means here, as far as the configuration says. Never 0 or 1, which journals reserve.
 fn meaning_of_keys(keyspace: &KeyspaceConfig) -> u64 {
     let terms = Terms::new(keyspace.key, keyspace.data_fingerprint(), Duration::ZERO, Duration::ZERO);
     (terms.data ^ (u64::from(terms.form) << 32)) | 2

@@ -8,10 +8,11 @@ use crate::reload::{ConfigSource, ReloadTriggers};
 use crate::telemetry::LogLevel;
 use crate::{quickstart, shutdown};
 
-/// Time for blocked threads at the end: a dead disk or a hung source may hold them for any time.
+/// Time for blocked threads at shutdown: a dead disk or a hung source may hold them forever.
 const BLOCKED_THREADS_GRACE: Duration = Duration::from_secs(1);
 
-/// Builds the runtime and serves `config` until SIGTERM or SIGINT, reading it again from `source`. The quickstart makes its demo database first and greets at the end of its build.
+/// Builds the runtime and serves `config` until SIGTERM or SIGINT; reloads it from `source`. The quickstart creates its
+/// demo database first and prints a greeting after its first build.
 ///
 /// # Errors
 /// As [`App::build`].
@@ -35,17 +36,17 @@ pub fn serve(config: Config, source: ConfigSource, log: LogLevel, quickstart: bo
         app.run(shutdown).await;
         Ok(())
     });
-    // Dropping the runtime would wait for threads that a dead disk holds, for as long as that takes.
+    // Dropping the runtime would wait for blocked threads without a limit.
     runtime.shutdown_timeout(BLOCKED_THREADS_GRACE);
     served
 }
 
-/// 0 = what the control group allows, at most 4: more threads than that only fight for the caches.
+/// 0 uses what the cgroup allows, at most 4: more threads only contend for the caches.
 fn workers(configured: usize) -> usize {
     if configured > 0 { configured } else { std::thread::available_parallelism().map_or(1, usize::from).min(4) }
 }
 
-/// Each connection is a file: the soft limit is often 1024.
+/// Each connection is a file, and the soft limit is often 1024.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -1,4 +1,4 @@
-//! Who is told when the configuration is read again.
+//! Connects the admin listener with the reloader.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::http::{ActiveConfig, LiveTokens, ReloadHandle, ServedKeyspace};
 use crate::metrics::Metrics;
 use crate::reload::{LiveKeyspace, ReloadParts};
 
-/// Requests for a reload that may wait for their turn before those who ask wait to be let in.
+/// Reload requests that may be queued; further ones wait for room.
 const MAX_WAITING_REQUESTS: usize = 4;
 
-/// Both ends of what the admin listener and whoever reads the configuration again have to tell each other.
+/// Creates both ends of the channel between the admin listener and the reloader.
 pub(super) fn connect(
     config: &Config,
     keyspaces: &BTreeMap<String, ServedKeyspace>,

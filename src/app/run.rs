@@ -9,15 +9,16 @@ use super::App;
 use crate::http::{self, ConnectionLimits, FastResponder, HttpContext};
 use crate::labels::Listener;
 
-/// Time for the last snapshot where the drain has left none.
+/// Time for the last snapshot if the drain has used up its own.
 const MIN_SNAPSHOT_TIME: Duration = Duration::from_secs(1);
 /// Time for scrapes and probes that are under way once everything else has stopped.
 const TELEMETRY_GRACE: Duration = Duration::from_secs(1);
 
 impl App {
-    /// Serves until `shutdown`, then finishes the requests in flight. The telemetry listener answers to the end, so that probes see the drain.
+    /// Serves until `shutdown`, then finishes the requests in flight. The telemetry listener answers until the end, so
+    /// that probes see the drain.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        // Whoever asks for a reload that nobody will do is told so.
+        // Closes the channel if no reloader took it, so that a reload request fails instead of waiting.
         drop(self.reload.take());
         let [data, telemetry, admin] = self.addresses();
         tracing::info!(version = env!("CARGO_PKG_VERSION"), %data, %telemetry, %admin, keyspaces = self.context.keyspaces.len(), "serving");
@@ -41,7 +42,7 @@ impl App {
             counted(Listener::Admin),
             shutdown.clone(),
         );
-        // The drain timeout is over by then: whoever reads slowly must not get another.
+        // The drain timeout has passed by then: a slow reader must not get another one.
         let last = ConnectionLimits {
             drain_timeout: TELEMETRY_GRACE.min(self.drain_timeout),
             ..limits(connections.telemetry)
@@ -56,7 +57,7 @@ impl App {
         let work = async {
             let ((data, admin), told) =
                 tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));
-            // After the last announce, and while probes still see the drain.
+            // After the last announce, while probes still see the drain.
             let deadline = (told + self.drain_timeout).max(Instant::now() + MIN_SNAPSHOT_TIME);
             let last_snapshots =
                 self.context.keyspaces.values().map(|served| Arc::clone(&served.keyspace).last_snapshot(deadline));
@@ -74,7 +75,7 @@ impl App {
     }
 }
 
-/// `/readyz` says from the first moment of the drain that no more requests should come.
+/// Makes `/readyz` answer 503 as soon as the drain begins.
 async fn announce_drain(context: &HttpContext, shutdown: &CancellationToken) -> Instant {
     shutdown.cancelled().await;
     context.begin_drain();

@@ -1,4 +1,4 @@
-//! The secret under which a keyspace hashes its keys: the fleet's, where there is one.
+//! The secret under which a keyspace hashes its keys. A fleet shares one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,14 +7,15 @@ use crate::key::KeySecret;
 use crate::keyspace::Keyspace;
 use crate::redis::{LinkError, RedisLink};
 
-/// How often it is compared, besides after each connect.
+/// How often the secret is compared, besides after each connect.
 const RECHECK: Duration = Duration::from_secs(1);
-/// How soon it is asked for again where nothing is served before it is known.
+/// How soon a start asks again.
 const RETRY_AT_START: Duration = Duration::from_millis(5);
 
-/// The fleet's secret from Redis, `None` where it does not answer; that of the snapshot, or a fresh one, where there is no fleet.
+/// The fleet's secret from Redis; `None` if Redis does not answer. Without Redis: the secret of the snapshot, or a new
+/// one.
 ///
-/// Asked for again until then: who goes on without has no use for its snapshot, for one answer that came late.
+/// Retries until the deadline, because without the secret the snapshot can't be used.
 pub(super) async fn fleet_secret(
     keyspace: &str,
     redis: Option<&Arc<RedisLink>>,
@@ -37,7 +38,8 @@ pub(super) async fn fleet_secret(
     }
 }
 
-/// Agrees with Redis on the secret after each connect, for it may have been wiped: who is there first proposes the one that it has.
+/// Compares the secret with Redis after each connect, because Redis may have been wiped. The first instance then
+/// proposes its own.
 pub(super) async fn agree_on_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink>) {
     let mut epochs = link.epochs();
     loop {
@@ -46,7 +48,7 @@ pub(super) async fn agree_on_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink
             Ok(secret) => keyspace.agree_on_secret(secret),
             Err(error) => tracing::debug!(keyspace = keyspace.name(), %error, "could not read keyspace secret"),
         }
-        // Also where a connection is there and did not answer.
+        // Also checks again if an open connection did not answer.
         let _ = tokio::time::timeout(RECHECK, epochs.changed()).await;
     }
 }

@@ -12,7 +12,7 @@ use crate::source::{
     FileSource, HttpSource, Incremental, KeySource, Member, RedisSource, SourceError, SqlPolls, SqlSource, Union,
 };
 
-/// The keyspace's one source, or the union of several.
+/// The keyspace's source, or the union of several.
 pub(crate) fn source(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Result<Arc<dyn KeySource>> {
     let build = |source: &SourceConfig| -> Result<Arc<dyn KeySource>, SourceError> {
         Ok(match source.kind {
@@ -27,14 +27,14 @@ pub(crate) fn source(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Resu
         let source = build(table).with_context(|| keyspace.source.key(index))?;
         members.push(Member { source, allow_empty: table.allow_empty });
     }
-    // One that was not written as a list has no number to be called by.
+    // A source that is not in a list has no number in error messages.
     match members.pop_if(|_| !keyspace.source.is_list()) {
         Some(only) => Ok(only.source),
         None => Ok(Arc::new(Union::new(members))),
     }
 }
 
-/// What polls the keyspace's sources, where they are to be polled.
+/// Polls the keyspace's sources, if polling is configured.
 pub(super) fn poller(
     keyspace: &Arc<Keyspace>,
     config: &KeyspaceConfig,

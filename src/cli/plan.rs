@@ -12,23 +12,23 @@ use crate::plan::{Beside, Counted, Plan, count};
 use crate::rebuild::{PROCESS_BYTES, memory_limit};
 use crate::{app, filter};
 
-/// What is to be planned.
+/// Arguments of `bloomguard plan`.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 #[group(skip)]
 pub struct PlanArguments {
-    /// Keys to make room for, as 1000000, 1_000_000 or 1e6
+    /// Number of keys, as 1000000, 1_000_000 or 1e6
     #[arg(long, value_name = "N", value_parser = keys, required_unless_present = "config")]
     pub keys: Option<u64>,
-    /// False-positive rate, between 0 and 1 [with --config: its own]
+    /// False-positive rate between 0 and 1 [with --config: the configured rate]
     #[arg(long, value_name = "P", value_parser = rate, required_unless_present = "config")]
     pub fpr: Option<f64>,
-    /// Lookups of absent keys a second
+    /// Lookups of absent keys per second
     #[arg(long, value_name = "R", value_parser = per_second, default_value = "1000")]
     pub rps: f64,
-    /// Plan for a keyspace of this configuration, whose keys are counted; may be given again, later files override earlier ones
+    /// Plan for a keyspace of this configuration and count its keys; repeatable, later files override earlier ones
     #[arg(long, value_name = "FILE", conflicts_with = "keys")]
     pub config: Vec<PathBuf>,
-    /// Which keyspace [default: the only one]
+    /// The keyspace to plan for [default: the only one]
     #[arg(long, value_name = "KS", requires = "config")]
     pub keyspace: Option<String>,
 }
@@ -54,7 +54,8 @@ fn per_second(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0).ok_or("must be a number, at least 0".into())
 }
 
-/// Prints the plan. Exit status 78 of a bad configuration, 1 where the source can't be counted or no such filter can be made.
+/// Prints the plan. Exit status: 78 for an invalid configuration, 1 if the source can't be counted or the filter can't
+/// be sized.
 #[must_use]
 pub fn plan(arguments: &PlanArguments) -> ExitCode {
     let plan = if arguments.config.is_empty() {
@@ -75,7 +76,7 @@ pub fn plan(arguments: &PlanArguments) -> ExitCode {
     };
     match plan.and_then(|plan| Ok(plan.render()?)) {
         Ok(page) => {
-            // Where standard output is closed nobody reads it.
+            // If standard output is closed, no one reads the plan.
             let _ = write!(std::io::stdout(), "{page}");
             ExitCode::SUCCESS
         }

@@ -1,4 +1,4 @@
-//! Which text may hold a secret, and what stands in its place.
+//! Which text may contain a secret, and what replaces it.
 
 /// Shown instead of a secret.
 pub(super) const REDACTED: &str = "redacted";

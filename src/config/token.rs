@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::SecretText;
 
-/// A file of bearer tokens and what they allow.
+/// A file of bearer tokens, and their scopes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TokenConfig {
-    /// A file that holds one token a line; each of them is accepted. Required.
+    /// A file with one token per line; all are accepted. Required.
     pub file: PathBuf,
     /// `read`, `write` and `admin`, as many as apply. Required.
     pub scopes: Vec<Scope>,
-    /// What `file` held when the configuration was loaded.
+    /// Content of `file`.
     #[serde(skip)]
     pub tokens: Vec<SecretText>,
 }
@@ -32,7 +32,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// As it is written in a configuration and in problems.
+    /// The spelling in the configuration and in problems.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

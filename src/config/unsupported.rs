@@ -1,23 +1,23 @@
-//! Keys and values that have a name but no implementation yet: refused, so that nobody relies on what isn't there.
+//! Rejects keys and values that are named but not implemented, so that nobody relies on them.
 //!
-//! Arrays in the place of sections are refused here too: a derived `Deserialize` would take one for a struct, field by field.
+//! Also rejects arrays in the place of sections: a derived `Deserialize` would accept one for a struct, field by field.
 
 use toml::{Table, Value};
 
 use super::error::{ErrorCollector, push_key, shown};
 
-/// When a key is refused.
+/// When a key is rejected.
 enum When {
-    /// Whatever its value.
+    /// With any value.
     Set,
-    /// Only with one of these values; others are judged as usual.
+    /// Only with one of these values; others are validated as usual.
     Is(&'static [&'static str]),
-    /// Only where it is an array.
+    /// Only if it is an array.
     Array,
 }
 
 struct UnsupportedKey {
-    /// `*` stands for any name.
+    /// `*` matches any name.
     path: &'static [&'static str],
     when: When,
     rule: &'static str,
@@ -58,7 +58,7 @@ const UNSUPPORTED: &[UnsupportedKey] = &[
     },
 ];
 
-/// Reports what is refused and takes it out of the tree, so that it is not reported as unknown as well.
+/// Reports unsupported keys and removes them from the tree, so that they are not reported as unknown too.
 pub(super) fn reject(tree: &mut Table, errors: &mut ErrorCollector) {
     for unsupported in UNSUPPORTED {
         descend(tree, unsupported.path, unsupported, "", errors);

@@ -1,4 +1,4 @@
-//! What every kind of filter promises, on one interface.
+//! The contract of every kind of filter, tested on one interface.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 use super::hash::Salt;
 use super::{Confirmed, Filter, FilterKind, FilterSpec, GrowthBudget, LayerHeader, Memory, OutOfRoom};
 
-/// Fixed, so that a filter which happens to be a little worse than the average does not fail a run now and then.
+/// A fixed seed, so that a filter that is slightly worse than average does not fail a run at random.
 const SEED: u64 = 42;
 
 fn hash(key: &[u8]) -> u128 {
@@ -29,12 +29,12 @@ fn filter(kind: FilterKind, capacity: u64, rate: f64) -> Filter {
     Filter::with_salt(FilterSpec { kind, capacity, rate }, salt, anywhere()).unwrap()
 }
 
-/// One that is to hold `keys` in the end: a scalable one begins smaller and grows.
+/// A filter that ends with `keys` keys; a scalable one starts smaller and grows.
 fn to_hold(kind: FilterKind, keys: u64, rate: f64) -> Filter {
     filter(kind, if kind == FilterKind::Scalable { keys / 12 } else { keys }, rate)
 }
 
-/// Spells the nth key of a form.
+/// Spells the nth key in one style.
 type KeyStyle = fn(u64) -> Vec<u8>;
 
 const KEY_STYLES: [(&str, KeyStyle); 5] = [
@@ -45,8 +45,8 @@ const KEY_STYLES: [(&str, KeyStyle); 5] = [
     ("random bytes", |n| (0..3).flat_map(|part| xxh3_64_with_seed(&n.to_le_bytes(), part).to_le_bytes()).collect()),
 ];
 
-/// Fills a filter with keys of a form and lets strangers ask; the rate must be at most what was asked and five standard deviations. And how many keys there
-/// are is to be known from its fill within 1 %.
+/// Fills a filter with keys of a style and asks for other keys. The rate must be at most the requested one plus five
+/// standard deviations. The fill must estimate the number of keys within 1 %.
 #[allow(clippy::print_stdout)] // The matrix is for people to read.
 fn rate_is_kept(filter: &Filter, style: (&str, KeyStyle), keys: u64, trials: u64) {
     let FilterSpec { kind, capacity, rate } = *filter.spec();
@@ -121,7 +121,7 @@ fn keys_that_are_filled_in_are_found_and_make_the_filter_grow_as_inserts_do() {
         assert!(hashes.iter().all(|hash| filled.contains(*hash)), "{kind:?}");
         assert_eq!(filled.layer_count(), inserted.layer_count(), "{kind:?}");
         assert!(kind == FilterKind::Counting || filled.layer_count() > 1, "{kind:?}");
-        // The looks at the fill may come a key or two apart.
+        // The two may check the fill a key or two apart.
         assert!(
             filled.items().abs_diff(inserted.items()) <= 1 + keys / 200,
             "{kind:?}: {} {}",
@@ -186,7 +186,7 @@ fn items_from_fill_are_within_one_percent() {
 fn many_writers_and_readers_at_once_miss_no_key_while_the_filter_grows() {
     const EACH: u64 = 400;
     for kind in FilterKind::ALL {
-        // Most of the keys come while layers are added.
+        // Most keys arrive while layers are added.
         let filter = filter(kind, 32 * EACH / 3, 0.01);
         let written: [AtomicU64; 32] = Default::default();
         let lookups = AtomicUsize::new(0);
@@ -196,7 +196,7 @@ fn many_writers_and_readers_at_once_miss_no_key_while_the_filter_grows() {
                 scope.spawn(move || {
                     for n in 0..EACH {
                         filter.insert(number((writer as u64) << 32 | n));
-                        // As an answer tells a client: what was inserted before it is found after it.
+                        // Like a response to a client: what was inserted before it is found after it.
                         done.store(n + 1, Ordering::Release);
                     }
                 });
@@ -218,7 +218,7 @@ fn many_writers_and_readers_at_once_miss_no_key_while_the_filter_grows() {
     }
 }
 
-/// What a snapshot does: the same bits in other memory.
+/// Copies the bits into other memory, as a snapshot does.
 fn copied(filter: &Filter) -> Vec<(LayerHeader, Memory)> {
     let copy = |words: &[AtomicU64]| {
         let mut memory = Memory::zeroed(words.len() as u64).unwrap();
@@ -290,7 +290,7 @@ fn what_can_not_be_is_refused_by_its_value_for_every_kind() {
                 spec.bytes_needed().unwrap_err().to_string().contains("must be greater than 0 and less than 1"),
                 "{kind:?} {rate}"
             );
-            // A scalable filter names the value that was asked for, not the share of its first layer.
+            // A scalable filter's error names the requested value, not the share of its first layer.
             assert!(Filter::new(spec).unwrap_err().to_string().ends_with(&format!("is {rate}")), "{kind:?} {rate}");
         }
         let refused = |capacity| Filter::new(FilterSpec { kind, capacity, rate: 0.01 }).unwrap_err().to_string();
@@ -303,7 +303,7 @@ fn what_can_not_be_is_refused_by_its_value_for_every_kind() {
 #[derive(Debug, Clone)]
 enum Operation {
     Insert(u64),
-    /// Of a kind that can: else nothing.
+    /// Does nothing if the kind can't remove.
     Remove(u64),
     Restore,
 }

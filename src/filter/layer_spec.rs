@@ -1,6 +1,6 @@
-//! What one layer of a filter is made for.
+//! The specification of one layer.
 
-/// How the words of a layer are read.
+/// The layout of a layer's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LayerKind {
     /// Blocks of 512 bits.
@@ -11,12 +11,12 @@ pub enum LayerKind {
     Counting,
 }
 
-/// A layer that is to be made.
+/// A layer to be made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LayerSpec {
     pub(super) kind: LayerKind,
     pub(super) capacity: u64,
     pub(super) rate: f64,
-    /// The rate from which on further keys go to the next layer.
+    /// The rate at which further keys go to the next layer.
     pub(super) full_at: f64,
 }

@@ -1,4 +1,8 @@
-//! The Bloom filter, its size, and the generation in force. Knows hashes only: no keys, no HTTP, no Redis, no async runtime.
+//! The Bloom filter, its sizing, and the active generation. Knows only hashes: no keys, no HTTP, no Redis, no async
+//! runtime.
+//!
+//! The filters are our own: no crate has atomic inserts beside lookups, a stable format, and growth within a memory
+//! budget.
 
 mod active;
 mod classic;

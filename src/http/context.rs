@@ -76,9 +76,9 @@ pub struct HttpSettings {
     /// All tokens; a reload replaces them.
     pub tokens: Arc<LiveTokens>,
     /// Whether the data listener requires a token.
-    pub data_demands_token: bool,
+    pub data_requires_token: bool,
     /// Whether the admin listener requires a token; without one it requires a loopback `Host`.
-    pub admin_demands_token: bool,
+    pub admin_requires_token: bool,
     /// Hosts that the data listener serves.
     pub(super) data_hosts: Hosts,
     /// Hosts that the telemetry listener serves.
@@ -105,8 +105,8 @@ impl HttpSettings {
             admin_deadline: ADMIN_DEADLINE,
             allow_bypass: config.allow_bypass,
             tokens: Arc::new(LiveTokens::from_pointee(Tokens::of(config))),
-            data_demands_token: config.data_demands_token(),
-            admin_demands_token: config.admin_demands_token(),
+            data_requires_token: config.data_requires_token(),
+            admin_requires_token: config.admin_requires_token(),
             data_hosts: Hosts::for_listener(&config.listen, config),
             telemetry_hosts: Hosts::for_listener(&config.telemetry_listen, config),
             data_origins: (!is_socket).then(|| config.allowed_hosts.clone().into()),

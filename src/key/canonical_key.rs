@@ -1,4 +1,4 @@
-//! A key in canonical form.
+//! A key in canonical form, owned or borrowed.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use bytes::Bytes;
 #[derive(Clone)]
 pub struct Key {
     pub(super) bytes: Bytes,
-    /// How its source or its request spells it, see [`Key::original`] and [`Key::given`]. Says nothing of the key itself: two spellings are one key.
+    /// How the source or the request spells it, see [`Key::original`] and [`Key::given`]. Not part of the key: two
+    /// spellings are one key.
     pub(super) original: Option<Box<Bytes>>,
 }
 
@@ -45,19 +46,20 @@ impl Key {
         &self.bytes
     }
 
-    /// The key as text, where it is valid UTF-8. Always `Some` for every form but `bytes`.
+    /// The key as text, if it is valid UTF-8. Always `Some` for every form but `bytes`.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(&self.bytes).ok()
     }
 
-    /// Takes bytes that have passed [`KeyForm::canonical`] before, as read back from a journal.
+    /// Wraps bytes that have passed [`KeyForm::canonical`](super::KeyForm::canonical) before, as in a journal.
     #[must_use]
     pub fn from_canonical(bytes: Bytes) -> Self {
         Self { bytes, original: None }
     }
 
-    /// The key as its source spells it, where that is not the canonical form: to be tried at the backend, never to be cached under.
+    /// The key as its source spells it, if that differs from the canonical form. To be tried at the backend, never to
+    /// be used as a cache key.
     #[must_use]
     pub fn original(&self) -> Option<Self> {
         self.original.as_deref().cloned().map(Self::from_canonical)
@@ -70,7 +72,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A key in canonical form, as it stands in memory of somebody else: enough to be hashed.
+/// A borrowed key in canonical form: enough for hashing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyRef<'a>(pub(super) &'a [u8]);
 
@@ -81,7 +83,7 @@ impl<'a> KeyRef<'a> {
         self.0
     }
 
-    /// A copy that stays.
+    /// Copies the key.
     #[must_use]
     pub fn to_key(self) -> Key {
         Key::from_canonical(Bytes::copy_from_slice(self.0))

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::canonical_key::{Key, KeyRef};
 use super::spelling::folds_differently;
 
-/// What editors of some systems put in front of a text.
+/// The prefix that editors of some systems write in front of a text.
 pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How the keys of a keyspace are written, so that equal keys have equal bytes.
+/// The form of a keyspace's keys, so that equal keys have equal bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyForm {
-    /// UTF-8, taken as it is; no Unicode normalisation.
+    /// UTF-8 as it is, without Unicode normalisation.
     Text,
     /// A decimal integer from −2⁶³ to 2⁶⁴−1 without leading zeros or plus sign.
     Integer,
@@ -33,7 +33,7 @@ pub enum KeyError {
     /// No bytes at all.
     #[error("the key is empty")]
     Empty,
-    /// Not valid UTF-8 where the form is text.
+    /// Invalid UTF-8 where the form is text.
     #[error("the key is not valid UTF-8, which key form \"{0}\" requires; use key = \"bytes\" for such keys")]
     NotUtf8(KeyForm),
     /// A zero byte, which no SQL text type can hold.
@@ -47,7 +47,7 @@ pub enum KeyError {
     /// Not a UUID.
     #[error("the key is not a UUID, as key form \"uuid\" requires")]
     NotAUuid,
-    /// `.` or `..`, alone or as a segment, where the key is asked for by a URL.
+    /// `.` or `..`, alone or as a path segment, for an HTTP backend.
     #[error(
         "the key is, or has a path segment, \".\" or \"..\", which HTTP servers resolve as folders: the HTTP backend can't look it up"
     )]
@@ -61,7 +61,7 @@ impl KeyForm {
     /// Brings raw bytes into this form.
     ///
     /// # Errors
-    /// [`KeyError`] where the bytes have no such form: such a key can't exist in this keyspace.
+    /// [`KeyError`] if the bytes have no such form: such a key can't exist in this keyspace.
     pub fn canonical(self, raw: &[u8]) -> Result<Key, KeyError> {
         let mut rewritten = Vec::new();
         if !self.rewrite(raw, &mut rewritten)? {
@@ -71,7 +71,8 @@ impl KeyForm {
         Ok(Key { bytes: Bytes::from(rewritten), original })
     }
 
-    /// As [`KeyForm::canonical`], for a key that is looked at and not kept: it stands in `raw`, or in `scratch`, whose memory serves for many keys.
+    /// Like [`KeyForm::canonical`], for a key that is not kept. It borrows from `raw`, or from `scratch`, which is
+    /// reused for many keys.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -80,7 +81,7 @@ impl KeyForm {
         Ok(KeyRef(if self.rewrite(raw, scratch)? { scratch } else { raw }))
     }
 
-    /// As [`KeyForm::canonical`], for a key of the source: remembers its spelling where that is another.
+    /// Like [`KeyForm::canonical`], for a key of the source: remembers its spelling if it differs.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -92,7 +93,7 @@ impl KeyForm {
         Ok(key)
     }
 
-    /// The beginning of a list of keys without a byte order mark. Only keys of form `bytes` may begin with one.
+    /// Removes a byte order mark from the start of a list of keys. Only keys of form `bytes` may begin with one.
     #[must_use]
     pub fn without_mark(self, list: &[u8]) -> &[u8] {
         match self {

@@ -11,34 +11,34 @@ use super::canonical_key::{Key, KeyRef};
 pub struct KeyHash(u128);
 
 impl KeyHash {
-    /// Takes the bits of a hash that was made elsewhere under the same secret.
+    /// Wraps the bits of a hash that was made elsewhere under the same secret.
     #[must_use]
     pub const fn from_bits(bits: u128) -> Self {
         Self(bits)
     }
 
-    /// The 128 bits, as filters take them.
+    /// The 128 bits for the filter.
     #[must_use]
     pub const fn get(self) -> u128 {
         self.0
     }
 }
 
-/// The secret under which one keyspace's keys are hashed: fixed for all instances, never changed by a build.
+/// The secret under which a keyspace's keys are hashed: the same for all instances, never changed by a build.
 #[derive(Clone)]
 pub struct KeySecret([u8; KeySecret::LEN]);
 
 impl KeySecret {
-    /// Length in bytes: that of XXH3's own default secret.
+    /// Length in bytes, as of XXH3's default secret.
     pub const LEN: usize = 192;
 
-    /// Takes the bytes of an existing secret.
+    /// Wraps the bytes of an existing secret.
     #[must_use]
     pub const fn new(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
     }
 
-    /// A fresh one from the operating system's randomness.
+    /// A new secret from the operating system's randomness.
     #[must_use]
     pub fn random() -> Self {
         Self(std::array::from_fn(|_| rand::random()))
@@ -50,7 +50,7 @@ impl KeySecret {
         &self.0
     }
 
-    /// Tells this secret from others without telling it.
+    /// Identifies the secret without revealing it.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         xxh3_64(&self.0)
@@ -62,7 +62,7 @@ impl KeySecret {
         self.hash_ref(key.into())
     }
 
-    /// As [`hash`](Self::hash), of a key that nobody keeps.
+    /// Like [`hash`](Self::hash), for a borrowed key.
     #[inline]
     #[must_use]
     pub fn hash_ref(&self, key: KeyRef<'_>) -> KeyHash {

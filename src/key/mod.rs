@@ -1,7 +1,7 @@
-//! Keys in their canonical form, and the hash that is taken of them once.
+//! Keys in their canonical form, and their hash, which is computed once.
 //!
-//! Keys from requests, announces and scans pass the same [`KeyForm`] before they are hashed, cached or bound, so `042` and `42`
-//! are one key of an integer column and can't miss each other in the filter.
+//! Keys from requests, announces and scans pass the same [`KeyForm`] before they are hashed, cached or bound. So `042`
+//! and `42` are one key of an integer column and can't miss each other in the filter.
 
 mod batch;
 mod canonical;

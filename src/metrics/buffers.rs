@@ -4,7 +4,7 @@ use super::Registry;
 use super::series::{Counter, Gauge};
 use crate::labels::BufferRefusal;
 
-/// Recorders of what requests and responses hold.
+/// Recorders of buffered bytes.
 #[derive(Debug, Clone)]
 pub struct BufferMetrics {
     reserved: Gauge,
@@ -32,17 +32,17 @@ impl BufferMetrics {
         }
     }
 
-    /// So many bytes are held.
+    /// Sets the reserved bytes.
     pub fn reserved(&self, bytes: u64) {
         self.reserved.set(bytes as f64);
     }
 
-    /// So many may be.
+    /// Sets the budget.
     pub fn limit(&self, bytes: u64) {
         self.limit.set(bytes as f64);
     }
 
-    /// One more.
+    /// Counts a rejected or cut request or response.
     pub fn refused(&self, reason: BufferRefusal) {
         self.refused[reason as usize].increment(1);
     }

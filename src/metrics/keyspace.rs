@@ -250,116 +250,116 @@ impl KeyspaceMetrics {
         }
     }
 
-    /// A finished lookup.
+    /// Counts a finished lookup.
     pub fn lookup(&self, source: Source, result: LookupResult, took: Duration) {
         self.lookups[source as usize * LookupResult::ALL.len() + result as usize].increment(1);
         self.lookup_duration[source as usize].record(took);
     }
 
-    /// A raw verdict.
+    /// Counts a raw verdict.
     pub fn check(&self, verdict: Verdict) {
         self.checked(verdict, 1);
     }
 
-    /// Raw verdicts of a batch.
+    /// Counts the raw verdicts of a batch.
     pub fn checked(&self, verdict: Verdict, keys: u64) {
         self.checks[verdict as usize].increment(keys);
     }
 
-    /// Raw verdict maybe, and the backend said absent.
+    /// Counts a raw maybe for a key that the backend does not have.
     pub fn false_positive(&self) {
         self.false_positives.increment(1);
     }
 
-    /// Raw verdict absent, and the backend has the row.
+    /// Counts a raw absent for a key that the backend has.
     pub fn false_negative(&self) {
         self.false_negatives.increment(1);
     }
 
-    /// An absence that the filter had answered was looked for at the backend.
+    /// Counts a canary check.
     pub fn canary_check(&self, result: CanaryResult) {
         self.canary_checks[result as usize].increment(1);
     }
 
-    /// A cache read.
+    /// Counts a cache read.
     pub fn cache(&self, tier: CacheTier, result: CacheResult) {
         self.cache[tier as usize * CacheResult::ALL.len() + result as usize].increment(1);
     }
 
-    /// A value was to be loaded again ahead of its expiry.
+    /// Counts a refresh ahead of expiry.
     pub fn refresh(&self, outcome: RefreshOutcome) {
         self.refreshes[outcome as usize].increment(1);
     }
 
-    /// A load waited for another instance's.
+    /// Counts a load that waited for another instance.
     pub fn lease_wait(&self, outcome: LeaseWait) {
         self.lease_waits[outcome as usize].increment(1);
     }
 
-    /// A finished backend call of a guarded read.
+    /// Counts a finished backend call of a guarded read.
     pub fn backend(&self, outcome: BackendOutcome, took: Duration) {
         self.backend[outcome as usize].increment(1);
         self.backend_duration.record(took);
     }
 
-    /// Begins to count a backend call as in flight.
+    /// Counts a backend call as in flight until the guard is dropped.
     #[must_use]
     pub fn backend_inflight(&self) -> Inflight<'_> {
         self.backend_inflight.add(1.0);
         Inflight(&self.backend_inflight)
     }
 
-    /// A lookup joined another's load.
+    /// Counts a lookup that joined another's load.
     pub fn coalesced(&self) {
         self.coalesced.increment(1);
     }
 
-    /// A lookup asked to skip filter and caches.
+    /// Counts a lookup that asked to skip filter and caches.
     pub fn bypass(&self) {
         self.bypasses.increment(1);
     }
 
-    /// A lookup was shed.
+    /// Counts a shed lookup.
     pub fn shed(&self, reason: ShedReason) {
         self.shed[reason as usize].increment(1);
     }
 
-    /// A lookup was answered with an expired value.
+    /// Counts a lookup that was answered with an expired value.
     pub fn stale_answer(&self) {
         self.stale_answers.increment(1);
     }
 
-    /// The breaker in front of the keyspace's backend has changed.
+    /// Sets the state of the breaker in front of the keyspace's backend.
     pub fn backend_breaker(&self, state: BreakerState) {
         self.breakers.set(Dependency::Backend, &self.name, state);
     }
 
-    /// The backend has lost rows that it had.
+    /// Counts an absence storm: the backend seems to have lost rows.
     pub fn absence_storm(&self) {
         self.absence_storms.increment(1);
     }
 
-    /// So many announces ended, together.
+    /// Counts announces that ended together.
     pub fn announces(&self, outcome: AnnounceOutcome, keys: u64) {
         self.announces[outcome as usize].increment(keys);
     }
 
-    /// Announces of other instances may have been lost.
+    /// Counts a resync: announces of other instances may have been lost.
     pub fn resync(&self, reason: ResyncReason) {
         self.resyncs[reason as usize].increment(1);
     }
 
-    /// So many keys were invalidated.
+    /// Counts invalidated keys.
     pub fn invalidated(&self, keys: u64) {
         self.invalidated.increment(keys);
     }
 
-    /// A delete was acknowledged.
+    /// Counts an acknowledged delete.
     pub fn delete(&self) {
         self.deletes.increment(1);
     }
 
-    /// The keyspace entered `state`.
+    /// Counts a change to `state`.
     pub fn state_entered(&self, state: State) {
         self.state_changes[state as usize].increment(1);
     }

@@ -34,13 +34,13 @@ impl PollMetrics {
         }
     }
 
-    /// A poll ended.
+    /// Counts a finished poll.
     pub fn ended(&self, outcome: PollOutcome, took: Duration) {
         self.polls[outcome as usize].increment(1);
         self.duration.record(took);
     }
 
-    /// So many rows were new.
+    /// Counts new rows.
     pub fn keys(&self, count: u64) {
         self.keys.increment(count);
     }

@@ -41,7 +41,7 @@ impl RebuildMetrics {
         }
     }
 
-    /// A rebuild ended.
+    /// Counts a finished rebuild.
     pub fn ended(&self, outcome: RebuildOutcome, took: Duration, keys: u64, unix: f64) {
         self.rebuilds[outcome as usize].increment(1);
         self.duration.record(took);
@@ -51,7 +51,7 @@ impl RebuildMetrics {
         }
     }
 
-    /// A scan begins, with its turn or without.
+    /// Counts how a scan got its turn.
     pub fn turn(&self, turn: ScanTurn) {
         self.turns[turn as usize].increment(1);
     }

@@ -33,12 +33,12 @@ impl ReloadMetrics {
                 "Settings that have changed and are not in force before a restart",
             ),
         };
-        // It was read when the process started.
+        // The configuration was valid when the process started.
         metrics.last_successful.set(1.0);
         metrics
     }
 
-    /// The configuration was read again; `awaiting_restart` settings of it are not in force.
+    /// Counts a reload. `awaiting_restart` changed settings need a restart.
     pub fn ended(&self, outcome: ReloadOutcome, awaiting_restart: usize) {
         self.ended[outcome as usize].increment(1);
         self.last_successful.set(f64::from(u8::from(outcome != ReloadOutcome::Failed)));

@@ -17,7 +17,7 @@ impl SnapshotMetrics {
         Self(SnapshotOutcome::ALL.iter().map(counter).collect())
     }
 
-    /// One was written or read, or could not be.
+    /// Counts a snapshot that was written or read, or could not be.
     pub fn ended(&self, outcome: SnapshotOutcome) {
         self.0[outcome as usize].increment(1);
     }

@@ -611,10 +611,7 @@ fn a_pattern_must_leave_out_our_own_entries() {
     };
     for pattern in ["*", "b*", "bloomguard:entry:users:*"] {
         let errors = with(pattern, "");
-        assert!(
-            errors.len() == 1 && errors[0].contains("not match bloomguard's own entries"),
-            "{pattern}: {errors:?}"
-        );
+        assert!(errors.len() == 1 && errors[0].contains("not match bloomguard's own entries"), "{pattern}: {errors:?}");
     }
     for (pattern, more) in
         [("user:*", ""), ("bloom:*", ", strip_prefix = \"bloom:\""), ("*", ", url = \"redis://other\"")]

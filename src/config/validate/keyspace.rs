@@ -11,7 +11,7 @@ use crate::config::{
     RebuildConfig, RedisConfig, parse_schedule,
 };
 
-/// Redis holds no larger value.
+/// The largest value that Redis stores.
 const MAX_VALUE_BYTES: u64 = 512 << 20;
 
 pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&RedisConfig>, errors: &mut ErrorCollector) {
@@ -42,7 +42,7 @@ pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&Redis
     promise::check(keyspace, section);
 }
 
-/// Who starts or lost the log reads it again from so long ago.
+/// An instance that starts or has lost the log reads this far back.
 fn log(keyspace: &KeyspaceConfig, redis: &RedisConfig, section: &mut Section<'_>) {
     let (needed, kept) = (keyspace.commit_window.saturating_add(keyspace.deadline), redis.log.retention);
     let rule = format!("and deadline together must be shorter than redis.log.retention = {}", format_duration(kept));

@@ -1,4 +1,4 @@
-//! What types can't say: ranges, formats, and settings that must fit each other. Collects every error.
+//! Validates what types can't express: ranges, formats, and settings that must fit each other. Collects all errors.
 
 mod http;
 mod incremental;
@@ -14,7 +14,7 @@ use self::section::Section;
 use super::error::{ErrorCollector, shown_text};
 use super::{Config, LogConfig, RedisConfig, RedisPlace};
 
-/// Judges a whole configuration.
+/// Validates a whole configuration.
 pub(super) fn check(config: &Config, errors: &mut ErrorCollector) {
     server::check(&config.server, errors);
     log(&config.log, &mut Section::new("log", errors));
@@ -33,7 +33,7 @@ fn log(settings: &LogConfig, section: &mut Section<'_>) {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     let level = settings.level.as_str();
     let named = LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level));
-    // A filter takes any lone word for a module's name and then shows nothing else: "inof" would silence the log.
+    // A filter takes any single word for a module name and then shows nothing else: "inof" would silence the log.
     let filter = level.contains(['=', ',']) && tracing_subscriber::EnvFilter::try_new(level).is_ok();
     let rule = "be one of \"error\", \"warn\", \"info\", \"debug\", \"trace\", or a filter such as \"info,bloomguard::keyspace=debug\"";
     section.must(named || filter, "level", rule, shown_text(level));
@@ -49,7 +49,7 @@ fn redis(settings: &RedisConfig, section: &mut Section<'_>) {
     let prefix = &settings.key_prefix;
     let sane = (1..=128).contains(&prefix.len()) && prefix.bytes().all(|b| b.is_ascii_graphic());
     section.must(sane, "key_prefix", "be 1 to 128 printable ASCII characters without spaces", shown_text(prefix));
-    // They say which part of a name decides on its node.
+    // Braces select the part of a key that decides on its node.
     let untagged = !RedisPlace::is_cluster(&settings.url) || !prefix.contains(['{', '}']);
     section.must(untagged, "key_prefix", "have no braces where redis.url names a cluster", shown_text(prefix));
 }

@@ -1,4 +1,4 @@
-//! Whether a keyspace's schedule can keep what its freshness promises.
+//! Checks that a keyspace's schedule fits its freshness.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::config::error::ErrorCollector;
 use crate::config::schedule::longest_gap;
 use crate::config::{Enforcement, Freshness, KeyspaceConfig, parse_schedule};
 
-/// With `freshness = "rebuilt"` a filter stops rejecting once its scan began `max_staleness` ago. Where the next scheduled scan can come
-/// later than that, the keyspace would degrade between any two builds.
+/// With `freshness = "rebuilt"` a filter stops answering 404 `max_staleness` after the start of its scan. If the next
+/// scheduled scan may come later, the keyspace would degrade between builds.
 pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
     let Ok(schedule) = parse_schedule(&keyspace.rebuild.schedule) else { return };
     let Some(gap) = longest_gap(&schedule) else {
@@ -21,7 +21,7 @@ pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
         );
         return;
     };
-    // A default that took the place of a rejected value proves nothing.
+    // A default that replaced a rejected value proves nothing.
     let involved = ["freshness", "enforcement", "max_staleness", "rebuild.schedule", "rebuild.jitter"];
     let applies = keyspace.freshness == Freshness::Rebuilt && keyspace.enforcement == Enforcement::Enforce;
     if !applies || involved.iter().any(|key| section.was_rejected(key)) {
@@ -34,7 +34,7 @@ pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
 }
 
 impl KeyspaceConfig {
-    /// Whether the schedule comes often enough for what the keyspace promises.
+    /// Whether the schedule is frequent enough for the keyspace's freshness.
     pub(in crate::config) fn schedule_fits_staleness(&self) -> bool {
         let mut errors = ErrorCollector::default();
         check(self, &mut Section::new("keyspace", &mut errors));

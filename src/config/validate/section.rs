@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::config::error::ErrorCollector;
 
-/// Shorter durations would be 0 where Redis counts milliseconds.
+/// Redis counts milliseconds, so shorter durations would be 0.
 const MIN_DURATION: Duration = Duration::from_millis(1);
-/// Longer ones mean a mistyped unit, and could overflow a clock.
+/// Longer durations are mistyped units, and could overflow a clock.
 const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// A section of the configuration under judgement.
+/// A section of the configuration and the errors found in it.
 pub(super) struct Section<'m> {
     pub(super) path: String,
     pub(super) errors: &'m mut ErrorCollector,
@@ -21,7 +21,7 @@ impl<'m> Section<'m> {
         Self { path: path.into(), errors }
     }
 
-    /// The section `name` within this one.
+    /// The subsection `name`.
     pub(super) fn inner(&mut self, name: &str) -> Section<'_> {
         Section { path: self.path_of(name), errors: self.errors }
     }
@@ -44,7 +44,7 @@ impl<'m> Section<'m> {
         }
     }
 
-    /// A time that is no time at all makes no sense here.
+    /// A duration that must not be zero.
     pub(super) fn duration(&mut self, key: &str, value: Duration) {
         self.must(value >= MIN_DURATION, key, "be at least 1ms", humantime::format_duration(value));
         self.duration_or_zero(key, value);
@@ -54,7 +54,7 @@ impl<'m> Section<'m> {
         self.must(value <= MAX_DURATION, key, "be at most 10 years", humantime::format_duration(value));
     }
 
-    /// A share from 0 to 1. A value that is no number is in no range.
+    /// A share from 0 to 1; NaN is rejected.
     pub(super) fn share(&mut self, key: &str, value: f64) {
         self.must((0.0..=1.0).contains(&value), key, "be from 0 to 1", value);
     }

@@ -1,9 +1,9 @@
-//! What a keyspace takes whose backend is the set of the source's keys.
+//! Settings of a keyspace whose backend is the source's key set.
 
 use super::section::Section;
 use crate::config::{BackendConfig, CacheConfig, KeyspaceConfig};
 
-/// Refuses what would be ignored: there is nothing to reach and nothing to cache.
+/// Rejects settings that would be ignored: there is no server to call and nothing to cache.
 pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
     let (backend, default) = (&keyspace.backend, BackendConfig::default());
     let mut inner = section.inner("backend");

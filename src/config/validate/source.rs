@@ -1,4 +1,4 @@
-//! `[keyspaces.NAME.source]`: what each kind needs, and what means nothing to it.
+//! `[keyspaces.NAME.source]`: what each kind needs, and what it does not use.
 
 use super::section::Section;
 use super::{http, incremental, url};
@@ -8,10 +8,11 @@ use crate::config::{
     BackendKind, KeyspaceConfig, KeyspaceFilterKind, RedisConfig, RedisPlace, SourceConfig, SourceKind,
 };
 
-/// What has a meaning in a pattern and stands for something else.
+/// Characters with a meaning in a pattern.
 const GLOB: [char; 4] = ['*', '?', '[', '\\'];
 
-/// Judges every source of a keyspace. `backend`: the dialect of its database; `shared`: the cache, whose URL is a source's default.
+/// Validates all sources of a keyspace. `backend`: the dialect of its database; `shared`: the cache, whose URL is a
+/// source's default.
 pub(super) fn check(
     keyspace: &KeyspaceConfig,
     backend: Option<Dialect>,
@@ -68,7 +69,7 @@ fn check_one(
     }
 }
 
-/// Keys of other kinds, which would be ignored.
+/// Rejects keys of other kinds, which would be ignored.
 fn reject_keys_of_other_kinds(source: &SourceConfig, section: &mut Section<'_>) {
     if section.was_rejected("kind") {
         return;
@@ -101,7 +102,7 @@ fn reject_keys_of_other_kinds(source: &SourceConfig, section: &mut Section<'_>) 
 
 fn sql(source: &SourceConfig, (backend, dialect): (BackendKind, Option<Dialect>), section: &mut Section<'_>) {
     let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url");
-    // An API's URL is none of a database.
+    // The URL of an HTTP backend is not a database's.
     let own = own || backend != BackendKind::Sql;
     let dialect = if own { url::database(&source.url, source.url_file.is_some(), section) } else { dialect };
     if section.require_query(&source.query)

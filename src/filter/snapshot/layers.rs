@@ -1,20 +1,20 @@
-//! A filter as the layers of a snapshot, and back.
+//! Converts a filter into the layers of a snapshot, and back.
 
 use super::super::{Filter, FilterKind, FilterSpec, GrowthBudget, LayerHeader, LayerKind, LayersError};
 use super::{Header, Hex, LayerEntry, LayerView, Snapshot};
 
-/// A snapshot whose words can be read and make no filter.
+/// A readable snapshot that does not make a filter.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RestoreError {
-    /// Of a kind that this version does not have.
+    /// A kind that this version does not know.
     #[error("its filter has the unknown kind {0:?}")]
     Kind(String),
-    /// Not what such a filter is made of.
+    /// Not the layers of such a filter.
     #[error(transparent)]
     Layers(#[from] LayersError),
 }
 
-/// The layers of a filter, as they are written.
+/// The layers of a filter, for writing.
 #[must_use]
 pub fn views(filter: &Filter) -> Vec<LayerView<'_>> {
     let view = |(header, words)| LayerView { header: entry(&header), words };
@@ -29,14 +29,14 @@ fn entry(header: &LayerHeader) -> LayerEntry {
         salt: header.salt.map(|word| Hex(word.to_be_bytes())),
         hashes: header.hashes,
         bits: header.bits,
-        // Both are filled in by the writer.
+        // The writer fills in both.
         words: 0,
         checksum: Hex([0; 16]),
     }
 }
 
 impl Header {
-    /// What the filter was made for.
+    /// The specification of the filter.
     ///
     /// # Errors
     /// [`RestoreError::Kind`].
@@ -48,7 +48,7 @@ impl Header {
 }
 
 impl Snapshot {
-    /// The filter again, which grows where `growth` allows it.
+    /// Restores the filter. It grows if `growth` allows it.
     ///
     /// # Errors
     /// [`RestoreError`].

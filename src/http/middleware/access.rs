@@ -42,7 +42,7 @@ struct RequestEffect {
 impl AccessPolicy {
     /// The policy of the data listener.
     pub(in crate::http) fn for_data(settings: &HttpSettings) -> Self {
-        let tokens = settings.data_demands_token.then(|| Arc::clone(&settings.tokens));
+        let tokens = settings.data_requires_token.then(|| Arc::clone(&settings.tokens));
         Self {
             allowed_origins: settings.data_origins.clone(),
             ..Self::new(Listener::Data, &settings.data_hosts, tokens, settings)
@@ -56,7 +56,7 @@ impl AccessPolicy {
 
     /// The policy of the admin listener.
     pub(in crate::http) fn for_admin(settings: &HttpSettings) -> Self {
-        let tokens = settings.admin_demands_token.then(|| Arc::clone(&settings.tokens));
+        let tokens = settings.admin_requires_token.then(|| Arc::clone(&settings.tokens));
         Self::new(Listener::Admin, &Hosts::Loopback, tokens, settings)
     }
 
