@@ -1,6 +1,8 @@
 //! The command line, and the commands that need only the configuration.
 
+mod examples;
 mod inspect;
+mod plan;
 
 use std::fmt::Display;
 use std::io::Write;
@@ -9,12 +11,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use self::examples::{CHECK_CONFIG, OVERVIEW, PLAN, SERVE, SNAPSHOT};
 pub use self::inspect::inspect;
 pub use self::plan::{PlanArguments, plan};
 use crate::reload::ConfigSource;
 use crate::{app, config, telemetry};
-
-mod plan;
 
 /// Exit status of an invalid configuration: `EX_CONFIG` of sysexits.h.
 pub const EX_CONFIG: u8 = 78;
@@ -46,7 +47,7 @@ pub enum Command {
 
 /// Answers lookups of absent keys with a Bloom filter, before they reach the cache or the database
 #[derive(Parser)]
-#[command(name = "bloomguard", version, args_conflicts_with_subcommands = true)]
+#[command(name = "bloomguard", version, args_conflicts_with_subcommands = true, after_help = OVERVIEW)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<CommandArguments>,
@@ -57,23 +58,27 @@ struct Arguments {
 #[derive(Subcommand)]
 enum CommandArguments {
     /// Serve (the default command)
+    #[command(after_help = SERVE)]
     Serve(ServeArguments),
     /// Validate a configuration and print every error (exit 0 if valid, 78 if not)
+    #[command(after_help = CHECK_CONFIG)]
     CheckConfig {
         /// TOML files; later ones override earlier ones
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
     },
     /// Print the memory and the error rate of each filter kind, for given numbers or for a keyspace
+    #[command(after_help = PLAN)]
     Plan(PlanArguments),
     /// Inspect snapshots that `serve` writes to server.data_dir
-    #[command(subcommand)]
+    #[command(subcommand, after_help = SNAPSHOT)]
     Snapshot(SnapshotCommand),
 }
 
 #[derive(Subcommand)]
 enum SnapshotCommand {
     /// Print a snapshot's header and verify its checksums (exit 0 if intact, 65 if damaged, 66 if unreadable)
+    #[command(after_help = SNAPSHOT)]
     Inspect {
         /// The snapshot file
         file: PathBuf,
@@ -197,6 +202,30 @@ mod tests {
     #[test]
     fn arguments_are_sound() {
         Arguments::command().debug_assert();
+    }
+
+    /// Help of the program and of every command below it.
+    fn helps(command: &mut clap::Command) -> Vec<String> {
+        let below: Vec<String> =
+            command.get_subcommands_mut().filter(|below| below.get_name() != "help").flat_map(helps).collect();
+        [vec![command.render_help().to_string()], below].concat()
+    }
+
+    #[test]
+    fn every_help_has_examples_that_can_be_run() {
+        let mut program = Arguments::command();
+        program.build();
+        let helps = helps(&mut program);
+        assert_eq!(helps.len(), 6, "the program, serve, check-config, plan, snapshot, inspect");
+        for help in helps {
+            let (_, examples) = help.split_once("Examples:").unwrap_or_else(|| panic!("no examples in {help}"));
+            let commands: Vec<&str> = examples.lines().filter_map(|line| line.strip_prefix("  bloomguard")).collect();
+            assert!(!commands.is_empty(), "{help}");
+            for example in commands {
+                let arguments: Vec<&str> = example.split_whitespace().take_while(|word| *word != "#").collect();
+                assert!(command(&arguments).is_ok(), "bloomguard{example}");
+            }
+        }
     }
 
     #[test]

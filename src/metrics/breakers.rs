@@ -23,7 +23,7 @@ impl BreakerMetrics {
         let of = |dependency: &Dependency| {
             let gauge = |state: &BreakerState| {
                 let labels = [("dependency", dependency.as_str()), ("state", state.as_str())];
-                registry.gauge("breaker_state", "State of a circuit breaker: one is 1", &labels)
+                registry.gauge("breaker_state", "State of a circuit breaker: 1 for the current state, else 0", &labels)
             };
             BreakerState::ALL.iter().map(gauge).collect()
         };

@@ -17,7 +17,7 @@ impl BufferMetrics {
         let refused = |reason: &BufferRefusal| {
             registry.counter(
                 "buffer_refusals_total",
-                "Requests and responses that were refused or cut because of the bytes that they hold",
+                "Requests and responses rejected or cut because of their bytes in memory",
                 &[("reason", reason.as_str())],
             )
         };
@@ -27,7 +27,7 @@ impl BufferMetrics {
                 "Bytes that request bodies, batches and unsent responses hold",
                 &[],
             ),
-            limit: registry.gauge("buffered_bytes_limit", "Most bytes that they may hold", &[]),
+            limit: registry.gauge("buffered_bytes_limit", "Limit of buffered bytes", &[]),
             refused: BufferRefusal::ALL.iter().map(refused).collect(),
         }
     }

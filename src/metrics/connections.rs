@@ -45,13 +45,13 @@ impl OpenConnections {
                 let labels = [listener, ("reason", reason.as_str())];
                 registry.counter(
                     "http_closed_connections_total",
-                    "Connections that a listener closed although their clients kept them",
+                    "Connections that the listener closed and not the client",
                     &labels,
                 )
             };
             Self {
                 open: registry.gauge("http_open_connections", "Open connections of a listener", &[listener]),
-                max: registry.gauge("http_max_connections", "Connections that a listener holds at once", &[listener]),
+                max: registry.gauge("http_max_connections", "Maximum of open connections of a listener", &[listener]),
                 closed: CloseReason::ALL.map(closed),
                 buffers: buffers.clone(),
             }

@@ -75,7 +75,7 @@ impl KeyspaceMetrics {
             for result in LookupResult::ALL {
                 lookups.push(counter(
                     "lookups_total",
-                    "Lookups by who answered and how",
+                    "Lookups by source of the answer and result",
                     &[("source", source.as_str()), ("result", result.as_str())],
                 ));
             }
@@ -110,19 +110,19 @@ impl KeyspaceMetrics {
                 .map(|v| {
                     counter(
                         "filter_checks_total",
-                        "Raw verdicts of the filter, in every state",
+                        "Raw verdicts of the filter, in every state of the keyspace",
                         &[("verdict", v.as_str())],
                     )
                 })
                 .collect(),
             false_positives: counter(
                 "filter_false_positives_total",
-                "Keys that passed the filter and that the backend said are absent",
+                "Maybe verdicts for keys that the backend does not have",
                 &[],
             ),
             false_negatives: counter(
                 "filter_false_negatives_total",
-                "Rows that the backend holds although the filter had said absent",
+                "Absent verdicts for keys that the backend has",
                 &[],
             ),
             canary_checks: CanaryResult::ALL
@@ -130,7 +130,7 @@ impl KeyspaceMetrics {
                 .map(|r| {
                     counter(
                         "filter_canary_checks_total",
-                        "Absences answered by the filter that were looked for at the backend, by what it said",
+                        "Absences of the filter checked at the backend, by result",
                         &[("result", r.as_str())],
                     )
                 })
@@ -141,7 +141,7 @@ impl KeyspaceMetrics {
                 .map(|o| {
                     counter(
                         "cache_refreshes_total",
-                        "Values loaded again ahead of their expiry, by outcome",
+                        "Values refreshed ahead of their expiry, by outcome",
                         &[("outcome", o.as_str())],
                     )
                 })
@@ -151,7 +151,7 @@ impl KeyspaceMetrics {
                 .map(|o| {
                     counter(
                         "cache_lease_waits_total",
-                        "Loads that waited for another instance's, by outcome",
+                        "Loads that waited for another instance, by outcome",
                         &[("outcome", o.as_str())],
                     )
                 })
@@ -172,21 +172,21 @@ impl KeyspaceMetrics {
                 LATENCY_BUCKETS,
                 &[ks],
             ),
-            backend_inflight: gauge("backend_inflight_requests", "Backend calls of guarded reads under way"),
+            backend_inflight: gauge("backend_inflight_requests", "Backend calls of guarded reads in flight"),
             coalesced: counter("coalesced_lookups_total", "Lookups that joined another's load of the same key", &[]),
-            bypasses: counter("bypasses_total", "Lookups that asked to skip filter and caches", &[]),
+            bypasses: counter("bypasses_total", "Lookups that skipped filter and caches on request", &[]),
             shed: ShedReason::ALL
                 .iter()
                 .map(|r| counter("shed_total", "Lookups shed, by reason", &[("reason", r.as_str())]))
                 .collect(),
             stale_answers: counter(
                 "stale_answers_total",
-                "Lookups answered with an expired value because the backend gave no answer",
+                "Lookups answered with an expired value because the backend failed",
                 &[],
             ),
             absence_storms: counter(
                 "backend_absence_storms_total",
-                "Times that rows which the backend had were lost",
+                "Times that the backend seemed to have lost rows",
                 &[],
             ),
             announces: AnnounceOutcome::ALL
@@ -198,18 +198,18 @@ impl KeyspaceMetrics {
                 .map(|r| {
                     counter(
                         "delta_resyncs_total",
-                        "Times that announces of other instances may have been lost, by reason; a scan mends each",
+                        "Times that announces of other instances may have been lost, by reason; the next scan recovers them",
                         &[("reason", r.as_str())],
                     )
                 })
                 .collect(),
             delta_lag: gauge(
                 "delta_lag_seconds",
-                "Time since the delta log was last read to its end; 0 where there is no log",
+                "Seconds since the delta log was last read completely; 0 without a log",
             ),
             invalidated: counter(
                 "invalidated_keys_total",
-                "Keys whose cached answers were dropped because their rows changed",
+                "Keys whose cached answers were invalidated",
                 &[],
             ),
             deletes: counter("deletes_total", "Deletes acknowledged", &[]),
@@ -217,7 +217,7 @@ impl KeyspaceMetrics {
             state: State::ALL
                 .iter()
                 .map(|s| {
-                    registry.gauge("keyspace_state", "State of the keyspace: one is 1", &[ks, ("state", s.as_str())])
+                    registry.gauge("keyspace_state", "State of the keyspace: 1 for the current state, else 0", &[ks, ("state", s.as_str())])
                 })
                 .collect(),
             state_changes: State::ALL
@@ -232,18 +232,18 @@ impl KeyspaceMetrics {
                 .collect(),
             max_staleness: gauge(
                 "keyspace_max_staleness_seconds",
-                "Freshness lag at which the keyspace stops rejecting: max_staleness",
+                "Freshness lag in seconds at which the keyspace stops answering 404: max_staleness",
             ),
             proof_remaining: gauge(
                 "keyspace_proof_remaining",
-                "Absences of the filter that still have to be compared with the backend before the keyspace enforces; 0 = none",
+                "Comparisons with the backend that the keyspace needs before it enforces; 0 = none",
             ),
             source_sample_absent: gauge(
                 "source_sample_absent_ratio",
-                "Share of the keys sampled from the source by the last scan that the backend had no row for",
+                "Share of the keys sampled by the last scan that have no row in the backend",
             ),
-            set_keys: gauge("set_keys", "Keys of the last scan that are held exactly; 0 where the backend is no set"),
-            set_bytes: gauge("set_bytes", "Size of the keys that are held exactly"),
+            set_keys: gauge("set_keys", "Keys of the last scan held exactly; 0 if the backend is not a key set"),
+            set_bytes: gauge("set_bytes", "Bytes of the keys held exactly"),
             polls: PollMetrics::new(registry, keyspace),
             snapshots: SnapshotMetrics::new(registry, keyspace),
             filter: FilterGauges::new(registry, keyspace),

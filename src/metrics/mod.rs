@@ -77,7 +77,7 @@ impl Metrics {
     pub fn new() -> Self {
         let registry = Registry::default();
         registry
-            .gauge("build_info", "1, labelled with the version", &[("version", env!("CARGO_PKG_VERSION"))])
+            .gauge("build_info", "Always 1; the label is the version", &[("version", env!("CARGO_PKG_VERSION"))])
             .set(1.0);
         let http = HttpMetrics::new(&registry);
         let breakers = Arc::new(BreakerMetrics::new(&registry));

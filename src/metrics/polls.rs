@@ -30,7 +30,7 @@ impl PollMetrics {
                 REBUILD_BUCKETS,
                 &[ks],
             ),
-            keys: registry.counter("polled_keys_total", "Keys of rows that the poll before had not found", &[ks]),
+            keys: registry.counter("polled_keys_total", "New keys found by polls", &[ks]),
         }
     }
 

@@ -64,22 +64,12 @@ impl Process {
     fn text(&self) -> String {
         let mut text = String::new();
         for (name, kind, help, value) in [
-            (
-                "process_cpu_seconds_total",
-                "counter",
-                "Time that the process has spent on a processor, in seconds",
-                self.cpu_seconds,
-            ),
-            (
-                "process_resident_memory_bytes",
-                "gauge",
-                "Memory of the process that is not swapped out",
-                self.resident_bytes,
-            ),
-            ("process_start_time_seconds", "gauge", "When the process started, Unix time", self.start_time),
+            ("process_cpu_seconds_total", "counter", "CPU time of the process in seconds", self.cpu_seconds),
+            ("process_resident_memory_bytes", "gauge", "Resident memory of the process", self.resident_bytes),
+            ("process_start_time_seconds", "gauge", "Start time of the process as Unix time", self.start_time),
             ("process_threads", "gauge", "Threads of the process", self.threads),
-            ("process_open_fds", "gauge", "Files and sockets that the process has open", self.open_fds),
-            ("process_max_fds", "gauge", "Files and sockets that it may have open", self.max_fds),
+            ("process_open_fds", "gauge", "Open file descriptors", self.open_fds),
+            ("process_max_fds", "gauge", "Limit of open file descriptors", self.max_fds),
         ] {
             if let Some(value) = value {
                 // Writing to a `String` can't fail.

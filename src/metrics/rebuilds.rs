@@ -26,7 +26,7 @@ impl RebuildMetrics {
                 .map(|o| registry.counter("rebuilds_total", "Rebuilds by outcome", &[ks, ("outcome", o.as_str())]))
                 .collect(),
             duration: registry.histogram("rebuild_duration_seconds", "Duration of rebuilds", REBUILD_BUCKETS, &[ks]),
-            keys: gauge("rebuild_keys", "Keys read by the last rebuild that ended with a swap"),
+            keys: gauge("rebuild_keys", "Keys read by the last successful rebuild"),
             last_success: gauge(
                 "rebuild_last_success_timestamp_seconds",
                 "Unix time of the last swap; 0 before the first",
@@ -34,7 +34,7 @@ impl RebuildMetrics {
             turns: ScanTurn::ALL
                 .iter()
                 .map(|t| {
-                    let help = "Scans that asked for their turn among the instances, by how that ended";
+                    let help = "Scans by how they got their turn among the instances";
                     registry.counter("rebuild_turns_total", help, &[ks, ("outcome", t.as_str())])
                 })
                 .collect(),

@@ -26,12 +26,9 @@ impl ReloadMetrics {
             ended: ReloadOutcome::ALL.iter().map(ended).collect(),
             last_successful: gauge(
                 "config_last_reload_successful",
-                "1 unless the configuration was bad when it was last read",
+                "1 if the last read of the configuration was valid, else 0",
             ),
-            awaiting_restart: gauge(
-                "config_settings_awaiting_restart",
-                "Settings that have changed and are not in force before a restart",
-            ),
+            awaiting_restart: gauge("config_settings_awaiting_restart", "Changed settings that need a restart"),
         };
         // The configuration was valid when the process started.
         metrics.last_successful.set(1.0);

@@ -10,7 +10,7 @@ pub struct SnapshotMetrics(Vec<Counter>);
 
 impl SnapshotMetrics {
     pub(super) fn new(registry: &Registry, keyspace: &str) -> Self {
-        let help = "Snapshots of the filter by what became of them";
+        let help = "Snapshots of the filter by outcome";
         let counter = |o: &SnapshotOutcome| {
             registry.counter("snapshots_total", help, &[("keyspace", keyspace), ("outcome", o.as_str())])
         };

@@ -334,7 +334,7 @@ fn what_an_api_can_not_do_is_refused() {
         ("source.url = \"http://api/keys/{key}\"", "source.url: must hold no {key}, is"),
         ("source.url = \"\"", "source.url: is required"),
         ("backend.absent_status = []", "backend.absent_status: must name at least one status"),
-        ("backend.absent_status = [200]", "backend.absent_status: must be 204 or a 4xx that is no failure"),
+        ("backend.absent_status = [200]", "backend.absent_status: must be 204 or a 4xx that is not a failure"),
         ("backend.absent_status = [404, 500]", "backend.absent_status: must be 204 or a 4xx"),
         ("backend.absent_status = [429]", "backend.absent_status: must be 204 or a 4xx"),
         ("backend.absent_status = [302]", "backend.absent_status: must be 204 or a 4xx"),
@@ -533,7 +533,7 @@ fn a_set_needs_a_source_of_its_own_and_nothing_else() {
     }
     let errors = set_mistakes_of("cache.ttl = \"1m\"");
     assert!(
-        errors.len() == 1 && errors[0].starts_with("keyspaces.users.cache: means nothing beside a backend"),
+        errors.len() == 1 && errors[0].starts_with("keyspaces.users.cache: is not used by a backend"),
         "{errors:?}"
     );
 }

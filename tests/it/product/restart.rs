@@ -241,7 +241,7 @@ async fn a_damaged_or_foreign_snapshot_is_not_used_and_says_why() {
     flipped[whole.len() - 9] ^= 1;
     let other = toml.replace("SELECT id FROM ids\"", "SELECT id FROM ids WHERE id > 0\"");
     for (bytes, toml, reason) in [
-        (whole[..whole.len() - 1].to_vec(), &toml, "bytes and should have"),
+        (whole[..whole.len() - 1].to_vec(), &toml, "bytes instead of"),
         (flipped, &toml, "its layer 0 is damaged"),
         (Vec::new(), &toml, "it is not a snapshot"),
         (whole.clone(), &other, "were configured otherwise"),

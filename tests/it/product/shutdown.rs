@@ -175,7 +175,7 @@ async fn a_second_interrupt_does_not_wait_for_the_drain() {
     });
     eventually("the backend is asked", || api.seen().iter().any(|request| request.target() == "/rows/row")).await;
     process.signal("INT");
-    process.logged("stopping: requests in flight");
+    process.logged("draining: finishing requests in flight");
     process.signal("INT");
     assert_eq!(process.ended().code(), Some(130), "{}", process.log());
     assert!(hangs.await.unwrap());
