@@ -1,7 +1,9 @@
-//! One budget for all bytes that requests make the process hold: request bodies, the working memory of batches, and responses that clients have not taken.
+//! One budget for all bytes that requests hold in memory: request bodies, the working memory of batches, and responses
+//! that clients have not read.
 //!
-//! Each holder reserves its bytes before it allocates them. Batches may use three quarters of the budget, batch announces an eighth more, so that announces
-//! and single lookups go on while other batches are refused; the last sixteenth is for the telemetry listener.
+//! Each holder reserves its bytes before it allocates them. Batches may use three quarters of the budget, and batch
+//! announces an eighth more. So announces and single lookups continue while other batches are rejected. The last
+//! sixteenth is for the telemetry listener.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,19 +14,19 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::labels::BufferRefusal;
 use crate::metrics::BufferMetrics;
 
-/// Bytes that the shared cache may return to batches at one moment, at the least: what one read of a batch may return.
-const LEAST_READ: u64 = 64 << 20;
-/// The unit in which those bytes are counted; a semaphore has fewer permits than there may be bytes.
+/// Minimum of the bytes that batches may read from the shared cache at once: one read of a batch may return this much.
+const MIN_READ_BYTES: u64 = 64 << 20;
+/// Unit of those bytes: a semaphore has fewer permits than there may be bytes.
 const READ_UNIT: u64 = 1 << 10;
 
-/// Who reserves.
+/// Who reserves, and so how much of the budget it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// Lists of keys: their bodies, what they are worked with, and their responses.
+    /// Batches: bodies, working memory and responses.
     Batches,
-    /// Lists of announced keys: writers go on where lookups are refused.
+    /// Batch announces: writers continue while lookups are rejected.
     Announces,
-    /// Requests for one key, and the admin listener.
+    /// Requests for a single key, and the admin listener.
     Single,
     /// The telemetry listener.
     Telemetry,
@@ -46,7 +48,8 @@ impl Share {
 pub struct Buffers {
     limit: AtomicU64,
     reserved: AtomicU64,
-    /// Kibibytes that batches may have on their way from the shared cache: their values are reserved only once their sizes are known.
+    /// Kibibytes that batches may be reading from the shared cache: values are reserved only once their sizes are
+    /// known.
     reads: Semaphore,
     read_units: u64,
     metrics: BufferMetrics,
@@ -54,19 +57,17 @@ pub struct Buffers {
 
 /// The budget is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "requests and responses hold as many bytes as server.max_buffered_bytes = {limit} leaves for this one; retry later"
-)]
+#[error("the budget server.max_buffered_bytes = {limit} has no room for this request; retry later")]
 pub struct Overloaded {
     /// The budget in bytes.
     pub limit: u64,
 }
 
 impl Buffers {
-    /// A budget of `limit` bytes.
+    /// Creates a budget of `limit` bytes.
     #[must_use]
     pub fn new(limit: u64, metrics: BufferMetrics) -> Arc<Self> {
-        let read_units = ((limit / 4).max(LEAST_READ) / READ_UNIT).min(u64::from(u32::MAX >> 4));
+        let read_units = ((limit / 4).max(MIN_READ_BYTES) / READ_UNIT).min(u64::from(u32::MAX >> 4));
         metrics.limit(limit);
         Arc::new(Self {
             limit: AtomicU64::new(limit),
@@ -80,34 +81,34 @@ impl Buffers {
     /// The budget in bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        // Relaxed, as all of these: numbers that publish nothing else.
+        // Relaxed, as are all of these: the numbers publish no other data.
         self.limit.load(Relaxed)
     }
 
-    /// Changes the budget. What is reserved beyond it stays reserved until its holders return it.
+    /// Changes the budget. Reservations beyond it stay until their holders release them.
     pub fn set_limit(&self, limit: u64) {
         self.limit.store(limit, Relaxed);
         self.metrics.limit(limit);
     }
 
-    /// Bytes that are reserved.
+    /// Reserved bytes.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.reserved.load(Relaxed)
     }
 
-    /// Counts something that was refused or cut.
+    /// Counts a request or response that was rejected or cut.
     pub fn refused(&self, reason: BufferRefusal) {
         self.metrics.refused(reason);
     }
 
-    /// Brings the gauge up to date; called before each scrape.
+    /// Updates the gauges; called before each scrape.
     pub fn show(&self) {
         self.metrics.reserved(self.reserved());
         self.metrics.limit(self.limit());
     }
 
-    /// Whether so many bytes could be reserved at this moment.
+    /// Checks whether this many bytes could be reserved now.
     ///
     /// # Errors
     /// [`Overloaded`].
@@ -117,7 +118,7 @@ impl Buffers {
         if fits { Ok(()) } else { Err(Overloaded { limit }) }
     }
 
-    /// An empty reservation, to be grown.
+    /// An empty reservation that can grow.
     #[must_use]
     pub fn empty(self: &Arc<Self>, share: Share) -> Reservation {
         Reservation { buffers: Arc::clone(self), share, bytes: 0 }
@@ -131,16 +132,16 @@ impl Buffers {
         Ok(reservation)
     }
 
-    /// Reserves `most` bytes, or a quarter of those that are free where that is less.
+    /// Reserves `most` bytes, or a quarter of the free bytes if that is less.
     ///
     /// # Errors
-    /// [`Overloaded`] where that is less than `least`.
+    /// [`Overloaded`] if that is less than `least`.
     pub fn reserve_some(self: &Arc<Self>, share: Share, least: u64, most: u64) -> Result<Reservation, Overloaded> {
         let free = share.of(self.limit()).saturating_sub(self.reserved());
         self.reserve(share, (free / 4).clamp(least, most.max(least)))
     }
 
-    /// Waits until so many bytes may be read from the shared cache.
+    /// Waits until this many bytes may be read from the shared cache.
     pub async fn read(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
         let units = (bytes / READ_UNIT).clamp(1, self.read_units);
         self.reads.acquire_many(u32::try_from(units).unwrap_or(u32::MAX)).await.ok()
@@ -153,7 +154,7 @@ impl Buffers {
     }
 }
 
-/// Bytes of the budget, returned when dropped.
+/// Reserved bytes, released when dropped.
 #[derive(Debug)]
 pub struct Reservation {
     buffers: Arc<Buffers>,
@@ -162,25 +163,25 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Of so many bytes.
+    /// Its size.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The budget that it is of.
+    /// The budget that it belongs to.
     #[must_use]
     pub const fn buffers(&self) -> &Arc<Buffers> {
         &self.buffers
     }
 
-    /// Takes or returns bytes, so that it has this many.
+    /// Grows or shrinks to this size.
     ///
     /// # Errors
-    /// [`Overloaded`]; then it has as many as before.
+    /// [`Overloaded`]; the size is unchanged then.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Overloaded> {
         match bytes.checked_sub(self.bytes) {
-            // Also where the budget has shrunk below what is reserved.
+            // Succeeds even if the budget has shrunk below the reservations.
             Some(0) => {}
             Some(more) => self.buffers.take(self.share, more)?,
             None => drop(self.buffers.reserved.fetch_sub(self.bytes - bytes, Relaxed)),
@@ -195,16 +196,17 @@ impl Reservation {
         self.resize(self.bytes.saturating_add(bytes))
     }
 
-    /// Returns what is beyond so many bytes.
+    /// Shrinks to this size if it is larger.
     pub fn shrink(&mut self, bytes: u64) {
-        // Returning never fails.
+        // Shrinking never fails.
         let _ = self.resize(self.bytes.min(bytes));
     }
 
-    /// The same bytes, which return to the budget once the last part of them is dropped: the socket has taken all then, or will take no more.
+    /// Attaches the reservation to bytes. It is released when their last part is dropped: the socket has accepted them
+    /// by then, or never will.
     #[must_use]
     pub fn hold(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Held { bytes, _reservation: self })
+        Bytes::from_owner(ReservedBytes { bytes, _reservation: self })
     }
 }
 
@@ -214,12 +216,12 @@ impl Drop for Reservation {
     }
 }
 
-struct Held {
+struct ReservedBytes {
     bytes: Bytes,
     _reservation: Reservation,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

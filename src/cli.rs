@@ -1,6 +1,8 @@
-//! The command line: what was asked for, and the commands that need nothing but the configuration.
+//! The command line, and the commands that need only the configuration.
 
+mod examples;
 mod inspect;
+mod plan;
 
 use std::fmt::Display;
 use std::io::Write;
@@ -9,33 +11,32 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use self::examples::{CHECK_CONFIG, OVERVIEW, PLAN, SERVE, SNAPSHOT};
 pub use self::inspect::inspect;
 pub use self::plan::{PlanArguments, plan};
 use crate::reload::ConfigSource;
 use crate::{app, config, telemetry};
 
-mod plan;
-
-/// Exit status of a bad configuration: `EX_CONFIG` of sysexits.h.
+/// Exit status of an invalid configuration: `EX_CONFIG` of sysexits.h.
 pub const EX_CONFIG: u8 = 78;
 
-/// Read where no `--config` is given.
+/// Used if no `--config` is given.
 const QUICKSTART: &str = "config/quickstart.toml";
 
-/// What the process was asked to do.
+/// The parsed command line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Serve; no files mean the quickstart, see [`config_files`].
+    /// Serve. Without files it is the quickstart, see [`config_files`].
     Serve {
-        /// Configuration files, later ones overriding earlier ones.
+        /// Configuration files; later ones override earlier ones.
         config: Vec<PathBuf>,
     },
-    /// Judge a configuration; see [`check_config`].
+    /// Validate a configuration; see [`check_config`].
     CheckConfig {
-        /// Configuration files, later ones overriding earlier ones.
+        /// Configuration files; later ones override earlier ones.
         files: Vec<PathBuf>,
     },
-    /// Say what a filter would take; see [`plan`].
+    /// Compute what a filter needs; see [`plan`].
     Plan(PlanArguments),
     /// Print and verify a snapshot; see [`inspect`].
     Inspect {
@@ -44,50 +45,54 @@ pub enum Command {
     },
 }
 
-/// A sidecar that answers lookups of absent keys by a Bloom filter before they cost the cache or the database anything.
+/// Answers lookups of absent keys with a Bloom filter, before they reach the cache or the database
 #[derive(Parser)]
-#[command(name = "bloomguard", version, args_conflicts_with_subcommands = true)]
+#[command(name = "bloomguard", version, args_conflicts_with_subcommands = true, after_help = OVERVIEW)]
 struct Arguments {
     #[command(subcommand)]
-    command: Option<Given>,
+    command: Option<CommandArguments>,
     #[command(flatten)]
     serve: ServeArguments,
 }
 
 #[derive(Subcommand)]
-enum Given {
-    /// Serve (also without a command)
+enum CommandArguments {
+    /// Serve (the default command)
+    #[command(after_help = SERVE)]
     Serve(ServeArguments),
-    /// Print every error of a configuration; exit 0 if there is none, 78 otherwise
+    /// Validate a configuration and print every error (exit 0 if valid, 78 if not)
+    #[command(after_help = CHECK_CONFIG)]
     CheckConfig {
         /// TOML files; later ones override earlier ones
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
     },
-    /// Print what filters of each kind would take: for --keys at --fpr, or for a keyspace whose source is counted
+    /// Print the memory and the error rate of each filter kind, for given numbers or for a keyspace
+    #[command(after_help = PLAN)]
     Plan(PlanArguments),
-    /// Look at the snapshots that `serve` writes to server.data_dir
-    #[command(subcommand)]
+    /// Inspect snapshots that `serve` writes to server.data_dir
+    #[command(subcommand, after_help = SNAPSHOT)]
     Snapshot(SnapshotCommand),
 }
 
 #[derive(Subcommand)]
 enum SnapshotCommand {
-    /// Print what a snapshot holds and verify its checksums; exit 0 if it is whole, 65 if it is damaged or none, 66 if it can't be read
+    /// Print a snapshot's header and verify its checksums (exit 0 if intact, 65 if damaged, 66 if unreadable)
+    #[command(after_help = SNAPSHOT)]
     Inspect {
-        /// The file
+        /// The snapshot file
         file: PathBuf,
     },
 }
 
 #[derive(clap::Args)]
 struct ServeArguments {
-    /// TOML file; may be given again, later ones override earlier ones [default: config/quickstart.toml]
+    /// TOML file; repeatable, later files override earlier ones [default: config/quickstart.toml]
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
 }
 
-/// Reads the command line. Ends the process where it can't be read, or asks for help or the version.
+/// Parses the command line. Exits on an error, and after `--help` or `--version`.
 #[must_use]
 pub fn parse() -> Command {
     Arguments::parse().into()
@@ -97,10 +102,10 @@ impl From<Arguments> for Command {
     fn from(arguments: Arguments) -> Self {
         match arguments.command {
             None => Self::Serve { config: arguments.serve.config },
-            Some(Given::Serve(serve)) => Self::Serve { config: serve.config },
-            Some(Given::CheckConfig { files }) => Self::CheckConfig { files },
-            Some(Given::Plan(asked)) => Self::Plan(asked),
-            Some(Given::Snapshot(SnapshotCommand::Inspect { file })) => Self::Inspect { file },
+            Some(CommandArguments::Serve(serve)) => Self::Serve { config: serve.config },
+            Some(CommandArguments::CheckConfig { files }) => Self::CheckConfig { files },
+            Some(CommandArguments::Plan(arguments)) => Self::Plan(arguments),
+            Some(CommandArguments::Snapshot(SnapshotCommand::Inspect { file })) => Self::Inspect { file },
         }
     }
 }
@@ -110,19 +115,19 @@ impl From<Arguments> for Command {
 pub struct ConfigFiles {
     /// In the order in which they override each other; never empty.
     pub files: Vec<PathBuf>,
-    /// No file was named: these are the demo's, whose database may have to be made first.
+    /// Whether no file was named: then these are the demo's, whose database may have to be created first.
     pub quickstart: bool,
 }
 
-/// Nobody said what to serve.
+/// No configuration was named or found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no configuration: name a file with --config FILE, or start where {QUICKSTART} is")]
+#[error("no configuration: name a file with --config FILE, or start in a directory that contains {QUICKSTART}")]
 pub struct NoConfig;
 
-/// The files that were named, else the quickstart of the working directory.
+/// The named files, else the quickstart of the working directory.
 ///
 /// # Errors
-/// [`NoConfig`] where there is neither.
+/// [`NoConfig`] if there is neither.
 pub fn config_files(named: Vec<PathBuf>) -> Result<ConfigFiles, NoConfig> {
     if !named.is_empty() {
         return Ok(ConfigFiles { files: named, quickstart: false });
@@ -134,50 +139,52 @@ pub fn config_files(named: Vec<PathBuf>) -> Result<ConfigFiles, NoConfig> {
     }
 }
 
-/// Says on standard error what is wrong with a configuration; the exit status to end with.
-pub fn refuse(errors: &impl Display) -> ExitCode {
-    // Where standard error is closed, the status still tells.
+/// Prints configuration errors to standard error and returns the exit status.
+pub fn print_config_errors(errors: &impl Display) -> ExitCode {
+    // If standard error is closed, the exit status still reports the failure.
     let _ = writeln!(std::io::stderr(), "{errors}");
     ExitCode::from(EX_CONFIG)
 }
 
-/// Serves what was named, else the quickstart, until it is told to stop. Nothing is bound on a bad configuration.
+/// Serves the named configuration, else the quickstart, until it is stopped. Binds nothing if the configuration is
+/// invalid.
 #[must_use]
 pub fn serve(named: Vec<PathBuf>) -> ExitCode {
     let chosen = match config_files(named) {
         Ok(chosen) => chosen,
-        Err(none) => return refuse(&none),
+        Err(none) => return print_config_errors(&none),
     };
     let mut source = ConfigSource::new(chosen.files, config::environment());
     let config = match source.load() {
         Ok(config) => config,
-        Err(errors) => return refuse(&errors),
+        Err(errors) => return print_config_errors(&errors),
     };
     let log = match telemetry::init(&config.log) {
         Ok(log) => log,
-        Err(error) => return refuse(&error),
+        Err(error) => return print_config_errors(&error),
     };
     match app::serve(config, source, log, chosen.quickstart) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "bloomguard can't serve");
+            tracing::error!(error = format!("{error:#}"), "startup failed");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Judges a configuration as `serve` would, environment included: one line a error on standard error, or one line on standard output.
+/// Validates a configuration as `serve` would, environment included. Prints one error per line to standard error, or
+/// one line to standard output.
 #[must_use]
 pub fn check_config(files: &[PathBuf]) -> ExitCode {
     match config::load(files, config::environment()) {
         Ok(config) => {
             let names: Vec<&str> = config.keyspaces.keys().map(String::as_str).collect();
             let count = if names.len() == 1 { "1 keyspace".to_owned() } else { format!("{} keyspaces", names.len()) };
-            // Where standard output is closed, the status still tells.
+            // If standard output is closed, the exit status still reports the result.
             let _ = writeln!(std::io::stdout(), "the configuration is valid: {count} ({})", names.join(", "));
             ExitCode::SUCCESS
         }
-        Err(errors) => refuse(&errors),
+        Err(errors) => print_config_errors(&errors),
     }
 }
 
@@ -195,6 +202,30 @@ mod tests {
     #[test]
     fn arguments_are_sound() {
         Arguments::command().debug_assert();
+    }
+
+    /// Help of the program and of every command below it.
+    fn helps(command: &mut clap::Command) -> Vec<String> {
+        let below: Vec<String> =
+            command.get_subcommands_mut().filter(|below| below.get_name() != "help").flat_map(helps).collect();
+        [vec![command.render_help().to_string()], below].concat()
+    }
+
+    #[test]
+    fn every_help_has_examples_that_can_be_run() {
+        let mut program = Arguments::command();
+        program.build();
+        let helps = helps(&mut program);
+        assert_eq!(helps.len(), 6, "the program, serve, check-config, plan, snapshot, inspect");
+        for help in helps {
+            let (_, examples) = help.split_once("Examples:").unwrap_or_else(|| panic!("no examples in {help}"));
+            let commands: Vec<&str> = examples.lines().filter_map(|line| line.strip_prefix("  bloomguard")).collect();
+            assert!(!commands.is_empty(), "{help}");
+            for example in commands {
+                let arguments: Vec<&str> = example.split_whitespace().take_while(|word| *word != "#").collect();
+                assert!(command(&arguments).is_ok(), "bloomguard{example}");
+            }
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The words of the outside as types: each has one spelling, used by headers, metrics and `/status` alike.
+//! Label values as types. Each has one spelling, which headers, metrics and `/status` share.
 
 use serde::{Deserialize, Serialize};
 
-/// Defines an enum whose variants have one fixed spelling, with `ALL` for metrics that must exist at 0 from the start.
+/// Defines an enum whose variants have a fixed spelling, with `ALL` for metrics that must exist at 0 from the start.
 macro_rules! labels {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$doc])*
@@ -13,7 +13,7 @@ macro_rules! labels {
             /// Every variant, in declaration order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The one spelling of this word.
+            /// The spelling of this value.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
@@ -29,7 +29,7 @@ macro_rules! labels {
 }
 
 labels! {
-    /// What the filter says of a key.
+    /// The filter's verdict on a key.
     Verdict {
         /// Certainly not in the filter.
         Absent = "absent",
@@ -39,33 +39,33 @@ labels! {
 }
 
 labels! {
-    /// Why a request or a response was refused or cut because of the bytes that it holds.
+    /// Why a request or response was rejected or cut because of the bytes that it holds.
     BufferRefusal {
-        /// No room for the request: its head, its body, or what a batch is worked with.
+        /// No room for the request: its head, its body, or the working memory of a batch.
         Request = "request",
-        /// No room for the values of a batch; the keys that are left fail.
+        /// No room for the values of a batch; the remaining keys fail.
         Values = "values",
         /// No room for the response.
         Response = "response",
         /// The client sent its body too slowly.
         SlowBody = "slow_body",
-        /// The client did not take a response within `server.send_timeout`.
+        /// The client did not read a response within `server.send_timeout`.
         SlowClient = "slow_client",
     }
 }
 
 labels! {
-    /// Who answered a lookup.
+    /// What answered a lookup.
     Source {
-        /// The filter said absent.
+        /// The filter.
         Filter = "filter",
         /// The in-process tier.
         Hot = "hot",
-        /// The shared cache: Redis, or the one in this process where no Redis is configured.
+        /// The shared cache: Redis, or its stand-in in this process.
         Redis = "redis",
-        /// The database.
+        /// The backend.
         Backend = "backend",
-        /// Nobody could.
+        /// Nothing: the lookup failed.
         None = "none",
     }
 }
@@ -77,25 +77,25 @@ labels! {
         Found = "found",
         /// 404.
         Absent = "absent",
-        /// Anything else: a failure is never an absence.
+        /// Any failure; a failure is never an absence.
         Error = "error",
     }
 }
 
 labels! {
-    /// Why an instance scans again, because announces of others may have been lost.
+    /// Why an instance scans again: announces of other instances may have been lost.
     ResyncReason {
         /// The log is younger than the commit window.
         Young = "young",
-        /// Another log is in its place.
+        /// Another log has replaced it.
         Replaced = "replaced",
         /// It was trimmed before it was read.
         Trimmed = "trimmed",
-        /// An entry is missing or can't be read, or a writer had to forget some.
+        /// An entry is missing or unreadable, or a writer dropped some.
         Gap = "gap",
-        /// It does not go on from where the snapshot had come that the process started from.
+        /// The log does not continue from the position of the snapshot that the process started from.
         Snapshot = "snapshot",
-        /// An instance that is configured otherwise writes to it.
+        /// An instance with another configuration writes to it.
         Configuration = "configuration",
     }
 }
@@ -105,51 +105,51 @@ labels! {
     State {
         /// No filter yet.
         Cold = "cold",
-        /// The filter decides nothing, it is only compared.
+        /// The filter decides nothing; its verdicts are only compared.
         Shadow = "shadow",
-        /// The filter answers.
+        /// The filter answers 404.
         Enforcing = "enforcing",
-        /// The promise can't be shown at present.
+        /// The required freshness can't be proven at present.
         Degraded = "degraded",
     }
 }
 
 labels! {
-    /// What the filter got wrong.
+    /// The kind of a wrong verdict.
     MismatchKind {
-        /// It said absent of a row that exists.
+        /// The filter said absent, and the row exists.
         FalseNegative = "false_negative",
-        /// It said maybe of a key that does not.
+        /// The filter said maybe, and the row does not exist.
         FalsePositive = "false_positive",
     }
 }
 
 labels! {
-    /// Who asked the backend and so found the filter wrong.
+    /// What found a wrong verdict.
     FoundBy {
-        /// A lookup that the filter did not answer.
+        /// A lookup that asked the backend.
         Lookup = "lookup",
-        /// A check of an answer that the filter had given.
+        /// A canary check.
         Canary = "canary",
     }
 }
 
 labels! {
-    /// What became of a check of one of the filter's answers.
+    /// The result of a canary check.
     CanaryResult {
         /// The backend has no such row either.
         Absent = "absent",
-        /// It has, and so has the filter by now: the row is younger than the answer.
+        /// The backend has the row, and so has the filter by now: the row is younger than the answer.
         Late = "late",
-        /// It has, and the filter should have known.
+        /// The backend has the row, and the filter should have known it.
         FalseNegative = "false_negative",
-        /// The backend, or the log that tells what the filter should know, gave no answer.
+        /// The backend or the delta log did not answer.
         Error = "error",
     }
 }
 
 labels! {
-    /// A tier that caches.
+    /// A cache tier.
     CacheTier {
         /// In-process.
         Hot = "hot",
@@ -159,15 +159,15 @@ labels! {
 }
 
 labels! {
-    /// What a cache said.
+    /// The result of a cache read.
     CacheResult {
-        /// It holds the value.
+        /// It has the value.
         Hit = "hit",
-        /// It holds a usable absence.
+        /// It has a usable absence.
         Absent = "absent",
-        /// It holds nothing usable.
+        /// It has nothing usable.
         Miss = "miss",
-        /// It did not answer.
+        /// It failed.
         Error = "error",
     }
 }
@@ -179,37 +179,37 @@ labels! {
         Found = "found",
         /// No row.
         Absent = "absent",
-        /// No answer within its time.
+        /// No answer before the timeout.
         Timeout = "timeout",
-        /// Not reachable.
+        /// Unreachable.
         Unavailable = "unavailable",
-        /// An answer that can't be used: a query that does not fit, a row that can't be read.
+        /// An unusable answer: a query or row that does not fit.
         Invalid = "invalid",
     }
 }
 
 labels! {
-    /// What became of a value that was to be loaded again ahead of its expiry.
+    /// The outcome of loading a value ahead of its expiry.
     RefreshOutcome {
-        /// A newer one is in its place.
+        /// The value was replaced.
         Refreshed = "refreshed",
         /// The row is gone.
         Absent = "absent",
-        /// The backend failed; the value stays.
+        /// The backend failed; the old value stays.
         Error = "error",
-        /// Another instance was at it, no backend call was free at once, or what came back could not be stored.
+        /// Another instance was loading it, no backend call was free, or the result could not be stored.
         Skipped = "skipped",
     }
 }
 
 labels! {
-    /// How waiting for another instance's load ended.
+    /// How the wait for another instance's load ended.
     LeaseWait {
-        /// It stored its answer.
+        /// The other instance stored its answer.
         Filled = "filled",
-        /// It died or took too long: its lease ended, and the lookup got the next.
+        /// The lease expired, and this lookup took it over.
         TakenOver = "taken_over",
-        /// It stored nothing.
+        /// The other instance stored nothing.
         Freed = "freed",
         /// The deadline came near.
         TimedOut = "timed_out",
@@ -223,9 +223,9 @@ labels! {
     ShedReason {
         /// `backend.max_queue` lookups already wait for the backend.
         QueueFull = "queue_full",
-        /// No turn came while there was time left for a call.
+        /// No backend call became free in time.
         QueueTimeout = "queue_timeout",
-        /// The backend has failed again and again: it is asked by one call at a time until that is answered.
+        /// The breaker is open: the backend failed repeatedly, and one call at a time probes it.
         BreakerOpen = "breaker_open",
     }
 }
@@ -233,13 +233,13 @@ labels! {
 labels! {
     /// How an announce ended.
     AnnounceOutcome {
-        /// 204.
+        /// Acknowledged with 204.
         Accepted = "accepted",
         /// It could not be made durable.
         NotDurable = "not_durable",
-        /// Too many announces within their window.
+        /// Too many pending announces.
         Full = "full",
-        /// More a second than `server.max_announces_per_second`.
+        /// More per second than `server.max_announces_per_second`.
         Limited = "limited",
     }
 }
@@ -247,9 +247,9 @@ labels! {
 labels! {
     /// How a rebuild ended.
     RebuildOutcome {
-        /// The new filter is in force.
+        /// The new filter is active.
         Swapped = "swapped",
-        /// The source could not be read to its end.
+        /// The source could not be read completely.
         SourceFailed = "source_failed",
         /// Fewer keys than `min_keys_ratio` allows.
         Collapsed = "collapsed",
@@ -257,35 +257,35 @@ labels! {
         Empty = "empty",
         /// More keys than the candidate was sized for.
         Overfull = "overfull",
-        /// A key that the backend has answered lately is missing from the candidate.
+        /// A key that the backend answered recently is missing from the candidate.
         MissingKeys = "missing_keys",
-        /// Source and backend disagree on keys: another column, another spelling.
+        /// Source and backend disagree on keys: another column or spelling.
         Mismatch = "mismatch",
         /// The backend did not answer a check.
         BackendFailed = "backend_failed",
         /// Filter, candidate and caches would not fit the memory limit.
         NoMemory = "no_memory",
-        /// Redis has not told the secret under which keys are hashed.
+        /// The keyspace secret is not known yet.
         NoSecret = "no_secret",
         /// The delta log has not been read yet.
         NoLog = "no_log",
-        /// The process stops.
+        /// The process is stopping.
         Cancelled = "cancelled",
     }
 }
 
 labels! {
-    /// How a scan came to begin where instances take turns.
+    /// How a scan got its turn among the instances.
     ScanTurn {
-        /// It was its turn.
+        /// It was granted.
         Granted = "granted",
-        /// It had waited as long as it may.
+        /// It waited as long as it may.
         TimedOut = "timed_out",
         /// Redis did not answer.
         Unreachable = "unreachable",
         /// Redis refused the command.
         Refused = "refused",
-        /// An operator asked for it at once.
+        /// An operator started the rebuild without waiting.
         Overridden = "overridden",
     }
 }
@@ -293,13 +293,13 @@ labels! {
 labels! {
     /// How a poll for new keys ended.
     PollOutcome {
-        /// Every source was read to its end.
+        /// Every source was read completely.
         Completed = "completed",
-        /// A source can't be reached.
+        /// A source is unreachable.
         Unavailable = "unavailable",
-        /// A source's answer can't be used.
+        /// A source's answer is unusable.
         Invalid = "invalid",
-        /// Cached absences of new keys could not be looked for.
+        /// Cached absences of new keys could not be checked.
         CacheFailed = "cache_failed",
         /// It took longer than `max_staleness`.
         TimedOut = "timed_out",
@@ -307,11 +307,11 @@ labels! {
 }
 
 labels! {
-    /// What a circuit breaker stands before.
+    /// What a circuit breaker protects.
     Dependency {
         /// The connection to Redis.
         Redis = "redis",
-        /// The one for announces, where these wait for replicas.
+        /// The connection for announces, if these wait for replicas.
         RedisAnnounces = "redis_announces",
         /// The backends of the keyspaces.
         Backend = "backend",
@@ -319,15 +319,15 @@ labels! {
 }
 
 labels! {
-    /// What became of a snapshot of a filter.
+    /// The outcome of a snapshot.
     SnapshotOutcome {
-        /// It is on disk.
+        /// Written to disk.
         Written = "written",
-        /// The disk refused.
+        /// The disk failed.
         Failed = "failed",
-        /// There was no time left to write it, or the filter turned out wrong meanwhile.
+        /// No time was left to write it, or the filter turned out to be wrong.
         Abandoned = "abandoned",
-        /// The process has started from it.
+        /// The process started from it.
         Restored = "restored",
         /// The process could not start from it.
         Refused = "refused",
@@ -339,7 +339,7 @@ labels! {
     BreakerState {
         /// Calls pass.
         Closed = "closed",
-        /// One call tries.
+        /// One call probes the dependency.
         HalfOpen = "half_open",
         /// Calls fail at once.
         Open = "open",
@@ -347,27 +347,27 @@ labels! {
 }
 
 labels! {
-    /// What became of a configuration that was read again.
+    /// The outcome of a configuration reload.
     ReloadOutcome {
-        /// All of it is in force.
+        /// All changes are active.
         Applied = "applied",
-        /// Some of it is not in force before a restart.
+        /// Some changes need a restart.
         NeedsRestart = "needs_restart",
-        /// It says what it said before.
+        /// Nothing has changed.
         Unchanged = "unchanged",
-        /// It is bad; nothing has changed.
+        /// The configuration is invalid; nothing has changed.
         Failed = "failed",
     }
 }
 
 labels! {
-    /// Who listens.
+    /// A listener.
     Listener {
-        /// To the application.
+        /// For applications.
         Data = "data",
-        /// To probes and Prometheus.
+        /// For probes and Prometheus.
         Telemetry = "telemetry",
-        /// To operators.
+        /// For operators.
         Admin = "admin",
     }
 }

@@ -1,7 +1,7 @@
 //! bloomguard: a cache-penetration guard.
 //!
-//! Each lookup first asks a local Bloom filter; "definitely absent" is answered at once and costs neither cache nor database anything,
-//! "maybe" falls through to Redis and then to the database.
+//! Each lookup first asks a local Bloom filter. "Definitely absent" is answered at once, without the cache or the
+//! database. "Maybe" falls through to Redis and then to the database.
 
 pub mod app;
 pub mod backend;

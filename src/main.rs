@@ -1,4 +1,4 @@
-//! The program: parse, load, run, exit code. Nothing else.
+//! The program: parses the command line and runs the command.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use bloomguard::cli::{self, Command};
 fn main() -> ExitCode {
     match cli::parse() {
         Command::CheckConfig { files } => cli::check_config(&files),
-        Command::Plan(asked) => cli::plan(&asked),
+        Command::Plan(arguments) => cli::plan(&arguments),
         Command::Inspect { file } => cli::inspect(&file),
         Command::Serve { config } => cli::serve(config),
     }

@@ -1,4 +1,5 @@
-//! Reading the configuration again: on SIGHUP, on request, and when its files change. Validate, then take over what is live, or keep everything.
+//! Reloads the configuration on SIGHUP, on request, and when its files change. A valid configuration is applied as far
+//! as its settings are live; an invalid one changes nothing.
 
 mod files;
 
@@ -11,67 +12,67 @@ use tokio::sync::{mpsc, watch};
 pub use self::files::ConfigSource;
 use self::files::FileWatch;
 use crate::config::{Config, ConfigErrors};
-use crate::http::{InForce, LiveTokens, ReloadRequest, Reloaded, Tokens};
+use crate::http::{ActiveConfig, LiveTokens, ReloadReport, ReloadRequest, Tokens};
 use crate::keyspace::Keyspace;
 use crate::labels::ReloadOutcome;
 use crate::metrics::Metrics;
 use crate::rebuild::RebuildHandle;
 use crate::telemetry::LogLevel;
 
-/// Who goes by the live settings of a keyspace.
+/// What the live settings of a keyspace change.
 #[derive(Debug)]
-pub struct KeyspaceParts {
+pub struct LiveKeyspace {
     /// Answers lookups.
     pub keyspace: Arc<Keyspace>,
     /// Builds its filter.
     pub rebuild: RebuildHandle,
 }
 
-/// Everybody who goes by live settings, and who is told of them.
+/// What a reload changes and where it reports.
 #[derive(Debug)]
-pub struct Parts {
+pub struct ReloadParts {
     /// By name.
-    pub keyspaces: BTreeMap<String, KeyspaceParts>,
-    /// Counts what became of it.
+    pub keyspaces: BTreeMap<String, LiveKeyspace>,
+    /// Counts reloads.
     pub metrics: Arc<Metrics>,
-    /// What the listeners compare bearer tokens with.
+    /// The tokens that listeners accept.
     pub tokens: Arc<LiveTokens>,
-    /// Those who ask for it.
+    /// Reload requests of the admin listener.
     pub requests: mpsc::Receiver<ReloadRequest>,
-    /// What is in force, for people.
-    pub in_force: watch::Sender<Arc<InForce>>,
+    /// Publishes the active configuration.
+    pub active: watch::Sender<Arc<ActiveConfig>>,
 }
 
-/// What makes a process read its configuration again.
+/// What triggers a reload.
 #[derive(Debug)]
-pub struct Triggers {
-    /// Where it was read from, and what was seen there.
+pub struct ReloadTriggers {
+    /// The files, and what was seen there.
     pub source: ConfigSource,
     /// SIGHUP.
     pub hangups: Signal,
-    /// The level of the log.
+    /// The log level.
     pub log: LogLevel,
 }
 
-/// The one task that changes settings, one reload after another.
+/// The task that reloads, one reload after another.
 #[derive(Debug)]
 pub struct Reloader {
-    parts: Parts,
-    /// What the process goes by.
-    in_force: Config,
-    /// What the files said when they were last found good.
-    read: Config,
+    parts: ReloadParts,
+    /// The settings that the process uses.
+    active: Config,
+    /// The last valid configuration that was read.
+    last_read: Config,
     hangups: Signal,
     log: LogLevel,
     files: FileWatch,
 }
 
-impl InForce {
+impl ActiveConfig {
     fn new(config: &Config, needs_restart: Vec<String>) -> Self {
         Self { config: config.document(), needs_restart }
     }
 
-    /// As it is when the process starts.
+    /// The active configuration at startup.
     #[must_use]
     pub fn at_start(config: &Config) -> Self {
         Self::new(config, vec![])
@@ -79,21 +80,21 @@ impl InForce {
 }
 
 impl Reloader {
-    /// Of a process that was started with `config`.
+    /// For a process that was started with `config`.
     #[must_use]
-    pub fn new(config: Config, parts: Parts, triggers: Triggers) -> Self {
-        let Triggers { source, hangups, log } = triggers;
-        Self { parts, read: config.clone(), in_force: config, hangups, log, files: FileWatch::new(source) }
+    pub fn new(config: Config, parts: ReloadParts, triggers: ReloadTriggers) -> Self {
+        let ReloadTriggers { source, hangups, log } = triggers;
+        Self { parts, last_read: config.clone(), active: config, hangups, log, files: FileWatch::new(source) }
     }
 
-    /// Reloads whenever there is a reason. Runs until dropped.
+    /// Reloads on each trigger. Runs until dropped.
     pub async fn run(mut self) {
         loop {
             tokio::select! {
-                Some(asked) = self.parts.requests.recv() => {
-                    let told = self.reload("admin API").await;
-                    // Whoever asked may have hung up.
-                    let _ = asked.send(told);
+                Some(reply) = self.parts.requests.recv() => {
+                    let result = self.reload("admin API").await;
+                    // The client may have disconnected.
+                    let _ = reply.send(result);
                 }
                 Some(()) = self.hangups.recv() => drop(self.reload("SIGHUP").await),
                 () = self.files.changed() => drop(self.reload("changed files").await),
@@ -101,28 +102,24 @@ impl Reloader {
         }
     }
 
-    async fn reload(&mut self, because: &'static str) -> Result<Reloaded, ConfigErrors> {
+    async fn reload(&mut self, trigger: &'static str) -> Result<ReloadReport, ConfigErrors> {
         match self.files.load().await {
-            Ok(new) => Ok(self.take_over(new, because)),
+            Ok(new) => Ok(self.apply_live(new, trigger)),
             Err(errors) => {
                 let listed: Vec<String> = errors.errors().iter().map(ToString::to_string).collect();
-                tracing::error!(
-                    because,
-                    errors = listed.join("; "),
-                    "the configuration is bad: what was in force stays"
-                );
-                let waiting = self.in_force.differences(&self.read).len();
+                tracing::error!(trigger, errors = listed.join("; "), "reload rejected: invalid configuration");
+                let waiting = self.active.differences(&self.last_read).len();
                 self.parts.metrics.reloads.ended(ReloadOutcome::Failed, waiting);
                 Err(errors)
             }
         }
     }
 
-    fn take_over(&mut self, new: Config, because: &'static str) -> Reloaded {
-        let merged = self.in_force.with_live_settings_of(&new);
-        let applied = self.in_force.differences(&merged);
+    fn apply_live(&mut self, new: Config, trigger: &'static str) -> ReloadReport {
+        let merged = self.active.with_live_settings_of(&new);
+        let applied = self.active.differences(&merged);
         let waiting = merged.differences(&new);
-        let outcome = match (self.read.differences(&new).is_empty(), waiting.is_empty()) {
+        let outcome = match (self.last_read.differences(&new).is_empty(), waiting.is_empty()) {
             (true, _) => ReloadOutcome::Unchanged,
             (false, false) => ReloadOutcome::NeedsRestart,
             (false, true) => ReloadOutcome::Applied,
@@ -130,35 +127,35 @@ impl Reloader {
         if !applied.is_empty() {
             self.apply(&merged);
         }
-        (self.in_force, self.read) = (merged, new);
-        let reloaded = Reloaded { outcome, applied: list(applied), needs_restart: list(waiting) };
-        self.tell(&reloaded, because);
+        (self.active, self.last_read) = (merged, new);
+        let reloaded = ReloadReport { outcome, applied: list(applied), needs_restart: list(waiting) };
+        self.publish(&reloaded, trigger);
         reloaded
     }
 
-    /// Of what is the same nobody notices anything.
+    /// Applies all live settings. Those that did not change have no effect.
     fn apply(&self, merged: &Config) {
         for (name, config) in &merged.keyspaces {
             let Some(served) = self.parts.keyspaces.get(name) else { continue };
             served.keyspace.reconfigure(config);
             if let Err(error) = served.rebuild.reconfigure(&config.rebuild) {
-                tracing::error!(keyspace = name, error, "the schedule of rebuilds stays as it was");
+                tracing::error!(keyspace = name, error, "rebuild schedule not changed");
             }
         }
         self.parts.tokens.store(Arc::new(Tokens::of(&merged.server)));
         if let Err(error) = self.log.set(&merged.log.level) {
-            tracing::error!(error = format!("{error:#}"), "the level of the log stays as it was");
+            tracing::error!(error = format!("{error:#}"), "log level not changed");
         }
     }
 
-    fn tell(&self, reloaded: &Reloaded, because: &'static str) {
-        let Reloaded { outcome, applied, needs_restart } = reloaded;
+    fn publish(&self, reloaded: &ReloadReport, trigger: &'static str) {
+        let ReloadReport { outcome, applied, needs_restart } = reloaded;
         self.parts.metrics.reloads.ended(*outcome, needs_restart.len());
-        self.parts.in_force.send_replace(Arc::new(InForce::new(&self.in_force, needs_restart.clone())));
+        self.parts.active.send_replace(Arc::new(ActiveConfig::new(&self.active, needs_restart.clone())));
         let applied = if applied.is_empty() { "none".to_owned() } else { applied.join(", ") };
-        tracing::info!(because, %outcome, applied, "the configuration was read again");
+        tracing::info!(trigger, %outcome, applied, "configuration reloaded");
         if *outcome == ReloadOutcome::NeedsRestart {
-            tracing::warn!(because, "needs a restart: {}", needs_restart.join(", "));
+            tracing::warn!(settings = needs_restart.join(", "), trigger, "restart needed for changed settings");
         }
     }
 }

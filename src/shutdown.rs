@@ -1,37 +1,37 @@
-//! When the process is told to stop.
+//! The signals that stop the process.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// What a shell reports of a process that SIGINT ended.
+/// The exit status that shells report for a process that SIGINT ended.
 const INTERRUPTED: i32 = 128 + 2;
 
-/// The stream of SIGHUPs, which no more end the process from here on.
+/// The stream of SIGHUPs. From this call on SIGHUP does not end the process.
 ///
 /// # Errors
-/// Where the process may not listen to signals.
+/// If the process can't install signal handlers.
 pub fn hangups() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// A token that SIGTERM or SIGINT cancels. A second SIGTERM changes nothing, for supervisors send it again at will; a SIGINT after the first signal is
-/// somebody at a terminal who does not want to wait for the drain.
+/// A token that SIGTERM or SIGINT cancels. A second SIGTERM is ignored, because supervisors may repeat it. A second
+/// SIGINT comes from a person at a terminal who does not want to wait for the drain.
 ///
 /// # Errors
-/// Where the process may not listen to signals.
+/// If the process can't install signal handlers.
 pub fn on_signal() -> std::io::Result<CancellationToken> {
     let token = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let told = token.clone();
+    let cancelled = token.clone();
     tokio::spawn(async move {
         let name = next(&mut terminate, &mut interrupt).await;
-        told.cancel();
-        tracing::info!(signal = name, "stopping: requests in flight are finished");
+        cancelled.cancel();
+        tracing::info!(signal = name, "draining: finishing requests in flight");
         while next(&mut terminate, &mut interrupt).await != "SIGINT" {
-            tracing::info!("SIGTERM again: requests in flight are being finished");
+            tracing::info!("second SIGTERM ignored: draining");
         }
-        tracing::warn!("SIGINT again: stopping at once, as by a crash");
-        // Nothing is lost by it that a crash would not lose: what was acknowledged is on disk or in Redis.
+        tracing::warn!("second SIGINT: exiting without drain");
+        // Loses no more than a crash would: what was acknowledged is on disk or in Redis.
         std::process::exit(INTERRUPTED);
     });
     Ok(token)

@@ -1,4 +1,4 @@
-//! Logs: text on a terminal, one JSON object a line otherwise; on standard error.
+//! Logs to standard error: text on a terminal, otherwise one JSON object per line.
 
 use std::io::IsTerminal;
 
@@ -7,7 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogConfig, LogFormat};
 
-/// Changes what is logged.
+/// Changes the log level at run time.
 pub struct LogLevel(Box<dyn Fn(EnvFilter) -> anyhow::Result<()> + Send + Sync>);
 
 impl std::fmt::Debug for LogLevel {
@@ -17,10 +17,10 @@ impl std::fmt::Debug for LogLevel {
 }
 
 impl LogLevel {
-    /// Logs at this level, or by this filter, from now on.
+    /// Sets the level or filter.
     ///
     /// # Errors
-    /// A level that is no filter.
+    /// The text is not a level or filter.
     pub fn set(&self, level: &str) -> anyhow::Result<()> {
         (self.0)(filter(level)?)
     }
@@ -34,10 +34,10 @@ fn filter(level: &str) -> anyhow::Result<EnvFilter> {
     })
 }
 
-/// Begins to log as configured.
+/// Starts logging as configured.
 ///
 /// # Errors
-/// A level that is no filter, or a second call.
+/// The level is not a filter, or logging was started before.
 pub fn init(config: &LogConfig) -> anyhow::Result<LogLevel> {
     let filter = filter(&config.level)?;
     let terminal = std::io::stderr().is_terminal();
@@ -47,7 +47,8 @@ pub fn init(config: &LogConfig) -> anyhow::Result<LogLevel> {
         LogFormat::Json => false,
     };
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(terminal);
-    // It would be told of on standard error too, by a macro that panics: whoever logs would die with the reader of the log.
+    // Internal errors would be written to standard error by a macro that panics, so a task that logs would die with the
+    // reader of the log.
     let lines = lines.log_internal_errors(false);
     Ok(if text {
         let lines = lines.with_filter_reloading();

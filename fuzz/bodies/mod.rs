@@ -10,12 +10,12 @@ pub mod key;
 pub mod snapshot;
 
 /// Longer inputs say nothing more.
-const LONGEST: usize = 16 << 10;
+const MAX_BYTES: usize = 16 << 10;
 
 /// Calls the body of a target. Returns false for a target that there is not.
 #[allow(dead_code, reason = "libFuzzer calls one of them itself")]
 pub fn run(target: &str, data: &[u8]) -> bool {
-    let data = &data[..data.len().min(LONGEST)];
+    let data = &data[..data.len().min(MAX_BYTES)];
     match target {
         "batch" => batch::run(data),
         "config" => config::run(data),

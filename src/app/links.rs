@@ -11,7 +11,7 @@ use crate::labels::Dependency;
 use crate::metrics::Metrics;
 use crate::redis::{RedisLink, Replicas};
 
-/// How long start-up waits for Redis before it goes on without.
+/// Startup waits this long for Redis.
 pub(super) const REDIS_AT_START: Duration = Duration::from_secs(1);
 
 /// The process's connections to Redis.
@@ -20,16 +20,17 @@ pub(super) struct RedisLinks {
     pub(super) replicas: Option<Replicas>,
 }
 
-/// Those of one keyspace.
+/// The connections of one keyspace.
 pub(super) struct KeyspaceLinks {
-    /// For everything but announces and drops: the same for all keyspaces, but in a cluster.
+    /// For everything but announces and drops. All keyspaces share it, except in a cluster.
     pub(super) main: Arc<RedisLink>,
-    /// For announces and drops: another one where these wait for replicas, for `WAIT` holds up whatever comes behind it.
+    /// For announces and drops. A connection of its own if these wait for replicas, because `WAIT` blocks all later
+    /// commands.
     pub(super) announces: Arc<RedisLink>,
 }
 
 impl RedisLinks {
-    /// Those of a keyspace that is configured.
+    /// The connections of a configured keyspace.
     pub(super) fn of(&self, keyspace: &str) -> Option<&KeyspaceLinks> {
         self.by_keyspace.get(keyspace)
     }
@@ -52,7 +53,7 @@ pub(super) async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> an
     };
     let connected = futures_util::future::join_all(main.values().map(|link| link.wait_connected(REDIS_AT_START))).await;
     if connected.contains(&false) {
-        tracing::warn!(url = %redis.url, "Redis can't be reached: serving without it until it can");
+        tracing::warn!(url = %redis.url, "Redis unreachable: starting without it");
     }
     let links = main.into_iter().filter_map(|(name, main)| {
         let announces = announces.remove(&name)?;
@@ -61,7 +62,7 @@ pub(super) async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> an
     Ok(Some(RedisLinks { by_keyspace: links.collect(), replicas }))
 }
 
-/// One connection a keyspace, whose breakers are shown as one.
+/// Connects once per keyspace. The breakers share one metric.
 fn connect_each(
     config: &Config,
     redis: &RedisConfig,
@@ -70,8 +71,8 @@ fn connect_each(
 ) -> anyhow::Result<BTreeMap<String, Arc<RedisLink>>> {
     let connect = |name: &String| {
         let (breakers, keyspace) = (Arc::clone(&metrics.breakers), name.clone());
-        let tell = move |state| breakers.set(dependency, &keyspace, state);
-        Ok((name.clone(), RedisLink::connect_keyspace(redis, name, tell).context("redis.url")?))
+        let report = move |state| breakers.set(dependency, &keyspace, state);
+        Ok((name.clone(), RedisLink::connect_keyspace(redis, name, report).context("redis.url")?))
     };
     config.keyspaces.keys().map(connect).collect()
 }

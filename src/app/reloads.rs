@@ -1,42 +1,32 @@
-//! Who is told when the configuration is read again.
+//! Connects the admin listener with the reloader.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
-use super::App;
 use crate::config::Config;
-use crate::http::{ConfigDesk, InForce, LiveTokens, ServedKeyspace};
+use crate::http::{ActiveConfig, LiveTokens, ReloadHandle, ServedKeyspace};
 use crate::metrics::Metrics;
-use crate::reload::{KeyspaceParts, Parts, Reloader, Triggers};
+use crate::reload::{LiveKeyspace, ReloadParts};
 
-/// Requests for a reload that may wait for their turn before those who ask wait to be let in.
-const WAITING: usize = 4;
+/// Reload requests that may be queued; further ones wait for room.
+const MAX_WAITING_REQUESTS: usize = 4;
 
-impl App {
-    /// Has the configuration, which was `config` at the build, read again.
-    pub(super) fn reload_on(&mut self, triggers: Triggers, config: Config) {
-        if let Some(parts) = self.reload.take() {
-            self.tasks.spawn(Reloader::new(config, parts, triggers).run());
-        }
-    }
-}
-
-/// Both ends of what the admin listener and whoever reads the configuration again have to tell each other.
-pub(super) fn parts(
+/// Creates both ends of the channel between the admin listener and the reloader.
+pub(super) fn connect(
     config: &Config,
     keyspaces: &BTreeMap<String, ServedKeyspace>,
     metrics: &Arc<Metrics>,
     tokens: &Arc<LiveTokens>,
-) -> (Parts, ConfigDesk) {
-    let (asking, requests) = mpsc::channel(WAITING);
-    let (in_force, shown) = watch::channel(Arc::new(InForce::at_start(config)));
-    let parts = |served: &ServedKeyspace| KeyspaceParts {
+) -> (ReloadParts, ReloadHandle) {
+    let (asking, requests) = mpsc::channel(MAX_WAITING_REQUESTS);
+    let (active, shown) = watch::channel(Arc::new(ActiveConfig::at_start(config)));
+    let parts = |served: &ServedKeyspace| LiveKeyspace {
         keyspace: Arc::clone(&served.keyspace),
         rebuild: served.rebuild.clone(),
     };
     let keyspaces = keyspaces.iter().map(|(name, served)| (name.clone(), parts(served))).collect();
-    let parts = Parts { keyspaces, metrics: Arc::clone(metrics), tokens: Arc::clone(tokens), requests, in_force };
-    (parts, ConfigDesk { requests: asking, in_force: shown })
+    let parts = ReloadParts { keyspaces, metrics: Arc::clone(metrics), tokens: Arc::clone(tokens), requests, active };
+    (parts, ReloadHandle { requests: asking, active: shown })
 }

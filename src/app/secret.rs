@@ -1,4 +1,4 @@
-//! The secret under which a keyspace hashes its keys: the fleet's, where there is one.
+//! The secret under which a keyspace hashes its keys. A fleet shares one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,15 +7,16 @@ use crate::key::KeySecret;
 use crate::keyspace::Keyspace;
 use crate::redis::{LinkError, RedisLink};
 
-/// How often it is compared, besides after each connect.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How soon it is asked for again where nothing is served before it is known.
-const SOON_AGAIN: Duration = Duration::from_millis(5);
+/// How often the secret is compared, besides after each connect.
+const RECHECK: Duration = Duration::from_secs(1);
+/// How soon a start asks again.
+const RETRY_AT_START: Duration = Duration::from_millis(5);
 
-/// The fleet's secret from Redis, `None` where it does not answer; that of the snapshot, or a fresh one, where there is no fleet.
+/// The fleet's secret from Redis; `None` if Redis does not answer. Without Redis: the secret of the snapshot, or a new
+/// one.
 ///
-/// Asked for again until then: who goes on without has no use for its snapshot, for one answer that came late.
-pub(super) async fn secret(
+/// Retries until the deadline, because without the secret the snapshot can't be used.
+pub(super) async fn fleet_secret(
     keyspace: &str,
     redis: Option<&Arc<RedisLink>>,
     known: Option<KeySecret>,
@@ -27,26 +28,27 @@ pub(super) async fn secret(
         match link.secret(keyspace, &proposal).await {
             Ok(secret) => return Some(secret),
             Err(LinkError::Timeout(_) | LinkError::Unavailable(_)) if Instant::now() < until => {
-                tokio::time::sleep(SOON_AGAIN).await
+                tokio::time::sleep(RETRY_AT_START).await
             }
             Err(error) => {
-                tracing::warn!(keyspace, %error, "the keyspace secret could not be read from Redis: nothing is built before it is");
+                tracing::warn!(keyspace, %error, "keyspace secret unknown: builds wait for Redis");
                 return None;
             }
         }
     }
 }
 
-/// Agrees with Redis on the secret after each connect, for it may have been wiped: who is there first proposes the one that it has.
+/// Compares the secret with Redis after each connect, because Redis may have been wiped. The first instance then
+/// proposes its own.
 pub(super) async fn agree_on_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink>) {
     let mut epochs = link.epochs();
     loop {
         epochs.mark_unchanged();
         match link.secret(keyspace.name(), &keyspace.proposed_secret()).await {
             Ok(secret) => keyspace.agree_on_secret(secret),
-            Err(error) => tracing::debug!(keyspace = keyspace.name(), %error, "the keyspace secret was not read"),
+            Err(error) => tracing::debug!(keyspace = keyspace.name(), %error, "could not read keyspace secret"),
         }
-        // Also where a connection is there and did not answer.
-        let _ = tokio::time::timeout(AGAIN, epochs.changed()).await;
+        // Also checks again if an open connection did not answer.
+        let _ = tokio::time::timeout(RECHECK, epochs.changed()).await;
     }
 }

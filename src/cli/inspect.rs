@@ -11,16 +11,16 @@ use chrono::{DateTime, SecondsFormat};
 use crate::filter::snapshot::{Header, ReadError, VERSION, WatermarkText, open};
 use crate::key::KeySecret;
 
-/// Exit status of a file that is no snapshot, or a damaged one: `EX_DATAERR` of sysexits.h.
+/// Exit status of a file that is not a snapshot or is damaged: `EX_DATAERR` of sysexits.h.
 const EX_DATAERR: u8 = 65;
-/// Exit status of a file that can't be read: `EX_NOINPUT`.
+/// Exit status of an unreadable file: `EX_NOINPUT`.
 const EX_NOINPUT: u8 = 66;
 
-/// Says what stands in the snapshot on standard output, and on standard error what is wrong with it; the exit status to end with.
+/// Prints the snapshot's header to standard output and its errors to standard error. Returns the exit status.
 #[must_use]
 pub fn inspect(file: &Path) -> ExitCode {
     let shown = open(file).and_then(|opened| {
-        // Before the words are read: the header is sound, and tells what the file should hold.
+        // Printed before the words are read: the header is valid and says what the file should contain.
         let text = describe(&opened.header);
         let _ = write!(std::io::stdout(), "{text}");
         opened.load().map(|_| ())
@@ -37,7 +37,7 @@ pub fn inspect(file: &Path) -> ExitCode {
     }
 }
 
-/// One line a fact. A `String` takes whatever is written to it.
+/// One fact per line. Writing to a `String` can't fail.
 fn describe(header: &Header) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &dyn Display| _ = writeln!(text, "{name:<13} {value}");
@@ -51,7 +51,7 @@ fn describe(header: &Header) -> String {
     line("key form", &header.key_form);
     line("hash", &format_args!("{}, secret {:016x}", header.hash, KeySecret::new(header.secret.0).fingerprint()));
     line("basis", &header.basis);
-    line("taken", &Taken(taken.unix_nanos));
+    line("taken", &TakenDisplay(taken.unix_nanos));
     line("boot", &format_args!("{:?}, {} after it", taken.boot_id, Ago(taken.boot_nanos)));
     line("scan began", &format_args!("{} before that", Ago(header.scan_age)));
     match log {
@@ -62,7 +62,7 @@ fn describe(header: &Header) -> String {
         None => line("delta log", &"none"),
     }
     for poll in polls.iter().flatten() {
-        let from = Watermark(&poll.watermark);
+        let from = WatermarkDisplay(&poll.watermark);
         line(
             "polls",
             &format_args!(
@@ -95,21 +95,21 @@ impl Display for Ago {
     }
 }
 
-struct Taken(u64);
+struct TakenDisplay(u64);
 
-impl Display for Taken {
+impl Display for TakenDisplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match i64::try_from(self.0).map(DateTime::from_timestamp_nanos) {
             Ok(moment) => f.write_str(&moment.to_rfc3339_opts(SecondsFormat::Millis, true)),
-            // Of a header that somebody made up.
+            // Only a forged header has such a value.
             Err(_) => write!(f, "{} ns", self.0),
         }
     }
 }
 
-struct Watermark<'a>(&'a WatermarkText);
+struct WatermarkDisplay<'a>(&'a WatermarkText);
 
-impl Display for Watermark<'_> {
+impl Display for WatermarkDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             WatermarkText::Integer(digits) => f.write_str(digits),

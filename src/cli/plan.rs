@@ -6,29 +6,29 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 
-use super::refuse;
+use super::print_config_errors;
 use crate::config::{self, Config, KeyspaceConfig};
 use crate::plan::{Beside, KeyCount, Plan, count};
 use crate::rebuild::{PROCESS_BYTES, memory_limit};
 use crate::{app, filter};
 
-/// What is to be planned.
+/// Arguments of `bloomguard plan`.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 #[group(skip)]
 pub struct PlanArguments {
-    /// Keys to make room for, as 1000000, 1_000_000 or 1e6
+    /// Number of keys, as 1000000, 1_000_000 or 1e6
     #[arg(long, value_name = "N", value_parser = keys, required_unless_present = "config")]
     pub keys: Option<u64>,
-    /// False-positive rate, between 0 and 1 [with --config: its own]
+    /// False-positive rate between 0 and 1 [with --config: the configured rate]
     #[arg(long, value_name = "P", value_parser = rate, required_unless_present = "config")]
     pub fpr: Option<f64>,
-    /// Lookups of absent keys a second
+    /// Lookups of absent keys per second
     #[arg(long, value_name = "R", value_parser = per_second, default_value = "1000")]
     pub rps: f64,
-    /// Plan for a keyspace of this configuration, whose keys are counted; may be given again, later files override earlier ones
+    /// Plan for a keyspace of this configuration and count its keys; repeatable, later files override earlier ones
     #[arg(long, value_name = "FILE", conflicts_with = "keys")]
     pub config: Vec<PathBuf>,
-    /// Which keyspace [default: the only one]
+    /// The keyspace to plan for [default: the only one]
     #[arg(long, value_name = "KS", requires = "config")]
     pub keyspace: Option<String>,
 }
@@ -54,28 +54,29 @@ fn per_second(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0).ok_or("must be a number, at least 0".into())
 }
 
-/// Prints the plan. Exit status 78 of a bad configuration, 1 where the source can't be counted or no such filter can be made.
+/// Prints the plan. Exit status: 78 for an invalid configuration, 1 if the source can't be counted or the filter can't
+/// be sized.
 #[must_use]
-pub fn plan(asked: &PlanArguments) -> ExitCode {
-    let plan = if asked.config.is_empty() {
+pub fn plan(arguments: &PlanArguments) -> ExitCode {
+    let plan = if arguments.config.is_empty() {
         Ok(Plan {
-            capacity: asked.keys.unwrap_or_default(),
-            rate: asked.fpr.unwrap_or_default(),
-            absent_per_second: asked.rps,
+            capacity: arguments.keys.unwrap_or_default(),
+            rate: arguments.fpr.unwrap_or_default(),
+            absent_per_second: arguments.rps,
             because: None,
             chosen: None,
             beside: beside(&KeyspaceConfig::default(), &Config::default()),
             limit: memory_limit(),
         })
     } else {
-        match config::load(&asked.config, config::environment()) {
-            Ok(config) => for_keyspace(asked, &config),
-            Err(errors) => return refuse(&errors),
+        match config::load(&arguments.config, config::environment()) {
+            Ok(config) => for_keyspace(arguments, &config),
+            Err(errors) => return print_config_errors(&errors),
         }
     };
     match plan.and_then(|plan| Ok(plan.render()?)) {
         Ok(page) => {
-            // Where standard output is closed nobody reads it.
+            // If standard output is closed, no one reads the plan.
             let _ = write!(std::io::stdout(), "{page}");
             ExitCode::SUCCESS
         }
@@ -86,8 +87,8 @@ pub fn plan(asked: &PlanArguments) -> ExitCode {
     }
 }
 
-fn for_keyspace(asked: &PlanArguments, config: &Config) -> anyhow::Result<Plan> {
-    let (name, keyspace) = chosen(asked, config)?;
+fn for_keyspace(arguments: &PlanArguments, config: &Config) -> anyhow::Result<Plan> {
+    let (name, keyspace) = chosen(arguments, config)?;
     let filter = &keyspace.filter;
     let counted = counted(keyspace, config).with_context(|| format!("the keys of {name} can't be counted"))?;
     let how = match counted {
@@ -98,8 +99,8 @@ fn for_keyspace(asked: &PlanArguments, config: &Config) -> anyhow::Result<Plan> 
     let from = expected.map_or(how.clone(), |expected| format!("{expected} expected, {how}"));
     Ok(Plan {
         capacity: filter.capacity_for(counted.keys().max(filter.expected_keys.unwrap_or(0))),
-        rate: asked.fpr.unwrap_or(filter.false_positive_rate),
-        absent_per_second: asked.rps,
+        rate: arguments.fpr.unwrap_or(filter.false_positive_rate),
+        absent_per_second: arguments.rps,
         because: Some(format!("keyspace {name}: {from}; headroom {}", filter.headroom)),
         chosen: Some(filter::FilterKind::from(filter.kind)),
         beside: beside(keyspace, config),
@@ -113,9 +114,9 @@ fn beside(keyspace: &KeyspaceConfig, config: &Config) -> Beside {
     Beside { caches, announces: config.server.max_announce_bytes, buffers, process: PROCESS_BYTES }
 }
 
-fn chosen<'a>(asked: &'a PlanArguments, config: &'a Config) -> anyhow::Result<(&'a str, &'a KeyspaceConfig)> {
+fn chosen<'a>(arguments: &'a PlanArguments, config: &'a Config) -> anyhow::Result<(&'a str, &'a KeyspaceConfig)> {
     let names = || config.keyspaces.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let name = match &asked.keyspace {
+    let name = match &arguments.keyspace {
         Some(name) => name,
         None if config.keyspaces.len() == 1 => config.keyspaces.keys().next().context("no keyspace")?,
         None => return Err(anyhow!("name one with --keyspace: {}", names())),

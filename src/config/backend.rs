@@ -8,43 +8,46 @@ use serde::{Deserialize, Serialize};
 use super::{AbsentHeader, Headers, SecretUrl, units};
 use crate::client::Trust;
 
-/// Where a row is read.
+/// Where rows are read.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BackendConfig {
     /// Default `sql`.
     pub kind: BackendKind,
-    /// `postgres://…`, `mysql://…` (also `mariadb://…`) or `sqlite:…`; for `http` an `http(s)://…` URL that holds `{key}` once, in its path or query. Required, here or by `url_file`.
+    /// `postgres://…`, `mysql://…` (also `mariadb://…`) or `sqlite:…`; for `http` an `http(s)://…` URL with `{key}`
+    /// once, in its path or query. Required, here or by `url_file`.
     pub url: SecretUrl,
-    /// A file that holds the URL.
+    /// A file that contains the URL.
     pub url_file: Option<PathBuf>,
-    /// The statement that reads one row; the key is its only parameter, `$1` (MySQL `?`, SQLite either). Required for `sql`.
+    /// The statement that reads one row; the key is its only parameter, `$1` (MySQL `?`, SQLite either). Required for
+    /// `sql`.
     pub query: String,
-    /// How long one call may take, waiting for a connection included. Default 200 ms.
+    /// Time limit of one call, including the wait for a connection. Default 200 ms.
     #[serde(with = "units::duration")]
     pub timeout: Duration,
-    /// Calls at a time. Default 16.
+    /// Concurrent calls. Default 16.
     pub max_concurrency: usize,
-    /// Lookups that may wait for their turn; further ones are shed. Default 256.
+    /// Lookups that may wait for a call; further ones are shed. Default 256.
     pub max_queue: usize,
     /// Connections kept open. Default 1.
     pub min_connections: u32,
-    /// Prepared statements a connection keeps; 0 works behind a transaction-mode pooler. Default 100.
+    /// Prepared statements per connection; 0 works behind a transaction-mode pooler. Default 100.
     pub statement_cache: usize,
-    /// `http`: statuses that mean "no such row"; 4xx, or 204. Default 404 alone.
+    /// `http`: statuses that mean "no such row"; 4xx, or 204. Default 404 only.
     pub absent_status: Vec<u16>,
-    /// `http`: a header, `Name` or `Name: value`, without which such a status is a failure and no absence. Default: none is demanded.
+    /// `http`: a header, `Name` or `Name: value`. Without it such a status is a failure and not an absence. Default:
+    /// none is required.
     pub absent_header: Option<AbsentHeader>,
     /// `http`: headers sent with each request.
     pub headers: Headers,
-    /// `http`: a file of further headers, `Name: value` a line, for those that are secret.
+    /// `http`: a file of further headers, one `Name: value` per line, for secret ones.
     pub headers_file: Option<PathBuf>,
-    /// `http`: a PEM file of the certificate authorities that are believed instead of the system's.
+    /// `http`: a PEM file of the trusted certificate authorities, instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// What `headers_file` holds.
+    /// Content of `headers_file`.
     #[serde(skip)]
     pub secret_headers: Headers,
-    /// What `ca_file` holds.
+    /// Content of `ca_file`.
     #[serde(skip)]
     pub ca: Option<Trust>,
 }

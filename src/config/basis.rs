@@ -3,7 +3,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::encoding::Encoding;
-use super::{BackendKind, FilterKind, KeyListFormat, KeyspaceConfig, SecretUrl, SourceConfig, SourceKind};
+use super::{BackendKind, KeyListFormat, KeyspaceConfig, KeyspaceFilterKind, SecretUrl, SourceConfig, SourceKind};
 
 impl KeyspaceConfig {
     /// Fingerprint of everything that decides which keys a filter holds and why it can be trusted: sources, backend,
@@ -104,11 +104,11 @@ const fn backend_word(kind: BackendKind) -> &'static str {
     }
 }
 
-const fn filter_word(kind: FilterKind) -> &'static str {
+const fn filter_word(kind: KeyspaceFilterKind) -> &'static str {
     match kind {
-        FilterKind::Bloom => "bloom",
-        FilterKind::Classic => "classic",
-        FilterKind::Scalable => "scalable",
+        KeyspaceFilterKind::Bloom => "bloom",
+        KeyspaceFilterKind::Classic => "classic",
+        KeyspaceFilterKind::Scalable => "scalable",
     }
 }
 
@@ -245,7 +245,7 @@ mod tests {
             keyspace(|keyspace| keyspace.freshness = Freshness::Announced),
             keyspace(|keyspace| keyspace.commit_window = Duration::from_secs(1)),
             keyspace(|keyspace| keyspace.filter.false_positive_rate = 0.01),
-            keyspace(|keyspace| keyspace.filter.kind = FilterKind::Classic),
+            keyspace(|keyspace| keyspace.filter.kind = KeyspaceFilterKind::Classic),
             keyspace(|keyspace| keyspace.backend.kind = BackendKind::Http),
             keyspace(|keyspace| keyspace.backend.url = SecretUrl::new("postgres://u@h/db".into())),
             keyspace(|keyspace| keyspace.backend.query = "SELECT 1".into()),

@@ -16,20 +16,20 @@ pub struct CacheConfig {
     /// Lifetime of an absence, never longer than `max_staleness`. Default 5 min.
     #[serde(with = "units::duration")]
     pub absent_ttl: Duration,
-    /// Each lifetime is spread by this share around its mean, 0 to 1. Default 0.1.
+    /// Each lifetime is randomised by this share around its mean, 0 to 1. Default 0.1.
     pub jitter: f64,
-    /// Bound of the in-process tier in bytes. Default 64 MiB.
+    /// Size of the in-process tier in bytes. Default 64 MiB.
     #[serde(with = "units::size")]
     pub hot_capacity: u64,
     /// Lifetime in the in-process tier. Default 10 s.
     #[serde(with = "units::duration")]
     pub hot_ttl: Duration,
-    /// Within this last share of `ttl` a read may load a value again in the background, 0 to 1. Default 0: it expires.
+    /// Within this last share of `ttl` a read may refresh the value in the background, 0 to 1. Default 0: never.
     pub refresh_ahead: f64,
-    /// How long after its expiry a value of the shared cache may be answered where the backend gives no answer. Default 0: never.
+    /// How long after its expiry a value of the shared cache may be served if the backend fails. Default 0: never.
     #[serde(with = "units::duration")]
     pub stale_if_error: Duration,
-    /// Larger values are answered but not cached. Default 1 MiB.
+    /// Larger values are served but not cached. Default 1 MiB.
     #[serde(with = "units::size")]
     pub max_value_bytes: u64,
 }

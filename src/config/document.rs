@@ -1,4 +1,4 @@
-//! A configuration as it may be shown, and where two of them differ.
+//! The configuration as it may be shown, and the differences of two configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use super::error::push_key;
 use super::{BackendConfig, Config, Headers, SecretText, SecretUrl, SourceConfig};
 use crate::client::Trust;
 
-/// Every URL stands under this key. What is shown of one does not tell two apart, so they are compared as [`Hidden`].
+/// Key of every URL. Its redacted text does not distinguish two URLs, so they are compared as [`HiddenValue`].
 const URL: &str = "url";
 
 /// What [`Config::document`] redacts or leaves out.
 #[derive(PartialEq)]
-enum Hidden<'c> {
+enum HiddenValue<'c> {
     Url(&'c SecretUrl),
-    /// The one of the backend or of `[redis]`, which is compared there.
+    /// Inherited from the backend or from `[redis]`, and compared there.
     Inherited,
     Tokens(&'c [SecretText]),
     Headers(&'c Headers),
@@ -23,15 +23,15 @@ enum Hidden<'c> {
 }
 
 impl Config {
-    /// Every setting, defaults included; passwords, tokens and the values of headers are redacted.
+    /// Every setting, defaults included. Passwords, tokens and header values are redacted.
     #[must_use]
     pub fn document(&self) -> Value {
-        // Numbers, strings, paths that were read as strings, and tables of these: JSON has them all.
+        // The configuration consists of numbers, strings, paths and tables, which JSON can all represent.
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// The settings that `other` holds otherwise, by key path; a file that is named counts with what it holds. Of a section that only one of the two has,
-    /// the section.
+    /// The key paths of settings that differ in `other`. A file that is named counts with its content. If only one of
+    /// the two has a section, the path of the section.
     #[must_use]
     pub fn differences(&self, other: &Self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
@@ -43,46 +43,46 @@ impl Config {
         found
     }
 
-    /// By the key that has to be changed for them to change.
-    fn hidden(&self) -> BTreeMap<String, Hidden<'_>> {
+    /// Hidden values by the key that changes them.
+    fn hidden(&self) -> BTreeMap<String, HiddenValue<'_>> {
         let mut hidden = BTreeMap::new();
-        hidden.insert("server.token_file".to_owned(), Hidden::Tokens(&self.server.token));
-        hidden.insert("server.admin_token_file".to_owned(), Hidden::Tokens(&self.server.admin_token));
+        hidden.insert("server.token_file".to_owned(), HiddenValue::Tokens(&self.server.token));
+        hidden.insert("server.admin_token_file".to_owned(), HiddenValue::Tokens(&self.server.admin_token));
         for (index, file) in self.server.tokens.iter().enumerate() {
-            hidden.insert(format!("server.tokens[{index}].file"), Hidden::Tokens(&file.tokens));
+            hidden.insert(format!("server.tokens[{index}].file"), HiddenValue::Tokens(&file.tokens));
         }
         if let Some(redis) = &self.redis {
-            hidden.insert(format!("redis.{}", url_key(redis.url_file.is_some())), Hidden::Url(&redis.url));
+            hidden.insert(format!("redis.{}", url_key(redis.url_file.is_some())), HiddenValue::Url(&redis.url));
         }
         for (name, keyspace) in &self.keyspaces {
             let BackendConfig { url, url_file, headers, secret_headers, ca, .. } = &keyspace.backend;
             let section = format!("keyspaces.{name}.backend");
-            hidden.insert(format!("{section}.{}", url_key(url_file.is_some())), Hidden::Url(url));
-            hidden.extend(of_section(&section, headers, secret_headers, ca));
+            hidden.insert(format!("{section}.{}", url_key(url_file.is_some())), HiddenValue::Url(url));
+            hidden.extend(hidden_of_section(&section, headers, secret_headers, ca));
             let inheritable = [Some(url), self.redis.as_ref().map(|redis| &redis.url)];
             for (index, source) in keyspace.source.iter().enumerate() {
                 let SourceConfig { url, url_file, headers, secret_headers, ca, .. } = source;
                 let section = format!("keyspaces.{name}.{}", keyspace.source.key(index));
                 let inherited = url_file.is_none() && inheritable.contains(&Some(url));
-                let url = if inherited { Hidden::Inherited } else { Hidden::Url(url) };
+                let url = if inherited { HiddenValue::Inherited } else { HiddenValue::Url(url) };
                 hidden.insert(format!("{section}.{}", url_key(url_file.is_some())), url);
-                hidden.extend(of_section(&section, headers, secret_headers, ca));
+                hidden.extend(hidden_of_section(&section, headers, secret_headers, ca));
             }
         }
         hidden
     }
 }
 
-fn of_section<'c>(
+fn hidden_of_section<'c>(
     section: &str,
     headers: &'c Headers,
     secret_headers: &'c Headers,
     ca: &'c Option<Trust>,
-) -> [(String, Hidden<'c>); 3] {
+) -> [(String, HiddenValue<'c>); 3] {
     [
-        (format!("{section}.headers"), Hidden::Headers(headers)),
-        (format!("{section}.headers_file"), Hidden::Headers(secret_headers)),
-        (format!("{section}.ca_file"), Hidden::Authorities(ca)),
+        (format!("{section}.headers"), HiddenValue::Headers(headers)),
+        (format!("{section}.headers_file"), HiddenValue::Headers(secret_headers)),
+        (format!("{section}.ca_file"), HiddenValue::Authorities(ca)),
     ]
 }
 
@@ -90,7 +90,7 @@ const fn url_key(is_in_file: bool) -> &'static str {
     if is_in_file { "url_file" } else { URL }
 }
 
-/// A URL is compared by what it hides; a keyspace may have that name.
+/// URLs are compared by their hidden values. A table may have the same name, because a keyspace may be called `url`.
 fn is_text(mine: &Map<String, Value>, theirs: &Map<String, Value>, key: &str) -> bool {
     [mine, theirs].iter().filter_map(|section| section.get(key)).all(Value::is_string)
 }
@@ -109,7 +109,7 @@ fn differ(mine: &Value, theirs: &Value, at: &str, found: &mut BTreeSet<String>) 
                 }
             }
         }
-        // Statuses and the like are one setting; sources are sections.
+        // A list of plain values is one setting; a list of tables is several sections.
         (Value::Array(mine), Value::Array(theirs))
             if mine.len() == theirs.len() && mine.iter().all(Value::is_object) =>
         {

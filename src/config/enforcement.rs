@@ -1,14 +1,14 @@
-//! Which absences the filter answers: `enforcement` and `enforce_percent`, and what takes their place at run time.
+//! Which absences the filter answers: `enforcement` and `enforce_percent`, and what replaces them at run time.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether the filter answers.
+/// Whether the filter answers 404.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Enforcement {
     /// It answers 404.
     Enforce,
-    /// It is only compared.
+    /// Its verdicts are only compared.
     Shadow,
 }
 
@@ -23,12 +23,12 @@ impl Enforcement {
     }
 }
 
-/// Whether the filter answers, and for how many of the keys.
+/// Whether the filter answers 404, and for which share of the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct EnforcementSetting {
-    /// Whether it answers.
+    /// Whether it answers 404.
     pub mode: Enforcement,
-    /// Share of the keys whose absence it answers, 0 to [`EnforcementSetting::ALL`]; without effect in shadow.
+    /// Share of the keys whose absence it answers, 0 to [`EnforcementSetting::ALL`]; no effect in shadow.
     pub percent: u8,
 }
 

@@ -1,6 +1,6 @@
-//! `BLOOMGUARD__SECTION__KEY` variables, which override what files say.
+//! `BLOOMGUARD__SECTION__KEY` variables, which override the files.
 //!
-//! Only the double underscore counts: Kubernetes injects `BLOOMGUARD_PORT` and the like for a service of that name.
+//! The double underscore matters: Kubernetes injects `BLOOMGUARD_PORT` and the like for a service of that name.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,33 @@ use super::error::{ErrorCollector, key_path};
 
 const PREFIX: &str = "BLOOMGUARD__";
 
-/// A value that came from the environment.
+/// A value from the environment.
 #[derive(Debug)]
 pub(super) struct Override {
     pub(super) variable: String,
-    /// The value as it was written, for fields that are text although it reads as a number.
+    /// The text as written, for text fields whose value looks like a number.
     pub(super) raw: String,
 }
 
-/// The process's environment. Bytes that are no UTF-8 are replaced, so that such a value is refused where it is judged
-/// instead of being passed over.
+/// The process environment. Invalid UTF-8 is replaced, so that validation rejects such a value instead of missing it.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
 }
 
-/// Writes the overrides into the tree; returns them by key path.
+/// Writes the overrides into the tree and returns them by key path.
 pub(super) fn apply(
     tree: &mut Table,
     environment: impl Iterator<Item = (String, String)>,
     errors: &mut ErrorCollector,
 ) -> BTreeMap<String, Override> {
-    // Sorted, so that the outcome does not hang on the order in which the environment is listed.
+    // Sorted, so that the result does not depend on the order of the environment.
     let variables: BTreeMap<String, String> = environment.filter(|(name, _)| name.starts_with(PREFIX)).collect();
     let mut overrides = BTreeMap::new();
     for (variable, raw) in variables {
         let segments: Vec<String> = variable[PREFIX.len()..].split("__").map(str::to_lowercase).collect();
         let value = parse(&raw);
         if segments.iter().any(String::is_empty) || !put(tree, &segments, value) {
-            errors.add(variable, "names no key; the form is BLOOMGUARD__SECTION__KEY");
+            errors.add(variable, "does not name a key; the form is BLOOMGUARD__SECTION__KEY");
             continue;
         }
         overrides.insert(key_path(&segments), Override { variable, raw });
@@ -45,7 +44,7 @@ pub(super) fn apply(
     overrides
 }
 
-/// A TOML scalar or array where the text is one, else the text itself.
+/// Parses a TOML scalar or array; other text stays a string.
 fn parse(raw: &str) -> Value {
     match raw.trim().parse::<Value>() {
         Ok(value) if !value.is_table() => value,
@@ -53,7 +52,7 @@ fn parse(raw: &str) -> Value {
     }
 }
 
-/// Puts a value, making tables on the way; false where a value that is no table stands in the way.
+/// Sets a value and creates tables on the way. Returns false if a value that is not a table is in the way.
 fn put(tree: &mut Table, segments: &[String], value: Value) -> bool {
     match segments {
         [] => false,

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: key path, rule, offending value.
+//! Configuration errors: key path, rule, offending value.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Write as _};
@@ -6,17 +6,17 @@ use std::fmt::{self, Display, Write as _};
 use toml::Value;
 
 use super::SecretUrl;
-use super::secret::{REDACTED, is_secret};
+use super::redaction::{REDACTED, is_secret};
 
-/// Longer values are cut: a error is one line.
+/// Longer values are truncated: an error is one line.
 const SHOWN_CHARS: usize = 80;
 
 /// One error, printed as one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where: `keyspaces.users.filter.false_positive_rate`, or a file's name.
+    /// The key path, such as `keyspaces.users.filter.false_positive_rate`, or a file name.
     pub path: String,
-    /// What is demanded there, the offending value included; secrets are redacted.
+    /// The rule and the offending value; secrets are redacted.
     pub rule: String,
     /// The environment variable that set the value, if one did.
     pub variable: Option<String>,
@@ -33,14 +33,14 @@ impl Display for ConfigError {
 }
 
 impl ConfigError {
-    /// Of the configuration as a whole.
+    /// An error of the configuration as a whole.
     #[must_use]
-    pub fn of_all(rule: impl Into<String>) -> Self {
+    pub fn general(rule: impl Into<String>) -> Self {
         Self { path: "configuration".into(), rule: rule.into(), variable: None }
     }
 }
 
-/// Every error of a configuration, never none.
+/// All errors of a configuration; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
@@ -70,16 +70,16 @@ impl Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// Collects errors while a configuration is read and judged.
+/// Collects errors while a configuration is read and validated.
 #[derive(Debug, Default)]
 pub(super) struct ErrorCollector {
     found: Vec<(String, String)>,
-    /// Paths whose values were taken out; what stands there now is a default that nobody wrote.
+    /// Paths whose values were removed. What is there now is a default that the user did not write.
     rejected: BTreeSet<String>,
 }
 
 impl ErrorCollector {
-    /// Notes a error, unless it only follows from a value that was rejected before.
+    /// Adds an error, unless it only follows from a rejected value.
     pub(super) fn add(&mut self, path: impl Into<String>, rule: impl Into<String>) {
         let path = path.into();
         if !self.was_rejected(&path) {
@@ -87,20 +87,20 @@ impl ErrorCollector {
         }
     }
 
-    /// Notes a error whose value is taken out, so that what follows from its absence is not reported too.
+    /// Adds an error whose value is removed, so that errors that follow from it are not reported.
     pub(super) fn reject(&mut self, path: impl Into<String>, rule: impl Into<String>) {
         let path = path.into();
         self.add(path.clone(), rule);
         self.rejected.insert(path);
     }
 
-    /// The value at `path`, or a table around it, was rejected.
+    /// Whether the value at `path`, or a table around it, was rejected.
     pub(super) fn was_rejected(&self, path: &str) -> bool {
         let parents = path.match_indices(['.', '[']).map(|(end, _)| &path[..end]);
         self.rejected.contains(path) || parents.into_iter().any(|parent| self.rejected.contains(parent))
     }
 
-    /// All of them, ordered, each with the variable that `variables` names for its path; `None` where there are none.
+    /// All errors in order, each with the variable that `variables` names for its path; `None` if there are none.
     pub(super) fn into_errors(self, variables: &BTreeMap<String, String>) -> Option<ConfigErrors> {
         let mut found = self.found;
         found.sort();
@@ -111,7 +111,7 @@ impl ErrorCollector {
     }
 }
 
-/// `a.b."c d"`: segments that TOML would quote are quoted, which also keeps control characters off the terminal.
+/// `a.b."c d"`: quotes segments as TOML does, which also keeps control characters off the terminal.
 pub(super) fn key_path<S: AsRef<str>>(segments: impl IntoIterator<Item = S>) -> String {
     let mut path = String::new();
     for segment in segments {
@@ -120,7 +120,7 @@ pub(super) fn key_path<S: AsRef<str>>(segments: impl IntoIterator<Item = S>) -> 
     path
 }
 
-/// Adds a key to a path.
+/// Appends a key to a path.
 pub(super) fn push_key(path: &mut String, key: &str) {
     let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     if !path.is_empty() {
@@ -136,7 +136,7 @@ pub(super) fn push_key(path: &mut String, key: &str) {
     }
 }
 
-/// A value as a error may show it: short, and without passwords wherever they were written.
+/// A value for an error message: short and without passwords.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => shown_text(text),
@@ -146,9 +146,9 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// Text as a error may show it; see [`shown`].
+/// Text for an error message; see [`shown`].
 pub(super) fn shown_text(text: &str) -> String {
-    // `password=…` is what PostgreSQL's own clients take instead of a URL.
+    // `password=…` is the connection string syntax of PostgreSQL clients.
     let is_suspect = text.contains("://") || (text.contains('=') && is_secret(text));
     let text = if is_suspect { SecretUrl::new(text.to_owned()).redacted() } else { text.to_owned() };
     match text.char_indices().nth(SHOWN_CHARS) {

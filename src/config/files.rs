@@ -1,4 +1,5 @@
-//! What other files hold: `url_file`, `token_file`, `admin_token_file`, `tokens.file`, `headers_file`, `ca_file`. Read whenever the configuration is loaded.
+//! Reads the files that the configuration names: `url_file`, `token_file`, `admin_token_file`, `tokens.file`,
+//! `headers_file`, `ca_file`. Read on every load.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,12 +9,12 @@ use super::error::{ErrorCollector, shown_text};
 use super::{Config, Headers, SecretText, SecretUrl};
 use crate::client::{Trust, TrustError, header_lines};
 
-/// Certificates of all authorities fit; a device that never ends does not.
+/// Enough for the certificates of all authorities; bounds a device file that never ends.
 const MAX_BYTES: u64 = 4 << 20;
-/// A request is compared with each of them.
+/// Each request is compared with every token.
 const MAX_TOKENS: usize = 16;
 
-/// Reads every file that the configuration names and puts what it holds beside its path.
+/// Reads every named file and stores its content beside its path.
 pub(super) fn resolve(config: &mut Config, errors: &mut ErrorCollector) {
     if let Some(redis) = &mut config.redis {
         resolve_url(&mut redis.url, redis.url_file.as_deref(), "redis", errors);
@@ -57,12 +58,12 @@ fn resolve_url(url: &mut SecretUrl, file: Option<&Path>, section: &str, errors: 
     }
 }
 
-/// One token a line, so that a new one can be accepted before the old one is withdrawn.
+/// One token per line, so that a new token can be accepted before the old one is withdrawn.
 fn read_tokens(file: Option<&Path>, path: &str, errors: &mut ErrorCollector) -> Vec<SecretText> {
     let Some(file) = file else { return vec![] };
-    let judged = read(file).and_then(|text| {
+    let tokens = read(file).and_then(|text| {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        // A header value could not carry it, so no client could ever send it.
+        // A header value could not contain such a token.
         if !lines.iter().all(|line| line.bytes().all(|b| b.is_ascii_graphic())) {
             return Err("each line must be a token of printable ASCII without spaces".to_owned());
         }
@@ -71,10 +72,10 @@ fn read_tokens(file: Option<&Path>, path: &str, errors: &mut ErrorCollector) -> 
         }
         Ok(lines.into_iter().map(|line| SecretText::new(line.to_owned())).collect())
     });
-    judged.map_err(|rule| errors.reject(path, rule)).unwrap_or_default()
+    tokens.map_err(|rule| errors.reject(path, rule)).unwrap_or_default()
 }
 
-/// The errors of a file of secrets name its lines and show nothing of them.
+/// Errors of a secret file name its lines and show nothing of them.
 fn read_headers(file: Option<&Path>, section: &str, errors: &mut ErrorCollector) -> Headers {
     let Some(file) = file else { return Headers::default() };
     let headers = read(file).and_then(|text| header_lines(&text).map_err(|error| error.to_string()));
@@ -90,7 +91,7 @@ fn read_ca(file: Option<&Path>, section: &str, errors: &mut ErrorCollector) -> O
     trust.map_err(|rule| errors.reject(format!("{section}.ca_file"), rule)).ok()
 }
 
-/// What a file holds, without the line end that editors append.
+/// The content of a file without the trailing newline.
 fn read(file: &Path) -> Result<String, String> {
     let named = shown_text(&file.display().to_string());
     let mut text = String::new();

@@ -9,23 +9,24 @@ use crate::filter;
 #[serde(deny_unknown_fields, default)]
 pub struct FilterConfig {
     /// Default `bloom`.
-    pub kind: FilterKind,
+    pub kind: KeyspaceFilterKind,
     /// Share of absent keys that may pass as maybe, between 0 and 1. Default 0.001.
     pub false_positive_rate: f64,
-    /// Keys to expect; capacity = max(expected_keys, counted) × headroom. Default: what the source counts. `scalable` needs neither.
+    /// Expected keys; capacity = max(expected_keys, counted) × headroom. Default: the count of the source. `scalable`
+    /// needs neither.
     pub expected_keys: Option<u64>,
-    /// Room to grow until the next build, at least 1. Default 1.3.
+    /// Factor for growth until the next build, at least 1. Default 1.3.
     pub headroom: f64,
 }
 
 impl Default for FilterConfig {
     fn default() -> Self {
-        Self { kind: FilterKind::Bloom, false_positive_rate: 0.001, expected_keys: None, headroom: 1.3 }
+        Self { kind: KeyspaceFilterKind::Bloom, false_positive_rate: 0.001, expected_keys: None, headroom: 1.3 }
     }
 }
 
 impl FilterConfig {
-    /// Room for so many keys.
+    /// Capacity for this number of keys.
     #[must_use]
     pub fn capacity_for(&self, keys: u64) -> u64 {
         (keys as f64 * self.headroom).ceil() as u64
@@ -35,21 +36,21 @@ impl FilterConfig {
 /// Kind of filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum FilterKind {
-    /// Split block: one cache line a lookup.
+pub enum KeyspaceFilterKind {
+    /// Split block: one cache line per lookup.
     Bloom,
-    /// Bits anywhere in memory: the fewest bits a key, worth it below a rate of 0.0001.
+    /// Bits anywhere in memory: the fewest bits per key, worth it below a rate of 0.0001.
     Classic,
-    /// Classic layers, each twice as large as the last, that are added as keys come.
+    /// Classic layers, each twice as large as the one before, added as keys arrive.
     Scalable,
 }
 
-impl From<FilterKind> for filter::FilterKind {
-    fn from(kind: FilterKind) -> Self {
+impl From<KeyspaceFilterKind> for filter::FilterKind {
+    fn from(kind: KeyspaceFilterKind) -> Self {
         match kind {
-            FilterKind::Bloom => Self::Bloom,
-            FilterKind::Classic => Self::Classic,
-            FilterKind::Scalable => Self::Scalable,
+            KeyspaceFilterKind::Bloom => Self::Bloom,
+            KeyspaceFilterKind::Classic => Self::Classic,
+            KeyspaceFilterKind::Scalable => Self::Scalable,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use hyper::header::{HeaderMap, HeaderName};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::secret::{REDACTED, is_secret};
+use super::redaction::{REDACTED, is_secret};
 
 /// Names and values. `Debug` shows no value: any of them may be a secret.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -30,7 +30,7 @@ impl Headers {
         self.0.is_empty()
     }
 
-    /// Those whose names don't sound like a secret's.
+    /// Headers whose names don't suggest a secret.
     pub fn plain(&self) -> impl Iterator<Item = (&str, &str)> {
         self.iter().filter(|(name, _)| !is_secret_header(name))
     }
@@ -48,7 +48,7 @@ impl<'de> Deserialize<'de> for Headers {
     }
 }
 
-/// As they may be shown: names alone.
+/// Serializes names only.
 impl Serialize for Headers {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_map(self.0.iter().map(|(name, _)| (name, REDACTED)))
@@ -61,7 +61,7 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// What an answer must carry to be believed an absence: `Name`, or `Name: value`.
+/// The header that an absence must carry: `Name`, or `Name: value`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AbsentHeader {
     name: HeaderName,
@@ -69,7 +69,7 @@ pub struct AbsentHeader {
 }
 
 impl AbsentHeader {
-    /// Whether an answer with these headers carries it. The value's case does not matter, nor what follows a semicolon.
+    /// Whether the headers contain it. Ignores the value's case and what follows a semicolon.
     #[must_use]
     pub fn is_in(&self, headers: &HeaderMap) -> bool {
         let fits = |given: &[u8]| {
@@ -112,8 +112,8 @@ impl FromStr for AbsentHeader {
 
 impl<'de> Deserialize<'de> for AbsentHeader {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl serde::de::Visitor<'_> for Text {
+        struct AbsentHeaderVisitor;
+        impl serde::de::Visitor<'_> for AbsentHeaderVisitor {
             type Value = AbsentHeader;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,7 +124,7 @@ impl<'de> Deserialize<'de> for AbsentHeader {
                 text.parse().map_err(|_| E::invalid_value(serde::de::Unexpected::Str(text), &self))
             }
         }
-        from.deserialize_str(Text)
+        from.deserialize_str(AbsentHeaderVisitor)
     }
 }
 

@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use super::units;
 
-/// How new keys are found between two scans: by asking again and again for the rows from a watermark on.
+/// How new keys are found between two scans: by polling for the rows from a watermark on.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IncrementalConfig {
-    /// The statement that lists key and watermark, in this order, of every row whose watermark is its only parameter (`$1`, MySQL `?`) or higher.
-    /// Required.
+    /// The statement that lists key and watermark, in this order, of every row at or above its only parameter, the
+    /// watermark (`$1`, MySQL `?`). Required.
     pub query: String,
-    /// The statement that tells the highest watermark. Required for watermarks of type integer and text; for timestamps the default is the
-    /// database's clock.
+    /// The statement that returns the highest watermark. Required for watermarks of type integer and text. For
+    /// timestamps the default is the database's clock.
     pub watermark: Option<String>,
     /// Pause between two polls. Default 1 s.
     #[serde(with = "units::duration")]
     pub interval: Duration,
-    /// How much later than a row with a higher watermark a row may become visible. Default 30 s.
+    /// How much later a row may become visible than a row with a higher watermark. Default 30 s.
     #[serde(with = "units::duration")]
     pub overlap: Duration,
 }

@@ -10,49 +10,56 @@ use super::{
 };
 use crate::key::KeyForm;
 
-/// A named set of keys guarded together.
+/// A named set of keys that are guarded together.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeyspaceConfig {
-    /// The canonical form of the keys. Default: from the column's type, where the driver tells it.
+    /// The canonical form of the keys. Default: derived from the column type, if the driver reports it.
     pub key: Option<KeyForm>,
-    /// Whether the filter answers or is only compared. Default `enforce`.
+    /// Whether the filter answers 404 or is only compared. Default `enforce`.
     pub enforcement: Enforcement,
     /// Share of the keys whose absence the filter answers, the same keys at every instance; 0 to 100. Default 100.
     pub enforce_percent: u8,
-    /// Whether the admin API shows keys where it otherwise shows their hashes. Default off.
+    /// Whether the admin API shows keys instead of their hashes. Default off.
     pub reveal_keys: bool,
-    /// What the promise rests on. Default `polled` where a source has `incremental`, else `rebuilt`.
+    /// What freshness depends on. Default `polled` if a source has `incremental`, else `rebuilt`.
     pub freshness: Freshness,
-    /// Age at which the filter stops rejecting, counted from the start of the last scan (`rebuilt`) or of the last complete poll (`polled`).
-    /// Default 10 min.
+    /// Age at which the filter stops answering 404, counted from the start of the last scan (`rebuilt`) or of the last
+    /// complete poll (`polled`). Default 10 min.
     #[serde(with = "units::duration")]
     pub max_staleness: Duration,
-    /// Longest time from sending an announce to its row being visible on backend and source, replicas' lag included. Default 30 s.
+    /// Longest time from sending an announce until its row is visible on backend and source, including replica lag.
+    /// Default 30 s.
     #[serde(with = "units::duration")]
     pub commit_window: Duration,
-    /// Budget of a whole lookup, its fills included. Default 300 ms.
+    /// Deadline of a whole lookup, including its cache fills. Default 300 ms.
     #[serde(with = "units::duration")]
     pub deadline: Duration,
     /// The Bloom filter.
     pub filter: FilterConfig,
     /// Lifetimes and sizes of cached answers.
     pub cache: CacheConfig,
-    /// Where a row is read.
+    /// Where rows are read.
     pub backend: BackendConfig,
     /// Where the keys come from: one source, or several whose union is the key set.
     pub source: Sources,
-    /// When the filter is built anew, and what a build must pass.
+    /// When the filter is rebuilt, and what a build must pass.
     pub rebuild: RebuildConfig,
     /// Checks of a sample of the filter's answers against the backend.
     pub canary: CanaryConfig,
 }
 
 impl KeyspaceConfig {
-    /// Which absences the filter answers, as far as the configuration says.
+    /// The configured enforcement.
     #[must_use]
     pub const fn enforcement_setting(&self) -> EnforcementSetting {
         EnforcementSetting { mode: self.enforcement, percent: self.enforce_percent }
+    }
+
+    /// Whether instances share announces through the delta log. A key set that never changes has none to share.
+    #[must_use]
+    pub fn uses_delta_log(&self, has_redis: bool) -> bool {
+        has_redis && self.freshness != Freshness::Static
     }
 }
 
@@ -77,13 +84,13 @@ impl Default for KeyspaceConfig {
     }
 }
 
-/// What the promise "absent means absent" rests on.
+/// What "absent means absent" depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Freshness {
     /// Every writer announces its keys before it commits.
     Announced,
-    /// New keys are asked for again and again; the last complete poll began within `max_staleness`.
+    /// New keys are polled; the last complete poll began within `max_staleness`.
     Polled,
     /// The key set is scanned again within `max_staleness`.
     Rebuilt,

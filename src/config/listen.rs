@@ -1,11 +1,11 @@
-//! Where a listener listens.
+//! The address of a listener.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Longest path that fits `sun_path` with its ending zero.
+/// Longest path that fits `sun_path` with its terminating zero.
 const MAX_UNIX_PATH: usize = 107;
 
 /// The address of a listener.
@@ -18,7 +18,7 @@ pub enum Listen {
 }
 
 impl Listen {
-    /// Only processes of this host reach it.
+    /// Whether only processes of this host can reach it.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
@@ -27,12 +27,12 @@ impl Listen {
         }
     }
 
-    /// Both can't be bound at the same time.
+    /// Whether both can't be bound at the same time.
     #[must_use]
     pub fn collides(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Unix(a), Self::Unix(b)) => a == b,
-            // Port 0 is a fresh one each time.
+            // Port 0 is a new port each time.
             (Self::Tcp(a), Self::Tcp(b)) if a.port() != 0 && a.port() == b.port() => {
                 a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified()
             }
@@ -66,13 +66,13 @@ impl fmt::Display for Listen {
     }
 }
 
-/// Text that names no listener.
+/// Text that is not an address of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
     /// Neither an address with a port nor a Unix socket.
     #[error("must be an IP address and port such as 127.0.0.1:4040")]
     Address,
-    /// A socket path that is relative or does not fit.
+    /// A socket path that is relative or too long.
     #[error("must be unix: and an absolute path of at most {MAX_UNIX_PATH} bytes")]
     UnixPath,
 }

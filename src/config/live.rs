@@ -1,14 +1,15 @@
-//! What a running process takes over from a configuration that has changed; everything else counts from the next start on.
+//! Which settings a running process adopts from a changed configuration. All others need a restart.
 //!
-//! Live is what no answer that was given, cached or promised before rests on. So none of these are: `max_staleness`, `commit_window` and `deadline`, by
-//! which absences and marks that other instances read were given their lives; `freshness`, `filter`, `source` and `backend`, which say what the filter in
-//! force means; listeners, connections and memory.
+//! A setting is live if no cached or promised answer depends on it. So these are not live: `max_staleness`,
+//! `commit_window` and `deadline`, which set the lifetimes of absences and markers that other instances read;
+//! `freshness`, `filter`, `source` and `backend`, which define what the active filter means; listeners, connections and
+//! memory.
 
 use super::{CacheConfig, Config, KeyspaceConfig};
 
 impl Config {
-    /// This configuration with the live settings of `new`. A keyspace whose new settings would not fit those that it keeps until a restart keeps all of
-    /// its own, as a schedule that comes too seldom for the `max_staleness` in force.
+    /// This configuration with the live settings of `new`. A keyspace keeps all its settings if the new ones don't fit
+    /// those that need a restart, such as a schedule that is too rare for the active `max_staleness`.
     #[must_use]
     pub fn with_live_settings_of(&self, new: &Self) -> Self {
         let mut merged = self.clone();
@@ -16,7 +17,7 @@ impl Config {
         merged.server = self.server.with_tokens_of(&new.server);
         for (name, keyspace) in &mut merged.keyspaces {
             let taken = new.keyspaces.get(name).map(|new| keyspace.with_live_settings_of(new));
-            if let Some(taken) = taken.filter(KeyspaceConfig::can_keep_its_promise) {
+            if let Some(taken) = taken.filter(KeyspaceConfig::schedule_fits_staleness) {
                 *keyspace = taken;
             }
         }
@@ -39,8 +40,8 @@ impl KeyspaceConfig {
 }
 
 impl CacheConfig {
-    /// All but `hot_capacity`, which is memory that was set aside, and `refresh_ahead` and `stale_if_error`, without which the caches tell no expiries and
-    /// keep nothing past them.
+    /// All but `hot_capacity`, which is allocated at start, and `refresh_ahead` and `stale_if_error`, for which the
+    /// caches must store expiries from the start.
     fn with_live_settings_of(&self, new: &Self) -> Self {
         Self {
             hot_capacity: self.hot_capacity,
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
     use crate::config::Enforcement;
 
-    /// Of a keyspace that is scanned every so many minutes, and may be as old as that many.
+    /// A keyspace that is scanned every `every` minutes and may be `max_staleness` minutes old.
     fn config(every: u64, max_staleness: u64) -> Config {
         let mut users = KeyspaceConfig {
             enforce_percent: 5,
@@ -79,7 +80,7 @@ mod tests {
         users.enforce_percent = 50;
         let merged = in_force.with_live_settings_of(&new);
         assert_eq!(in_force.differences(&merged).into_iter().collect::<Vec<_>>(), ["log.level"]);
-        // Shadow promises nothing.
+        // Shadow has no freshness to keep.
         new.keyspaces.get_mut("users").unwrap().enforcement = Enforcement::Shadow;
         let merged = in_force.with_live_settings_of(&new);
         let waiting: Vec<String> = merged.differences(&new).into_iter().collect();

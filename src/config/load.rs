@@ -1,4 +1,4 @@
-//! From files and environment to a judged [`Config`].
+//! Loads files and environment into a validated [`Config`].
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,14 @@ use xxhash_rust::xxh3::Xxh3;
 use super::error::ErrorCollector;
 use super::{Config, ConfigErrors, Freshness, SourceKind, environment, files, typed, unsupported, validate};
 
-/// Reads TOML files, later ones overriding earlier ones key by key, then the `BLOOMGUARD__SECTION__KEY` variables of `environment`.
+/// Reads TOML files, later ones overriding earlier ones key by key, then the `BLOOMGUARD__SECTION__KEY` variables of
+/// `environment`.
 ///
-/// Reads the files that the configuration names (`url_file`, `token_file`, `headers_file`, `ca_file` and the like) too; it connects nowhere and binds nothing.
+/// Also reads the files that the configuration names (`url_file`, `token_file`, `headers_file`, `ca_file` and the
+/// like). It connects nowhere and binds nothing.
 ///
 /// # Errors
-/// Every error at once. Only a file that can't be read or is no TOML ends the search early, because nobody knows what it would have said.
+/// All errors at once. Only an unreadable file or invalid TOML ends the search early, because its content is unknown.
 pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigErrors> {
     let mut errors = ErrorCollector::default();
     let mut tree = Table::new();
@@ -28,7 +30,7 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
     }
 
     let overrides = environment::apply(&mut tree, environment, &mut errors);
-    unsupported::refuse(&mut tree, &mut errors);
+    unsupported::reject(&mut tree, &mut errors);
     polled_by_default(&mut tree);
     let mut config = typed::read(tree, &overrides, &mut errors);
     files::resolve(&mut config, &mut errors);
@@ -50,13 +52,13 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
     Ok(config)
 }
 
-/// A number that changes when anything changes that [`load`] would read: the files, and what the files that they name hold.
+/// A fingerprint of everything that [`load`] reads: the files, and the content of the files that they name.
 #[must_use]
 pub fn fingerprint(paths: &[PathBuf], environment: impl Iterator<Item = (String, String)>) -> u64 {
     let mut errors = ErrorCollector::default();
     let mut tree = Table::new();
     let mut seen = Xxh3::new();
-    // What is no regular file can be read once only, as a pipe.
+    // A pipe, for example, can be read only once.
     for path in paths.iter().filter(|path| !is_special(path)) {
         add_file(&mut seen, path);
         if let Some(table) = read(path, &mut errors) {
@@ -97,12 +99,13 @@ fn add_file(seen: &mut Xxh3, path: &Path) {
         return;
     }
     let held = std::fs::read(path);
-    // With its length, so that what moves from one file to the next is a change; one that can't be read is another than an empty one.
+    // Includes the length, so that content that moves between files is a change. An unreadable file differs from an
+    // empty one.
     seen.update(&held.as_ref().map_or(u64::MAX, |held| held.len() as u64).to_le_bytes());
     seen.update(held.as_deref().unwrap_or_default());
 }
 
-/// A keyspace that polls rests its promise on that unless it says otherwise.
+/// Sets `freshness` to `polled` for keyspaces that poll, unless it is set.
 fn polled_by_default(tree: &mut Table) {
     let Some(Value::Table(keyspaces)) = tree.get_mut("keyspaces") else { return };
     for (_, keyspace) in keyspaces.iter_mut() {
@@ -130,7 +133,7 @@ fn read(path: &Path, errors: &mut ErrorCollector) -> Option<Table> {
     for error in &parse_errors {
         let offset = error.span().map_or(0, |span| span.start);
         let (line, column) = position(&text, offset);
-        // The message alone: the error's own display quotes the line, which may hold a password.
+        // Only the message: the error's own display quotes the line, which may contain a password.
         errors.add(format!("{name}:{line}:{column}"), format!("not valid TOML: {}", error.message()));
     }
     if !parse_errors.is_empty() {

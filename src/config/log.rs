@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
-    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,bloomguard::keyspace=debug`. Default `info`.
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,bloomguard::keyspace=debug`. Default
+    /// `info`.
     pub level: String,
     /// Default: text on a terminal, JSON otherwise.
     pub format: LogFormat,
@@ -26,6 +27,6 @@ pub enum LogFormat {
     Auto,
     /// For people.
     Text,
-    /// One object a line.
+    /// One object per line.
     Json,
 }

@@ -1,8 +1,10 @@
-//! The configuration: one small file a section, every field with its unit and default.
+//! The configuration: one small file per section, every field with its unit and default.
 //!
-//! [`load`] is the way in: files and environment become a tree, `unsupported` takes out what is not built yet, the section types
-//! deserialize the rest, `files` reads the secrets that files hold, and `validate` judges what types can't. Each stage adds its errors
-//! to the same list, so a user sees all of them at once.
+//! [`load`] is the entry point. Files and environment become a tree; `unsupported` rejects what is not implemented; the
+//! section types deserialize the rest; `files` reads named files; `validate` checks what types can't. Each stage adds
+//! its errors to the same list, so a user sees all of them at once.
+//!
+//! Layering is hand-written: the crates for it stop at the first error, and can't name the variable that set a value.
 
 mod backend;
 mod basis;
@@ -23,6 +25,7 @@ mod live;
 mod load;
 mod log;
 mod rebuild;
+mod redaction;
 mod redis;
 mod redis_place;
 mod schedule;
@@ -46,7 +49,7 @@ pub use self::canary::CanaryConfig;
 pub use self::enforcement::{Enforcement, EnforcementSetting};
 pub use self::environment::environment;
 pub use self::error::{ConfigError, ConfigErrors};
-pub use self::filter::{FilterConfig, FilterKind};
+pub use self::filter::{FilterConfig, KeyspaceFilterKind};
 pub use self::headers::{AbsentHeader, Headers};
 pub use self::incremental::IncrementalConfig;
 pub use self::keyspace::{Freshness, KeyspaceConfig};
@@ -62,7 +65,7 @@ pub use self::server::ServerConfig;
 pub use self::source::{KeyListFormat, SourceConfig, SourceKind, Sources};
 pub use self::token::{Scope, TokenConfig};
 
-/// Everything that a process is told.
+/// The configuration of a process.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -70,8 +73,8 @@ pub struct Config {
     pub server: ServerConfig,
     /// What is logged, and how.
     pub log: LogConfig,
-    /// The shared cache; left out: in-process caching only.
+    /// The shared cache; without it caching is in-process only.
     pub redis: Option<RedisConfig>,
-    /// The guarded sets of keys, by name.
+    /// The guarded keyspaces, by name.
     pub keyspaces: BTreeMap<String, KeyspaceConfig>,
 }

@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use super::units;
 
-/// When the filter is built anew, and what a build must pass.
+/// When the filter is rebuilt, and what a build must pass.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RebuildConfig {
     /// Cron expression of 5 fields, or 6 with seconds first; UTC. Default `0 2 * * *`.
     pub schedule: String,
-    /// Each scheduled build starts this much later at most, at random. Default 5 min.
+    /// Random delay of each scheduled build, at most this long. Default 5 min.
     #[serde(with = "units::duration")]
     pub jitter: Duration,
-    /// Whether a filter is built at start. Default on.
+    /// Whether a filter is built at startup. Default on.
     pub on_start: bool,
-    /// Fewest keys a build may find, as a share of the last count, else of `expected_keys`; 0 to 1. Of several sources
-    /// each must find so many. Default 0.9.
+    /// Fewest keys that a build may find, as a share of the last count, else of `expected_keys`; 0 to 1. Applies to
+    /// each of several sources. Default 0.9.
     pub min_keys_ratio: f64,
-    /// Deletes since the last scan, as a share of its keys, at which a build starts; 0 to 1. Default 0.1.
+    /// Deletes since the last scan that start a build, as a share of its keys; 0 to 1. Default 0.1.
     pub max_deleted_ratio: f64,
-    /// Pace of a scan; 0 = as fast as the source gives. Default 0.
+    /// Scan rate; 0 = as fast as the source delivers. Default 0.
     pub max_keys_per_second: u64,
 }
 

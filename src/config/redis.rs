@@ -11,22 +11,24 @@ use super::{SecretUrl, units};
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisConfig {
-    /// One server (`redis://host:port/db`, `unix:///path`), the sentinels that know it (`redis+sentinel://host:port,…/service/db`), or a cluster
-    /// (`redis+cluster://host:port,…`). Required, here or by `url_file`.
+    /// One server (`redis://host:port/db`, `unix:///path`), the sentinels that know it
+    /// (`redis+sentinel://host:port,…/service/db`), or a cluster (`redis+cluster://host:port,…`). Required, here or by
+    /// `url_file`.
     pub url: SecretUrl,
-    /// A file that holds the URL.
+    /// A file that contains the URL.
     pub url_file: Option<PathBuf>,
-    /// How long one command may take. Default 50 ms.
+    /// Time limit of one command. Default 50 ms.
     #[serde(with = "units::duration")]
     pub timeout: Duration,
-    /// The delta log not read to its end for this long: other instances' announces may be missing here, and the keyspace stops rejecting. Default 2 s.
+    /// Lag of the delta log at which the keyspace stops answering 404, because announces of other instances may be
+    /// missing. Default 2 s.
     #[serde(with = "units::duration")]
     pub max_lag: Duration,
     /// Replicas that must have an announce or a drop before it is acknowledged (`WAIT`). Default 0: none.
     pub min_replicas_acked: u32,
     /// `[redis.log]`
     pub log: RedisLogConfig,
-    /// What every key of ours in Redis begins with. Default `bloomguard`.
+    /// Prefix of all our keys in Redis. Default `bloomguard`.
     pub key_prefix: String,
 }
 
@@ -44,14 +46,14 @@ impl Default for RedisConfig {
     }
 }
 
-/// `[redis.log]`: how much of the delta logs is kept.
+/// `[redis.log]`: retention of the delta logs.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisLogConfig {
-    /// Entries are kept for this long; longer than every keyspace's `commit_window` and `deadline` together. Default 1 h.
+    /// Lifetime of entries; longer than every keyspace's `commit_window` plus `deadline`. Default 1 h.
     #[serde(with = "units::duration")]
     pub retention: Duration,
-    /// As far as they take no more than this, each keyspace's. Default 64 MiB.
+    /// Size limit per keyspace, which takes precedence. Default 64 MiB.
     #[serde(with = "units::size")]
     pub max_bytes: u64,
 }

@@ -1,4 +1,6 @@
-//! What `redis.url` names: one server, the sentinels that know one, or a cluster.
+//! What `redis.url` names: one server, sentinels, or a cluster.
+//!
+//! Parsed by hand, because neither the `url` crate nor the driver accepts several hosts.
 
 use std::str::FromStr;
 
@@ -10,33 +12,33 @@ use super::SecretUrl;
 const SENTINEL_PORT: u16 = 26379;
 const SERVER_PORT: u16 = 6379;
 
-/// Where a Redis is to be found. `Debug` shows no password.
+/// How to find a Redis. `Debug` shows no password.
 #[derive(Debug, Clone)]
 pub enum RedisPlace {
     /// One server: `redis://[user:password@]host:port/db`, or `unix:///path`.
     Server(ConnectionInfo),
-    /// The primary of the name `service`, which these sentinels tell: `redis+sentinel://[user:password@]host[:port],…/service[/db]`.
+    /// The primary that these sentinels call `service`: `redis+sentinel://[user:password@]host[:port],…/service[/db]`.
     Sentinels {
         /// Host and port of each.
         sentinels: Vec<(String, u16)>,
-        /// What sentinels call the primary.
+        /// The sentinels' name for the primary.
         service: String,
-        /// How to log in at the primary.
+        /// Login at the primary.
         server: RedisConnectionInfo,
-        /// How to log in at a sentinel: parameters `sentinel_username` and `sentinel_password` of the URL.
+        /// Login at a sentinel: parameters `sentinel_username` and `sentinel_password` of the URL.
         sentinel: RedisConnectionInfo,
     },
-    /// A cluster that these nodes are of: `redis+cluster://[user:password@]host[:port],…`.
+    /// The cluster of these nodes: `redis+cluster://[user:password@]host[:port],…`.
     Cluster {
         /// Host and port of each.
         nodes: Vec<(String, u16)>,
-        /// How to log in at any.
+        /// Login at any node.
         login: RedisConnectionInfo,
     },
 }
 
 impl RedisPlace {
-    /// Whether a URL names sentinels or a cluster, and so more than one server.
+    /// Whether a URL names sentinels or a cluster.
     #[must_use]
     pub fn has_several_servers(url: &SecretUrl) -> bool {
         ["redis+sentinel", "redis+cluster"].contains(&url.scheme())
@@ -48,35 +50,35 @@ impl RedisPlace {
         url.scheme() == "redis+cluster"
     }
 
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// Why it can't be used, without any of its text.
+    /// Why it is rejected, without any of its text.
     pub fn parse(url: &SecretUrl) -> Result<Self, String> {
-        let parts = || Parts::of(url.expose()).map_err(str::to_owned);
+        let parsed = || MultiHostUrl::of(url.expose()).map_err(str::to_owned);
         match url.scheme() {
-            "redis+sentinel" => Ok(parts()?.sentinels()?),
-            "redis+cluster" => Ok(parts()?.cluster()?),
+            "redis+sentinel" => Ok(parsed()?.sentinels()?),
+            "redis+cluster" => Ok(parsed()?.cluster()?),
             _ => url.expose().into_connection_info().map(Self::Server).map_err(|error| {
-                // The sentence alone: what follows the dash is the driver's own category.
+                // Only the first sentence: the driver appends its own category after the dash.
                 error.to_string().split(" - ").next().unwrap_or_default().to_owned()
             }),
         }
     }
 }
 
-/// A URL of several hosts, which is none to the `url` crate.
-struct Parts<'a> {
+/// A URL with several hosts, which the `url` crate rejects.
+struct MultiHostUrl<'a> {
     login: RedisConnectionInfo,
     hosts: &'a str,
-    /// Without the slash before it.
+    /// Without the leading slash.
     path: &'a str,
     parameters: &'a str,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> MultiHostUrl<'a> {
     fn of(url: &'a str) -> Result<Self, &'static str> {
-        let (_, rest) = url.split_once("://").ok_or("it has no // behind its scheme")?;
+        let (_, rest) = url.split_once("://").ok_or("it has no // after its scheme")?;
         let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -93,7 +95,7 @@ impl<'a> Parts<'a> {
         let db = if db.is_empty() {
             0
         } else {
-            i64::from_str(db).ok().filter(|db| *db >= 0).ok_or("its database is no number")?
+            i64::from_str(db).ok().filter(|db| *db >= 0).ok_or("its database is not a number")?
         };
         let (mut name, mut password) = ("", "");
         for parameter in self.parameters.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -109,10 +111,10 @@ impl<'a> Parts<'a> {
 
     fn cluster(self) -> Result<RedisPlace, &'static str> {
         if !["", "0"].contains(&self.path) {
-            return Err("a cluster has no databases but 0");
+            return Err("a cluster has only database 0");
         }
         if !self.parameters.is_empty() {
-            return Err("it has parameters, which mean nothing to a cluster");
+            return Err("it has parameters, which a cluster does not use");
         }
         Ok(RedisPlace::Cluster { nodes: hosts(self.hosts, SERVER_PORT)?, login: self.login })
     }
@@ -130,10 +132,10 @@ fn login(name: &str, password: &str) -> Result<RedisConnectionInfo, &'static str
 }
 
 fn decoded(text: &str) -> Result<String, &'static str> {
-    percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| "its percent-encoding is no UTF-8")
+    percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| "its percent-encoding is not UTF-8")
 }
 
-/// `host[:port],host[:port]`; an IPv6 address stands in brackets.
+/// `host[:port],host[:port]`; IPv6 addresses in brackets.
 fn hosts(text: &str, default_port: u16) -> Result<Vec<(String, u16)>, &'static str> {
     let host = |text: &str| -> Option<(String, u16)> {
         let (name, port) = match text.strip_prefix('[') {

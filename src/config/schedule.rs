@@ -1,4 +1,4 @@
-//! Cron schedules, and how long they leave a filter without a build.
+//! Cron schedules, and the longest time that they leave a filter without a build.
 
 use std::time::Duration;
 
@@ -7,23 +7,25 @@ use croner::Cron;
 use croner::errors::CronError;
 use croner::parser::{CronParser, Seconds, Year};
 
-/// Parses 5 fields, or 6 with seconds first. Occurrences are to be sought in UTC.
+/// Parses 5 fields, or 6 with seconds first. Occurrences are in UTC.
 ///
 /// # Errors
-/// Where the text is no such expression.
+/// The text is not such an expression.
 pub fn parse_schedule(text: &str) -> Result<Cron, CronError> {
     CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build().parse(text)
 }
 
-/// Years that are looked at: any eight in a row between 1904 and 2096 hold a 29 February and each weekday pattern often enough.
+/// Years that are searched. Any eight consecutive years between 1904 and 2096 contain a 29 February and enough of each
+/// weekday pattern.
 const YEARS: i32 = 8;
-/// A fixed beginning: the verdict on a configuration must not change from one day to the next.
+/// A fixed start: the result must not change from day to day.
 const FIRST_YEAR: i32 = 2024;
 
-/// The longest time between two occurrences that follow each other; `None` where there are none.
+/// The longest time between two consecutive occurrences; `None` if there are none.
 ///
-/// A cron expression without a year is a set of days times a set of times of day, and UTC has no shifted hours: the gaps within one
-/// matching day and those from day to day are all there are. So a schedule of each second costs 86,400 steps and not 31 million a year.
+/// A cron expression without a year is a set of days times a set of times, and UTC has no shifted hours. So all gaps
+/// are within one matching day or between days. A schedule of each second costs 86,400 steps and not 31 million per
+/// year.
 pub(super) fn longest_gap(schedule: &Cron) -> Option<Duration> {
     let start = midnight(NaiveDate::from_ymd_opt(FIRST_YEAR, 1, 1)?);
     let end = midnight(NaiveDate::from_ymd_opt(FIRST_YEAR + YEARS, 1, 1)?);

@@ -1,13 +1,12 @@
-//! Text that no log, error or status page shows.
+//! Text that no log, error or status page may show.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::redaction::{REDACTED, is_secret};
 use super::url_text::{UrlText, for_driver, redacted_sqlite};
-
-pub(super) const REDACTED: &str = "redacted";
 
 /// A connection URL. `Debug` and `Display` replace the password.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
@@ -21,7 +20,7 @@ impl SecretUrl {
         Self(url)
     }
 
-    /// The URL with its password, for whoever connects.
+    /// The URL with its password, for connecting.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -33,19 +32,20 @@ impl SecretUrl {
         self.0.is_empty()
     }
 
-    /// The scheme, `postgres` of `postgres://…`; empty where there is none.
+    /// The scheme, `postgres` of `postgres://…`; empty if there is none.
     #[must_use]
     pub fn scheme(&self) -> &str {
         self.0.split_once(':').map_or("", |(scheme, _)| scheme)
     }
 
-    /// The URL as its driver is given it.
+    /// The URL as the driver gets it.
     #[must_use]
     pub fn for_driver(&self) -> Cow<'_, str> {
         for_driver(&self.0)
     }
 
-    /// The URL without its password, and without the values of parameters that could be one. Of text that is no URL nothing is shown.
+    /// The URL without its password and without parameter values that may be secret. Text that is not a URL is hidden
+    /// completely.
     #[must_use]
     pub fn redacted(&self) -> String {
         if self.scheme() == "sqlite" {
@@ -54,7 +54,8 @@ impl SecretUrl {
         UrlText::split(&self.0).map_or_else(|_| format!("<{REDACTED}>"), |url| url.redacted())
     }
 
-    /// What tells which data a URL leads to, for fingerprints: a password that changes is none of it, and every other parameter is. Not to be shown.
+    /// Identifies the data that a URL leads to, for fingerprints. Excludes the password and includes every other
+    /// parameter. Must not be shown.
     #[must_use]
     pub fn identity(&self) -> String {
         if self.scheme() == "sqlite" {
@@ -63,7 +64,7 @@ impl SecretUrl {
         let Ok(mut url) = url::Url::parse(&self.0) else {
             return match self.0.rsplit_once('@') {
                 None if !is_secret(&self.0) => self.0.clone(),
-                // Of several hosts, which that is no URL to. None of their names has an '@'.
+                // Several hosts, which the parser rejects. No host contains an '@'.
                 Some((_, hosts)) if self.scheme().starts_with("redis+") && !is_secret(&self.0) => {
                     format!("{}://{REDACTED}@{hosts}", self.scheme())
                 }
@@ -83,13 +84,6 @@ impl SecretUrl {
     }
 }
 
-/// A parameter of this name may hold a secret.
-pub(super) fn is_secret(name: &str) -> bool {
-    let name = name.to_lowercase();
-    let words = ["pass", "pwd", "secret", "token", "apikey", "api_key", "api-key", "signature", "credential", "auth"];
-    words.iter().any(|word| name.contains(word)) || ["key", "sig", "code"].contains(&name.as_str())
-}
-
 impl fmt::Debug for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.redacted())
@@ -102,14 +96,14 @@ impl fmt::Display for SecretUrl {
     }
 }
 
-/// As it may be shown: without its password.
+/// Serializes the redacted URL.
 impl Serialize for SecretUrl {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&self.redacted())
     }
 }
 
-/// A token. `Debug` shows nothing of it, and there is no `Display`.
+/// A token. `Debug` hides it, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText(String);
 
@@ -120,7 +114,7 @@ impl SecretText {
         Self(text)
     }
 
-    /// The token, for whoever compares it.
+    /// The token, for comparison.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

@@ -16,36 +16,37 @@ use crate::client::Trust;
 pub struct SourceConfig {
     /// Default `sql`.
     pub kind: SourceKind,
-    /// `sql`: the database, default the backend's. `redis`: the server, default that of `[redis]`. `http`: the list, required.
+    /// `sql`: the database, default the backend's. `redis`: the server, default that of `[redis]`. `http`: the list,
+    /// required.
     pub url: SecretUrl,
-    /// A file that holds the URL.
+    /// A file that contains the URL.
     pub url_file: Option<PathBuf>,
     /// `sql`: the statement that lists every key in its first column. Required.
     pub query: String,
-    /// `http`: how the answer lists keys. Default: by its content type.
+    /// `http`: the format of the list. Default: by its content type.
     pub format: Option<KeyListFormat>,
     /// `http`: headers sent with each request.
     pub headers: Headers,
-    /// `http`: a file of further headers, `Name: value` a line, for those that are secret.
+    /// `http`: a file of further headers, one `Name: value` per line, for secret ones.
     pub headers_file: Option<PathBuf>,
-    /// `http`: a PEM file of the certificate authorities that are believed instead of the system's.
+    /// `http`: a PEM file of the trusted certificate authorities, instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// `file`: one key a line; compressed where its name ends in `.gz` or `.zst`. Required.
+    /// `file`: one key per line; compressed if its name ends in `.gz` or `.zst`. Required.
     pub path: PathBuf,
-    /// `redis`: the names of keys that match are the keys. Required, or `set`.
+    /// `redis`: names of matching keys are the keys. Required, or `set`.
     pub pattern: Option<String>,
-    /// `redis`: what the pattern begins with and the key does not, such as `user:`. Default nothing.
+    /// `redis`: prefix of the pattern that is not part of the key, such as `user:`. Default none.
     pub strip_prefix: String,
-    /// `redis`: the members of the set of this name are the keys. Required, or `pattern`.
+    /// `redis`: members of this set are the keys. Required, or `pattern`.
     pub set: Option<String>,
-    /// Whether a source without keys is believed. Default off.
+    /// Whether a source without keys is accepted. Default off.
     pub allow_empty: bool,
-    /// `sql`: how new keys are found between two scans. Default: they are not.
+    /// `sql`: how new keys are found between two scans. Default: not at all.
     pub incremental: Option<IncrementalConfig>,
-    /// What `headers_file` holds.
+    /// Content of `headers_file`.
     #[serde(skip)]
     pub secret_headers: Headers,
-    /// What `ca_file` holds.
+    /// Content of `ca_file`.
     #[serde(skip)]
     pub ca: Option<Trust>,
 }
@@ -74,7 +75,7 @@ impl Default for SourceConfig {
 }
 
 impl SourceConfig {
-    /// Whether only a scan can tell how many keys there are; `filter.expected_keys` must size the filter then.
+    /// Whether only a scan can count the keys; `filter.expected_keys` must size the filter then.
     #[must_use]
     pub fn is_uncounted(&self) -> bool {
         match self.kind {
@@ -98,7 +99,7 @@ pub enum SourceKind {
     Http,
     /// Lines of a file.
     File,
-    /// Names of keys in Redis, or members of a set there.
+    /// Names of keys in Redis, or members of a set.
     Redis,
 }
 
@@ -115,17 +116,18 @@ impl SourceKind {
     }
 }
 
-/// How a list of keys is written.
+/// The format of a list of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyListFormat {
-    /// One key a line.
+    /// One key per line.
     Lines,
-    /// A JSON string, integer or object with a member `key` a line.
+    /// A JSON string, integer or object with a member `key` per line.
     Ndjson,
 }
 
-/// The sources of one keyspace: `[keyspaces.NAME.source]`, or several `[[keyspaces.NAME.source]]` whose union is the key set.
+/// The sources of one keyspace: `[keyspaces.NAME.source]`, or several `[[keyspaces.NAME.source]]` whose union is the
+/// key set.
 #[derive(Debug, Clone)]
 pub struct Sources {
     tables: Vec<SourceConfig>,
@@ -145,7 +147,7 @@ impl From<SourceConfig> for Sources {
 }
 
 impl Sources {
-    /// Each of them, in the order of the configuration.
+    /// All sources in the order of the configuration.
     pub fn iter(&self) -> std::slice::Iter<'_, SourceConfig> {
         self.tables.iter()
     }
@@ -154,7 +156,7 @@ impl Sources {
         self.tables.iter_mut()
     }
 
-    /// Whether they were written as a list, and have numbers.
+    /// Whether they are a list and so have numbers.
     #[must_use]
     pub const fn is_list(&self) -> bool {
         self.is_list
@@ -167,7 +169,7 @@ impl Sources {
     }
 }
 
-/// As they were written: one table, or a list.
+/// Serializes one table or a list, as it was written.
 impl Serialize for Sources {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self.tables.as_slice() {
@@ -205,7 +207,7 @@ impl<'de> Visitor<'de> for OneOrMore {
     }
 }
 
-/// A table and nothing else: a derived `Deserialize` would take an array for a struct, field by field.
+/// Only a table: a derived `Deserialize` would accept an array for a struct, field by field.
 struct Table(SourceConfig);
 
 impl<'de> Deserialize<'de> for Table {

@@ -1,4 +1,4 @@
-//! From a TOML tree to typed fields, without stopping at the first error.
+//! Turns the TOML tree into typed fields, without stopping at the first error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use super::Config;
 use super::environment::Override;
 use super::error::{ErrorCollector, push_key, shown};
 
-/// Deserializes the tree. What does not fit is reported, taken out, and the rest tried again: each round takes one value out or turns one
-/// override into text, so it ends.
+/// Deserializes the tree. Reports and removes what does not fit, and tries again. Each round removes one value or turns
+/// one override into text, so the loop ends.
 pub(super) fn read(tree: Table, overrides: &BTreeMap<String, Override>, errors: &mut ErrorCollector) -> Config {
     let mut tree = Value::Table(tree);
-    let mut as_text = BTreeSet::new();
+    let mut retried_as_text = BTreeSet::new();
     loop {
         let error = match serde_path_to_error::deserialize(tree.clone()) {
             Ok(config) => return config,
@@ -24,38 +24,38 @@ pub(super) fn read(tree: Table, overrides: &BTreeMap<String, Override>, errors: 
             errors.reject("configuration", error.inner().message());
             return Config::default();
         };
-        let path = written(&steps);
+        let path = path_text(&steps);
         if let Some(set) = overrides.get(&path)
             && !slot.is_str()
-            && as_text.insert(path.clone())
+            && retried_as_text.insert(path.clone())
         {
             *slot = Value::String(set.raw.clone());
             continue;
         }
-        // Whatever stands in the place of headers may hold one that is secret.
+        // A value in the place of headers may be a secret.
         let hidden = Value::String("redacted".into());
-        let is_header = steps.iter().any(|step| matches!(step, Step::Key(key) if key == "headers"));
+        let is_header = steps.iter().any(|step| matches!(step, PathStep::Key(key) if key == "headers"));
         errors.reject(path, rule(error.inner().message(), if is_header { &hidden } else { slot }));
         take(&mut tree, &steps);
     }
 }
 
-/// One step down the tree.
-enum Step {
+/// One step into the tree.
+enum PathStep {
     Key(String),
     Index(usize),
 }
 
-/// The part of an error's path that leads to something in the tree; the rest are indices of plain values and enum variants.
-fn existing(tree: &Value, path: &Path) -> Vec<Step> {
+/// The part of an error's path that exists in the tree; the rest are indices of plain values and enum variants.
+fn existing(tree: &Value, path: &Path) -> Vec<PathStep> {
     let mut value = tree;
     let mut steps = Vec::new();
     for segment in path {
         let (step, next) = match (segment, value) {
             (Segment::Map { key } | Segment::Enum { variant: key }, Value::Table(table)) => {
-                (Step::Key(key.clone()), table.get(key))
+                (PathStep::Key(key.clone()), table.get(key))
             }
-            (Segment::Seq { index }, Value::Array(items)) => (Step::Index(*index), items.get(*index)),
+            (Segment::Seq { index }, Value::Array(items)) => (PathStep::Index(*index), items.get(*index)),
             _ => break,
         };
         let Some(next) = next else { break };
@@ -65,22 +65,22 @@ fn existing(tree: &Value, path: &Path) -> Vec<Step> {
     steps
 }
 
-fn slot<'t>(tree: &'t mut Value, steps: &[Step]) -> Option<&'t mut Value> {
+fn slot<'t>(tree: &'t mut Value, steps: &[PathStep]) -> Option<&'t mut Value> {
     steps.iter().try_fold(tree, |value, step| match step {
-        Step::Key(key) => value.get_mut(key),
-        Step::Index(index) => value.get_mut(*index),
+        PathStep::Key(key) => value.get_mut(key),
+        PathStep::Index(index) => value.get_mut(*index),
     })
 }
 
-fn take(tree: &mut Value, steps: &[Step]) {
+fn take(tree: &mut Value, steps: &[PathStep]) {
     let Some((last, parents)) = steps.split_last() else { return };
     match (last, slot(tree, parents)) {
-        (Step::Key(key), Some(Value::Table(table))) => {
+        (PathStep::Key(key), Some(Value::Table(table))) => {
             table.remove(key);
         }
-        // An empty section in its place keeps the numbers of those behind it. Where that is the error, or a list is one of words, the item goes: another
-        // section would be the next error, for ever.
-        (Step::Index(index), Some(Value::Array(items))) => match &mut items[*index] {
+        // An empty section keeps the numbers of later ones. If an empty section is the error, or the list contains
+        // words, the item is removed: otherwise the next section would be the next error, forever.
+        (PathStep::Index(index), Some(Value::Array(items))) => match &mut items[*index] {
             Value::Table(section) if section.is_empty() => drop(items.remove(*index)),
             Value::String(_) => drop(items.remove(*index)),
             item => *item = Value::Table(Table::new()),
@@ -90,18 +90,18 @@ fn take(tree: &mut Value, steps: &[Step]) {
 }
 
 /// `keyspaces.users.source[1].query`
-fn written(steps: &[Step]) -> String {
+fn path_text(steps: &[PathStep]) -> String {
     let mut path = String::new();
     for step in steps {
         match step {
-            Step::Key(key) => push_key(&mut path, key),
-            Step::Index(index) => path.push_str(&format!("[{index}]")),
+            PathStep::Key(key) => push_key(&mut path, key),
+            PathStep::Index(index) => path.push_str(&format!("[{index}]")),
         }
     }
     path
 }
 
-/// Says in the words of a configuration what serde says in those of Rust. The value is taken from the tree, where it can be redacted.
+/// Translates serde's message into words of the configuration. Takes the value from the tree, where it can be redacted.
 fn rule(message: &str, value: &Value) -> String {
     if let Some(rest) = message.strip_prefix("unknown field ") {
         let mut names = rest.split('`').skip(1).step_by(2);
@@ -117,13 +117,13 @@ fn rule(message: &str, value: &Value) -> String {
         return format!("must be {one_of}{}, is {}", names.join(", "), shown(value));
     }
     match message.rsplit_once(", expected ") {
-        Some((_, expected)) => format!("must be {}, is {}", plainly(expected), shown(value)),
+        Some((_, expected)) => format!("must be {}, is {}", expected_in_words(expected), shown(value)),
         None => message.to_owned(),
     }
 }
 
-/// What serde expects, as a reader of the file calls it.
-fn plainly(expected: &str) -> &str {
+/// What serde expects, in words of the configuration.
+fn expected_in_words(expected: &str) -> &str {
     match expected {
         "usize" | "u64" => "a whole number, 0 or more",
         "u32" => "a whole number from 0 to 4294967295",
@@ -131,14 +131,14 @@ fn plainly(expected: &str) -> &str {
         "a boolean" => "true or false",
         "a map" => "a table",
         "path string" => "a path",
-        // What the TOML crate says where one word of a list is expected.
+        // The TOML crate's text for a word of a list.
         "string only" | "string or table" => "a string",
         other if other.starts_with("struct ") => "a table",
         other => other,
     }
 }
 
-/// The known key that was probably meant: at most two typing errors away, or the beginning of one another.
+/// The most similar known key: at most two edits away, or with this prefix.
 fn nearest<'n>(unknown: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let close = |name: &&str| {
         (edits(unknown, name) <= 2 && unknown.len() > 2) || (unknown.len() > 3 && name.starts_with(unknown))

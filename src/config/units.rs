@@ -1,4 +1,4 @@
-//! Durations (`250ms`, `10m`) and sizes (`64MiB`) as configuration writes them.
+//! Durations (`250ms`, `10m`) and sizes (`64MiB`) in the configuration.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) mod duration {
     }
 }
 
-/// `"64MiB"`, `"1 GB"`, `"4096"` or `4096`; written as bytes.
+/// `"64MiB"`, `"1 GB"`, `"4096"` or `4096`; serialized as bytes.
 pub(crate) mod size {
     use super::{Deserializer, Serializer, SizeText};
 

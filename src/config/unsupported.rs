@@ -1,23 +1,23 @@
-//! Keys and values that have a name but no implementation yet: refused, so that nobody relies on what isn't there.
+//! Rejects keys and values that are named but not implemented, so that nobody relies on them.
 //!
-//! Arrays in the place of sections are refused here too: a derived `Deserialize` would take one for a struct, field by field.
+//! Also rejects arrays in the place of sections: a derived `Deserialize` would accept one for a struct, field by field.
 
 use toml::{Table, Value};
 
 use super::error::{ErrorCollector, push_key, shown};
 
-/// When a key is refused.
+/// When a key is rejected.
 enum When {
-    /// Whatever its value.
+    /// With any value.
     Set,
-    /// Only with one of these values; others are judged as usual.
+    /// Only with one of these values; others are validated as usual.
     Is(&'static [&'static str]),
-    /// Only where it is an array.
+    /// Only if it is an array.
     Array,
 }
 
-struct Refusal {
-    /// `*` stands for any name.
+struct UnsupportedKey {
+    /// `*` matches any name.
     path: &'static [&'static str],
     when: When,
     rule: &'static str,
@@ -25,15 +25,15 @@ struct Refusal {
 
 const NOT_YET: &str = "not supported yet";
 
-const fn not_yet(path: &'static [&'static str], when: When) -> Refusal {
-    Refusal { path, when, rule: NOT_YET }
+const fn not_yet(path: &'static [&'static str], when: When) -> UnsupportedKey {
+    UnsupportedKey { path, when, rule: NOT_YET }
 }
 
-const fn section(path: &'static [&'static str]) -> Refusal {
-    Refusal { path, when: When::Array, rule: "must be a table, is an array" }
+const fn section(path: &'static [&'static str]) -> UnsupportedKey {
+    UnsupportedKey { path, when: When::Array, rule: "must be a table, is an array" }
 }
 
-const REFUSALS: &[Refusal] = &[
+const UNSUPPORTED: &[UnsupportedKey] = &[
     section(&["server"]),
     section(&["log"]),
     section(&["redis"]),
@@ -46,26 +46,26 @@ const REFUSALS: &[Refusal] = &[
     section(&["keyspaces", "*", "source", "incremental"]),
     not_yet(&["redis", "log", "url"], When::Set),
     not_yet(&["redis", "log", "url_file"], When::Set),
-    Refusal {
+    UnsupportedKey {
         path: &["keyspaces", "*", "filter", "kind"],
         when: When::Is(&["counting"]),
         rule: "not supported on a keyspace: a delete would take a key out, and neither filter nor backend can prove that it was in",
     },
-    Refusal {
+    UnsupportedKey {
         path: &["keyspaces", "*", "filter", "kind"],
         when: When::Is(&["windowed"]),
         rule: "not supported on a keyspace: a windowed filter forgets keys by design",
     },
 ];
 
-/// Reports what is refused and takes it out of the tree, so that it is not reported as unknown as well.
-pub(super) fn refuse(tree: &mut Table, errors: &mut ErrorCollector) {
-    for refusal in REFUSALS {
-        descend(tree, refusal.path, refusal, "", errors);
+/// Reports unsupported keys and removes them from the tree, so that they are not reported as unknown too.
+pub(super) fn reject(tree: &mut Table, errors: &mut ErrorCollector) {
+    for unsupported in UNSUPPORTED {
+        descend(tree, unsupported.path, unsupported, "", errors);
     }
 }
 
-fn descend(table: &mut Table, path: &[&str], refusal: &Refusal, at: &str, errors: &mut ErrorCollector) {
+fn descend(table: &mut Table, path: &[&str], unsupported: &UnsupportedKey, at: &str, errors: &mut ErrorCollector) {
     let [segment, rest @ ..] = path else { return };
     let names: Vec<String> =
         if *segment == "*" { table.keys().cloned().collect() } else { vec![(*segment).to_owned()] };
@@ -73,18 +73,18 @@ fn descend(table: &mut Table, path: &[&str], refusal: &Refusal, at: &str, errors
         let mut at = at.to_owned();
         push_key(&mut at, &name);
         match table.get_mut(&name) {
-            Some(Value::Table(inner)) if !rest.is_empty() => descend(inner, rest, refusal, &at, errors),
+            Some(Value::Table(inner)) if !rest.is_empty() => descend(inner, rest, unsupported, &at, errors),
             Some(Value::Array(items)) if !rest.is_empty() => {
                 for (index, item) in items.iter_mut().enumerate() {
                     if let Value::Table(inner) = item {
-                        descend(inner, rest, refusal, &format!("{at}[{index}]"), errors);
+                        descend(inner, rest, unsupported, &format!("{at}[{index}]"), errors);
                     }
                 }
             }
-            Some(value) if rest.is_empty() && refusal.when.holds(value) => {
-                let rule = match refusal.when {
-                    When::Is(_) => format!("{} is {}", shown(value), refusal.rule),
-                    When::Set | When::Array => refusal.rule.to_owned(),
+            Some(value) if rest.is_empty() && unsupported.when.holds(value) => {
+                let rule = match unsupported.when {
+                    When::Is(_) => format!("{} is {}", shown(value), unsupported.rule),
+                    When::Set | When::Array => unsupported.rule.to_owned(),
                 };
                 errors.reject(at, rule);
                 table.remove(&name);

@@ -1,12 +1,14 @@
-//! A URL taken apart as text, more strictly than drivers do: what is shown of it must hold no part of a password.
+//! Splits a URL as text, more strictly than drivers do: what is shown must not contain any part of a password.
+//!
+//! Hand-written, because the `url` crate guesses where drivers disagree and rejects several hosts.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-use super::secret::REDACTED;
+use super::redaction::REDACTED;
 
-/// Longer names of parameters are not shown.
-const LONGEST_NAME: usize = 64;
+/// Longer parameter names are not shown.
+const MAX_NAME_BYTES: usize = 64;
 /// Parameters whose values `/admin/config` and errors show.
 const SHOWN_OF_POSTGRES: &[&str] = &[
     "sslmode",
@@ -36,19 +38,19 @@ const SHOWN_OF_MYSQL: &[&str] = &[
 ];
 const SHOWN_OF_SQLITE: &[&str] = &["mode", "cache", "immutable", "vfs"];
 const SHOWN_OF_REDIS: &[&str] = &["sentinel_username", "db", "user", "protocol"];
-/// What the PostgreSQL driver reads besides. It logs others with their values.
+/// Further parameters of the PostgreSQL driver. It logs unknown ones with their values.
 const HIDDEN_OF_POSTGRES: &[&str] = &["sslcert", "ssl-cert", "sslkey", "ssl-key", "password", "options"];
 
-/// Why a URL is not taken apart.
+/// Why a URL is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flaw {
-    /// No `scheme://`, or characters that stand in no URL.
+pub(super) enum UrlFlaw {
+    /// No `scheme://`, or characters that no URL contains.
     NoUrl,
-    /// This character stands where drivers would end the password, and the rest of it would be a host or a path.
+    /// Drivers would end the password at this character and take the rest for a host or a path.
     Unescaped(char),
 }
 
-/// A URL of a server, of several, or of a Unix socket.
+/// The URL of a server, of several servers, or of a Unix socket.
 pub(super) struct UrlText<'u> {
     scheme: &'u str,
     user: Option<&'u str>,
@@ -60,22 +62,22 @@ pub(super) struct UrlText<'u> {
 }
 
 impl<'u> UrlText<'u> {
-    pub(super) fn split(url: &'u str) -> Result<Self, Flaw> {
-        let (scheme, rest) = url.split_once("://").ok_or(Flaw::NoUrl)?;
+    pub(super) fn split(url: &'u str) -> Result<Self, UrlFlaw> {
+        let (scheme, rest) = url.split_once("://").ok_or(UrlFlaw::NoUrl)?;
         let named = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
         if !named || url.contains(|c: char| c.is_control() || c.is_whitespace()) {
-            return Err(Flaw::NoUrl);
+            return Err(UrlFlaw::NoUrl);
         }
         let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         let login = authority.rsplit_once('@');
-        // An API may have an @ in its path; a password can't end there where nothing stands before the path that could begin one.
+        // An API path may contain an @. A password can't end there if nothing before the path could begin one.
         let plain_host = scheme.starts_with("http") && !authority.contains([':', '@']);
         if login.is_some_and(|(login, _)| login.contains('@')) || (login.is_some() && tail.contains('@')) {
-            return Err(Flaw::Unescaped('@'));
+            return Err(UrlFlaw::Unescaped('@'));
         }
         if !authority.is_empty() && !plain_host && tail.contains('@') {
-            return Err(Flaw::Unescaped(tail.chars().next().unwrap_or('@')));
+            return Err(UrlFlaw::Unescaped(tail.chars().next().unwrap_or('@')));
         }
         let (login, hosts) = login.map_or((None, authority), |(login, hosts)| (Some(login), hosts));
         let (user, password) = login.map_or((None, None), |login| match login.split_once(':') {
@@ -88,15 +90,15 @@ impl<'u> UrlText<'u> {
         Ok(Self { scheme, user, password, hosts, path, parameters, has_fragment: fragment.is_some() })
     }
 
-    /// Without password, and without the values of parameters but those that are known to hold none.
+    /// The URL without its password and without parameter values, except known harmless ones.
     pub(super) fn redacted(&self) -> String {
-        // Where the host was forgotten, the password stands in its place.
+        // If the host was forgotten, the password is in its place.
         if !self.hosts.split(',').all(is_host) {
             return format!("{}://<{REDACTED}>", self.scheme);
         }
         let mut shown = format!("{}://", self.scheme);
         if let Some(user) = self.user {
-            // A lone user is a token to APIs, and a password to some clients of Redis.
+            // A user without password is a token for APIs, and a password for some Redis clients.
             let hidden = self.password.is_none() && (self.scheme.starts_with("http") || self.scheme.contains("redis"));
             shown += if hidden { REDACTED } else { user };
             if self.password.is_some() {
@@ -116,7 +118,7 @@ impl<'u> UrlText<'u> {
     }
 }
 
-/// `sqlite:path?parameters`: a path may hold anything but a password.
+/// `sqlite:path?parameters`: a path contains no password.
 pub(super) fn redacted_sqlite(url: &str) -> String {
     let Some((path, parameters)) = url.split_once('?') else { return url.to_owned() };
     let mut shown = path.to_owned();
@@ -139,14 +141,14 @@ fn show_parameters(shown: &mut String, parameters: &str, scheme: &str) {
             continue;
         };
         let is_name =
-            name.len() <= LONGEST_NAME && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.[]".contains(&b));
+            name.len() <= MAX_NAME_BYTES && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.[]".contains(&b));
         shown.push_str(if is_name { name } else { REDACTED });
         shown.push('=');
         shown.push_str(if known.contains(&name) || value == "{key}" { value } else { REDACTED });
     }
 }
 
-/// `name`, `name:port` or `[address]:port`; the name may be a percent-encoded path of a socket.
+/// `name`, `name:port` or `[address]:port`; the name may be a percent-encoded socket path.
 fn is_host(text: &str) -> bool {
     let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some(bracketed) => bracketed,
@@ -157,7 +159,7 @@ fn is_host(text: &str) -> bool {
     is_port && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~%:{}".contains(&b))
 }
 
-/// The URL as its driver is given it: PostgreSQL's logs the values of parameters that it does not know, so it gets none of these.
+/// The URL as the driver gets it. PostgreSQL's driver logs the values of unknown parameters, so they are removed.
 pub(super) fn for_driver(url: &str) -> Cow<'_, str> {
     let is_postgres = url.starts_with("postgres://") || url.starts_with("postgresql://");
     let Some((before, parameters)) = url.split_once('?').filter(|_| is_postgres) else { return url.into() };
@@ -169,8 +171,8 @@ pub(super) fn for_driver(url: &str) -> Cow<'_, str> {
     format!("{before}?{}", known.join("&")).into()
 }
 
-/// Says which character has to be written otherwise, and shows nothing.
-impl fmt::Display for Flaw {
+/// Names the character that must be encoded, and shows nothing else.
+impl fmt::Display for UrlFlaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoUrl => f.write_str("must be a URL"),
@@ -192,7 +194,7 @@ impl fmt::Display for Flaw {
 mod tests {
     use super::*;
 
-    fn flaw(url: &str) -> Option<Flaw> {
+    fn flaw(url: &str) -> Option<UrlFlaw> {
         UrlText::split(url).err()
     }
 
@@ -200,12 +202,12 @@ mod tests {
     fn a_character_that_would_end_a_password_early_is_found() {
         for scheme in ["postgres", "mysql", "redis", "redis+sentinel", "redis+cluster", "http", "https"] {
             for (rest, flawed) in [
-                ("u:hun@ter2@db/app", Some(Flaw::Unescaped('@'))),
-                ("u:hun@ter/2@db/app", Some(Flaw::Unescaped('@'))),
-                ("u:hun@ter@2/x@db", Some(Flaw::Unescaped('@'))),
-                ("u:12/hunter2@db/app", Some(Flaw::Unescaped('/'))),
-                ("u:12?hunter2@db/app", Some(Flaw::Unescaped('?'))),
-                ("u:12#hunter2@db/app", Some(Flaw::Unescaped('#'))),
+                ("u:hun@ter2@db/app", Some(UrlFlaw::Unescaped('@'))),
+                ("u:hun@ter/2@db/app", Some(UrlFlaw::Unescaped('@'))),
+                ("u:hun@ter@2/x@db", Some(UrlFlaw::Unescaped('@'))),
+                ("u:12/hunter2@db/app", Some(UrlFlaw::Unescaped('/'))),
+                ("u:12?hunter2@db/app", Some(UrlFlaw::Unescaped('?'))),
+                ("u:12#hunter2@db/app", Some(UrlFlaw::Unescaped('#'))),
                 ("u:p%40ss%2Fw@db/app", None),
                 ("u:a:b@db:1/app?x=y", None),
                 ("db/app", None),
@@ -215,10 +217,10 @@ mod tests {
         }
         assert_eq!(flaw("http://api/users/@{key}?by=a@b"), None);
         assert_eq!(flaw("unix:///run/redis@x.sock"), None);
-        assert_eq!(flaw("host=db password=hunter2"), Some(Flaw::NoUrl));
-        assert_eq!(flaw("hunter 2://db"), Some(Flaw::NoUrl));
+        assert_eq!(flaw("host=db password=hunter2"), Some(UrlFlaw::NoUrl));
+        assert_eq!(flaw("hunter 2://db"), Some(UrlFlaw::NoUrl));
         assert_eq!(
-            Flaw::Unescaped('/').to_string(),
+            UrlFlaw::Unescaped('/').to_string(),
             "must percent-encode / as %2F in its user and password, or @ as %40 behind its host"
         );
     }

@@ -1,11 +1,13 @@
-//! The generation in force, the candidate that a build fills beside it, and the swap.
+//! The active generation, the candidate that a build fills beside it, and the swap.
 //!
-//! Readers load one pointer and wait for nobody. From [`Active::begin`] until the swap every insert reaches both filters. An insert that
-//! loaded the pair *before* `begin` published the candidate reaches only the old filter; so whoever inserts keeps the hash in a memory of
-//! recent announces **before** it calls [`Active::insert`], and whoever builds replays that memory **after** `begin`: one of the two sees
-//! the other. (A lock that inserters and `begin` share would close the gap too, but then each announce would wait for each build.)
+//! Readers load one pointer and never wait. From [`Active::begin`] until the swap every insert reaches both filters.
 //!
-//! A candidate is first filled by plain stores ([`Filling`]), and shared once its scan is over.
+//! An insert that loaded the pair *before* `begin` published the candidate reaches only the old filter. So the caller
+//! remembers the hash as recent **before** it calls [`Active::insert`], and the builder replays the recent hashes
+//! **after** `begin`: one of the two sees the other. (A lock shared by inserts and `begin` would close the gap too, but
+//! then each announce would wait for each build.)
+//!
+//! A candidate is first filled by plain stores ([`Filling`]) and shared once its scan is over.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +17,7 @@ use parking_lot::Mutex;
 use super::Filter;
 use super::filling::Filling;
 
-/// A filter in force.
+/// An active filter.
 #[derive(Debug)]
 pub struct Generation {
     /// Its number, counted from 1.
@@ -27,13 +29,13 @@ pub struct Generation {
 #[derive(Debug, Default)]
 struct Pair {
     current: Option<Arc<Generation>>,
-    candidate: Option<Growing>,
+    candidate: Option<CandidateState>,
 }
 
-/// A candidate, as those see it who insert.
+/// A candidate as inserts see it.
 #[derive(Debug, Clone)]
-enum Growing {
-    /// By its builder's plain stores. Who loaded this keeps to it also once the filter is shared.
+enum CandidateState {
+    /// Its builder fills it by plain stores. An insert that loaded this state uses it even after the filter is shared.
     Filling(Arc<Filling>),
     Filled(Arc<Filter>),
 }
@@ -42,42 +44,42 @@ enum Growing {
 #[derive(Debug, Default)]
 pub struct Active {
     pair: ArcSwap<Pair>,
-    /// Held while a candidate is published, withdrawn or put in force; readers and inserts never take it.
+    /// Held while a candidate is published, withdrawn or swapped in; readers and inserts never take it.
     change: Mutex<()>,
 }
 
 /// A candidate exists already: one build at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a build is under way already")]
+#[error("a build is already running")]
 pub struct Busy;
 
 impl Active {
-    /// The generation in force.
+    /// The active generation.
     #[must_use]
     pub fn current(&self) -> Option<Arc<Generation>> {
         self.pair.load().current.clone()
     }
 
-    /// Whether the key may be there and which generation says so; `None` while there is no filter.
+    /// Whether the key may be in the filter, and which generation says so; `None` without a filter.
     #[must_use]
     pub fn probe(&self, hash: u128) -> Option<(bool, u64)> {
         self.pair.load().current.as_ref().map(|generation| (generation.filter.contains(hash), generation.number))
     }
 
-    /// Adds a key to the filter in force and to the candidate, where there is one.
+    /// Adds a key to the active filter and to the candidate, if there is one.
     pub fn insert(&self, hash: u128) {
         let pair = self.pair.load();
         if let Some(generation) = &pair.current {
             generation.filter.insert(hash);
         }
         match &pair.candidate {
-            Some(Growing::Filling(candidate)) => candidate.insert(hash),
-            Some(Growing::Filled(candidate)) => candidate.insert(hash),
+            Some(CandidateState::Filling(candidate)) => candidate.insert(hash),
+            Some(CandidateState::Filled(candidate)) => candidate.insert(hash),
             None => {}
         }
     }
 
-    /// Puts a filter in force that was built elsewhere, under the number that it has, where there is none yet.
+    /// Activates a restored filter under its number, unless a filter is active already.
     pub fn install(&self, filter: Filter, number: u64) {
         let _change = self.change.lock();
         let pair = self.pair.load();
@@ -87,7 +89,7 @@ impl Active {
         }
     }
 
-    /// Publishes an empty candidate: from now every insert reaches it too. Dropping the result withdraws it.
+    /// Publishes an empty candidate: from now on every insert also reaches it. Dropping the result withdraws it.
     ///
     /// # Errors
     /// [`Busy`].
@@ -98,44 +100,46 @@ impl Active {
             return Err(Busy);
         }
         let filling = Arc::new(Filling::new(filter));
-        let candidate = Some(Growing::Filling(Arc::clone(&filling)));
+        let candidate = Some(CandidateState::Filling(Arc::clone(&filling)));
         self.pair.store(Arc::new(Pair { current: pair.current.clone(), candidate }));
         Ok(Candidate { active: Arc::clone(self), filling, filled: OnceLock::new(), swapped: false })
     }
 }
 
-/// A filter under construction, by one thread. The filter in force knows nothing of it until [`Candidate::swap`].
+/// A filter that one thread builds. It does not affect the active filter until [`Candidate::swap`].
 #[derive(Debug)]
 pub struct Candidate {
     active: Arc<Active>,
     filling: Arc<Filling>,
-    /// Once it is shared.
+    /// Set once it is shared.
     filled: OnceLock<Arc<Filter>>,
     swapped: bool,
 }
 
 impl Candidate {
-    /// Adds many keys: by plain stores, until the filter is shared.
+    /// Adds many keys, by plain stores until the filter is shared.
     pub fn fill(&self, hashes: &[u128]) {
         self.filling.fill(hashes);
     }
 
-    /// The filter, to be looked at. The first call ends the time of plain stores; keys can be added all the same.
+    /// Shares the filter for reading. After the first call keys are added atomically.
     pub fn filter(&self) -> &Arc<Filter> {
         self.filled.get_or_init(|| {
             let filter = self.filling.share();
             let _change = self.active.change.lock();
             let current = self.active.pair.load().current.clone();
-            // Only spares those who insert the lock: who has loaded the pair before finds the filter shared behind it.
-            self.active.pair.store(Arc::new(Pair { current, candidate: Some(Growing::Filled(Arc::clone(&filter))) }));
+            // Only saves inserts the lock: one that loaded the pair before finds the filter shared behind it.
+            self.active
+                .pair
+                .store(Arc::new(Pair { current, candidate: Some(CandidateState::Filled(Arc::clone(&filter))) }));
             filter
         })
     }
 
-    /// Puts it in force and returns its number.
+    /// Swaps the candidate in and returns its number.
     #[must_use]
     pub fn swap(mut self) -> u64 {
-        // Shared before, not after: what waits to be put in belongs to the filter before anybody asks it.
+        // Shared before the swap: waiting keys must be in the filter before it is asked.
         let filter = Arc::clone(self.filter());
         let _change = self.active.change.lock();
         let number = self.active.pair.load().current.as_ref().map_or(0, |g| g.number) + 1;
@@ -148,7 +152,7 @@ impl Candidate {
 
 impl Drop for Candidate {
     fn drop(&mut self) {
-        // After a swap there is nothing to withdraw, and the next build may have begun already.
+        // After a swap there is nothing to withdraw, and the next build may have begun.
         if !self.swapped {
             let _change = self.active.change.lock();
             let current = self.active.pair.load().current.clone();

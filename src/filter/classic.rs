@@ -1,18 +1,20 @@
-//! The classic Bloom filter: k bits anywhere in memory for each key. The fewest bits a key, and up to k cache lines a lookup.
+//! The classic Bloom filter: k bits anywhere in memory for each key. The fewest bits per key, and up to k cache lines
+//! per lookup.
 //!
-//! Worth its cache misses below a rate of about 10⁻⁴, where a split block needs a quarter more memory and soon half as much again.
+//! Worth its cache misses below a rate of about 10⁻⁴, where a split block needs a quarter more memory, and half as much
+//! again at lower rates.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::AllocError;
 use super::hash::Salt;
 use super::memory::Memory;
-use super::ones::Ones;
 use super::probes::Probes;
 use super::sizing::SizingError;
+use super::striped_counter::StripedCounter;
 
-/// Past every address space, and f64 still counts such sizes exactly enough.
-const MOST_BITS: f64 = (1u64 << 60) as f64;
+/// Larger than every address space, and f64 still counts such sizes precisely enough.
+const MAX_BITS: f64 = (1u64 << 60) as f64;
 
 /// The size of a classic filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,53 +24,54 @@ pub(super) struct ClassicSize {
 }
 
 impl ClassicSize {
-    /// Bits and hashes so that `keys` keys reach at most `rate`: k first, as a whole number, then the bits that this k needs. The other way round the
-    /// rate is missed by a percent or two, for k is rarely whole.
+    /// Bits and hashes for which `keys` keys reach at most `rate`. Chooses k first, as a whole number, and then the
+    /// bits that this k needs. In the other order the rate is missed by a percent or two, because k is rarely whole.
     pub(super) fn new(keys: u64, rate: f64) -> Result<Self, SizingError> {
         if !(rate > 0.0 && rate < 1.0) {
             return Err(SizingError::Rate(rate));
         }
         let hashes = (-rate.log2()).round().max(1.0);
         let bits = (-hashes * keys.max(1) as f64 / (-rate.powf(1.0 / hashes)).ln_1p()).ceil();
-        if bits > MOST_BITS {
+        if bits > MAX_BITS {
             return Err(SizingError::TooLarge { keys, rate });
         }
         Ok(Self { bits: bits as u64, hashes: hashes as u32 })
     }
 
-    /// The rate with so many keys.
+    /// The rate with this many keys.
     pub(super) fn expected_fpr(self, keys: u64) -> f64 {
         let hashes = f64::from(self.hashes);
         (-(-hashes * keys as f64 / self.bits as f64).exp_m1()).powf(hashes)
     }
 
-    /// The share of bits that are set once the rate is reached.
+    /// The share of set bits at which the rate is reached.
     pub(super) fn fill_at(self, rate: f64) -> f64 {
         rate.powf(1.0 / f64::from(self.hashes))
     }
 
-    /// n̂ = −(m/k)·ln(1 − X/m) (Swamidass, Baldi 2007). A filter whose bits are all set has told all that it can: as if half a bit were free.
+    /// n̂ = −(m/k)·ln(1 − X/m) (Swamidass, Baldi 2007). For a filter with all bits set it assumes half a bit free.
     pub(super) fn items(self, fill: f64) -> u64 {
         let bits = self.bits as f64;
         (-(bits / f64::from(self.hashes)) * (1.0 - fill.min(1.0 - 0.5 / bits)).ln()).round() as u64
     }
 }
 
-/// A classic Bloom filter over 128-bit key hashes. Inserts are lock-free; orderings are relaxed for the reasons of [`super::SplitBlock`].
+/// A classic Bloom filter over 128-bit key hashes. Inserts are lock-free; orderings are relaxed for the reasons of
+/// [`super::SplitBlock`].
 #[derive(Debug)]
 pub struct Classic {
     memory: Memory,
     size: ClassicSize,
     salt: Salt,
     capacity: u64,
-    ones: Ones,
+    ones: StripedCounter,
 }
 
 impl Classic {
-    /// An empty filter that holds `capacity` keys at a false-positive rate of at most `rate`, under a salt of its own.
+    /// Creates an empty filter with its own salt for `capacity` keys at a false-positive rate of at most `rate`.
     ///
     /// # Errors
-    /// [`AllocError`]; never aborts the process for lack of memory.
+    /// [`AllocError`]; a lack of memory never aborts the process.
     pub fn new(capacity: u64, rate: f64) -> Result<Self, AllocError> {
         Self::with_salt(capacity, rate, Salt::random())
     }
@@ -76,13 +79,13 @@ impl Classic {
     pub(super) fn with_salt(capacity: u64, rate: f64, salt: Salt) -> Result<Self, AllocError> {
         let size = ClassicSize::new(capacity, rate)?;
         let memory = Memory::zeroed(size.bits.div_ceil(64))?;
-        Ok(Self { memory, size, salt, capacity, ones: Ones::starting_at(0) })
+        Ok(Self { memory, size, salt, capacity, ones: StripedCounter::starting_at(0) })
     }
 
-    /// A filter again of its words.
+    /// Restores a filter from its words.
     pub(super) fn restored(mut memory: Memory, size: ClassicSize, salt: Salt, capacity: u64) -> Self {
         let ones = memory.sum(|word| u64::from(word.count_ones()));
-        Self { memory, size, salt, capacity, ones: Ones::starting_at(ones) }
+        Self { memory, size, salt, capacity, ones: StripedCounter::starting_at(ones) }
     }
 
     pub(super) const fn size(&self) -> ClassicSize {
@@ -107,7 +110,7 @@ impl Classic {
         let mut fresh = 0;
         for place in self.probes(hash) {
             let (word, mask) = (&self.memory.words()[(place / 64) as usize], 1 << (place % 64));
-            // Load first: about half of the bits are set already, and a load leaves the cache line shared.
+            // Load first: about half of the bits are set already, and a load keeps the cache line shared.
             if word.load(Ordering::Relaxed) & mask == 0 && word.fetch_or(mask, Ordering::Relaxed) & mask == 0 {
                 fresh += 1;
             }
@@ -117,7 +120,8 @@ impl Classic {
         }
     }
 
-    /// Whether the key may be in the filter; `false` is certain. Ends at the first bit that is missing: each may be a cache miss.
+    /// Whether the key may be in the filter; `false` is certain. Stops at the first unset bit, because each may be a
+    /// cache miss.
     #[inline]
     #[must_use]
     pub fn contains(&self, hash: u128) -> bool {
@@ -125,7 +129,7 @@ impl Classic {
             .all(|place| self.memory.words()[(place / 64) as usize].load(Ordering::Relaxed) >> (place % 64) & 1 == 1)
     }
 
-    /// Adds every key of `other`, whose parameters are equal.
+    /// Adds every key of `other`, which has the same parameters.
     pub(super) fn merge(&self, other: &Self) {
         let mut fresh = 0;
         for (word, more) in self.words().iter().zip(other.words()) {
@@ -147,7 +151,7 @@ impl Classic {
         self.size.bits
     }
 
-    /// Bits of each key.
+    /// Bits per key.
     #[must_use]
     pub const fn hashes(&self) -> u32 {
         self.size.hashes
@@ -171,7 +175,7 @@ impl Classic {
         self.size.items(self.fill_ratio())
     }
 
-    /// The false-positive rate that the present fill predicts.
+    /// The false-positive rate that the current fill predicts.
     #[must_use]
     pub fn estimated_fpr(&self) -> f64 {
         self.fill_ratio().powf(f64::from(self.size.hashes))

@@ -1,4 +1,4 @@
-//! What every kind of filter promises, on one interface.
+//! The contract of every kind of filter, tested on one interface.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
 use super::hash::Salt;
-use super::{Confirmed, Filter, FilterKind, FilterSpec, LayerHeader, Memory, OutOfRoom, Room};
+use super::{Confirmed, Filter, FilterKind, FilterSpec, GrowthBudget, LayerHeader, Memory, OutOfRoom};
 
-/// Fixed, so that a filter which happens to be a little worse than the average does not fail a run now and then.
+/// A fixed seed, so that a filter that is slightly worse than average does not fail a run at random.
 const SEED: u64 = 42;
 
 fn hash(key: &[u8]) -> u128 {
@@ -20,7 +20,7 @@ fn number(n: u64) -> u128 {
     hash(&n.to_le_bytes())
 }
 
-fn anywhere() -> Room {
+fn anywhere() -> GrowthBudget {
     Box::new(|_| Some(Box::new(())))
 }
 
@@ -29,15 +29,15 @@ fn filter(kind: FilterKind, capacity: u64, rate: f64) -> Filter {
     Filter::with_salt(FilterSpec { kind, capacity, rate }, salt, anywhere()).unwrap()
 }
 
-/// One that is to hold `keys` in the end: a scalable one begins smaller and grows.
+/// A filter that ends with `keys` keys; a scalable one starts smaller and grows.
 fn to_hold(kind: FilterKind, keys: u64, rate: f64) -> Filter {
     filter(kind, if kind == FilterKind::Scalable { keys / 12 } else { keys }, rate)
 }
 
-/// Spells the nth key of a form.
-type Form = fn(u64) -> Vec<u8>;
+/// Spells the nth key in one style.
+type KeyStyle = fn(u64) -> Vec<u8>;
 
-const FORMS: [(&str, Form); 5] = [
+const KEY_STYLES: [(&str, KeyStyle); 5] = [
     ("decimal ids", |n| n.to_string().into_bytes()),
     ("user:<id>", |n| format!("user:{n}").into_bytes()),
     ("UUIDs", |n| uuid::Uuid::from_u128(xxh3_128_with_seed(&n.to_le_bytes(), 1)).to_string().into_bytes()),
@@ -45,39 +45,39 @@ const FORMS: [(&str, Form); 5] = [
     ("random bytes", |n| (0..3).flat_map(|part| xxh3_64_with_seed(&n.to_le_bytes(), part).to_le_bytes()).collect()),
 ];
 
-/// Fills a filter with keys of a form and lets strangers ask; the rate must be at most what was asked and five standard deviations. And how many keys there
-/// are is to be known from its fill within 1 %.
+/// Fills a filter with keys of a style and asks for other keys. The rate must be at most the requested one plus five
+/// standard deviations. The fill must estimate the number of keys within 1 %.
 #[allow(clippy::print_stdout)] // The matrix is for people to read.
-fn rate_is_kept(filter: &Filter, form: (&str, Form), keys: u64, trials: u64) {
+fn rate_is_kept(filter: &Filter, style: (&str, KeyStyle), keys: u64, trials: u64) {
     let FilterSpec { kind, capacity, rate } = *filter.spec();
-    (0..keys).for_each(|n| filter.insert(hash(&form.1(n))));
-    assert!((0..keys).all(|n| filter.contains(hash(&form.1(n)))), "{kind:?} misses a key");
-    let passed = (0..trials).filter(|n| filter.contains(hash(&form.1(n + (1 << 40))))).count() as f64;
+    (0..keys).for_each(|n| filter.insert(hash(&style.1(n))));
+    assert!((0..keys).all(|n| filter.contains(hash(&style.1(n)))), "{kind:?} misses a key");
+    let passed = (0..trials).filter(|n| filter.contains(hash(&style.1(n + (1 << 40))))).count() as f64;
     let (measured, sigma) = (passed / trials as f64, (rate / trials as f64).sqrt());
     let items = filter.items() as f64 / keys as f64;
     println!(
         "{:>8} {:>12} {keys:>8} keys, made for {capacity:>8} at {rate:.0e}: {measured:.3e} = {:.3} of the rate, {} layers, items {items:.4}",
         kind.as_str(),
-        form.0,
+        style.0,
         measured / rate,
         filter.layer_count()
     );
-    assert!((items - 1.0).abs() < 0.01, "{kind:?}, {}, {keys} keys: {items} of them by the fill", form.0);
-    assert!(measured <= rate + 5.0 * sigma, "{kind:?}, {}, {keys} keys: {measured} for {rate}", form.0);
+    assert!((items - 1.0).abs() < 0.01, "{kind:?}, {}, {keys} keys: {items} of them by the fill", style.0);
+    assert!(measured <= rate + 5.0 * sigma, "{kind:?}, {}, {keys} keys: {measured} for {rate}", style.0);
 }
 
 #[test]
 fn the_measured_rate_is_at_most_the_rate_asked_for_every_kind_and_form_of_keys() {
     for kind in FilterKind::ALL {
-        for form in FORMS {
-            rate_is_kept(&to_hold(kind, 10_000, 0.01), form, 10_000, 50_000);
+        for style in KEY_STYLES {
+            rate_is_kept(&to_hold(kind, 10_000, 0.01), style, 10_000, 50_000);
         }
     }
 }
 
 #[test]
 fn the_measured_rate_is_at_most_the_rate_asked_at_a_million_keys() {
-    rate_is_kept(&filter(FilterKind::Bloom, 1_000_000, 0.001), FORMS[1], 1_000_000, 500_000);
+    rate_is_kept(&filter(FilterKind::Bloom, 1_000_000, 0.001), KEY_STYLES[1], 1_000_000, 500_000);
 }
 
 /// The whole matrix: `make filter-rates`.
@@ -85,15 +85,15 @@ fn the_measured_rate_is_at_most_the_rate_asked_at_a_million_keys() {
 #[ignore = "minutes without optimisation"]
 fn the_measured_rate_is_at_most_the_rate_asked_at_every_size() {
     for kind in FilterKind::ALL {
-        for form in FORMS {
+        for style in KEY_STYLES {
             for (keys, rate) in [(10_000, 0.01), (10_000, 0.001), (1_000_000, 0.01), (1_000_000, 0.001)] {
-                rate_is_kept(&to_hold(kind, keys, rate), form, keys, 5_000_000);
+                rate_is_kept(&to_hold(kind, keys, rate), style, keys, 5_000_000);
             }
             if kind == FilterKind::Bloom {
-                rate_is_kept(&to_hold(kind, 10_000_000, 0.001), form, 10_000_000, 5_000_000);
+                rate_is_kept(&to_hold(kind, 10_000_000, 0.001), style, 10_000_000, 5_000_000);
             }
             if matches!(kind, FilterKind::Bloom | FilterKind::Classic) {
-                rate_is_kept(&filter(kind, 1_000_000, 0.001), form, 1_450_000, 5_000_000);
+                rate_is_kept(&filter(kind, 1_000_000, 0.001), style, 1_450_000, 5_000_000);
             }
         }
     }
@@ -121,7 +121,7 @@ fn keys_that_are_filled_in_are_found_and_make_the_filter_grow_as_inserts_do() {
         assert!(hashes.iter().all(|hash| filled.contains(*hash)), "{kind:?}");
         assert_eq!(filled.layer_count(), inserted.layer_count(), "{kind:?}");
         assert!(kind == FilterKind::Counting || filled.layer_count() > 1, "{kind:?}");
-        // The looks at the fill may come a key or two apart.
+        // The two may check the fill a key or two apart.
         assert!(
             filled.items().abs_diff(inserted.items()) <= 1 + keys / 200,
             "{kind:?}: {} {}",
@@ -135,13 +135,13 @@ fn keys_that_are_filled_in_are_found_and_make_the_filter_grow_as_inserts_do() {
 fn past_its_capacity_a_filter_keeps_its_rate_by_an_overflow_layer() {
     for kind in [FilterKind::Bloom, FilterKind::Classic] {
         let filter = filter(kind, 20_000, 0.01);
-        rate_is_kept(&filter, FORMS[0], 29_000, 100_000);
+        rate_is_kept(&filter, KEY_STYLES[0], 29_000, 100_000);
         assert_eq!((filter.layer_count(), filter.capacity()), (2, 20_000));
         assert!(filter.estimated_fpr() <= 0.01, "{}", filter.estimated_fpr());
         assert!((filter.items() as f64 - 29_000.0).abs() < 290.0, "{}", filter.items());
         assert_eq!(filter.out_of_room(), None);
-        (29_000..40_000).for_each(|n| filter.insert(hash(&FORMS[0].1(n))));
-        assert!((0..40_000).all(|n| filter.contains(hash(&FORMS[0].1(n)))), "{kind:?} misses a key");
+        (29_000..40_000).for_each(|n| filter.insert(hash(&KEY_STYLES[0].1(n))));
+        assert!((0..40_000).all(|n| filter.contains(hash(&KEY_STYLES[0].1(n)))), "{kind:?} misses a key");
         assert_eq!(filter.out_of_room(), Some(OutOfRoom::Layers));
     }
 }
@@ -186,7 +186,7 @@ fn items_from_fill_are_within_one_percent() {
 fn many_writers_and_readers_at_once_miss_no_key_while_the_filter_grows() {
     const EACH: u64 = 400;
     for kind in FilterKind::ALL {
-        // Most of the keys come while layers are added.
+        // Most keys arrive while layers are added.
         let filter = filter(kind, 32 * EACH / 3, 0.01);
         let written: [AtomicU64; 32] = Default::default();
         let lookups = AtomicUsize::new(0);
@@ -196,7 +196,7 @@ fn many_writers_and_readers_at_once_miss_no_key_while_the_filter_grows() {
                 scope.spawn(move || {
                     for n in 0..EACH {
                         filter.insert(number((writer as u64) << 32 | n));
-                        // As an answer tells a client: what was inserted before it is found after it.
+                        // Like a response to a client: what was inserted before it is found after it.
                         done.store(n + 1, Ordering::Release);
                     }
                 });
@@ -218,7 +218,7 @@ fn many_writers_and_readers_at_once_miss_no_key_while_the_filter_grows() {
     }
 }
 
-/// What a snapshot does: the same bits in other memory.
+/// Copies the bits into other memory, as a snapshot does.
 fn copied(filter: &Filter) -> Vec<(LayerHeader, Memory)> {
     let copy = |words: &[AtomicU64]| {
         let mut memory = Memory::zeroed(words.len() as u64).unwrap();
@@ -246,11 +246,11 @@ fn layers_make_the_same_filter_again_and_others_are_refused() {
 
         let refused = |spec, layers| Filter::from_layers(spec, layers, anywhere()).unwrap_err().to_string();
         assert!(refused(spec, vec![]).contains("0 layers"));
-        assert!(refused(FilterSpec { rate: 0.02, ..spec }, copied(&before)).contains("layer 0 is not"));
-        assert!(refused(FilterSpec { capacity: 1_001, ..spec }, copied(&before)).contains("layer 0 is not"));
+        assert!(refused(FilterSpec { rate: 0.02, ..spec }, copied(&before)).contains("layer 0 does not match"));
+        assert!(refused(FilterSpec { capacity: 1_001, ..spec }, copied(&before)).contains("layer 0 does not match"));
         let mut odd = copied(&before);
         odd[0].1 = Memory::zeroed(1).unwrap();
-        assert!(refused(spec, odd).contains("layer 0 is not"));
+        assert!(refused(spec, odd).contains("layer 0 does not match"));
         let doubled = (0..9).flat_map(|_| copied(&before)).collect();
         assert!(refused(spec, doubled).contains("layer"));
     }
@@ -290,26 +290,26 @@ fn what_can_not_be_is_refused_by_its_value_for_every_kind() {
                 spec.bytes_needed().unwrap_err().to_string().contains("must be greater than 0 and less than 1"),
                 "{kind:?} {rate}"
             );
-            // A scalable filter names the value that was asked for, not the share of its first layer.
+            // A scalable filter's error names the requested value, not the share of its first layer.
             assert!(Filter::new(spec).unwrap_err().to_string().ends_with(&format!("is {rate}")), "{kind:?} {rate}");
         }
         let refused = |capacity| Filter::new(FilterSpec { kind, capacity, rate: 0.01 }).unwrap_err().to_string();
         assert!(refused(u64::MAX).contains(&format!("{} keys", u64::MAX)), "{}", refused(u64::MAX));
-        assert!(refused(1 << 50).contains("bytes for the filter could not be allocated"), "{}", refused(1 << 50));
+        assert!(refused(1 << 50).contains("could not allocate"), "{}", refused(1 << 50));
         assert!(Filter::new(FilterSpec { kind, capacity: 0, rate: 0.01 }).is_ok(), "no keys are no mistake");
     }
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum Operation {
     Insert(u64),
-    /// Of a kind that can: else nothing.
+    /// Does nothing if the kind can't remove.
     Remove(u64),
     Restore,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![20 => (0u64..300).prop_map(Step::Insert), 5 => (0u64..300).prop_map(Step::Remove), 1 => Just(Step::Restore)];
+fn steps() -> impl Strategy<Value = Vec<Operation>> {
+    let step = prop_oneof![20 => (0u64..300).prop_map(Operation::Insert), 5 => (0u64..300).prop_map(Operation::Remove), 1 => Just(Operation::Restore)];
     prop::collection::vec(step, 0..400)
 }
 
@@ -321,21 +321,21 @@ proptest! {
         let mut exact: HashMap<u128, u32> = HashMap::new();
         for step in steps {
             match step {
-                Step::Insert(n) => {
+                Operation::Insert(n) => {
                     filter.insert(number(n));
                     *exact.entry(number(n)).or_default() += 1;
                 }
-                Step::Remove(n) if kind == FilterKind::Counting => {
+                Operation::Remove(n) if kind == FilterKind::Counting => {
                     let give_up = |key: u128| exact.get_mut(&key).filter(|count| **count > 0).map(|count| *count -= 1).is_some();
                     if let Some(proof) = Confirmed::by(number(n), give_up) {
                         prop_assert!(filter.remove(proof));
                     }
                 }
-                Step::Remove(n) => {
+                Operation::Remove(n) => {
                     let proof = Confirmed::by(number(n), |_| true);
                     prop_assert!(proof.is_some_and(|proof| !filter.remove(proof)), "only a counting filter can");
                 }
-                Step::Restore => filter = Filter::from_layers(*filter.spec(), copied(&filter), anywhere()).unwrap(),
+                Operation::Restore => filter = Filter::from_layers(*filter.spec(), copied(&filter), anywhere()).unwrap(),
             }
             prop_assert!(exact.iter().all(|(key, count)| *count == 0 || filter.contains(*key)));
         }

@@ -1,10 +1,11 @@
-//! The counting Bloom filter: a counter in the place of each bit, so that keys can be taken out again.
+//! The counting Bloom filter: a counter in the place of each bit, so that keys can be removed.
 //!
-//! Counters have four bits. At the fill that the sizing gives, one overflows with a chance of about 10⁻¹⁵ (Fan, Cao, Almeida, Broder 2000); one that
-//! has reached 15 **sticks**: how often it stands for more than 15 is not known, so it is never lowered again.
+//! Counters have four bits. At the planned fill one overflows with a probability of about 10⁻¹⁵ (Fan, Cao, Almeida,
+//! Broder 2000). A counter that has reached 15 **sticks**: its true value is unknown, so it is never lowered again.
 //!
-//! Taking out a key that is not in the filter lowers counters of others, which then seem absent: five hundred strangers taken out of 50,000 keys make
-//! 2.5 to 4.7 % of them false negatives. No filter can tell a member from a false positive, so [`Counting::remove`] demands a [`Confirmed`].
+//! Removing a key that is not in the filter lowers counters of other keys, which then seem absent: 500 such removals
+//! from 50,000 keys make 2.5 to 4.7 % of these false negatives. No filter can tell a member from a false positive, so
+//! [`Counting::remove`] requires a [`Confirmed`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,28 +18,29 @@ use super::probes::Probes;
 /// Bits of a counter.
 pub(super) const COUNTER_BITS: u64 = 4;
 const PER_WORD: u64 = 64 / COUNTER_BITS;
-/// A counter that has come this far stays there.
+/// A counter that has reached this value stays there.
 const STUCK: u64 = (1 << COUNTER_BITS) - 1;
 
-/// Proof that a key was inserted into a filter once more than it was taken out. It is spent by [`Counting::remove`].
+/// Proof that a key was inserted once more than it was removed. [`Counting::remove`] consumes it.
 #[derive(Debug)]
 #[must_use = "the exact store has given the key up"]
 pub struct Confirmed(u128);
 
 impl Confirmed {
-    /// Asks a store that knows exactly which keys are in the filter, and how often. `give_up` must take one insert of the key out of that store and say
-    /// whether there was one, in one step: two callers must not be given the same insert. A filter, or a database that holds rows, is no such store.
+    /// Asks a store that knows exactly which keys are in the filter, and how often. `give_up` must remove one insert of
+    /// the key from that store and return whether there was one, atomically: two callers must not get the same insert.
+    /// A filter, or a database with rows, is no such store.
     pub fn by(hash: u128, give_up: impl FnOnce(u128) -> bool) -> Option<Self> {
         give_up(hash).then_some(Self(hash))
     }
 }
 
-/// A counting Bloom filter over 128-bit key hashes. Lock-free; orderings are relaxed, as each counter stands for itself: while a key's insert is not
-/// taken out, each of its counters is at least 1, in whatever order others change.
+/// A counting Bloom filter over 128-bit key hashes. Lock-free. Orderings are relaxed, because each counter stands
+/// alone: while an insert is not removed, each of its counters is at least 1, in whatever order others change.
 #[derive(Debug)]
 pub struct Counting {
     memory: Memory,
-    /// Counters in the place of bits.
+    /// Counts counters instead of bits.
     size: ClassicSize,
     salt: Salt,
     capacity: u64,
@@ -47,10 +49,10 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// An empty filter that holds `capacity` keys at a false-positive rate of at most `rate`, under a salt of its own.
+    /// Creates an empty filter with its own salt for `capacity` keys at a false-positive rate of at most `rate`.
     ///
     /// # Errors
-    /// [`AllocError`]; never aborts the process for lack of memory.
+    /// [`AllocError`]; a lack of memory never aborts the process.
     pub fn new(capacity: u64, rate: f64) -> Result<Self, AllocError> {
         Self::with_salt(capacity, rate, Salt::random())
     }
@@ -61,7 +63,7 @@ impl Counting {
         Ok(Self { memory, size, salt, capacity, ones: AtomicU64::new(0) })
     }
 
-    /// A filter again of its words.
+    /// Restores a filter from its words.
     pub(super) fn restored(mut memory: Memory, size: ClassicSize, salt: Salt, capacity: u64) -> Self {
         let ones = memory.sum(counters_in_use);
         Self { memory, size, salt, capacity, ones: AtomicU64::new(ones) }
@@ -79,15 +81,15 @@ impl Counting {
         self.memory.words()
     }
 
-    fn counters(&self, hash: u128) -> impl Iterator<Item = Counter<'_>> {
+    fn counters(&self, hash: u128) -> impl Iterator<Item = CounterCell<'_>> {
         let probes = Probes::new(self.salt, hash, self.size.hashes, self.size.bits);
-        probes.map(|place| Counter {
+        probes.map(|place| CounterCell {
             word: &self.memory.words()[(place / PER_WORD) as usize],
             shift: place % PER_WORD * COUNTER_BITS,
         })
     }
 
-    /// Adds a key, also one that is in already: each insert is counted.
+    /// Adds a key. Repeated inserts of a key are counted.
     pub fn insert(&self, hash: u128) {
         for counter in self.counters(hash) {
             if counter.raise_by(1) == 0 {
@@ -96,7 +98,7 @@ impl Counting {
         }
     }
 
-    /// Takes one insert of a key out again.
+    /// Removes one insert of a key.
     pub fn remove(&self, key: Confirmed) {
         for counter in self.counters(key.0) {
             if counter.lower() == 1 {
@@ -111,10 +113,10 @@ impl Counting {
         self.counters(hash).all(|counter| counter.get() > 0)
     }
 
-    /// Adds every insert of `other`, whose parameters are equal.
+    /// Adds every insert of `other`, which has the same parameters.
     pub(super) fn merge(&self, other: &Self) {
         let counters =
-            |words: usize, lane: u64| Counter { word: &self.memory.words()[words], shift: lane * COUNTER_BITS };
+            |words: usize, lane: u64| CounterCell { word: &self.memory.words()[words], shift: lane * COUNTER_BITS };
         for (index, more) in other.words().iter().enumerate() {
             let more = more.load(Ordering::Relaxed);
             for lane in (0..PER_WORD).filter(|lane| more >> (lane * COUNTER_BITS) & STUCK > 0) {
@@ -131,7 +133,7 @@ impl Counting {
         self.capacity
     }
 
-    /// Counters, which a classic filter has as bits.
+    /// Number of counters, where a classic filter has bits.
     #[must_use]
     pub const fn places(&self) -> u64 {
         self.size.bits
@@ -146,7 +148,7 @@ impl Counting {
     /// Share of counters that are not 0.
     #[must_use]
     pub fn fill_ratio(&self) -> f64 {
-        // A counter that is raised and lowered by two threads at once may be counted out before it is counted in.
+        // If two threads raise and lower a counter at once, the decrement of `ones` may come first.
         (self.ones.load(Ordering::Relaxed) as i64).max(0) as f64 / self.size.bits as f64
     }
 
@@ -156,7 +158,7 @@ impl Counting {
         self.size.items(self.fill_ratio())
     }
 
-    /// The false-positive rate that the present fill predicts.
+    /// The false-positive rate that the current fill predicts.
     #[must_use]
     pub fn estimated_fpr(&self) -> f64 {
         self.fill_ratio().powf(f64::from(self.size.hashes))
@@ -169,23 +171,23 @@ const fn counters_in_use(word: u64) -> u64 {
 }
 
 /// One counter within its word.
-struct Counter<'a> {
+struct CounterCell<'a> {
     word: &'a AtomicU64,
     shift: u64,
 }
 
-impl Counter<'_> {
+impl CounterCell<'_> {
     fn get(&self) -> u64 {
         self.word.load(Ordering::Relaxed) >> self.shift & STUCK
     }
 
-    /// Adds to the count, to the one that sticks at most; returns the count before.
+    /// Raises the count, up to the value that sticks. Returns the count before.
     fn raise_by(&self, more: u64) -> u64 {
         self.change(|count| (count + more).min(STUCK))
     }
 
-    /// Takes one from the count, unless it sticks; returns the count before. One that is 0 stays so: a proof was false, and must not make it the
-    /// largest count.
+    /// Lowers the count, unless it sticks. Returns the count before. A zero stays: the proof was false, and must not
+    /// wrap to the largest count.
     fn lower(&self) -> u64 {
         self.change(|count| if count == STUCK { STUCK } else { count.saturating_sub(1) })
     }
@@ -193,7 +195,7 @@ impl Counter<'_> {
     fn change(&self, changed: impl Fn(u64) -> u64) -> u64 {
         let count = |word: u64| word >> self.shift & STUCK;
         let update = |word| Some(word & !(STUCK << self.shift) | changed(count(word)) << self.shift);
-        // Never refused, so either way this is the word before.
+        // The closure never returns `None`, so both arms are the word before.
         count(self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).unwrap_or_else(|word| word))
     }
 }
@@ -211,7 +213,7 @@ mod tests {
         xxh3_128(&n.to_le_bytes())
     }
 
-    /// The proof of a caller that knows what it has inserted.
+    /// The proof of a caller that tracks its inserts.
     fn known(n: u64) -> Confirmed {
         Confirmed::by(hash(n), |_| true).unwrap()
     }

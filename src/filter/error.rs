@@ -1,87 +1,87 @@
-//! Why a filter could not be made.
+//! Errors of making, restoring and uniting filters.
 
+use super::layer_spec::LayerKind;
 use super::sizing::SizingError;
-use super::spec::LayerKind;
 
 /// A filter that could not be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum AllocError {
-    /// No such size.
+    /// There is no such size.
     #[error(transparent)]
     Sizing(#[from] SizingError),
-    /// The allocator has no such memory.
-    #[error("{0} bytes for the filter could not be allocated")]
+    /// The allocator has no memory.
+    #[error("could not allocate {0} bytes for the filter")]
     Memory(u64),
 }
 
-/// Layers that are not those of such a filter.
+/// Layers that don't form a filter of this kind.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LayersError {
     /// None, or too many.
-    #[error("the filter has {count} layers, and such a filter has between 1 and {most}")]
+    #[error("the filter has {count} layers; its kind has between 1 and {most}")]
     Count {
-        /// Layers that were given.
+        /// Number of layers given.
         count: usize,
-        /// That such a filter may have.
+        /// Layers that this kind may have.
         most: usize,
     },
-    /// Made for something else, or by other rules than those of now.
-    #[error("layer {0} is not as such a filter has it")]
+    /// Made for other parameters or under older rules.
+    #[error("layer {0} does not match the filter's parameters")]
     Foreign(usize),
-    /// No such size.
+    /// There is no such size.
     #[error(transparent)]
     Sizing(#[from] SizingError),
-    /// Beyond the memory that there is.
-    #[error("there is no room for a further layer of {0} bytes")]
+    /// The memory budget is used up.
+    #[error("no memory for another layer of {0} bytes")]
     NoRoom(u64),
 }
 
-/// What keeps two filters from being united.
+/// Why two filters can't be united.
 ///
-/// That their keys are hashed under the same secret only the caller knows.
+/// Only the caller knows whether their keys are hashed under the same secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnionError {
-    /// The other one has grown further.
+    /// The other filter has grown further.
     #[error("the filters differ in layers: {ours} and {theirs}")]
     Layers {
-        /// Layers of the filter that was to take the other's keys.
+        /// Layers of this filter.
         ours: usize,
-        /// Layers of the other one.
+        /// Layers of the other filter.
         theirs: usize,
     },
-    /// Their words are read otherwise.
+    /// Their words have different layouts.
     #[error("the filters differ in kind: {ours:?} and {theirs:?}")]
     Kind {
-        /// Of the filter that was to take the other's keys.
+        /// Kind of this filter.
         ours: LayerKind,
-        /// Of the other one.
+        /// Kind of the other filter.
         theirs: LayerKind,
     },
     /// Of different sizes.
     #[error("the filters differ in size: {ours} and {theirs} bits")]
     Size {
-        /// Bits of the filter that was to take the other's keys.
+        /// Bits of this filter.
         ours: u64,
-        /// Bits of the other one.
+        /// Bits of the other filter.
         theirs: u64,
     },
-    /// Keys have other numbers of bits.
-    #[error("the filters differ in the bits of a key: {ours} and {theirs}")]
+    /// Different numbers of bits per key.
+    #[error("the filters differ in bits per key: {ours} and {theirs}")]
     Hashes {
-        /// Bits of a key in the filter that was to take the other's.
+        /// Bits per key of this filter.
         ours: u32,
-        /// In the other one.
+        /// Bits per key of the other filter.
         theirs: u32,
     },
-    /// Under different salts.
+    /// Different salts.
     #[error("the filters differ in salt")]
     Salt,
     /// Sized for different numbers of keys.
     #[error("the filters differ in capacity: {ours} and {theirs} keys")]
     Capacity {
-        /// Keys for which the one that was to take the other's was sized.
+        /// Capacity of this filter.
         ours: u64,
-        /// Keys of the other one.
+        /// Capacity of the other filter.
         theirs: u64,
     },
 }

@@ -1,13 +1,14 @@
-//! A candidate that one thread fills by plain stores, and the announces that come meanwhile.
+//! A candidate that one thread fills by plain stores while announces insert keys.
 //!
-//! Plain stores beside atomic inserts would lose bits, so the filter is behind a lock as long as it is filled: its builder holds that for a handful of
-//! keys at a time. An announce that finds it free inserts its key itself, for the next handful may be long in coming from a slow source. One that finds it
-//! taken leaves its key in a list, which the builder puts in with its next handful, and goes on. [`Filling::share`] takes the list and closes it in one
-//! step; who finds it closed waits for the filter, and finds it shared.
+//! Plain stores beside atomic inserts would lose bits, so the filter is behind a lock while it is filled. The builder
+//! holds the lock for a chunk of keys at a time. An announce that finds the lock free inserts its key itself, because a
+//! slow source may take long until the next chunk. Otherwise it queues its key, and the builder inserts it with the
+//! next chunk. [`Filling::share`] takes and closes the queue in one step. An announce that finds it closed waits for
+//! the lock and finds the filter shared.
 //!
-//! The list is bounded. It fills up only where a builder loses its processor in the middle of a handful, while others announce by the thousand; they then
-//! wait until it has ended the handful. Nothing is ever dropped from it: the memory of recent announces is put into each candidate at its scan's end, but
-//! would not replace the list where a scan is longer than the commit window.
+//! The queue is bounded. It fills only if the builder's thread is preempted within a chunk while thousands of keys are
+//! announced; these then wait for the end of the chunk. Nothing is dropped from the queue: recent announces are
+//! replayed into each candidate at the end of its scan, but a scan may be longer than the commit window.
 
 use std::mem;
 use std::sync::Arc;
@@ -16,17 +17,17 @@ use parking_lot::Mutex;
 
 use super::Filter;
 
-/// Keys that are filled in under one lock: some 10 µs, and enough to keep the fetching ahead going.
-const HANDFUL: usize = 1024;
-/// Keys that wait for the end of a handful: more than a batch brings by default.
-const MOST_WAITING: usize = 16_384;
+/// Keys inserted under one lock: about 10 µs, and enough for prefetching.
+const KEYS_PER_LOCK: usize = 1024;
+/// Queued keys: more than a batch has by default.
+const MAX_WAITING_KEYS: usize = 16_384;
 
-/// A filter in the hands of its builder.
+/// A filter while its builder fills it.
 #[derive(Debug)]
 pub(super) struct Filling {
-    /// Known to nobody else before it is shared, so that who holds the lock has it alone.
+    /// Not shared yet, so the lock's holder has it exclusively.
     filter: Mutex<Arc<Filter>>,
-    /// Taken behind the lock of the filter or alone, never before it. `None`: the filter is shared.
+    /// Locked after the filter's lock or alone, never before it. `None` once the filter is shared.
     waiting: Mutex<Option<Vec<u128>>>,
 }
 
@@ -35,12 +36,12 @@ impl Filling {
         Self { filter: Mutex::new(Arc::new(filter)), waiting: Mutex::new(Some(Vec::new())) }
     }
 
-    /// Adds keys; of one thread at a time, or the others wait.
+    /// Adds keys. Meant for one thread at a time; others wait.
     pub(super) fn fill(&self, hashes: &[u128]) {
-        for handful in hashes.chunks(HANDFUL) {
+        for chunk in hashes.chunks(KEYS_PER_LOCK) {
             let mut filter = self.filter.lock();
             let waiting = self.waiting.lock().as_mut().map(mem::take).unwrap_or_default();
-            for hashes in [handful, &waiting] {
+            for hashes in [chunk, &waiting] {
                 match Arc::get_mut(&mut filter) {
                     Some(filter) => filter.fill(hashes),
                     None => hashes.iter().for_each(|hash| filter.insert(*hash)),
@@ -49,29 +50,29 @@ impl Filling {
         }
     }
 
-    /// Adds a key while others do, and the builder its own.
+    /// Adds a key, concurrently with the builder and other inserts.
     pub(super) fn insert(&self, hash: u128) {
         if let Some(filter) = self.filter.try_lock() {
             filter.insert(hash);
-        } else if !self.leave(hash) {
+        } else if !self.enqueue(hash) {
             self.filter.lock().insert(hash);
         }
     }
 
-    /// Leaves a key to the builder; `false`: the list is full, or it is too late.
-    fn leave(&self, hash: u128) -> bool {
+    /// Queues a key for the builder. Returns false if the queue is full or closed.
+    fn enqueue(&self, hash: u128) -> bool {
         let mut waiting = self.waiting.lock();
-        let open = waiting.as_mut().filter(|waiting| waiting.len() < MOST_WAITING);
+        let open = waiting.as_mut().filter(|waiting| waiting.len() < MAX_WAITING_KEYS);
         open.map(|waiting| waiting.push(hash)).is_some()
     }
 
-    /// The filter, for everybody: from now on it is written by atomics only. Holds every key that was inserted before.
+    /// Shares the filter: from now on all writes are atomic. It contains every key inserted before.
     pub(super) fn share(&self) -> Arc<Filter> {
         let (shared, rest) = {
             let filter = self.filter.lock();
             (Arc::clone(&filter), self.waiting.lock().take())
         };
-        // Others insert by now: as they do, by atomics.
+        // Other threads may insert now, so these inserts are atomic too.
         rest.unwrap_or_default().iter().for_each(|hash| shared.insert(*hash));
         shared
     }
@@ -112,17 +113,17 @@ mod tests {
     #[test]
     fn announces_that_the_list_can_not_take_wait_for_the_handful_and_none_is_lost() {
         let filling = filling();
-        let keys = MOST_WAITING as u64 + 10;
+        let keys = MAX_WAITING_KEYS as u64 + 10;
         std::thread::scope(|scope| {
             let handful = filling.filter.lock();
             let announcer = scope.spawn(|| (0..keys).for_each(|n| filling.insert(hash(n))));
-            while filling.waiting.lock().as_ref().is_none_or(|waiting| waiting.len() < MOST_WAITING) {
+            while filling.waiting.lock().as_ref().is_none_or(|waiting| waiting.len() < MAX_WAITING_KEYS) {
                 std::thread::yield_now();
             }
             assert!(!announcer.is_finished());
             drop(handful);
         });
-        assert_eq!(filling.waiting.lock().as_ref().map(Vec::len), Some(MOST_WAITING));
+        assert_eq!(filling.waiting.lock().as_ref().map(Vec::len), Some(MAX_WAITING_KEYS));
         let shared = filling.share();
         assert!((0..keys).all(|n| shared.contains(hash(n))));
     }

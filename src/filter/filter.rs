@@ -1,8 +1,9 @@
 //! One filter of any kind, with the layers by which it grows.
 //!
-//! Lookups and inserts take no lock. A layer is published once, by a release store of the number of layers, and is never taken away or replaced, so an
-//! insert that still goes to an older layer is found like all others: lookups ask every layer, and nothing is lost to growth. Whoever must see an insert
-//! is told of it afterwards (an answer, a lock, a channel); that edge orders the bits, which are relaxed, and the number of layers alike.
+//! Lookups and inserts take no lock. A layer is published once, by a release store of the number of layers, and never
+//! removed or replaced. So an insert into an older layer is still found: lookups ask every layer, and growth loses
+//! nothing. A reader that must see an insert learns of it afterwards (by a response, a lock, a channel). That edge
+//! orders the relaxed bits and the number of layers alike.
 
 use std::any::Any;
 use std::fmt;
@@ -17,128 +18,136 @@ use super::memory::Memory;
 use super::spec::{FilterKind, FilterSpec};
 use super::{AllocError, Confirmed, LayersError, UnionError};
 
-/// Of fewer keys none comes early enough to be fetched ahead.
-const WORTH_FETCHING: usize = 64;
+/// With fewer keys a prefetch comes too late.
+const MIN_PREFETCHED_KEYS: usize = 64;
 
-/// Memory that was set aside for a layer; given back when dropped.
-pub type Grant = Box<dyn Any + Send + Sync>;
+/// Memory reserved for a layer; released when dropped.
+pub type MemoryGrant = Box<dyn Any + Send + Sync>;
 
-/// Asked for the bytes of a layer before it is made; `None`: the filter can't grow now.
-pub type Room = Box<dyn Fn(u64) -> Option<Grant> + Send + Sync>;
+/// Called with the bytes of a layer before it is made; `None` if the filter can't grow now.
+pub type GrowthBudget = Box<dyn Fn(u64) -> Option<MemoryGrant> + Send + Sync>;
 
-/// Why a filter that is full does not grow.
+/// Why a full filter does not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutOfRoom {
-    /// There is no memory for a further layer now.
+    /// No memory for another layer now.
     Memory,
-    /// It has all the layers that its kind may have.
+    /// It has all layers of its kind.
     Layers,
 }
 
 /// A filter over 128-bit key hashes.
 pub struct Filter {
     first: Layer,
-    /// Layers beside the first. Before they are counted here nobody looks at them.
+    /// Number of layers beside the first. Layers are read only once they are counted here.
     grown: AtomicUsize,
-    more: Box<[OnceLock<(Layer, Grant)>]>,
+    more: Box<[OnceLock<(Layer, MemoryGrant)>]>,
     spec: FilterSpec,
-    room: Room,
+    growth: GrowthBudget,
     growing: Mutex<()>,
-    /// The last attempt to grow failed for want of memory. Relaxed: it is only shown.
+    /// Whether the last attempt to grow lacked memory. Relaxed: it is only displayed.
     refused: AtomicBool,
 }
 
 impl Filter {
-    /// An empty filter that grows as far as its kind does, whatever memory that takes.
+    /// Creates an empty filter that grows as its kind does, without a memory limit.
     ///
     /// # Errors
-    /// [`AllocError`]; never aborts the process for lack of memory.
+    /// [`AllocError`]; a lack of memory never aborts the process.
     pub fn new(spec: FilterSpec) -> Result<Self, AllocError> {
         Self::within(spec, Box::new(|_| Some(Box::new(()))))
     }
 
-    /// An empty filter that grows where `room` allows it. The first layer is made without asking.
+    /// Creates an empty filter that grows if `growth` allows it. The first layer is not asked for.
     ///
     /// # Errors
     /// [`AllocError`].
-    pub fn within(spec: FilterSpec, room: Room) -> Result<Self, AllocError> {
-        Self::with_salt(spec, Salt::random(), room)
+    pub fn within(spec: FilterSpec, growth: GrowthBudget) -> Result<Self, AllocError> {
+        Self::with_salt(spec, Salt::random(), growth)
     }
 
-    pub(super) fn with_salt(spec: FilterSpec, salt: Salt, room: Room) -> Result<Self, AllocError> {
+    pub(super) fn with_salt(spec: FilterSpec, salt: Salt, growth: GrowthBudget) -> Result<Self, AllocError> {
         spec.footprint()?;
         let first = Layer::new(spec.first_layer(), salt)?;
-        Ok(Self::of(spec, first, room))
+        Ok(Self::of(spec, first, growth))
     }
 
-    fn of(spec: FilterSpec, first: Layer, room: Room) -> Self {
-        let more = (1..spec.most_layers()).map(|_| OnceLock::new()).collect();
+    fn of(spec: FilterSpec, first: Layer, growth: GrowthBudget) -> Self {
+        let more = (1..spec.max_layers()).map(|_| OnceLock::new()).collect();
         Self {
             first,
             grown: AtomicUsize::new(0),
             more,
             spec,
-            room,
+            growth,
             growing: Mutex::new(()),
             refused: AtomicBool::new(false),
         }
     }
 
-    /// A filter again of its [`Filter::layers`]. Grants for all layers but the first are asked of `room`.
+    /// Restores a filter from its [`Filter::layers`]. Asks `growth` for all layers but the first.
     ///
     /// # Errors
-    /// [`LayersError`] where they are not those of a filter of this kind, or there is no room.
-    pub fn from_layers(spec: FilterSpec, layers: Vec<(LayerHeader, Memory)>, room: Room) -> Result<Self, LayersError> {
-        let (count, most) = (layers.len(), spec.most_layers());
+    /// [`LayersError`] if they are not layers of such a filter, or there is no memory.
+    pub fn from_layers(
+        spec: FilterSpec,
+        layers: Vec<(LayerHeader, Memory)>,
+        growth: GrowthBudget,
+    ) -> Result<Self, LayersError> {
+        let (count, most) = (layers.len(), spec.max_layers());
         let mut layers = layers.into_iter().enumerate().map(|(index, (header, memory))| {
             let made_for = spec.layer(index).ok_or(LayersError::Count { count, most })?;
             Layer::restored(made_for, &header, memory)?.ok_or(LayersError::Foreign(index))
         });
         let first = layers.next().ok_or(LayersError::Count { count, most })??;
-        let filter = Self::of(spec, first, room);
+        let filter = Self::of(spec, first, growth);
         for (index, layer) in layers.enumerate() {
             let layer = layer?;
-            let grant = (filter.room)(layer.bytes()).ok_or(LayersError::NoRoom(layer.bytes()))?;
-            // Nobody else knows this filter yet.
+            let grant = (filter.growth)(layer.bytes()).ok_or(LayersError::NoRoom(layer.bytes()))?;
+            // No other thread knows this filter yet.
             let _ = filter.more[index].set((layer, grant));
         }
         filter.grown.store(count - 1, Ordering::Release);
         Ok(filter)
     }
 
-    /// What the filter consists of: enough to make it again. Keys that are inserted meanwhile may be among it or not.
+    /// The layers, which are enough to restore the filter. They may or may not contain keys that are inserted
+    /// meanwhile.
     #[must_use]
     pub fn layers(&self) -> Vec<(LayerHeader, &[AtomicU64])> {
         self.each().map(|layer| (layer.header(), layer.words())).collect()
     }
 
-    /// Adds a key. Lock-free but for the moment in which a layer is added, which one caller does while the others go on; concurrent with everything.
+    /// Adds a key. Concurrent with everything. Lock-free except for adding a layer, which one caller does while the
+    /// others continue.
     #[inline]
     pub fn insert(&self, hash: u128) {
         if let Some(counters) = self.first.counters() {
-            // A key that seems to be in may be a false positive, and its support be taken out with other keys: each insert is counted.
+            // A key that seems present may be a false positive whose counters other removals lower. So each insert is
+            // counted.
             counters.insert(hash);
             return;
         }
-        // Bits are never cleared, so a key that all its bits are set for stays found, whoever set them: what was read here is read so, or later, by whoever
-        // is told of it (coherence). Without this, each key that is announced anew would take room in a later layer; the first takes none twice.
-        // Relaxed: it only spares the question; who does not see a layer that is there puts a key into one more, at worst.
+        // Bits are never cleared, so a key with all bits set stays found, whichever keys set them. A reader that learns
+        // of this insert sees at least what was read here (coherence). Without this check each repeated announce would
+        // use up a later layer; the first layer takes no key twice.
+        // Relaxed: the check is an optimisation. At worst a key goes into one more layer.
         if self.grown.load(Ordering::Relaxed) > 0 && self.contains(hash) {
             return;
         }
         let newest = self.newest();
         newest.insert(hash);
-        if newest.is_worth_a_look(hash) && newest.is_full() {
+        if newest.is_fill_check_due(hash) && newest.is_full() {
             self.grow();
         }
     }
 
-    /// Adds keys as [`Filter::insert`] does, and faster where the kind has plain stores: for a filter that nobody else sees.
+    /// Adds keys as [`Filter::insert`] does, faster if the kind has plain stores. For a filter that is not shared.
     pub fn fill(&mut self, mut hashes: &[u128]) {
         while !hashes.is_empty() && self.layer_count() == 1 {
-            // No more than can do without a look at the fill: a layer is closed no later than by inserts.
-            let (part, rest) = hashes.split_at(self.first.room().min(hashes.len()));
-            if part.len() < WORTH_FETCHING.min(hashes.len()) || !self.first.fill(part) {
+            // At most as many keys as need no check of the fill, so that a layer closes no later than with inserts.
+            let (part, rest) = hashes.split_at(self.first.free_inserts().min(hashes.len()));
+            if part.len() < MIN_PREFETCHED_KEYS.min(hashes.len()) || !self.first.fill(part) {
                 break;
             }
             hashes = rest;
@@ -150,32 +159,35 @@ impl Filter {
     #[inline]
     #[must_use]
     pub fn contains(&self, hash: u128) -> bool {
-        self.first.contains(hash) || self.more_contain(hash)
+        self.first.contains(hash) || self.later_layers_contain(hash)
     }
 
     #[inline]
-    fn more_contain(&self, hash: u128) -> bool {
-        // Acquire: the layers were made before they were counted.
+    fn later_layers_contain(&self, hash: u128) -> bool {
+        // Acquire: layers are made before they are counted.
         let grown = self.grown.load(Ordering::Acquire);
-        grown > 0 && self.any_of(grown, hash)
+        grown > 0 && self.any_later_layer_contains(grown, hash)
     }
 
     #[inline(never)]
-    fn any_of(&self, grown: usize, hash: u128) -> bool {
-        // The newest is the largest, so most keys are there.
+    fn any_later_layer_contains(&self, grown: usize, hash: u128) -> bool {
+        // The newest layer is the largest, so it has most keys.
         self.more[..grown].iter().rev().filter_map(OnceLock::get).any(|(layer, _)| layer.contains(hash))
     }
 
-    /// For each of `hashes` whether it may be in the filter.
+    /// Answers for each of `hashes` whether it may be in the filter.
     ///
     /// # Panics
-    /// Where the two are not of one length.
+    /// If the slices differ in length.
     pub fn contains_many(&self, hashes: &[u128], found: &mut [bool]) {
         assert_eq!(hashes.len(), found.len(), "one answer a key");
         self.first.contains_many(hashes, found);
         let grown = self.grown.load(Ordering::Acquire);
         if grown > 0 {
-            found.iter_mut().zip(hashes).for_each(|(found, hash)| *found = *found || self.any_of(grown, *hash));
+            found
+                .iter_mut()
+                .zip(hashes)
+                .for_each(|(found, hash)| *found = *found || self.any_later_layer_contains(grown, *hash));
         }
     }
 
@@ -190,18 +202,18 @@ impl Filter {
         std::iter::once(&self.first).chain(self.more[..grown].iter().filter_map(OnceLock::get).map(|(layer, _)| layer))
     }
 
-    /// Adds a layer where the newest is full. Where there is none to add, or no room for it, inserts go on in the newest: the rate rises, and no key is
-    /// missed.
+    /// Adds a layer if the newest is full. If there is none to add, or no memory, inserts continue in the newest: the
+    /// rate rises, and no key is missed.
     #[cold]
     fn grow(&self) {
-        // Who finds it taken has inserted its key already.
+        // If another caller is growing the filter, this caller's key is inserted already.
         let Some(_growing) = self.growing.try_lock() else { return };
         let index = self.grown.load(Ordering::Relaxed);
         let Some(slot) = self.more.get(index).filter(|_| self.newest().is_full()) else { return };
         let Some(next) = self.spec.layer(index + 1) else { return };
-        // Derived, so that filters of one origin grow alike and stay fit for a union.
+        // Derived, so that filters of one origin grow alike and can be united.
         let salt = self.first.salt().of_layer(index as u64 + 1);
-        let grant = next.footprint().ok().and_then(|footprint| (self.room)(footprint.bytes));
+        let grant = next.footprint().ok().and_then(|footprint| (self.growth)(footprint.bytes));
         let made = grant.and_then(|grant| Some((grant, Layer::new(next, salt).ok()?)));
         self.refused.store(made.is_none(), Ordering::Relaxed);
         let Some((grant, layer)) = made else { return };
@@ -210,7 +222,7 @@ impl Filter {
         }
     }
 
-    /// Takes one insert of a key out again, where the kind can; `false`: it can't, and nothing has changed.
+    /// Removes one insert of a key. Returns false, and changes nothing, if the kind can't.
     pub fn remove(&self, key: Confirmed) -> bool {
         let counters = self.first.counters();
         counters.map(|counters| counters.remove(key)).is_some()
@@ -219,7 +231,7 @@ impl Filter {
     /// Adds every key of `other` to this filter.
     ///
     /// # Errors
-    /// [`UnionError`] where the result would not be what inserting those keys would give; nothing is changed then.
+    /// [`UnionError`] if the result would differ from inserting those keys; nothing is changed then.
     pub fn union(&self, other: &Self) -> Result<(), UnionError> {
         let (own, others): (Vec<_>, Vec<_>) = (self.each().collect(), other.each().collect());
         if others.len() > own.len() {
@@ -232,29 +244,30 @@ impl Filter {
         Ok(())
     }
 
-    /// Why further keys raise the rate above what was asked; `None`: they don't.
+    /// Why more keys raise the rate above the configured one; `None` if they don't.
     #[must_use]
     pub fn out_of_room(&self) -> Option<OutOfRoom> {
-        let last = self.layer_count() == self.spec.most_layers();
+        let last = self.layer_count() == self.spec.max_layers();
         if last && self.newest().is_full() {
             return Some(OutOfRoom::Layers);
         }
         self.refused.load(Ordering::Relaxed).then_some(OutOfRoom::Memory)
     }
 
-    /// What it was made for.
+    /// The specification that it was made for.
     #[must_use]
     pub const fn spec(&self) -> &FilterSpec {
         &self.spec
     }
 
-    /// Layers: one, and those by which it has grown.
+    /// Number of layers.
     #[must_use]
     pub fn layer_count(&self) -> usize {
         1 + self.grown.load(Ordering::Acquire)
     }
 
-    /// Keys it was made for. A scalable filter takes more as it grows; an overflow layer is no more than a reprieve, and does not count.
+    /// Keys it was made for. A scalable filter's capacity grows with it; an overflow layer does not count, because it
+    /// only bridges the time to a rebuild.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         match self.spec.kind {
@@ -263,13 +276,13 @@ impl Filter {
         }
     }
 
-    /// Bits (or counters), of all layers.
+    /// Bits (or counters) of all layers.
     #[must_use]
     pub fn bits(&self) -> u64 {
         self.each().map(|layer| layer.header().bits).sum()
     }
 
-    /// Bytes, of all layers.
+    /// Bytes of all layers.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.each().map(Layer::bytes).sum()
@@ -282,8 +295,8 @@ impl Filter {
         set / self.bits() as f64
     }
 
-    /// Distinct keys, estimated from the fill. A key that the layers before took for one of theirs is in none of the later ones: each of these has seen all
-    /// but that share of its keys, and is scaled up by it.
+    /// Distinct keys, estimated from the fill. A key that earlier layers took for present is in no later layer. So each
+    /// later layer has seen all but that share of its keys, and is scaled up by it.
     #[must_use]
     pub fn items(&self) -> u64 {
         let seen = |passed: &mut f64, layer: &Layer| {
@@ -294,7 +307,7 @@ impl Filter {
         self.each().scan(1.0, seen).sum::<f64>().round() as u64
     }
 
-    /// The false-positive rate that the present fill predicts.
+    /// The false-positive rate that the current fill predicts.
     #[must_use]
     pub fn estimated_fpr(&self) -> f64 {
         1.0 - self.each().map(|layer| 1.0 - layer.estimated_fpr()).product::<f64>()

@@ -1,6 +1,6 @@
-//! From a 128-bit key hash to a block and eight bits, under the salt of one filter.
+//! Maps a 128-bit key hash to a block and eight bits, under the salt of one filter.
 
-/// Random numbers of one filter: a false positive of one generation is none of the next.
+/// The salt of one filter: random, so that a false positive of one generation is not one of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Salt([u64; 4]);
 
@@ -22,7 +22,7 @@ impl Salt {
         Self(words)
     }
 
-    /// The salt of a further layer of the filter whose first one has this salt.
+    /// Derives the salt of a later layer from the first layer's.
     pub(crate) const fn of_layer(self, index: u64) -> Self {
         let [a, b, c, d] = self.0;
         const fn mixed(x: u64, n: u64) -> u64 {
@@ -39,11 +39,12 @@ impl Salt {
         (fold(low ^ a, high ^ b), fold(high ^ c, low ^ d))
     }
 
-    /// For filters of blocks: a number that chooses the block, and one whose lowest 48 bits choose the bits in it.
+    /// For block filters: a number that chooses the block, and one whose lowest 48 bits choose the bits in it.
     ///
-    /// Multiply-shift (Dietzfelbinger and others, 1997) by a random odd factor; [`reduce`] takes the upper bits of the product. Only the block depends on
-    /// the salt. That is enough: a key has other keys in its block in each filter, and which bits it asks for says nothing of theirs. And it is
-    /// short: a lookup mostly waits for memory, and the fewer instructions lie between two of them, the more wait at once.
+    /// Multiply-shift (Dietzfelbinger and others, 1997) by a random odd factor; [`reduce`] takes the upper bits of the
+    /// product. Only the block depends on the salt. That is enough, because a key shares its block with other keys in
+    /// each filter, and its bits are independent of theirs. It is also short: a lookup mostly waits for memory, and
+    /// fewer instructions let more loads overlap.
     #[inline(always)]
     pub(crate) const fn block_and_bits(self, hash: u128) -> (u64, u64) {
         let factor = self.0[0] | 1;

@@ -1,19 +1,20 @@
-//! One layer of a filter: the kinds of bits behind one interface.
+//! One layer of a filter: all kinds of bits behind one interface.
 
 use std::sync::atomic::AtomicU64;
 
 use super::classic::{Classic, ClassicSize};
 use super::counting::Counting;
 use super::hash::Salt;
+use super::layer_spec::{LayerKind, LayerSpec};
 use super::memory::Memory;
 use super::sizing::SizingError;
-use super::spec::{LayerKind, LayerSpec, SPLIT_BLOCK_HASHES};
+use super::spec::SPLIT_BLOCK_HASHES;
 use super::{AllocError, SplitBlock, UnionError};
 
-/// How many times a layer is looked at while it fills: often enough that it is closed within 0.03 % of its keys.
-const LOOKS: u64 = 4096;
+/// Checks of the fill while a layer fills: enough to close it within 0.03 % of its keys.
+const FILL_CHECKS: u64 = 4096;
 
-/// What a layer was made with: enough, beside its words, to ask it for keys.
+/// The parameters of a layer. With its words they are enough to query it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerHeader {
     /// How the words are read.
@@ -22,16 +23,16 @@ pub struct LayerHeader {
     pub capacity: u64,
     /// The rate it was made for.
     pub rate: f64,
-    /// Under which hashes become places.
+    /// The salt that maps hashes to positions.
     pub salt: [u64; 4],
-    /// Places of each key.
+    /// Positions per key.
     pub hashes: u32,
-    /// Places in all: bits, or counters of a counting layer.
+    /// Number of positions: bits, or counters of a counting layer.
     pub bits: u64,
 }
 
 impl LayerHeader {
-    /// Words that such a layer has.
+    /// Number of words of such a layer.
     #[must_use]
     pub const fn words(&self) -> u64 {
         match self.kind {
@@ -40,7 +41,7 @@ impl LayerHeader {
         }
     }
 
-    /// Which parameter keeps keys of the one from being found in the bits of the other.
+    /// Returns the first parameter in which two layers differ, so that they can't be united.
     pub(super) fn comparable(&self, other: &Self) -> Result<(), UnionError> {
         if self.kind != other.kind {
             return Err(UnionError::Kind { ours: self.kind, theirs: other.kind });
@@ -66,7 +67,7 @@ impl LayerHeader {
 pub(super) struct Layer {
     bits: Bits,
     made_for: LayerSpec,
-    close: Close,
+    full: FullMark,
 }
 
 /// The bits of a layer.
@@ -77,15 +78,15 @@ enum Bits {
     Counting(Counting),
 }
 
-/// When a layer is full, and how often that is looked at.
+/// When a layer is full, and how often that is checked.
 #[derive(Debug, Clone, Copy)]
-struct Close {
+struct FullMark {
     fill: f64,
-    /// A key is a reason to look where these bits of its hash are 0.
+    /// Check after a key if these bits of its hash are 0.
     mask: u64,
 }
 
-/// Calls a method of the bits, whatever their kind: one branch, which always goes the same way for a filter.
+/// Calls a method of the bits: one branch, which is always taken the same way for a filter.
 macro_rules! dispatch {
     ($layer:expr, $bits:ident => $call:expr) => {
         match &$layer.bits {
@@ -97,7 +98,7 @@ macro_rules! dispatch {
 }
 
 impl Layer {
-    /// An empty layer.
+    /// Creates an empty layer.
     pub(super) fn new(made_for: LayerSpec, salt: Salt) -> Result<Self, AllocError> {
         let LayerSpec { kind, capacity, rate, .. } = made_for;
         let bits = match kind {
@@ -105,10 +106,10 @@ impl Layer {
             LayerKind::Classic => Bits::Classic(Classic::with_salt(capacity, rate, salt)?),
             LayerKind::Counting => Bits::Counting(Counting::with_salt(capacity, rate, salt)?),
         };
-        Ok(Self { bits, made_for, close: Close::new(&made_for)? })
+        Ok(Self { bits, made_for, full: FullMark::new(&made_for)? })
     }
 
-    /// A layer again of its words. `None`: it is not as one that would be made for this now.
+    /// Restores a layer from its words. `None` if a layer made for this specification now would be different.
     pub(super) fn restored(
         made_for: LayerSpec,
         header: &LayerHeader,
@@ -134,7 +135,7 @@ impl Layer {
             LayerKind::Classic => Bits::Classic(Classic::restored(memory, size, salt, capacity)),
             LayerKind::Counting => Bits::Counting(Counting::restored(memory, size, salt, capacity)),
         };
-        Ok(Some(Self { bits, made_for, close: Close::new(&made_for)? }))
+        Ok(Some(Self { bits, made_for, full: FullMark::new(&made_for)? }))
     }
 
     #[inline]
@@ -142,7 +143,7 @@ impl Layer {
         dispatch!(self, bits => bits.insert(hash));
     }
 
-    /// As `insert`, by plain stores; `false`: this kind has none, and nothing is done.
+    /// Like `insert`, by plain stores. Returns false, and does nothing, if this kind has none.
     pub(super) fn fill(&mut self, hashes: &[u128]) -> bool {
         if let Bits::Bloom(bits) = &mut self.bits {
             bits.fill(hashes);
@@ -156,7 +157,7 @@ impl Layer {
         dispatch!(self, bits => bits.contains(hash))
     }
 
-    /// As `contains`, of many keys at once where that is faster.
+    /// Like `contains`, for many keys at once if that is faster.
     pub(super) fn contains_many(&self, hashes: &[u128], found: &mut [bool]) {
         match &self.bits {
             Bits::Bloom(bits) => bits.contains_many(hashes, found),
@@ -166,7 +167,7 @@ impl Layer {
         }
     }
 
-    /// The counters, where keys can be taken out.
+    /// The counters, if keys can be removed.
     #[inline]
     pub(super) const fn counters(&self) -> Option<&Counting> {
         if let Bits::Counting(counters) = &self.bits { Some(counters) } else { None }
@@ -210,24 +211,24 @@ impl Layer {
         dispatch!(self, bits => bits.estimated_fpr())
     }
 
-    /// Whether this key, of the many, is one after which to look how full the layer is.
+    /// Whether the fill should be checked after this key.
     #[inline]
-    pub(super) const fn is_worth_a_look(&self, hash: u128) -> bool {
-        hash as u64 & self.close.mask == 0
+    pub(super) const fn is_fill_check_due(&self, hash: u128) -> bool {
+        hash as u64 & self.full.mask == 0
     }
 
-    /// Whether its share of the rate is used up.
+    /// Whether the layer has used up its share of the rate.
     pub(super) fn is_full(&self) -> bool {
-        self.fill_ratio() >= self.close.fill
+        self.fill_ratio() >= self.full.fill
     }
 
-    /// Keys that can't make it full, whatever their bits.
-    pub(super) fn room(&self) -> usize {
+    /// Number of keys that can't fill the layer, whatever their bits.
+    pub(super) fn free_inserts(&self) -> usize {
         let header = self.header();
-        ((self.close.fill - self.fill_ratio()) * header.bits as f64 / f64::from(header.hashes)) as usize
+        ((self.full.fill - self.fill_ratio()) * header.bits as f64 / f64::from(header.hashes)) as usize
     }
 
-    /// Adds the keys of a layer whose header differs in nothing that [`LayerHeader::comparable`] looks at.
+    /// Adds the keys of a layer that is [comparable](LayerHeader::comparable).
     pub(super) fn merge(&self, other: &Self) {
         match (&self.bits, &other.bits) {
             (Bits::Bloom(bits), Bits::Bloom(other)) => {
@@ -241,9 +242,9 @@ impl Layer {
     }
 }
 
-impl Close {
+impl FullMark {
     fn new(layer: &LayerSpec) -> Result<Self, SizingError> {
-        let every = (layer.capacity / LOOKS).max(1);
+        let every = (layer.capacity / FILL_CHECKS).max(1);
         Ok(Self { fill: layer.full_fill()?, mask: every.next_power_of_two() - 1 })
     }
 }

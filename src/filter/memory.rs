@@ -1,7 +1,8 @@
-//! The words of a filter: aligned to cache lines, zero at first, backed by huge pages where they help.
+//! The words of a filter: aligned to cache lines, zeroed, and backed by huge pages if large.
 //!
-//! A lookup reads one random cache line, so on pages of 4 KiB nearly each one also misses the TLB; from [`HUGE_PAGE`] on the words are a mapping of their
-//! own that the kernel is asked to back by huge pages. Mapped by `rustix`, which is in the tree anyway and, other than `memmap2`, can trim a mapping.
+//! A lookup reads one random cache line, so with 4 KiB pages nearly every lookup also misses the TLB. From
+//! [`HUGE_PAGE`] on the words are a mapping of their own, for which the kernel is asked to use huge pages. It uses
+//! `rustix`, which is a dependency anyway and, unlike `memmap2`, can trim a mapping.
 
 #![allow(unsafe_code)] // Mappings and aligned allocations are raw memory; each block says why it is sound.
 
@@ -13,10 +14,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::AllocError;
 
-/// A cache line: what a block of the split-block filter fills exactly.
+/// A cache line: exactly one block of the split-block filter.
 const LINE: usize = 64;
 const WORD: usize = size_of::<u64>();
-/// Of x86-64, and of AArch64 with pages of 4 KiB; elsewhere only where mappings begin.
+/// Huge page of x86-64, and of AArch64 with 4 KiB pages. Elsewhere it only aligns mappings.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Words of a filter, 64-byte aligned.
@@ -24,13 +25,13 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct Memory {
     start: NonNull<u64>,
     words: usize,
-    origin: Origin,
+    backing: Backing,
 }
 
 #[derive(Debug)]
-enum Origin {
+enum Backing {
     Heap(Layout),
-    /// What is to be unmapped.
+    /// The part to unmap.
     Mapping {
         base: NonNull<u8>,
         bytes: usize,
@@ -43,15 +44,15 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// So many words, all 0. Of large ones the kernel gives pages only as they are touched.
+    /// Allocates zeroed words. For large ones the kernel provides pages as they are touched.
     ///
     /// # Errors
-    /// [`AllocError::Memory`]; never aborts the process for lack of memory.
+    /// [`AllocError::Memory`]; a lack of memory never aborts the process.
     pub fn zeroed(words: u64) -> Result<Self, AllocError> {
         let refused = || AllocError::Memory(words.saturating_mul(WORD as u64));
         let words = usize::try_from(words).map_err(|_| refused())?;
         let bytes = words.checked_mul(WORD).ok_or_else(refused)?;
-        // Miri knows no system calls.
+        // Miri has no system calls.
         let made =
             if bytes < HUGE_PAGE || cfg!(miri) { Self::on_heap(words, bytes) } else { Self::mapped(words, bytes) };
         made.ok_or_else(refused)
@@ -61,46 +62,47 @@ impl Memory {
         let layout = Layout::from_size_align(bytes.max(LINE), LINE).ok()?;
         // SAFETY: the layout is not of size 0.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { start: start.cast(), words, origin: Origin::Heap(layout) })
+        Some(Self { start: start.cast(), words, backing: Backing::Heap(layout) })
     }
 
-    /// Maps one huge page more than asked for and trims it: only whole aligned huge pages can be backed by one.
+    /// Maps one huge page more than needed and trims the mapping, because only aligned huge pages can be used.
     fn mapped(words: usize, bytes: usize) -> Option<Self> {
         let page = rustix::param::page_size();
         let bytes = bytes.checked_next_multiple_of(page)?;
         let all = bytes.checked_add(HUGE_PAGE)?;
-        // SAFETY: the kernel chooses where; nothing of ours lies there.
+        // SAFETY: the kernel chooses the address; nothing of ours is there.
         let base =
             unsafe { mmap_anonymous(std::ptr::null_mut(), all, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }
                 .ok()?;
         let head = base.align_offset(HUGE_PAGE);
         let tail = HUGE_PAGE - head;
-        // SAFETY: head + bytes + tail is exactly the mapping made above; head < HUGE_PAGE, both in whole pages, and nobody has a reference into it. A trim
-        // that fails leaves address space behind that is never touched.
+        // SAFETY: head + bytes + tail is exactly the mapping made above; head < HUGE_PAGE, both in whole pages, and no
+        // reference into it exists. If a trim fails, address space is left behind that is never touched.
         let start = unsafe {
             let start = base.byte_add(head);
             if head > 0 {
                 let _ = munmap(base, head);
             }
             let _ = munmap(start.byte_add(bytes), tail);
-            // Without it the words are as right, and slower.
+            // If it fails, the words are correct but slower.
             let _ = madvise(start, bytes, Advice::LinuxHugepage);
             start
         };
         let base = NonNull::new(start)?.cast::<u8>();
-        Some(Self { start: base.cast(), words, origin: Origin::Mapping { base, bytes } })
+        Some(Self { start: base.cast(), words, backing: Backing::Mapping { base, bytes } })
     }
 
-    /// The words, to be shared.
+    /// The words, shared.
     #[inline]
     #[must_use]
     pub const fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `start` is aligned, and `words` words from it are initialised memory (zeros at first) that lives as long as `self`. Atomics may
-        // alias; the only plain stores are those of `words_mut`, which borrows `self` exclusively.
+        // SAFETY: `start` is aligned, and `words` words from it are initialised memory (zeros at first) that lives as
+        // long as `self`. Atomics may alias; the only plain stores are those of `words_mut`, which borrows `self`
+        // exclusively.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast_const().cast::<AtomicU64>(), self.words) }
     }
 
-    /// The words, while nobody else sees them: for plain loads and stores.
+    /// The words, exclusively: for plain loads and stores.
     #[inline]
     #[must_use]
     pub const fn words_mut(&mut self) -> &mut [u64] {
@@ -108,7 +110,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.words) }
     }
 
-    /// The bytes of the words, in this machine's order, while nobody else sees them.
+    /// The bytes of the words in native order, exclusively.
     #[inline]
     #[must_use]
     pub(super) const fn bytes_mut(&mut self) -> &mut [u8] {
@@ -117,7 +119,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
     }
 
-    /// The sum of `part` over all words, while nobody else sees them: plain loads are vectorised, atomic ones are not.
+    /// The sum of `part` over all words. Exclusive, because plain loads are vectorised and atomic ones are not.
     pub fn sum(&mut self, part: impl Fn(u64) -> u64) -> u64 {
         self.words_mut().iter().map(|word| part(*word)).sum()
     }
@@ -125,11 +127,11 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        match self.origin {
+        match self.backing {
             // SAFETY: made by `alloc_zeroed` with this layout; `self` was its only owner.
-            Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr().cast(), layout) },
+            Backing::Heap(layout) => unsafe { dealloc(self.start.as_ptr().cast(), layout) },
             // SAFETY: exactly the pages that are mapped for `self`, its only owner.
-            Origin::Mapping { base, bytes } => {
+            Backing::Mapping { base, bytes } => {
                 let unmapped = unsafe { munmap(base.as_ptr().cast(), bytes) };
                 debug_assert!(unmapped.is_ok(), "{unmapped:?}");
             }
@@ -146,7 +148,7 @@ mod tests {
     #[test]
     fn words_are_zero_and_aligned_and_can_be_written_whatever_their_number() {
         let sizes = [0, 1, 8, 1_000, (HUGE_PAGE / WORD) as u64, (3 * HUGE_PAGE / WORD + 513) as u64];
-        // Miri maps nothing, and takes minutes for each million of words.
+        // Miri maps nothing, and needs minutes per million words.
         for words in sizes.into_iter().take(if cfg!(miri) { 4 } else { sizes.len() }) {
             let mut memory = Memory::zeroed(words).unwrap();
             assert_eq!(memory.words().len() as u64, words);

@@ -1,15 +1,16 @@
-//! The places of a key in filters that spread its bits over all of their memory.
+//! The positions of a key in filters that spread its bits over all their memory.
 
 use super::hash::{Salt, reduce};
 
 /// An odd constant without structure (2⁶⁴ divided by the golden ratio).
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Enhanced double hashing (Dillinger, Manolios, "Bloom Filters in Probabilistic Verification", 2004): xᵢ = a + i·b + (i³ − i)/6, all modulo 2⁶⁴.
+/// Enhanced double hashing (Dillinger, Manolios, "Bloom Filters in Probabilistic Verification", 2004): xᵢ = a + i·b +
+/// (i³ − i)/6, all modulo 2⁶⁴.
 ///
-/// The last term keeps two keys whose steps are equal, or small, from sharing many places, which with plain double hashing they do more often than the
-/// formula of the rate allows. Places are taken from the *upper* bits, where small integers would change nothing: so the term is multiplied by
-/// [`SPREAD`].
+/// The last term keeps two keys with equal or small steps from sharing many positions, which happens more often with
+/// plain double hashing than the formula of the rate allows. Positions come from the *upper* bits, which small integers
+/// would not change. So the term is multiplied by [`SPREAD`].
 #[derive(Debug, Clone)]
 pub(super) struct Probes {
     place: u64,
@@ -20,7 +21,7 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// `hashes` places below `places`.
+    /// `hashes` positions below `places`.
     #[inline]
     pub(super) const fn new(salt: Salt, hash: u128, hashes: u32, places: u64) -> Self {
         let (place, step) = salt.mix(hash);

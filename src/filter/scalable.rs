@@ -1,30 +1,32 @@
-//! How filters grow: by further layers, each with a share of the rate that is its own.
+//! How filters grow: by further layers, each with its own share of the rate.
 //!
-//! A key is in the filter if any layer holds it, so the rates of the layers add up. Each layer is closed when it has used up *its* share, never when the
-//! whole has reached the rate asked: judged by that, ten layers end at a hundred times the rate. (Almeida, Baquero, Preguiça, Hutchison, "Scalable
-//! Bloom Filters", 2007.)
+//! A key is in the filter if any layer has it, so the rates of the layers add up. Each layer is closed when it has used
+//! up *its* share, never when the whole filter has reached the rate: by that rule ten layers would end at a hundred
+//! times the rate. (Almeida, Baquero, Preguiça, Hutchison, "Scalable Bloom Filters", 2007.)
 
-use super::spec::{LayerKind, LayerSpec};
+use super::layer_spec::{LayerKind, LayerSpec};
 
-/// Of a scalable filter: 65,536 times the keys that it was made for.
-pub(super) const MOST_LAYERS: usize = 16;
+/// Layers of a scalable filter: room for 65,536 times its keys.
+pub(super) const MAX_LAYERS: usize = 16;
 
-/// Share of the rate at which the main layer is closed, for a filter that is to have one overflow layer. What is left to 1 is the overflow's, and half of
-/// that for keys that come while it is made.
+/// Share of the rate at which the main layer closes, if one overflow layer may follow. Of the rest, the overflow gets
+/// one part and keys that arrive while it is made the other.
 const MAIN_SHARE: f64 = 0.85;
 const OVERFLOW_SHARE: f64 = 0.1;
 
-/// The layers of a scalable filter: each twice as large as the one before, at half its rate. ½ + ¼ + ⅛ + … stays below 1.
+/// The layers of a scalable filter: each twice as large as the one before, at half its rate. ½ + ¼ + ⅛ + … stays below
+/// 1.
 pub(super) fn doubling(capacity: u64, rate: f64, index: usize) -> LayerSpec {
     let rate = rate / 2f64.powi(index as i32 + 1);
-    // Saturates: what can't be sized is refused with a typed error.
+    // Saturates: sizing rejects it with a typed error.
     let capacity = capacity.max(1).saturating_mul(1 << index.min(63));
     LayerSpec { kind: LayerKind::Classic, capacity, rate, full_at: rate }
 }
 
-/// A main layer for all keys, and one for half as many more: until a rebuild at the right size.
+/// A main layer for all keys, and an overflow layer for half as many more, until a rebuild with the right size.
 ///
-/// The main layer is made for the whole rate, so that it costs no more memory than without the other. It uses less at 97 % of its keys.
+/// The main layer is made for the whole rate, so that it needs no more memory than without the other. It closes at 97 %
+/// of its keys.
 pub(super) fn with_overflow(kind: LayerKind, capacity: u64, rate: f64, index: usize) -> LayerSpec {
     if index == 0 {
         return LayerSpec { kind, capacity, rate, full_at: rate * MAIN_SHARE };
@@ -39,7 +41,7 @@ mod tests {
     #[test]
     fn the_shares_of_all_layers_together_are_at_most_the_rate() {
         for rate in [0.5, 0.01, 1e-6] {
-            assert!((0..MOST_LAYERS).map(|index| doubling(10, rate, index).full_at).sum::<f64>() <= rate);
+            assert!((0..MAX_LAYERS).map(|index| doubling(10, rate, index).full_at).sum::<f64>() <= rate);
             assert!(
                 (0..2).map(|index| with_overflow(LayerKind::Classic, 10, rate, index).full_at).sum::<f64>() <= rate
             );

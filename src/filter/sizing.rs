@@ -1,8 +1,9 @@
 //! How many blocks a split-block filter needs.
 //!
-//! A block has 8 words of 64 bits and a key sets one bit in each. With λ keys a block on average, the number of keys in a block is Poisson
-//! distributed, so the rate is Σᵢ Pois(λ; i) · (1 − (63/64)ⁱ)⁸ (Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters",
-//! 2009, eq. 3, with one bit a word). It has no closed inverse: [`blocks_for`] solves it by bisection.
+//! A block has 8 words of 64 bits and a key sets one bit in each. With λ keys a block on average, the number of keys in
+//! a block is Poisson distributed, so the rate is Σᵢ Pois(λ; i) · (1 − (63/64)ⁱ)⁸ (Putze, Sanders, Singler, "Cache-,
+//! Hash- and Space-Efficient Bloom Filters", 2009, eq. 3, with one bit a word). It has no closed inverse:
+//! [`blocks_for`] solves it by bisection.
 
 /// Bits of a block: one cache line.
 pub const BITS_PER_BLOCK: u64 = 512;
@@ -18,7 +19,7 @@ pub enum SizingError {
     /// Not between 0 and 1.
     #[error("the false-positive rate must be greater than 0 and less than 1, is {0}")]
     Rate(f64),
-    /// No machine holds it.
+    /// Larger than any machine.
     #[error("{keys} keys at a false-positive rate of {rate} need more bits than can be addressed")]
     TooLarge {
         /// Keys asked for.
@@ -28,7 +29,7 @@ pub enum SizingError {
     },
 }
 
-/// Blocks so that `keys` keys reach a false-positive rate of at most `rate`.
+/// Blocks for which `keys` keys reach a false-positive rate of at most `rate`.
 ///
 /// # Errors
 /// [`SizingError`].
@@ -37,7 +38,8 @@ pub fn blocks_for(keys: u64, rate: f64) -> Result<u64, SizingError> {
         return Err(SizingError::Rate(rate));
     }
     let blocks = (keys.max(1) as f64 / load_for(rate)).ceil();
-    // 2⁵⁴ blocks of 64 bytes are 2⁶⁰ bytes: past every address space, and well inside what f64 counts exactly enough.
+    // 2⁵⁴ blocks of 64 bytes are 2⁶⁰ bytes: larger than every address space, and f64 still counts them precisely
+    // enough.
     if blocks > (1u64 << 54) as f64 {
         return Err(SizingError::TooLarge { keys, rate });
     }
@@ -61,7 +63,7 @@ pub fn expected_fpr(keys_per_block: f64) -> f64 {
     sum.min(1.0)
 }
 
-/// The largest load in keys a block that keeps the rate.
+/// The largest load, in keys per block, that keeps the rate.
 pub(super) fn load_for(rate: f64) -> f64 {
     let (mut low, mut high) = (1e-9, 1e4);
     for _ in 0..200 {

@@ -1,31 +1,32 @@
-//! What a filter is to be: kind, capacity, rate. And what that takes.
+//! The specification of a filter (kind, capacity, rate), and what it costs.
 
 use super::classic::ClassicSize;
 use super::counting::COUNTER_BITS;
+use super::layer_spec::{LayerKind, LayerSpec};
 use super::scalable;
 use super::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr, load_for};
 
-/// Bits of each key in a split block: one in each word.
+/// Bits per key in a split block: one in each word.
 pub(super) const SPLIT_BLOCK_HASHES: u32 = 8;
 
 /// Kinds of filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FilterKind {
-    /// Split block: one cache line a lookup.
+    /// Split block: one cache line per lookup.
     Bloom,
-    /// Bits anywhere: the fewest bits a key.
+    /// Bits anywhere: the fewest bits per key.
     Classic,
-    /// Classic layers that are added as keys come.
+    /// Classic layers that are added as keys arrive.
     Scalable,
-    /// Counters for bits: keys can be taken out, by proof.
+    /// Counters instead of bits: keys can be removed, with proof.
     Counting,
 }
 
 impl FilterKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Bloom, Self::Classic, Self::Scalable, Self::Counting];
 
-    /// As the configuration spells it.
+    /// The spelling in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -37,55 +38,34 @@ impl FilterKind {
     }
 }
 
-/// What a filter is to be.
+/// The specification of a filter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FilterSpec {
-    /// How keys are kept.
+    /// The kind.
     pub kind: FilterKind,
-    /// Keys to make room for.
+    /// Number of keys.
     pub capacity: u64,
     /// The largest false-positive rate, between 0 and 1.
     pub rate: f64,
 }
 
-/// How the words of a layer are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LayerKind {
-    /// Blocks of 512 bits.
-    SplitBlock,
-    /// Bits.
-    Classic,
-    /// Counters of four bits.
-    Counting,
-}
-
-/// A layer that is to be made.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct LayerSpec {
-    pub(super) kind: LayerKind,
-    pub(super) capacity: u64,
-    pub(super) rate: f64,
-    /// The rate from which on further keys go to the next layer.
-    pub(super) full_at: f64,
-}
-
-/// What a filter of some size takes and gives.
+/// Size and rate of a filter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Footprint {
-    /// Places that a key can have: bits, or counters of a counting filter.
+    /// Positions that a key can have: bits, or counters of a counting filter.
     pub places: u64,
-    /// Bits: four for each counter.
+    /// Bits: four per counter.
     pub bits: u64,
-    /// Bits, or counters, of each key.
+    /// Bits or counters per key.
     pub hashes: u32,
     /// Bytes in memory.
     pub bytes: u64,
-    /// The rate with as many keys as it was made for.
+    /// The rate at capacity.
     pub expected_fpr: f64,
 }
 
 impl FilterSpec {
-    /// Bytes of such a filter before it is made, and before it grows.
+    /// Bytes of such a filter before it grows.
     ///
     /// # Errors
     /// [`SizingError`].
@@ -93,7 +73,7 @@ impl FilterSpec {
         self.footprint().map(|footprint| footprint.bytes)
     }
 
-    /// What such a filter takes before it grows.
+    /// The footprint of such a filter before it grows.
     ///
     /// # Errors
     /// [`SizingError`].
@@ -102,21 +82,21 @@ impl FilterSpec {
         if !(rate > 0.0 && rate < 1.0) {
             return Err(SizingError::Rate(rate));
         }
-        // Named as it was asked for, not as the share of one layer.
+        // The error names the requested values, not those of one layer.
         self.first_layer().footprint().map_err(|_| SizingError::TooLarge { keys, rate })
     }
 
-    /// Bytes of the layer by which such a filter would grow first; `None`: it does not grow.
+    /// Bytes of the first layer by which such a filter would grow; `None` if it does not grow.
     #[must_use]
     pub fn growth_bytes(&self) -> Option<u64> {
         self.layer(1)?.footprint().ok().map(|footprint| footprint.bytes)
     }
 
-    /// Layers that such a filter may have at most.
-    pub(super) const fn most_layers(&self) -> usize {
+    /// Largest number of layers.
+    pub(super) const fn max_layers(&self) -> usize {
         match self.kind {
             FilterKind::Bloom | FilterKind::Classic => 2,
-            FilterKind::Scalable => scalable::MOST_LAYERS,
+            FilterKind::Scalable => scalable::MAX_LAYERS,
             FilterKind::Counting => 1,
         }
     }
@@ -125,9 +105,9 @@ impl FilterSpec {
         self.unbounded_layer(0)
     }
 
-    /// The layer that stands at this place, counted from 0; `None`: there is to be none.
+    /// The layer at this index, counted from 0; `None` beyond the last.
     pub(super) fn layer(&self, index: usize) -> Option<LayerSpec> {
-        (index < self.most_layers()).then(|| self.unbounded_layer(index))
+        (index < self.max_layers()).then(|| self.unbounded_layer(index))
     }
 
     fn unbounded_layer(&self, index: usize) -> LayerSpec {
@@ -166,7 +146,7 @@ impl LayerSpec {
         })
     }
 
-    /// The share of bits that are set once `full_at` is reached.
+    /// The share of set bits at which `full_at` is reached.
     pub(super) fn full_fill(&self) -> Result<f64, SizingError> {
         if self.kind == LayerKind::SplitBlock {
             // A key sets one of 64 bits in each word of its block, and the keys of a block are Poisson distributed.

@@ -1,8 +1,9 @@
-//! A filter that forgets: a ring of time slices, each a classic filter. For sets of claims ("seen within the last hour"), never for the keys of a keyspace:
-//! a key that it has forgotten would be called absent.
+//! A filter that forgets: a ring of time slices, each a classic filter. For sets of claims ("seen within the last
+//! hour"), never for the keys of a keyspace: a forgotten key would be called absent.
 //!
-//! Time is the caller's, in ticks of its choosing. A key that is inserted at tick `t` is found until `window` ticks later at least, and one slice longer at
-//! most. As many slices are in force as the window has, and one more, of which the oldest part is older than the window; each may use its share of the rate.
+//! The caller provides the time, in ticks of its choice. A key inserted at tick `t` is found for at least `window`
+//! ticks, and for at most one slice longer. The ring has one slice more than the window, because the oldest is partly
+//! older than the window. Each slice gets an equal share of the rate.
 
 use std::sync::Arc;
 
@@ -14,20 +15,21 @@ use super::classic::{Classic, ClassicSize};
 use super::hash::Salt;
 use super::sizing::SizingError;
 
-/// What a windowed filter is to be.
+/// The specification of a windowed filter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WindowedSpec {
-    /// Keys within one window.
+    /// Keys per window.
     pub capacity: u64,
     /// The largest false-positive rate of the whole ring.
     pub rate: f64,
-    /// Ticks for which a key is remembered at least.
+    /// Ticks for which a key is remembered, at least.
     pub window: u64,
-    /// Slices of a window, at least 1: the more, the sooner keys are forgotten after their window, and the more filters a lookup asks.
+    /// Slices per window, at least 1. With more slices keys are forgotten sooner after their window, and a lookup asks
+    /// more filters.
     pub slices: u32,
 }
 
-/// A filter that can't be made so.
+/// A windowed filter that can't be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WindowedError {
     /// Slices must be whole ticks.
@@ -38,7 +40,7 @@ pub enum WindowedError {
         /// Slices asked for.
         slices: u32,
     },
-    /// One of its slices can't be made.
+    /// A slice can't be made.
     #[error(transparent)]
     Alloc(#[from] AllocError),
 }
@@ -47,28 +49,28 @@ pub enum WindowedError {
 #[derive(Debug)]
 pub struct Windowed {
     spec: WindowedSpec,
-    /// Ticks of a slice.
+    /// Ticks per slice.
     slice: u64,
-    /// The slice of epoch e stands at e modulo their number.
-    ring: Box<[ArcSwapOption<Slice>]>,
-    /// Held while a slice takes the place of an old one; lookups never take it.
+    /// The slice of epoch e is at index e modulo their number.
+    ring: Box<[ArcSwapOption<TimeSlice>]>,
+    /// Held while a slice replaces an old one; lookups never take it.
     turning: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Slice {
-    /// Which one, counted from tick 0.
+struct TimeSlice {
+    /// Its number, counted from tick 0.
     epoch: u64,
     filter: Classic,
 }
 
 impl WindowedSpec {
-    /// Slices that are kept: those of a window, and the one that has begun.
+    /// Number of slices kept: those of a window, and the one that has begun.
     const fn kept(&self) -> u32 {
         self.slices.saturating_add(1)
     }
 
-    /// A slice holds what comes while it lasts; keys may come unevenly, so it has room for twice its share.
+    /// Keys may arrive unevenly, so a slice is sized for twice its share.
     fn slice_size(&self) -> (u64, f64) {
         let keys = (self.capacity.div_ceil(u64::from(self.slices.max(1)))).saturating_mul(2);
         (keys.min(self.capacity.max(1)), self.rate / f64::from(self.kept()))
@@ -95,7 +97,7 @@ impl WindowedSpec {
         bytes.checked_mul(u64::from(self.kept())).ok_or(self.too_large())
     }
 
-    /// Bits of each key, in one slice.
+    /// Bits per key in one slice.
     ///
     /// # Errors
     /// [`SizingError`].
@@ -103,7 +105,7 @@ impl WindowedSpec {
         Ok(self.slice()?.hashes)
     }
 
-    /// The rate with every slice filled as far as it was made for.
+    /// The rate with every slice at capacity.
     ///
     /// # Errors
     /// [`SizingError`].
@@ -114,7 +116,7 @@ impl WindowedSpec {
 }
 
 impl Windowed {
-    /// An empty ring. Slices are made as time comes to them.
+    /// Creates an empty ring. Slices are made as time reaches them.
     ///
     /// # Errors
     /// [`WindowedError`].
@@ -131,7 +133,7 @@ impl Windowed {
     /// Remembers a key from `now` on.
     ///
     /// # Errors
-    /// [`AllocError`] where a new slice has no memory: the key is then not remembered.
+    /// [`AllocError`] if a new slice has no memory; the key is not remembered then.
     pub fn insert(&self, hash: u128, now: u64) -> Result<(), AllocError> {
         self.slice_of(now / self.slice)?.filter.insert(hash);
         Ok(())
@@ -141,34 +143,35 @@ impl Windowed {
     #[must_use]
     pub fn contains(&self, hash: u128, now: u64) -> bool {
         let oldest = (now / self.slice).saturating_sub(u64::from(self.spec.slices));
-        // Slices of later epochs too: another caller's clock may be ahead, and what it has seen was seen.
+        // Also asks slices of later epochs: another caller's clock may be ahead, and its keys were seen.
         self.ring.iter().any(|place| {
             place.load().as_ref().is_some_and(|slice| slice.epoch >= oldest && slice.filter.contains(hash))
         })
     }
 
-    /// The slice in which keys of this epoch belong: its own, or a younger one that has taken its place, in which they are only remembered longer.
+    /// The slice for keys of this epoch: its own, or a later one in its place, in which they are only remembered
+    /// longer.
     ///
-    /// An insert may hold a slice that is replaced meanwhile and be lost with it: but then a whole ring of epochs has passed since the tick that its
-    /// caller named, and the key would be forgotten by now.
-    fn slice_of(&self, epoch: u64) -> Result<Arc<Slice>, AllocError> {
+    /// An insert may hold a slice that is replaced meanwhile, and be lost with it. But then a whole ring of epochs has
+    /// passed since the caller's tick, and the key would be forgotten anyway.
+    fn slice_of(&self, epoch: u64) -> Result<Arc<TimeSlice>, AllocError> {
         let place = &self.ring[(epoch % self.ring.len() as u64) as usize];
-        let current = |place: &ArcSwapOption<Slice>| place.load_full().filter(|slice| slice.epoch >= epoch);
+        let current = |place: &ArcSwapOption<TimeSlice>| place.load_full().filter(|slice| slice.epoch >= epoch);
         if let Some(slice) = current(place) {
             return Ok(slice);
         }
         let _turning = self.turning.lock();
-        // Another caller may have made it while this one waited.
+        // Another caller may have made it meanwhile.
         if let Some(slice) = current(place) {
             return Ok(slice);
         }
         let (keys, rate) = self.spec.slice_size();
-        let slice = Arc::new(Slice { epoch, filter: Classic::with_salt(keys, rate, Salt::random())? });
+        let slice = Arc::new(TimeSlice { epoch, filter: Classic::with_salt(keys, rate, Salt::random())? });
         place.store(Some(Arc::clone(&slice)));
         Ok(slice)
     }
 
-    /// Bytes of the slices that are there.
+    /// Bytes of the existing slices.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.ring.iter().filter_map(|place| place.load().as_ref().map(|slice| slice.filter.bytes())).sum()
@@ -218,10 +221,11 @@ mod tests {
     #[test]
     fn threads_that_turn_the_ring_together_lose_nothing() {
         let windowed = Windowed::new(SPEC).unwrap();
-        // In step: a thread whose clock is a window ahead of another's rightly makes the ring forget what that one still asks for.
+        // In step: a thread whose clock is a window ahead makes the ring forget keys that another thread still asks
+        // for.
         let tick = std::sync::Barrier::new(8);
         let missed = &|thread: u64| {
-            // Counted and not asserted: the others would wait for a thread that has panicked.
+            // Counted and not asserted: the other threads would wait for one that has panicked.
             let mut missed = 0;
             for now in 0..600 {
                 tick.wait();

@@ -1,7 +1,8 @@
-//! What a connection is doing, as its bytes and requests pass: on this its timeouts and its end are decided.
+//! What a connection is doing. Its timeouts and its eviction are decided from this.
 //!
-//! hyper's own header timeout would not do: it runs while a kept-alive connection is idle, so clients' pools would lose their
-//! connections every few seconds; it does not run while the protocol's first bytes are read; and it sets a timer for each request.
+//! hyper's own header timeout does not fit. It runs while a kept-alive connection is idle, so client pools would lose
+//! connections every few seconds. It does not run while the protocol's first bytes are read. And it sets a timer for
+//! each request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -11,18 +12,18 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
-use super::seats::{Idle, Seat};
-use super::unsent::Unsent;
+use super::pending_responses::PendingResponses;
+use super::slot::{ConnectionSlot, IdleRank};
 
-/// A client that takes nothing of an answer for so long loses its place where others wait for one.
-const STALLED: Duration = Duration::from_secs(1);
-/// No request head is being read.
+/// A client that reads nothing of a response for this long may be evicted when another connection needs the slot.
+const STALL_LIMIT: Duration = Duration::from_secs(1);
+/// No timestamp: no head is being read, or nothing is blocked.
 const NONE: u64 = u64::MAX;
 
 /// Times are milliseconds since the connection began.
 ///
-/// All accesses are relaxed: but for the end of HTTP/2 requests and the beginning of the drain they come from the connection's own
-/// task, and they only tell when to look again; no data is published through them.
+/// All accesses are relaxed. Apart from the end of HTTP/2 requests and the start of the drain they come from the
+/// connection's own task. They only say when to check again; no data is published through them.
 #[derive(Debug)]
 pub(super) struct Activity {
     started: Instant,
@@ -30,32 +31,31 @@ pub(super) struct Activity {
     draining: Arc<AtomicBool>,
     /// Requests whose head has been read.
     begun: AtomicU64,
-    /// Requests begun and not yet answered.
+    /// Requests that have begun and are not answered yet.
     in_flight: AtomicUsize,
     last_read: AtomicU64,
     /// When the head that is being read began to arrive. A fresh connection owes its first head from the start.
     head_since: AtomicU64,
-    /// Answers that were given as their requests were read wait for the client to take them.
+    /// Responses of the fast path wait for the client to read them.
     sends: AtomicBool,
-    /// The last write was cut short.
-    blocked: AtomicBool,
-    /// Since when the socket has not taken all that was written.
+    /// Since when the socket has not accepted all that was written.
     blocked_since: AtomicU64,
-    /// Responses over HTTP/2 that the client has not taken.
-    unsent: Unsent,
-    /// HTTP/2 frames arrive without a request (pings, window updates), so bytes don't tell that a head began.
+    /// HTTP/2 responses that the client has not read.
+    pending: PendingResponses,
+    /// Set after the first HTTP/2 request. HTTP/2 frames also arrive without a request (pings, window updates), so
+    /// bytes don't mean that a head began.
     http2: AtomicBool,
     /// When the last request began or ended.
     last_request: AtomicU64,
-    /// Of its listener; given to another connection once this one only waits for its client to close.
-    seat: Seat,
-    /// Requests that had begun when the listener asked the connection to leave, and one more; 0: it has not.
-    leaves_at: AtomicU64,
-    /// The connection's task, to be woken when it is asked to leave.
+    /// Handed to another connection once this one only waits for its client to close.
+    slot: ConnectionSlot,
+    /// `begun + 1` at the time when the listener requested the eviction; 0 if it has not.
+    evict_at: AtomicU64,
+    /// Wakes the connection's task when its eviction is requested.
     task: AtomicWaker,
-    /// All was answered; what the client still sends is discarded.
+    /// All requests are answered; what the client still sends is discarded.
     lingers: AtomicBool,
-    /// The client sent control frames without end.
+    /// The client flooded the connection with control frames.
     flooded: AtomicBool,
 }
 
@@ -64,19 +64,19 @@ pub(super) struct Activity {
 pub(super) enum Due {
     /// Nothing before this moment.
     At(Instant),
-    /// A request's head did not arrive in time.
-    HeadLate,
-    /// Nothing was asked for long.
-    Idle,
-    /// A response was not taken in time.
-    Unsent,
+    /// A request head did not arrive in time.
+    HeaderTimeout,
+    /// No request arrived for too long.
+    IdleTimeout,
+    /// The client did not read a response in time.
+    SendTimeout,
 }
 
 impl Due {
-    /// What is due first: of two that are due already, the response that was not taken.
-    pub(super) fn or_unsent(self, unsent: Self) -> Self {
+    /// The earlier of two deadlines. An expired send timeout comes first.
+    pub(super) fn or_send_timeout(self, unsent: Self) -> Self {
         match (self, unsent) {
-            (_, Self::Unsent) => Self::Unsent,
+            (_, Self::SendTimeout) => Self::SendTimeout,
             (Self::At(one), Self::At(other)) => Self::At(one.min(other)),
             (due, _) => due,
         }
@@ -93,30 +93,29 @@ impl Activity {
             last_read: AtomicU64::new(0),
             head_since: AtomicU64::new(0),
             sends: AtomicBool::new(false),
-            blocked: AtomicBool::new(false),
             blocked_since: AtomicU64::new(NONE),
-            unsent: Unsent::default(),
+            pending: PendingResponses::default(),
             http2: AtomicBool::new(false),
             last_request: AtomicU64::new(0),
-            seat: Seat::default(),
-            leaves_at: AtomicU64::new(0),
+            slot: ConnectionSlot::default(),
+            evict_at: AtomicU64::new(0),
             task: AtomicWaker::new(),
             lingers: AtomicBool::new(false),
             flooded: AtomicBool::new(false),
         }
     }
 
-    /// On a place of its listener.
-    pub(super) fn seated(self, seat: Seat) -> Self {
-        Self { seat, ..self }
+    /// Attaches the slot that the connection occupies.
+    pub(super) fn with_slot(self, slot: ConnectionSlot) -> Self {
+        Self { slot, ..self }
     }
 
     fn at(&self, now: Instant) -> u64 {
         u64::try_from(now.saturating_duration_since(self.started).as_millis()).unwrap_or(NONE - 1)
     }
 
-    /// Bytes have been read.
-    pub(super) fn read(&self, now: Instant) {
+    /// Records that bytes were read.
+    pub(super) fn record_read(&self, now: Instant) {
         let now = self.at(now);
         self.last_read.store(now, Relaxed);
         let expects_head = self.in_flight.load(Relaxed) == 0 && !self.http2.load(Relaxed);
@@ -131,8 +130,8 @@ impl Activity {
         }
     }
 
-    /// A request's head has been read. The request is in flight until the guard is dropped.
-    pub(super) fn begin(self: &Arc<Self>, http2: bool) -> InFlight {
+    /// Records that a request head was read. The request is in flight until the guard is dropped.
+    pub(super) fn begin_request(self: &Arc<Self>, http2: bool) -> InFlight {
         self.begun.fetch_add(1, Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         self.head_since.store(NONE, Relaxed);
@@ -143,159 +142,158 @@ impl Activity {
         InFlight(Arc::clone(self))
     }
 
-    /// A request has been answered in the moment that its head was read.
-    pub(super) fn answered(&self) {
+    /// Records a request that the fast path answered.
+    pub(super) fn record_fast_answer(&self) {
         self.begun.fetch_add(1, Relaxed);
         self.head_since.store(NONE, Relaxed);
         self.last_request.store(self.last_read.load(Relaxed), Relaxed);
     }
 
-    /// A head has come in part, and from here on there is time for the rest.
-    pub(super) fn expects_rest(&self) {
+    /// Part of a head has arrived: starts the timeout for the rest.
+    pub(super) fn expect_rest_of_head(&self) {
         self.head_begins(self.at(Instant::now()));
     }
 
-    /// Whether an answer waits for the client to take it, which was given as its request was read.
-    pub(super) fn sends(&self, waits: bool) {
+    /// Sets whether a response of the fast path waits for the client to read it.
+    pub(super) fn set_sending(&self, waits: bool) {
         self.sends.store(waits, Relaxed);
         if waits {
-            self.blocked();
+            self.mark_blocked();
         } else {
-            self.flushed();
+            self.mark_flushed();
         }
     }
 
-    /// The socket does not take more at present.
-    pub(super) fn blocked(&self) {
+    /// The socket accepts no more at present.
+    pub(super) fn mark_blocked(&self) {
         if self.blocked_since.load(Relaxed) == NONE {
             self.blocked_since.store(self.at(Instant::now()), Relaxed);
         }
     }
 
-    /// The socket has taken all.
-    pub(super) fn flushed(&self) {
+    /// The socket has accepted everything.
+    pub(super) fn mark_flushed(&self) {
         if self.blocked_since.load(Relaxed) != NONE {
             self.blocked_since.store(NONE, Relaxed);
         }
     }
 
-    /// Responses over HTTP/2 that the client has not taken.
-    pub(super) const fn unsent(&self) -> &Unsent {
-        &self.unsent
+    /// HTTP/2 responses that the client has not read.
+    pub(super) const fn pending_responses(&self) -> &PendingResponses {
+        &self.pending
     }
 
-    /// When the client must have taken what waits for it: whether that is the socket, or a response whose window is closed.
-    pub(super) fn unsent_due(&self, now: Instant, send_timeout: Duration) -> Due {
+    /// When the client must have read what waits for it, be it in the socket or in a response whose window is closed.
+    pub(super) fn send_due(&self, now: Instant, send_timeout: Duration) -> Due {
         match self.stalled_since() {
-            Some(since) if since + send_timeout <= now => Due::Unsent,
+            Some(since) if since + send_timeout <= now => Due::SendTimeout,
             Some(since) => Due::At(since + send_timeout),
-            // What begins to wait right after this look is due no earlier.
+            // A response that begins to wait right after this check is due no earlier.
             None => Due::At(now + send_timeout),
         }
     }
 
-    /// Since when the client has not taken what waits for it.
+    /// Since when the client has not read what waits for it.
     fn stalled_since(&self) -> Option<Instant> {
         let blocked = self.blocked_since.load(Relaxed);
         let blocked = (blocked != NONE).then(|| self.started + Duration::from_millis(blocked));
-        blocked.into_iter().chain(self.unsent.oldest()).min()
+        blocked.into_iter().chain(self.pending.oldest()).min()
     }
 
-    /// See [`sends`](Self::sends).
+    /// See [`set_sending`](Self::set_sending).
     pub(super) fn is_sending(&self) -> bool {
         self.sends.load(Relaxed)
     }
 
     /// Whether the socket has not taken all that was written.
-    pub(super) fn blocks(&self, blocked: bool) {
-        self.blocked.store(blocked, Relaxed);
-    }
-
-    /// See [`blocks`](Self::blocks).
     pub(super) fn is_blocked(&self) -> bool {
-        self.blocked.load(Relaxed)
+        self.blocked_since.load(Relaxed) != NONE
     }
 
-    /// `None`: a request is in flight, or an answer is not sent, or the connection is closing and has no place to give. Half a head is no request.
-    pub(super) fn idle(&self) -> Option<Idle> {
+    /// Returns `None` if a request is in flight, a response is unsent, or the connection is closing and has no slot to
+    /// free. Half a head is no request.
+    pub(super) fn idle_rank(&self) -> Option<IdleRank> {
         if self.is_lingering() {
             return None;
         }
-        // A response over HTTP/2 may wait for its window where neither hyper nor the socket shows it.
+        // An HTTP/2 response may wait for its window without hyper or the socket showing it.
         if let Some(since) = self.stalled_since() {
-            return (since.elapsed() >= STALLED).then_some(Idle { stalled: true, asked_before: true, since });
+            return (since.elapsed() >= STALL_LIMIT).then_some(IdleRank { stalled: true, was_used: true, since });
         }
-        if self.is_answering() || self.is_sending() || self.is_blocked() {
+        if self.has_requests() || self.is_sending() {
             return None;
         }
         let since = self.started + Duration::from_millis(self.last_request.load(Relaxed));
-        Some(Idle { stalled: false, asked_before: self.begun() > 0, since })
+        Some(IdleRank { stalled: false, was_used: self.begun() > 0, since })
     }
 
-    /// Since the connection began.
+    /// Time since the connection began.
     pub(super) fn age(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The listener has no place for the next connection; `false`: it asked before.
-    pub(super) fn ask_to_leave(&self) -> bool {
-        let asked = self.leaves_at.compare_exchange(0, self.begun() + 1, Relaxed, Relaxed).is_ok();
+    /// Requests the eviction of this connection, because the listener has no free slot. Returns false if that was
+    /// requested before.
+    pub(super) fn request_eviction(&self) -> bool {
+        let asked = self.evict_at.compare_exchange(0, self.begun() + 1, Relaxed, Relaxed).is_ok();
         self.task.wake();
         asked
     }
 
-    /// Wakes this task when the connection is asked to leave.
-    pub(super) fn listen(&self, cx: &Context<'_>) {
+    /// Registers the task to wake when the eviction is requested.
+    pub(super) fn register_waker(&self, cx: &Context<'_>) {
         self.task.register(cx.waker());
     }
 
-    /// Whether the connection was asked to leave and does so. It stays if anything was asked meanwhile, and another one is asked to leave.
-    pub(super) fn takes_leave(&self) -> bool {
-        if self.leaves_at.load(Relaxed) == 0 {
+    /// Whether an eviction was requested and the connection accepts it. It declines if a request has arrived since;
+    /// then the listener chooses another connection.
+    pub(super) fn accept_eviction(&self) -> bool {
+        if self.evict_at.load(Relaxed) == 0 {
             return false;
         }
-        let asked = self.leaves_at.swap(0, Relaxed);
-        let leaves = self.idle().is_some() && self.begun() + 1 == asked;
+        let asked = self.evict_at.swap(0, Relaxed);
+        let leaves = self.idle_rank().is_some() && self.begun() + 1 == asked;
         if !leaves {
-            self.seat.decline();
+            self.slot.decline_eviction();
         }
         leaves
     }
 
-    /// All was answered. Whether the connection may wait for its client to close, on a place beside those that are for requests.
-    pub(super) fn may_linger(&self) -> bool {
-        let may = self.seat.leave_for_closing();
+    /// Called when all requests are answered. Returns whether the connection may wait for its client to close, on a
+    /// slot of its own kind.
+    pub(super) fn try_linger(&self) -> bool {
+        let may = self.slot.move_to_closing();
         self.lingers.store(may, Relaxed);
         may
     }
 
-    /// Whether all was answered, and only the client's end is waited for.
+    /// Whether all requests are answered and only the client's close is awaited.
     pub(super) fn is_lingering(&self) -> bool {
         self.lingers.load(Relaxed)
     }
 
-    /// The client sent control frames without end.
-    pub(super) fn flooded(&self) {
+    /// Records that the client floods the connection with control frames.
+    pub(super) fn mark_flooded(&self) {
         self.flooded.store(true, Relaxed);
     }
 
-    /// See [`flooded`](Self::flooded).
+    /// See [`mark_flooded`](Self::mark_flooded).
     pub(super) fn was_flooded(&self) -> bool {
         self.flooded.load(Relaxed)
     }
 
     /// Whether a request is in flight.
-    pub(super) fn is_answering(&self) -> bool {
+    pub(super) fn has_requests(&self) -> bool {
         self.in_flight.load(Relaxed) > 0
     }
 
-    /// Whether requests have come over HTTP/2.
+    /// Whether HTTP/2 requests have arrived.
     pub(super) fn is_http2(&self) -> bool {
         self.http2.load(Relaxed)
     }
 
-    /// Requests of an HTTP/2 connection that have not been answered.
-    pub(super) fn streams(&self) -> usize {
+    /// Unanswered requests of an HTTP/2 connection.
+    pub(super) fn open_streams(&self) -> usize {
         if self.http2.load(Relaxed) { self.in_flight.load(Relaxed) } else { 0 }
     }
 
@@ -309,21 +307,23 @@ impl Activity {
         self.begun.load(Relaxed)
     }
 
-    /// What is due now, or when to ask again. Without an `idle_timeout` nobody is idle: what is sent of an answer is not seen here.
+    /// What is due now, or when to check again. Without an `idle_timeout` the connection is never idle: this does not
+    /// see whether a response is still being sent.
     pub(super) fn due(&self, now: Instant, header_timeout: Duration, idle_timeout: Option<Duration>) -> Due {
         let after = |since: u64, limit: Duration| self.started + Duration::from_millis(since) + limit;
         let head_since = self.head_since.load(Relaxed);
         if head_since != NONE {
             let at = after(head_since, header_timeout);
-            return if at <= now { Due::HeadLate } else { Due::At(at) };
+            return if at <= now { Due::HeaderTimeout } else { Due::At(at) };
         }
-        // A head that begins right after this look is due no earlier than `header_timeout` from now, so never look later than that.
+        // A head that begins right after this check is due no earlier than `header_timeout` from now, so check again by
+        // then.
         let next_look = now + header_timeout;
         if self.in_flight.load(Relaxed) > 0 {
             return Due::At(next_look);
         }
         match idle_timeout.map(|limit| after(self.last_read.load(Relaxed), limit)) {
-            Some(idle_at) if idle_at <= now => Due::Idle,
+            Some(idle_at) if idle_at <= now => Due::IdleTimeout,
             Some(idle_at) => Due::At(idle_at.min(next_look)),
             None => Due::At(next_look),
         }
@@ -335,7 +335,7 @@ impl Activity {
 pub(super) struct InFlight(Arc<Activity>);
 
 impl InFlight {
-    /// Whether the connection ends after this answer.
+    /// Whether the connection ends after this response.
     pub(super) fn is_last(&self) -> bool {
         self.0.is_draining()
     }

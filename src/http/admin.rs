@@ -1,27 +1,23 @@
-//! The admin listener: everything that changes something.
+//! The admin listener: everything that changes the process.
 //!
-//! A web page in the operator's browser must not be able to use it: requests that change something need
-//! `content-type: application/json`, which no form sends and no script sends across origins unasked, and every request needs a
-//! loopback `Host` or the token.
+//! A web page in the operator's browser must not be able to use it. So requests that change something need
+//! `content-type: application/json`, which neither forms nor simple cross-origin scripts can send. Every request also
+//! needs a loopback `Host` or a token.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, Request, StatusCode};
+use axum::http::{Request, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
+use super::admin_body::{read_body, read_object, require_json};
 use super::context::{HttpContext, ServedKeyspace};
 use super::middleware::{
-    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
-    RequireLayer,
+    AccessPolicy, AdmissionLayer, BodyLimit, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, OmitBodyLayer,
 };
 use super::problem::Problem;
 use super::reload;
@@ -31,16 +27,13 @@ use crate::keyspace::{EnforcementStatus, Mismatches};
 use crate::metrics::Route;
 use crate::rebuild::{AlreadyRunning, Progress, RebuildRequest};
 
-/// Longest body of a request; all that may stand in one is a few words.
-const LONGEST_BODY: u64 = 64 << 10;
-
 /// `/admin/keyspaces/{ks}/rebuild`, `…/enforcement`, `…/mismatches`, `/admin/reload`, `/admin/config`.
 pub fn admin_router(context: Arc<HttpContext>) -> Router {
     let settings = &context.settings;
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
-    let access = Access::of_admin(settings);
+    let access = AccessPolicy::for_admin(settings);
     let (deadline, body_limit) =
-        (settings.admin_deadline, BodyLimitLayer::new(settings.max_body_bytes, &context.buffers));
+        (settings.admin_deadline, AdmissionLayer::new(BodyLimit::new(settings.max_body_bytes, &context.buffers)));
     let buffered = BufferedLayer::new(&context.buffers, Share::Single);
     Router::new()
         .route("/admin/keyspaces/{keyspace}/rebuild", get(rebuild_progress).post(start_rebuild))
@@ -54,13 +47,12 @@ pub fn admin_router(context: Arc<HttpContext>) -> Router {
         .fallback(async || Problem::unknown_route(StatusCode::NOT_FOUND))
         .method_not_allowed_fallback(async || Problem::wrong_method("GET, HEAD, POST"))
         .with_state(context)
-        // Each further one is outside of those before.
+        // Each later layer wraps the earlier ones.
         .layer(DeadlineLayer::new(deadline))
         .layer(body_limit)
-        .layer(RequireLayer::new(access))
-        .layer(HostLayer)
+        .layer(AdmissionLayer::new(access))
         .layer(CatchPanicLayer)
-        .layer(HeadLayer)
+        .layer(OmitBodyLayer)
         .layer(buffered)
         .layer(count)
 }
@@ -69,34 +61,34 @@ fn classify(path: &str) -> Route {
     if path.starts_with("/admin/") { Route::Admin } else { Route::Unknown }
 }
 
-/// What the filter shall answer from now on.
+/// The enforcement that the filter is switched to.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EnforcementRequest {
-    mode: Mode,
-    /// Counts where the mode is `enforce`.
-    #[serde(default = "all")]
+    mode: SwitchMode,
+    /// Used if the mode is `enforce`.
+    #[serde(default = "all_keys")]
     percent: u8,
     #[serde(default)]
-    scope: Scope,
+    scope: SwitchScope,
 }
 
-const fn all() -> u8 {
+const fn all_keys() -> u8 {
     EnforcementSetting::ALL
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Mode {
+enum SwitchMode {
     Enforce,
     Shadow,
-    /// As the configuration says.
+    /// The mode of the configuration.
     Config,
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Scope {
+enum SwitchScope {
     #[default]
     Instance,
     Fleet,
@@ -106,20 +98,20 @@ impl EnforcementRequest {
     fn setting(&self) -> Result<Option<EnforcementSetting>, Problem> {
         if self.percent > EnforcementSetting::ALL {
             let detail = format!("percent must be from 0 to 100, is {}", self.percent);
-            return Err(Problem::bad_request("bad-body", "Request body does not fit", detail));
+            return Err(Problem::bad_request("bad-body", "Malformed request body", detail));
         }
         let setting = |mode| EnforcementSetting { mode, percent: self.percent };
         Ok(match self.mode {
-            Mode::Enforce => Some(setting(Enforcement::Enforce)),
-            Mode::Shadow => Some(setting(Enforcement::Shadow)),
-            Mode::Config => None,
+            SwitchMode::Enforce => Some(setting(Enforcement::Enforce)),
+            SwitchMode::Shadow => Some(setting(Enforcement::Shadow)),
+            SwitchMode::Config => None,
         })
     }
 }
 
-/// The answer to an accepted rebuild.
+/// The response to an accepted rebuild.
 #[derive(Debug, Serialize)]
-struct Job {
+struct RebuildAccepted {
     job: u64,
 }
 
@@ -127,16 +119,16 @@ async fn start_rebuild(
     State(context): State<Arc<HttpContext>>,
     Path(name): Path<String>,
     request: Request<Body>,
-) -> Result<(StatusCode, Json<Job>), Problem> {
+) -> Result<(StatusCode, Json<RebuildAccepted>), Problem> {
     let (head, body) = request.into_parts();
     require_json(&head.headers)?;
     let keyspace = keyspace(&context, &name)?;
-    let body = read(body, &context).await?;
+    let body = read_body(body, &context).await?;
     let job = keyspace.rebuild.request(rebuild_request(&body)?).map_err(|AlreadyRunning(job)| {
         let detail = AlreadyRunning(job).to_string();
-        Problem::new(StatusCode::CONFLICT, "rebuild-running", "A rebuild is running", detail).member("job", job)
+        Problem::new(StatusCode::CONFLICT, "rebuild-running", "Rebuild already running", detail).member("job", job)
     })?;
-    Ok((StatusCode::ACCEPTED, Json(Job { job })))
+    Ok((StatusCode::ACCEPTED, Json(RebuildAccepted { job })))
 }
 
 async fn rebuild_progress(
@@ -161,12 +153,12 @@ async fn switch_enforcement(
     let (head, body) = request.into_parts();
     require_json(&head.headers)?;
     let keyspace = &keyspace(&context, &name)?.keyspace;
-    let body = read(body, &context).await?;
+    let body = read_body(body, &context).await?;
     let request: EnforcementRequest = read_object(&body)?;
     let setting = request.setting()?;
     match request.scope {
-        Scope::Instance => Ok(Json(keyspace.enforce_here(setting))),
-        Scope::Fleet => Ok(Json(keyspace.enforce_everywhere(setting).await?)),
+        SwitchScope::Instance => Ok(Json(keyspace.enforce_here(setting))),
+        SwitchScope::Fleet => Ok(Json(keyspace.enforce_everywhere(setting).await?)),
     }
 }
 
@@ -177,18 +169,11 @@ async fn mismatches(
     Ok(Json(keyspace(&context, &name)?.keyspace.mismatches()))
 }
 
-/// A body of a few words.
-async fn read(body: Body, context: &HttpContext) -> Result<Bytes, Problem> {
-    let limit = context.settings.max_body_bytes.min(LONGEST_BODY);
-    let read = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX)).collect().await;
-    Ok(read.map_err(|error| Problem::of_body(&*error, limit))?.to_bytes())
-}
-
 fn keyspace<'a>(context: &'a HttpContext, name: &str) -> Result<&'a ServedKeyspace, Problem> {
     context.keyspaces.get(name).ok_or_else(|| Problem::unknown_keyspace(StatusCode::NOT_FOUND, name))
 }
 
-/// No body asks for a rebuild as it is configured.
+/// An empty body requests a rebuild with the configured rules.
 fn rebuild_request(body: &Bytes) -> Result<RebuildRequest, Problem> {
     if body.trim_ascii().is_empty() {
         return Ok(RebuildRequest::default());
@@ -196,51 +181,9 @@ fn rebuild_request(body: &Bytes) -> Result<RebuildRequest, Problem> {
     read_object(body)
 }
 
-fn read_object<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
-    // An object first: serde would take a bare array for the fields in order.
-    let request =
-        serde_json::from_slice::<Map<String, Value>>(body).and_then(|object| T::deserialize(Value::Object(object)));
-    request.map_err(|error| Problem::bad_request("bad-body", "Request body does not fit", error.to_string()))
-}
-
-pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
-    let is_json = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).is_some_and(|value| {
-        let media_type = value.split_once(';').map_or(value, |(media_type, _)| media_type);
-        media_type.trim().eq_ignore_ascii_case("application/json")
-    });
-    if is_json {
-        return Ok(());
-    }
-    Err(Problem::new(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "not-json",
-        "Content type is not JSON",
-        "requests that change something need content-type: application/json, also where their body is empty",
-    ))
-}
-
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
-
-    #[test]
-    fn only_json_may_change_something() {
-        let judge = |value: Option<&'static str>| {
-            let headers = value.map(|v| (CONTENT_TYPE, HeaderValue::from_static(v))).into_iter().collect();
-            require_json(&headers).is_ok()
-        };
-        for value in ["application/json", "application/json; charset=utf-8", "Application/JSON ;x=y"] {
-            assert!(judge(Some(value)), "{value}");
-        }
-        for value in
-            ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", "text/plain; application/json", ""]
-        {
-            assert!(!judge(Some(value)), "{value}");
-        }
-        assert!(!judge(None));
-    }
 
     #[test]
     fn a_switch_names_its_mode_and_nothing_strange() {

@@ -1,4 +1,4 @@
-//! Outcomes of the keyspace as answers. On the data listener 404 means "this key is absent" and nothing else.
+//! Turns outcomes of the keyspace into responses. On the data listener 404 means "this key is absent" and nothing else.
 
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Response, StatusCode};
@@ -11,7 +11,7 @@ use crate::fleet::Version;
 use crate::keyspace::{Answer, Lookup, Probe, Staleness};
 use crate::labels::{Source, State, Verdict};
 
-/// What data routes answer with.
+/// Response type of the data routes.
 pub(super) type DataResponse = Response<Full<Bytes>>;
 
 static SOURCE: HeaderName = HeaderName::from_static("bloomguard-source");
@@ -21,7 +21,7 @@ static GENERATION: HeaderName = HeaderName::from_static("bloomguard-generation")
 static VERSION: HeaderName = HeaderName::from_static("bloomguard-version");
 static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
-/// What an answer's headers depend on besides the outcome.
+/// What response headers depend on besides the outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct AnswerOptions {
     /// The lookup skipped filter and caches.
@@ -30,7 +30,7 @@ pub(super) struct AnswerOptions {
     pub(super) cache_status: bool,
 }
 
-/// The answer to a guarded read.
+/// The response to a guarded read.
 pub(super) fn lookup(lookup: Lookup, options: AnswerOptions) -> DataResponse {
     let source = lookup.source();
     let stale = lookup.answer.as_ref().ok().and_then(|answer| answer.stale);
@@ -53,7 +53,7 @@ pub(super) fn lookup(lookup: Lookup, options: AnswerOptions) -> DataResponse {
     response
 }
 
-/// The answer to a question to the filter alone. `as_maybe`: the caller has seen a version that this instance may not have.
+/// The response to a check. `as_maybe`: the caller has seen a version that this instance may not have applied.
 pub(super) fn check(probe: Probe, as_maybe: bool, options: AnswerOptions) -> DataResponse {
     let mut response = match probe.effective() {
         Verdict::Absent if !as_maybe => absent(),
@@ -70,7 +70,7 @@ pub(super) fn empty(status: StatusCode) -> DataResponse {
     response
 }
 
-/// 204 of an announce, with the version from which on every instance knows of it.
+/// 204 of an announce, with the version from which on every instance knows it.
 pub(super) fn announced(version: Option<&Version>) -> DataResponse {
     let mut response = empty(StatusCode::NO_CONTENT);
     if let Some(version) = version.and_then(|version| HeaderValue::try_from(version.to_string()).ok()) {
@@ -79,14 +79,14 @@ pub(super) fn announced(version: Option<&Version>) -> DataResponse {
     response
 }
 
-/// Private, so that no 404 leaves without [`describe`].
+/// Private, so that every 404 passes through [`describe`].
 fn absent() -> DataResponse {
     let mut response = empty(StatusCode::NOT_FOUND);
     response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     response
 }
 
-/// The answer for many keys, with a body that is reserved already.
+/// The response to a batch. Its body is reserved in the budget already.
 pub(super) fn batch(media_type: &'static str, body: Bytes, state: State, generation: u64) -> DataResponse {
     let mut response = Response::new(Full::new(body));
     response.extensions_mut().insert(Reserved);
@@ -109,7 +109,7 @@ fn describe(headers: &mut HeaderMap, probe: Probe, source: Source, options: Answ
     }
 }
 
-/// RFC 9211: `hit` where no backend was asked, else why the request went on.
+/// RFC 9211: `hit` if the backend was not asked, else why the request was forwarded.
 const fn cache_status(source: Source, bypass: bool) -> &'static str {
     match source {
         Source::Filter => "bloomguard; hit; detail=filter",
@@ -117,12 +117,12 @@ const fn cache_status(source: Source, bypass: bool) -> &'static str {
         Source::Redis => "bloomguard; hit; detail=redis",
         Source::Backend if bypass => "bloomguard; fwd=bypass; detail=backend",
         Source::Backend => "bloomguard; fwd=miss; detail=backend",
-        // Whether the backend was asked before the failure is not told, so neither `hit` nor `fwd` is claimed.
+        // It is not known whether the backend was asked before the failure, so neither `hit` nor `fwd` is claimed.
         Source::None => "bloomguard; detail=none",
     }
 }
 
-/// RFC 9211: a value that has expired is a `hit` only where nobody was asked; its `ttl` is negative.
+/// RFC 9211: an expired value is a `hit` only if the backend was not asked; its `ttl` is negative.
 fn stale_cache_status(source: Source, stale: Staleness) -> String {
     let how = if stale.forwarded { "fwd=stale" } else { "hit" };
     // A value that has just expired is not fresh either.

@@ -8,9 +8,10 @@ use super::options::unapplied_version;
 
 pub(super) const ALLOW: &str = "GET, HEAD";
 
-/// 204 maybe, 404 absent.
+/// 204 for maybe, 404 for absent.
 pub(super) fn get(request: &KeyRequest<'_>, headers: &HeaderMap) -> DataResponse {
-    // In this order: what a page of the log brings is in the filter before its version is applied, so only a probe after that question sees it.
+    // In this order: a page of the log is in the filter before its version counts as applied, so the probe must come
+    // after the check of the version.
     let as_maybe = unapplied_version(headers, |version| request.served.keyspace.has_applied(version));
     let probe = request.served.keyspace.check(&request.key);
     answer::check(probe, as_maybe, request.answer)

@@ -1,61 +1,59 @@
-//! The life of one connection: serve, watch its timeouts, wind down.
+//! The life of one connection: serve it, enforce its timeouts, drain it.
 
-use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 use std::time::Duration;
 
-use axum::http::header::{CONNECTION, HeaderValue};
-use axum::http::{Request, Response, Version};
+use axum::http::{Request, Response};
 use bytes::Bytes;
 use futures_util::poll;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulConnection;
-use pin_project_lite::pin_project;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::Service;
 
-use super::activity::{Activity, Due, InFlight};
-use super::at_once::Lane;
-use super::observed::Observed;
-use super::serve::Shared;
+use super::BoxError;
+use super::activity::{Activity, Due};
+use super::fast_path::FastPath;
+use super::server_state::ServerState;
 use super::stream::Stream;
+use super::tracked_service::TrackedService;
+use super::tracked_stream::TrackedStream;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Longest head of a request. The URI itself ends at 64 KiB.
+/// Longest request head. hyper limits the URI itself to 64 KiB.
 const MAX_HEAD_BYTES: u32 = 128 << 10;
-/// Of a stream of HTTP/2. A response comes in one piece, which hyper hands over whole, so it is no bound on what waits: [`Unsent`](super::unsent::Unsent)
-/// and the budget of buffered bytes are.
-const MAX_SEND_BUFFER: usize = 64 << 10;
-/// How long the other requests of an HTTP/2 connection are given to end, once a response on it was not taken in time.
+/// Send buffer of an HTTP/2 stream. It does not bound what waits, because hyper gets each response in one piece.
+/// [`PendingResponses`](super::pending_responses::PendingResponses) and the budget of buffered bytes do.
+const MAX_SEND_BUFFER_BYTES: usize = 64 << 10;
+/// Time for the other requests of an HTTP/2 connection to finish after the client failed to read one response in time.
 const LAST_STREAMS_GRACE: Duration = Duration::from_secs(5);
-/// HTTP/2 peers that vanished without a word are noticed by pings; HTTP/1 ones by the idle timeout.
+/// Pings detect HTTP/2 peers that vanished; the idle timeout detects HTTP/1 ones.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// Streams that an HTTP/2 client may have open; further ones are refused.
+/// Open streams of an HTTP/2 client; further ones are refused.
 const MAX_STREAMS: u32 = 200;
-/// Streams that an HTTP/2 client may reset before anyone looked at them (rapid reset), and in all those that it may make this side reset.
+/// Streams that an HTTP/2 client may reset before they are processed (rapid reset), and resets that it may provoke in
+/// all.
 const MAX_EARLY_RESETS: usize = 20;
 const MAX_RESETS: usize = 1024;
-/// How long a connection without a request in flight is waited for once the drain has begun: a client that is about to send its next one on
-/// it is answered, and told to close, instead of finding the connection gone.
+/// How long the drain waits for a connection without a request in flight. A client that is about to send its next
+/// request gets an answer with `Connection: close` instead of a reset.
 const LAST_REQUEST_GRACE: Duration = Duration::from_millis(500);
 
-/// How hyper speaks on our connections: HTTP/1.1, and HTTP/2 with prior knowledge.
+/// The protocol settings: HTTP/1.1, and HTTP/2 with prior knowledge.
 pub(super) fn protocol() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        // `Activity` times heads out.
+        // `Activity` enforces the header timeout.
         .header_read_timeout(None)
         .half_close(false)
         .max_buf_size(MAX_HEAD_BYTES as usize);
@@ -67,119 +65,125 @@ pub(super) fn protocol() -> Builder<TokioExecutor> {
         .max_concurrent_streams(MAX_STREAMS)
         .max_pending_accept_reset_streams(MAX_EARLY_RESETS)
         .max_local_error_reset_streams(MAX_RESETS)
-        .max_send_buf_size(MAX_SEND_BUFFER)
+        .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
         .max_header_list_size(MAX_HEAD_BYTES);
     builder
 }
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// By itself, or wound down.
+pub(super) enum ConnectionEnd {
+    /// Closed by either side, or drained.
     Closed,
-    /// It was idle, and another needed its place.
+    /// Idle, and another connection needed its slot.
     Evicted,
-    /// Its client sent control frames without end.
+    /// The client flooded it with control frames.
     Flooded,
-    /// The drain deadline cut it.
+    /// Cut at the drain deadline.
     Forced,
 }
 
 /// Serves one connection to its end.
-pub(super) async fn drive<S, B>(stream: Stream, service: S, activity: Arc<Activity>, shared: &Shared) -> Ended
+pub(super) async fn drive<S, B>(
+    stream: Stream,
+    service: S,
+    activity: Arc<Activity>,
+    server: &ServerState,
+) -> ConnectionEnd
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let observed = Observed::new(stream, Arc::clone(&activity));
-    let io = TokioIo::new(Lane::new(observed, shared.at_once.clone()));
-    let tracked = Tracked { service: RefCell::new(service), activity: Arc::clone(&activity) };
-    let mut connection = pin!(shared.protocol.serve_connection(io, tracked));
-    // A token of its own: polling the listener's would take one lock for all connections at every request.
-    let drain = shared.drain.child_token();
+    let observed = TrackedStream::new(stream, Arc::clone(&activity));
+    let io = TokioIo::new(FastPath::new(observed, server.responder.clone()));
+    let tracked = TrackedService::new(service, Arc::clone(&activity));
+    let mut connection = pin!(server.protocol.serve_connection(io, tracked));
+    // A child token: polling the listener's token would contend on one lock for all connections.
+    let drain = server.drain.child_token();
     let mut drain_begun = pin!(drain.cancelled());
-    let mut listens = false;
-    let mut timer = pin!(sleep(shared.limits.header_timeout));
-    let mut told_to_close = false;
-    let mut cut_at = None;
+    let mut is_registered = false;
+    let mut timer = pin!(sleep(server.limits.header_timeout));
+    let mut closing = false;
+    let mut deadline = None;
     let mut streams = 0;
     loop {
-        // The streams of HTTP/2 are tasks, and each wakes this one as it answers. Where more of them are in flight, those that are ready to answer have their turn
-        // before it, so that answers leave together; one that has to wait for something holds up none.
+        // HTTP/2 streams are tasks, and each wakes this one when it answers. While others are in flight, streams that
+        // are ready run first, so that their responses leave together. A stream that waits delays none.
         let served = poll_fn(|cx| {
-            let before = std::mem::replace(&mut streams, activity.streams());
+            let before = std::mem::replace(&mut streams, activity.open_streams());
             if 0 < streams && streams < before && pin!(yield_now()).poll(cx).is_pending() {
                 return Poll::Pending;
             }
             connection.as_mut().poll(cx)
         });
-        // Polling the drain takes a lock. Both wake this task by what they were told at its first poll; their flags are set before they do.
-        let when_told = poll_fn(|cx| {
-            let first = !std::mem::replace(&mut listens, true);
+        // Polling the drain takes a lock, so it is polled once to register the waker. Its flag, and that of an
+        // eviction, is set before this task is woken.
+        let signal = poll_fn(|cx| {
+            let first = !std::mem::replace(&mut is_registered, true);
             if first {
-                activity.listen(cx);
+                activity.register_waker(cx);
             }
-            if activity.takes_leave() {
-                Poll::Ready(Told::ToLeave)
-            } else if first || shared.draining.load(Relaxed) {
-                drain_begun.as_mut().poll(cx).map(|()| Told::ToDrain)
+            if activity.accept_eviction() {
+                Poll::Ready(ConnectionSignal::Evict)
+            } else if first || server.draining.load(Relaxed) {
+                drain_begun.as_mut().poll(cx).map(|()| ConnectionSignal::Drain)
             } else {
                 Poll::Pending
             }
         });
         tokio::select! {
             biased;
-            result = served => return closed(result, &activity),
-            () = timer.as_mut() => match due(&activity, shared, Some(shared.limits.idle_timeout)) {
+            result = served => return log_end(result, &activity),
+            () = timer.as_mut() => match due(&activity, server, Some(server.limits.idle_timeout)) {
                 Due::At(at) => timer.as_mut().reset(at),
-                Due::HeadLate => return late(),
-                // Clients that multiplex learn by a frame that they need another connection.
-                Due::Unsent if activity.is_http2() && cut_at.is_none() => {
+                Due::HeaderTimeout => return close_late_head(),
+                // HTTP/2 clients learn from a GOAWAY frame that they need another connection.
+                Due::SendTimeout if activity.is_http2() && deadline.is_none() => {
                     connection.as_mut().graceful_shutdown();
-                    let grace = Instant::now() + LAST_STREAMS_GRACE.min(shared.limits.send_timeout);
-                    cut_at = Some(grace);
+                    let grace = Instant::now() + LAST_STREAMS_GRACE.min(server.limits.send_timeout);
+                    deadline = Some(grace);
                     timer.as_mut().reset(grace);
                 }
-                Due::Unsent => return untaken(shared),
-                Due::Idle if told_to_close => return Ended::Closed,
-                Due::Idle => {
+                Due::SendTimeout => return close_slow_client(server),
+                Due::IdleTimeout if closing => return ConnectionEnd::Closed,
+                Due::IdleTimeout => {
                     connection.as_mut().graceful_shutdown();
-                    told_to_close = true;
-                    timer.as_mut().reset(Instant::now() + shared.limits.header_timeout);
+                    closing = true;
+                    timer.as_mut().reset(Instant::now() + server.limits.header_timeout);
                 }
             },
-            told = when_told => match told {
-                Told::ToDrain => return wind_down(connection, &activity, shared).await,
-                Told::ToLeave => {
-                    // HTTP/2 clients are told by a frame, which this poll sends.
+            signal = signal => match signal {
+                ConnectionSignal::Drain => return drain_connection(connection, &activity, server).await,
+                ConnectionSignal::Evict => {
+                    // HTTP/2 clients are sent a GOAWAY frame by this poll.
                     connection.as_mut().graceful_shutdown();
                     let _ = poll!(connection.as_mut());
-                    return Ended::Evicted;
+                    return ConnectionEnd::Evicted;
                 }
             },
         }
     }
 }
 
-/// What the listener tells a connection.
-enum Told {
-    ToLeave,
-    ToDrain,
+/// What the listener asks of a connection.
+enum ConnectionSignal {
+    Evict,
+    Drain,
 }
 
-/// Lets requests in flight and those whose bytes have arrived be answered; ends at the drain deadline at the latest.
-async fn wind_down<C>(mut connection: Pin<&mut C>, activity: &Activity, shared: &Shared) -> Ended
+/// Answers requests in flight and requests whose bytes have arrived. Ends by the drain deadline.
+async fn drain_connection<C>(mut connection: Pin<&mut C>, activity: &Activity, server: &ServerState) -> ConnectionEnd
 where
     C: GracefulConnection<Error: Into<BoxError>>,
 {
-    let deadline = shared.drain_deadline();
+    let deadline = server.drain_deadline();
     let begun = activity.begun();
     let mut grace = pin!(sleep_until(deadline.min(Instant::now() + LAST_REQUEST_GRACE)));
     let mut cut = pin!(sleep_until(deadline));
-    // hyper closes a connection at once that has not read a head, also one whose request waits in the kernel's buffer or on the wire; and it knows nothing of
-    // answers that were given before it.
+    // hyper closes a connection that has read no head at once, even if a request waits in the kernel's buffer or on the
+    // wire. It also does not know of unsent responses of the fast path.
     let early = poll_fn(|cx| {
         if let Poll::Ready(result) = connection.as_mut().poll(cx) {
             return Poll::Ready(Some(result));
@@ -189,129 +193,48 @@ where
         if hopes || sends { Poll::Pending } else { Poll::Ready(None) }
     });
     if let Some(result) = early.await {
-        return closed(result, activity);
+        return log_end(result, activity);
     }
     if activity.is_sending() {
-        return Ended::Forced;
+        return ConnectionEnd::Forced;
     }
     connection.as_mut().graceful_shutdown();
     let mut timer = pin!(sleep_until(Instant::now()));
     loop {
         tokio::select! {
             biased;
-            result = connection.as_mut() => return closed(result, activity),
-            () = cut.as_mut() => return if activity.is_lingering() { Ended::Closed } else { Ended::Forced },
-            () = timer.as_mut() => match due(activity, shared, None) {
+            result = connection.as_mut() => return log_end(result, activity),
+            () = cut.as_mut() => return if activity.is_lingering() { ConnectionEnd::Closed } else { ConnectionEnd::Forced },
+            () = timer.as_mut() => match due(activity, server, None) {
                 Due::At(at) => timer.as_mut().reset(at),
-                Due::HeadLate | Due::Idle => return late(),
-                Due::Unsent => return untaken(shared),
+                Due::HeaderTimeout | Due::IdleTimeout => return close_late_head(),
+                Due::SendTimeout => return close_slow_client(server),
             },
         }
     }
 }
 
-fn due(activity: &Activity, shared: &Shared, idle_timeout: Option<Duration>) -> Due {
-    let (now, limits) = (Instant::now(), shared.limits);
-    activity.due(now, limits.header_timeout, idle_timeout).or_unsent(activity.unsent_due(now, limits.send_timeout))
+fn due(activity: &Activity, server: &ServerState, idle_timeout: Option<Duration>) -> Due {
+    let (now, limits) = (Instant::now(), server.limits);
+    activity.due(now, limits.header_timeout, idle_timeout).or_send_timeout(activity.send_due(now, limits.send_timeout))
 }
 
-/// Peers break connections at will: that is their business and not worth more than a debug line.
-fn closed<E: Into<BoxError>>(result: Result<(), E>, activity: &Activity) -> Ended {
+/// Peers break connections all the time, so this logs at debug level.
+fn log_end<E: Into<BoxError>>(result: Result<(), E>, activity: &Activity) -> ConnectionEnd {
     if let Err(error) = result {
         let error: BoxError = error.into();
-        tracing::debug!(error = %error, "a connection broke");
+        tracing::debug!(error = %error, "connection broke");
     }
-    if activity.was_flooded() { Ended::Flooded } else { Ended::Closed }
+    if activity.was_flooded() { ConnectionEnd::Flooded } else { ConnectionEnd::Closed }
 }
 
-fn untaken(shared: &Shared) -> Ended {
-    tracing::debug!("closing a connection whose client did not take a response in time");
-    shared.counted.slow_client();
-    Ended::Closed
+fn close_slow_client(server: &ServerState) -> ConnectionEnd {
+    tracing::debug!("closing connection: send timeout");
+    server.gauges.slow_client();
+    ConnectionEnd::Closed
 }
 
-fn late() -> Ended {
-    tracing::debug!("closing a connection whose request head did not arrive in time");
-    Ended::Closed
-}
-
-/// Reports requests to [`Activity`], and bids HTTP/1 clients farewell while draining.
-///
-/// hyper calls by shared reference: the cell spares a clone of the service for each request. Only services that are always ready may be
-/// served, as all of ours are: each of them sheds inside `call`.
-struct Tracked<S> {
-    service: RefCell<S>,
-    activity: Arc<Activity>,
-}
-
-impl<S, B> hyper::service::Service<Request<Incoming>> for Tracked<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    B: Body,
-{
-    type Response = Response<TrackedBody<B>>;
-    type Error = Infallible;
-    type Future = TrackedFuture<S::Future>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let http2 = request.version() == Version::HTTP_2;
-        if http2 {
-            request.extensions_mut().insert(self.activity.unsent().clone());
-        }
-        let in_flight = self.activity.begin(http2);
-        TrackedFuture { inner: self.service.borrow_mut().call(request), in_flight: Some(in_flight), http2 }
-    }
-}
-
-pin_project! {
-    struct TrackedFuture<F> {
-        #[pin]
-        inner: F,
-        in_flight: Option<InFlight>,
-        http2: bool,
-    }
-}
-
-impl<F, B> Future for TrackedFuture<F>
-where
-    F: Future<Output = Result<Response<B>, Infallible>>,
-{
-    type Output = Result<Response<TrackedBody<B>>, Infallible>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let Ok(mut response) = ready!(this.inner.poll(cx));
-        let in_flight = this.in_flight.take();
-        // HTTP/2 says goodbye by a frame, and forbids the header.
-        if in_flight.as_ref().is_some_and(InFlight::is_last) && !*this.http2 {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        Poll::Ready(Ok(response.map(|body| TrackedBody { body, in_flight })))
-    }
-}
-
-pin_project! {
-    /// The request is in flight until hyper has taken the whole body.
-    struct TrackedBody<B> {
-        #[pin]
-        body: B,
-        in_flight: Option<InFlight>,
-    }
-}
-
-impl<B: Body> Body for TrackedBody<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        self.project().body.poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+fn close_late_head() -> ConnectionEnd {
+    tracing::debug!("closing connection: header timeout");
+    ConnectionEnd::Closed
 }

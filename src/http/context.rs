@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::middleware::Hosts;
-use super::reload::ConfigDesk;
+use super::reload_handle::ReloadHandle;
 use super::tokens::{LiveTokens, Tokens};
 use crate::buffers::Buffers;
 use crate::config::{Listen, ServerConfig};
@@ -14,7 +14,8 @@ use crate::keyspace::Keyspace;
 use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::rebuild::RebuildHandle;
 
-/// Far over any lookup's own deadline: it ends requests whose bodies trickle in and what else might never end.
+/// Well above the deadline of any lookup. It ends requests whose bodies trickle in, and anything else that does not end
+/// by itself.
 const DATA_DEADLINE: Duration = Duration::from_secs(60);
 const TELEMETRY_DEADLINE: Duration = Duration::from_secs(10);
 const ADMIN_DEADLINE: Duration = Duration::from_secs(30);
@@ -28,10 +29,10 @@ pub struct HttpContext {
     pub metrics: Arc<Metrics>,
     /// Limits and switches.
     pub settings: HttpSettings,
-    /// What requests and responses may hold.
+    /// The budget of buffered bytes.
     pub buffers: Arc<Buffers>,
-    /// The configuration; `None`: there is none to be shown or read again.
-    pub config: Option<ConfigDesk>,
+    /// The active configuration and its reloads; `None` if there is nothing to show or reload.
+    pub config: Option<ReloadHandle>,
     draining: AtomicBool,
     started: Instant,
 }
@@ -43,7 +44,7 @@ pub struct ServedKeyspace {
     pub keyspace: Arc<Keyspace>,
     /// Starts rebuilds.
     pub rebuild: RebuildHandle,
-    /// Its gauges are set before each scrape.
+    /// Gauges are set before each scrape.
     pub metrics: Arc<KeyspaceMetrics>,
 }
 
@@ -64,30 +65,30 @@ pub struct HttpSettings {
     pub honor_no_cache: bool,
     /// Whether answers carry `Cache-Status`.
     pub cache_status: bool,
-    /// Whole request on the data listener; must be longer than any keyspace's deadline, which is what bounds a lookup.
+    /// Deadline of a whole request on the data listener. Longer than any keyspace's deadline, which bounds lookups.
     pub data_deadline: Duration,
-    /// Whole request on the telemetry listener.
+    /// Deadline of a whole request on the telemetry listener.
     pub telemetry_deadline: Duration,
-    /// Whole request on the admin listener.
+    /// Deadline of a whole request on the admin listener.
     pub admin_deadline: Duration,
     /// Whether lookups may bypass filter and caches.
     pub allow_bypass: bool,
-    /// Every token; a reload replaces them.
+    /// All tokens; a reload replaces them.
     pub tokens: Arc<LiveTokens>,
-    /// Whether the data listener demands one.
-    pub data_demands_token: bool,
-    /// Whether the admin listener demands one; otherwise it demands a loopback `Host`.
-    pub admin_demands_token: bool,
+    /// Whether the data listener requires a token.
+    pub data_requires_token: bool,
+    /// Whether the admin listener requires a token; without one it requires a loopback `Host`.
+    pub admin_requires_token: bool,
     /// Hosts that the data listener serves.
     pub(super) data_hosts: Hosts,
     /// Hosts that the telemetry listener serves.
     pub(super) telemetry_hosts: Hosts,
-    /// Sites whose pages may change something over the data listener; `None`: no browser reaches it.
+    /// Sites whose pages may change something through the data listener; `None` if browsers can't reach it.
     pub(super) data_origins: Option<Arc<[String]>>,
 }
 
 impl HttpSettings {
-    /// Takes limits and tokens from a configuration.
+    /// Reads limits and tokens from a configuration.
     #[must_use]
     pub fn new(config: &ServerConfig) -> Self {
         let is_socket = matches!(config.listen.parse(), Ok(Listen::Unix(_)));
@@ -104,17 +105,17 @@ impl HttpSettings {
             admin_deadline: ADMIN_DEADLINE,
             allow_bypass: config.allow_bypass,
             tokens: Arc::new(LiveTokens::from_pointee(Tokens::of(config))),
-            data_demands_token: config.data_demands_token(),
-            admin_demands_token: config.admin_demands_token(),
-            data_hosts: Hosts::of_listener(&config.listen, config),
-            telemetry_hosts: Hosts::of_listener(&config.telemetry_listen, config),
+            data_requires_token: config.data_requires_token(),
+            admin_requires_token: config.admin_requires_token(),
+            data_hosts: Hosts::for_listener(&config.listen, config),
+            telemetry_hosts: Hosts::for_listener(&config.telemetry_listen, config),
             data_origins: (!is_socket).then(|| config.allowed_hosts.clone().into()),
         }
     }
 }
 
 impl HttpContext {
-    /// Begins the uptime.
+    /// Starts the uptime.
     #[must_use]
     pub fn new(keyspaces: BTreeMap<String, ServedKeyspace>, metrics: Arc<Metrics>, settings: HttpSettings) -> Self {
         let buffers = Buffers::new(settings.max_buffered_bytes, metrics.buffers.clone());
@@ -129,31 +130,31 @@ impl HttpContext {
         }
     }
 
-    /// With a configuration that can be shown.
+    /// Adds the configuration that the admin listener shows.
     #[must_use]
-    pub fn with_config(self, config: ConfigDesk) -> Self {
+    pub fn with_config(self, config: ReloadHandle) -> Self {
         Self { config: Some(config), ..self }
     }
 
-    /// With a budget that others share.
+    /// Uses a shared budget of buffered bytes.
     #[must_use]
     pub fn with_buffers(self, buffers: Arc<Buffers>) -> Self {
         Self { buffers, ..self }
     }
 
-    /// From now `/readyz` answers 503.
+    /// Makes `/readyz` answer 503 from now on.
     pub fn begin_drain(&self) {
-        // Relaxed: nothing else is published through the flag.
+        // Relaxed: no other data is published through the flag.
         self.draining.store(true, Relaxed);
     }
 
-    /// Whether the process is on its way out.
+    /// Whether the process is draining.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)
     }
 
-    /// Time since the start.
+    /// Time since the process started.
     #[must_use]
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()

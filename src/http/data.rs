@@ -1,7 +1,7 @@
 //! The data listener: `/v1/keys`, `/v1/check`, `/v1/lookup` and `/v1/invalidate`.
 //!
-//! A plain tower service rather than a router of patterns: keys are bytes that no router may take apart. Over HTTP/1.1, what needs no waiting is answered
-//! before it comes here, see [`at_once`](super::at_once).
+//! A plain tower service and not a router: keys are bytes that a router must not parse. HTTP/1.1 requests that need no
+//! waiting are answered before they get here, see [`fast_path`](super::fast_path).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,8 +18,7 @@ use super::batch::{self, BatchRequest};
 use super::context::HttpContext;
 use super::key_request::KeyRequest;
 use super::middleware::{
-    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
-    RequireLayer,
+    AccessPolicy, AdmissionLayer, BodyLimit, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, OmitBodyLayer,
 };
 use super::path::{KeyPath, Resource};
 use super::problem::Problem;
@@ -35,23 +34,22 @@ pub fn data_service(
 + Send
 + 'static {
     let settings = &context.settings;
-    let access = Access::of_data(settings);
+    let access = AccessPolicy::for_data(settings);
     let buffers = &context.buffers;
-    let (deadline, body_limit) =
-        (DeadlineLayer::new(settings.data_deadline), BodyLimitLayer::new(settings.max_body_bytes, buffers));
+    let (deadline, body_limit) = (
+        DeadlineLayer::new(settings.data_deadline),
+        AdmissionLayer::new(BodyLimit::new(settings.max_body_bytes, buffers)),
+    );
     let buffered = BufferedLayer::new(buffers, Share::Single);
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
     let routes = service_fn(move |request| {
         let context = Arc::clone(&context);
-        // In a box: the layers around hand it on by moving it.
+        // Boxed, because the layers around it move the future.
         Box::pin(async move { Ok(route(&context, request).await.unwrap_or_else(Problem::response::<Full<Bytes>>)) })
     });
     // From the inside out.
     let limited = body_limit.layer(deadline.layer(routes));
-    count.layer(
-        buffered
-            .layer(HeadLayer.layer(CatchPanicLayer.layer(HostLayer.layer(RequireLayer::new(access).layer(limited))))),
-    )
+    count.layer(buffered.layer(OmitBodyLayer.layer(CatchPanicLayer.layer(AdmissionLayer::new(access).layer(limited)))))
 }
 
 fn classify(path: &str) -> Route {
@@ -65,7 +63,7 @@ where
     let (mut head, body) = request.into_parts();
     match Resource::split(head.uri.path()) {
         None | Some((_, "")) => Err(Problem::unknown_route(StatusCode::BAD_REQUEST)),
-        // Without a slash after the keyspace there is no key: the keys are in the body.
+        // Without a slash after the keyspace there is no key in the path: the keys are in the body.
         Some((resource, keyspace)) if !keyspace.contains('/') => {
             batch_route(context, resource, keyspace, &head, body).await
         }

@@ -1,4 +1,4 @@
-//! The one place that maps the keyspace's errors to status codes. A failure is never a 404.
+//! The only place that maps the keyspace's errors to status codes. A failure is never a 404.
 
 use axum::http::StatusCode;
 
@@ -15,31 +15,24 @@ impl From<&LookupError> for Problem {
     fn from(error: &LookupError) -> Self {
         let detail = public_lookup(error);
         match error {
-            LookupError::Deadline(_) => Self::unavailable("deadline", "No answer in time", detail),
+            LookupError::Deadline(_) => Self::unavailable("deadline", "Deadline exceeded", detail),
             LookupError::Shed(reason) => Self::unavailable("shed", "Shed", detail).member("reason", reason.as_str()),
             LookupError::BreakerOpen(retry_in) => {
-                let problem = Self::unavailable("backend-unavailable", "The backend can't be reached", detail);
+                let problem = Self::unavailable("backend-unavailable", "Backend unreachable", detail);
                 problem.member("reason", ShedReason::BreakerOpen.as_str()).retry_after(*retry_in)
             }
             LookupError::Backend(error) => match **error {
-                BackendError::Timeout(_) => {
-                    Self::unavailable("backend-timeout", "The backend gave no answer in time", detail)
-                }
-                BackendError::Unavailable(_) => {
-                    Self::unavailable("backend-unavailable", "The backend can't be reached", detail)
-                }
-                BackendError::Invalid(_) => {
-                    Self::unavailable("backend-invalid", "The backend's answer can't be used", detail)
-                }
-                // Only batches bound a call, and they ask again by themselves.
+                BackendError::Timeout(_) => Self::unavailable("backend-timeout", "Backend timeout", detail),
+                BackendError::Unavailable(_) => Self::unavailable("backend-unavailable", "Backend unreachable", detail),
+                BackendError::Invalid(_) => Self::unavailable("backend-invalid", "Unusable backend response", detail),
+                // Only batches limit a call, and they retry by themselves.
                 BackendError::NoRoom => Self::unavailable("cancelled", "Cancelled", detail),
             },
             LookupError::BatchFull(limit) => {
-                Self::unavailable("batch-full", "The batch's values are too large together", detail)
-                    .member("limit", *limit)
+                Self::unavailable("batch-full", "Batch values too large", detail).member("limit", *limit)
             }
             LookupError::Overloaded(error) => Self::from(error),
-            LookupError::SetTooOld => Self::unavailable("set-too-old", "The set of keys can't tell", detail),
+            LookupError::SetTooOld => Self::unavailable("set-too-old", "Key set too old", detail),
             LookupError::Cancelled => Self::unavailable("cancelled", "Cancelled", detail),
         }
     }
@@ -47,7 +40,7 @@ impl From<&LookupError> for Problem {
 
 impl From<&Overloaded> for Problem {
     fn from(error: &Overloaded) -> Self {
-        Self::unavailable("overloaded", "Too many bytes in flight", error.to_string()).member("limit", error.limit)
+        Self::unavailable("overloaded", "Too many buffered bytes", error.to_string()).member("limit", error.limit)
     }
 }
 
@@ -60,18 +53,17 @@ impl From<&AnnounceError> for Problem {
             | AnnounceError::Log(_)
             | AnnounceError::NoSecret
             | AnnounceError::Deadline(_) => {
-                let problem = Self::unavailable("not-durable", "Not durable: don't commit, or announce again", detail);
+                let problem =
+                    Self::unavailable("not-durable", "Announce not durable: retry it before the commit", detail);
                 problem.with_replicas(error.unreplicated())
             }
-            AnnounceError::TooFast { limit, retry_in } => Self::unavailable(
-                "announce-rate",
-                "Announces come too fast: don't commit, or announce again later",
-                detail,
-            )
-            .member("limit", *limit)
-            .retry_after(*retry_in),
+            AnnounceError::TooFast { limit, retry_in } => {
+                Self::unavailable("announce-rate", "Announce rate exceeded: retry before the commit", detail)
+                    .member("limit", *limit)
+                    .retry_after(*retry_in)
+            }
             AnnounceError::Full(limit) => {
-                Self::unavailable("too-many-announces", "Too many announces: don't commit, or announce again", detail)
+                Self::unavailable("too-many-announces", "Too many pending announces: retry before the commit", detail)
                     .member("limit", *limit)
             }
         }
@@ -90,12 +82,13 @@ impl From<&DropError> for Problem {
     }
 }
 
-/// What clients of the data listener are told: no text of a database, an API or Redis, which may name hosts, users and statements. The log holds it.
+/// Details for clients of the data listener. They contain no text of a database, an API or Redis, which may name hosts,
+/// users and statements. The log contains it.
 fn public_lookup(error: &LookupError) -> String {
     match error {
         LookupError::Backend(error) => match **error {
-            BackendError::Unavailable(_) => "the backend can't be reached; the log tells why".to_owned(),
-            BackendError::Invalid(_) => "the backend's answer can't be used; the log tells why".to_owned(),
+            BackendError::Unavailable(_) => "the backend is unreachable; the log tells why".to_owned(),
+            BackendError::Invalid(_) => "the backend's response can't be used; the log tells why".to_owned(),
             BackendError::Timeout(_) | BackendError::NoRoom => error.to_string(),
         },
         LookupError::Deadline(_)
@@ -133,7 +126,7 @@ fn public_drop(error: &DropError) -> String {
 }
 
 impl Problem {
-    /// How many replicas have what was told, where they are too few.
+    /// Adds how many replicas acknowledged, if too few did.
     fn with_replicas(self, few: Option<Unreplicated>) -> Self {
         match few {
             Some(few) => self.member("replicas_acked", few.acked).member("replicas_wanted", few.wanted),
@@ -146,9 +139,9 @@ impl From<SwitchError> for Problem {
     fn from(error: SwitchError) -> Self {
         let detail = error.to_string();
         match error {
-            SwitchError::NoFleet => Self::new(StatusCode::CONFLICT, "no-fleet", "No fleet to tell", detail),
-            // The admin listener may show why.
-            SwitchError::Log(_) => Self::unavailable("not-switched", "The fleet may not have been told", detail),
+            SwitchError::NoFleet => Self::new(StatusCode::CONFLICT, "no-fleet", "No fleet", detail),
+            // The admin listener may show the cause.
+            SwitchError::Log(_) => Self::unavailable("not-switched", "Fleet switch not confirmed", detail),
         }
     }
 }
@@ -157,7 +150,7 @@ impl From<&ParseError> for Problem {
     fn from(error: &ParseError) -> Self {
         let detail = error.to_string();
         let reason = match error {
-            ParseError::UnknownForm => return Self::unavailable("key-form-unknown", "Key form not known yet", detail),
+            ParseError::UnknownForm => return Self::unavailable("key-form-unknown", "Key form unknown", detail),
             ParseError::Key(KeyError::Empty) => "empty",
             ParseError::Key(KeyError::NotUtf8(_)) => "not-utf8",
             ParseError::Key(KeyError::ZeroByte(_)) => "zero-byte",
@@ -181,7 +174,7 @@ impl From<&KeyPathError> for Problem {
 }
 
 fn bad_key(reason: &'static str, detail: String) -> Problem {
-    Problem::bad_request("bad-key", "Not a key of this keyspace", detail).member("reason", reason)
+    Problem::bad_request("bad-key", "Invalid key", detail).member("reason", reason)
 }
 
 #[cfg(test)]

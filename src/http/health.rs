@@ -1,5 +1,7 @@
-//! `/livez`, `/readyz` and `/startupz`. The first two never depend on Redis or the database: an outage there must not restart or unlist the sidecar, which then
-//! answers what it still can. The third is for who wants a start to wait.
+//! `/livez`, `/readyz` and `/startupz`.
+//!
+//! The first two never depend on Redis or the database: an outage there must not restart or unlist the sidecar, which
+//! still answers what it can. `/startupz` is for operators who want a start to wait for the filters.
 
 use std::sync::Arc;
 
@@ -8,17 +10,17 @@ use axum::http::StatusCode;
 
 use super::context::HttpContext;
 
-/// 200 as long as requests are answered at all.
+/// 200 as long as requests are answered.
 pub(super) async fn livez() -> &'static str {
     "ok\n"
 }
 
-/// 200 once listening, which whoever reads this answer has seen; 503 while draining.
+/// 200 once listening; 503 while draining.
 pub(super) async fn readyz(State(context): State<Arc<HttpContext>>) -> (StatusCode, &'static str) {
     if context.is_draining() { (StatusCode::SERVICE_UNAVAILABLE, "draining\n") } else { (StatusCode::OK, "ok\n") }
 }
 
-/// 200 once every keyspace has a filter, and for good: none is ever taken away. 503 with those that have none.
+/// 200 once every keyspace has had a filter, and from then on. 503 with the names of keyspaces without one.
 pub(super) async fn startupz(State(context): State<Arc<HttpContext>>) -> (StatusCode, String) {
     let cold: Vec<&str> = context
         .keyspaces

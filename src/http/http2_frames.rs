@@ -1,12 +1,13 @@
-//! Meters what an HTTP/2 client sends beside requests.
+//! Meters HTTP/2 frames that carry no request.
 //!
-//! h2 bounds rapid resets, CONTINUATION and small DATA frames by itself, but it obeys PING, SETTINGS, WINDOW_UPDATE and PRIORITY without end. So each frame that
-//! asks for nothing takes one from a credit, which time, requests and what the client is sent fill up.
+//! h2 bounds rapid resets, CONTINUATION and small DATA frames by itself, but it answers PING, SETTINGS, WINDOW_UPDATE
+//! and PRIORITY without limit. So each such frame spends one credit. Time, requests and response bytes refill the
+//! credit.
 
 use tokio::time::Instant;
 
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const HEAD: usize = 9;
+const HEADER_BYTES: usize = 9;
 
 /// RFC 9113, section 6.
 mod kind {
@@ -15,25 +16,25 @@ mod kind {
 }
 const END_STREAM: u8 = 1;
 
-/// Frames. What a connection may send as it begins: few, so that clients gain nothing by beginning again.
-const FIRST: f64 = 100.0;
-/// What it may have earned: as many as a client sends that gives up all its streams at once.
-const MOST: f64 = 1000.0;
-/// Frames a second on a connection that does nothing else. gRPC clients ping once in ten seconds.
-const PER_SECOND: f64 = 50.0;
-/// Frames for a request: window updates of stream and connection, a ping that measures the way, a reset.
-const PER_REQUEST: f64 = 8.0;
-/// Frames for a byte that the client was sent: a frame of 16 KiB may be followed by two window updates and a ping.
-const PER_BYTE: f64 = 1.0 / 1024.0;
+/// Frames allowed at the start of a connection. Few, so that reconnecting gains nothing.
+const INITIAL_CREDIT: f64 = 100.0;
+/// Largest credit in frames: as many as a client sends that cancels all its streams at once.
+const MAX_CREDIT: f64 = 1000.0;
+/// Frames per second on an otherwise idle connection. gRPC clients ping once in ten seconds.
+const CREDIT_PER_SECOND: f64 = 50.0;
+/// Frames per request: window updates of stream and connection, a ping that measures the round trip, a reset.
+const CREDIT_PER_REQUEST: f64 = 8.0;
+/// Frames per response byte: a 16 KiB frame may be followed by two window updates and a ping.
+const CREDIT_PER_BYTE_SENT: f64 = 1.0 / 1024.0;
 
-/// The client sends frames that ask for nothing, without end.
+/// The client exceeded its credit of control frames.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Flood;
+pub(super) struct ControlFlood;
 
-/// The frames of one connection, as its bytes pass.
+/// Parses the frames of one connection as its bytes pass.
 #[derive(Debug)]
-pub(super) struct Frames {
-    place: Place,
+pub(super) struct ControlFrameMeter {
+    state: FrameState,
     credit: f64,
     filled: Option<Instant>,
     highest_stream: u32,
@@ -41,54 +42,54 @@ pub(super) struct Frames {
 
 /// What the next byte belongs to.
 #[derive(Debug)]
-enum Place {
-    /// The connection's first bytes, so many of which are those of HTTP/2.
+enum FrameState {
+    /// The connection preface, of which this many bytes have matched.
     Preface(usize),
-    Head([u8; HEAD], usize),
+    Head([u8; HEADER_BYTES], usize),
     Payload(usize),
-    /// It is HTTP/1.
-    Other,
+    /// The connection speaks HTTP/1.
+    Http1,
 }
 
-impl Default for Frames {
+impl Default for ControlFrameMeter {
     fn default() -> Self {
-        Self { place: Place::Preface(0), credit: FIRST, filled: None, highest_stream: 0 }
+        Self { state: FrameState::Preface(0), credit: INITIAL_CREDIT, filled: None, highest_stream: 0 }
     }
 }
 
-impl Frames {
-    /// Takes what was read at `now`.
-    pub(super) fn read(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Flood> {
+impl ControlFrameMeter {
+    /// Meters bytes that were read at `now`.
+    pub(super) fn read(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), ControlFlood> {
         while !bytes.is_empty() {
-            let taken = match &mut self.place {
-                Place::Other => return Ok(()),
-                Place::Preface(matched) => {
+            let taken = match &mut self.state {
+                FrameState::Http1 => return Ok(()),
+                FrameState::Preface(matched) => {
                     let taken = bytes.len().min(PREFACE.len() - *matched);
                     if bytes[..taken] != PREFACE[*matched..*matched + taken] {
-                        self.place = Place::Other;
+                        self.state = FrameState::Http1;
                         return Ok(());
                     }
                     *matched += taken;
                     if *matched == PREFACE.len() {
-                        self.place = Place::Head([0; HEAD], 0);
+                        self.state = FrameState::Head([0; HEADER_BYTES], 0);
                     }
                     taken
                 }
-                Place::Head(head, filled) => {
-                    let taken = bytes.len().min(HEAD - *filled);
+                FrameState::Head(head, filled) => {
+                    let taken = bytes.len().min(HEADER_BYTES - *filled);
                     head[*filled..*filled + taken].copy_from_slice(&bytes[..taken]);
                     *filled += taken;
-                    if *filled == HEAD {
+                    if *filled == HEADER_BYTES {
                         let head = *head;
                         self.frame(head, now)?;
                     }
                     taken
                 }
-                Place::Payload(left) => {
+                FrameState::Payload(left) => {
                     let taken = bytes.len().min(*left);
                     *left -= taken;
                     if *left == 0 {
-                        self.place = Place::Head([0; HEAD], 0);
+                        self.state = FrameState::Head([0; HEADER_BYTES], 0);
                     }
                     taken
                 }
@@ -98,46 +99,46 @@ impl Frames {
         Ok(())
     }
 
-    /// So many bytes were sent to the client.
-    pub(super) fn written(&mut self, bytes: usize) {
-        if !matches!(self.place, Place::Other) {
-            self.earn(bytes as f64 * PER_BYTE);
+    /// Refills the credit for bytes sent to the client.
+    pub(super) fn record_sent(&mut self, bytes: usize) {
+        if !matches!(self.state, FrameState::Http1) {
+            self.refill(bytes as f64 * CREDIT_PER_BYTE_SENT);
         }
     }
 
-    fn frame(&mut self, head: [u8; HEAD], now: Instant) -> Result<(), Flood> {
+    fn frame(&mut self, head: [u8; HEADER_BYTES], now: Instant) -> Result<(), ControlFlood> {
         let [a, b, c, kind, flags, s, t, u, v] = head;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
         let stream = u32::from_be_bytes([s, t, u, v]) & (u32::MAX >> 1);
-        self.place = if length == 0 { Place::Head([0; HEAD], 0) } else { Place::Payload(length) };
+        self.state = if length == 0 { FrameState::Head([0; HEADER_BYTES], 0) } else { FrameState::Payload(length) };
         match kind {
             kind::HEADERS if stream > self.highest_stream => {
                 self.highest_stream = stream;
-                self.earn(PER_REQUEST);
+                self.refill(CREDIT_PER_REQUEST);
                 Ok(())
             }
             kind::DATA if length > 0 || flags & END_STREAM != 0 => Ok(()),
-            _ => self.pay(now),
+            _ => self.spend(now),
         }
     }
 
-    fn earn(&mut self, frames: f64) {
-        self.credit = MOST.min(self.credit + frames);
+    fn refill(&mut self, frames: f64) {
+        self.credit = MAX_CREDIT.min(self.credit + frames);
     }
 
-    fn pay(&mut self, now: Instant) -> Result<(), Flood> {
+    fn spend(&mut self, now: Instant) -> Result<(), ControlFlood> {
         let since = self.filled.replace(now).map_or(0.0, |before| now.saturating_duration_since(before).as_secs_f64());
-        self.earn(since * PER_SECOND);
+        self.refill(since * CREDIT_PER_SECOND);
         self.credit -= 1.0;
-        if self.credit < 0.0 { Err(Flood) } else { Ok(()) }
+        if self.credit < 0.0 { Err(ControlFlood) } else { Ok(()) }
     }
 
-    /// GOAWAY with ENHANCE_YOUR_CALM: the client may repeat elsewhere what was not answered.
-    pub(super) fn farewell(&self) -> [u8; HEAD + 8] {
-        let mut frame = [0; HEAD + 8];
-        frame[..HEAD].copy_from_slice(&[0, 0, 8, 7, 0, 0, 0, 0, 0]);
-        frame[HEAD..HEAD + 4].copy_from_slice(&self.highest_stream.to_be_bytes());
-        frame[HEAD + 7] = 11;
+    /// A GOAWAY frame with ENHANCE_YOUR_CALM. The client may retry unanswered requests elsewhere.
+    pub(super) fn goaway(&self) -> [u8; HEADER_BYTES + 8] {
+        let mut frame = [0; HEADER_BYTES + 8];
+        frame[..HEADER_BYTES].copy_from_slice(&[0, 0, 8, 7, 0, 0, 0, 0, 0]);
+        frame[HEADER_BYTES..HEADER_BYTES + 4].copy_from_slice(&self.highest_stream.to_be_bytes());
+        frame[HEADER_BYTES + 7] = 11;
         frame
     }
 }
@@ -156,13 +157,13 @@ mod tests {
         frame
     }
 
-    fn begun() -> (Frames, Instant) {
-        let (mut frames, now) = (Frames::default(), Instant::now());
+    fn begun() -> (ControlFrameMeter, Instant) {
+        let (mut frames, now) = (ControlFrameMeter::default(), Instant::now());
         frames.read(PREFACE, now).unwrap();
         (frames, now)
     }
 
-    /// How many of these a connection may send at once, read in pieces of `piece` bytes.
+    /// How many such frames a connection may send at once, read in pieces of `piece` bytes.
     fn admitted(one: &[u8], piece: usize) -> usize {
         let (mut frames, now) = begun();
         let many = one.repeat(3000);
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn frames_that_ask_for_nothing_are_bounded_however_they_arrive() {
-        // PRIORITY, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION, one that is not known, and DATA without any.
+        // PRIORITY, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION, an unknown type, and empty DATA.
         for (kind, payload) in [(2, 5), (3, 4), (4, 0), (4, 6), (6, 8), (8, 4), (9, 0), (200, 3), (0, 0)] {
             let one = frame(kind, 0, 1, &vec![b'x'; payload]);
             for piece in [1, 7, one.len()] {
@@ -219,7 +220,7 @@ mod tests {
     fn a_stream_that_is_known_is_no_new_request() {
         let (mut frames, now) = begun();
         let again = frame(1, 5, 1, b"head").repeat(3000);
-        assert_eq!(frames.read(&again, now), Err(Flood));
+        assert_eq!(frames.read(&again, now), Err(ControlFlood));
     }
 
     #[test]
@@ -230,7 +231,7 @@ mod tests {
             frames.read(&frame(6, 0, 0, &[0; 8]), now).unwrap();
         }
         for _ in 0..100_000 {
-            frames.written(16 << 10);
+            frames.record_sent(16 << 10);
             frames.read(&[frame(8, 0, 0, &[0; 4]), frame(8, 0, 1, &[0; 4])].concat(), now).unwrap();
         }
     }
@@ -238,12 +239,12 @@ mod tests {
     #[test]
     fn http1_is_not_metered() {
         for first in [&b"GET / HTTP/1.1\r\n"[..], b"P", b"PRI * HTTP/2.0\r\n\r\nXX", b"\x16\x03\x01"] {
-            let (mut frames, now) = (Frames::default(), Instant::now());
+            let (mut frames, now) = (ControlFrameMeter::default(), Instant::now());
             frames.read(first, now).unwrap();
             for _ in 0..3000 {
                 frames.read(&frame(6, 0, 0, &[0; 8]), now).unwrap();
             }
-            assert!(matches!(frames.place, Place::Other), "{first:?}");
+            assert!(matches!(frames.state, FrameState::Http1), "{first:?}");
         }
     }
 
@@ -251,6 +252,6 @@ mod tests {
     fn the_farewell_names_the_last_request_that_was_read() {
         let (mut frames, now) = begun();
         frames.read(&frame(1, 5, 7, b"head"), now).unwrap();
-        assert_eq!(frames.farewell(), frame(7, 0, 0, &[0, 0, 0, 7, 0, 0, 0, 11])[..]);
+        assert_eq!(frames.goaway(), frame(7, 0, 0, &[0, 0, 0, 7, 0, 0, 0, 11])[..]);
     }
 }

@@ -1,4 +1,4 @@
-//! From a path to a keyspace and a key.
+//! Resolves a path to a keyspace and a key.
 
 use axum::http::StatusCode;
 
@@ -8,12 +8,12 @@ use super::path::KeyPath;
 use super::problem::Problem;
 use crate::key::Key;
 
-/// The keyspace of that name; on the data listener an unknown one is a 400.
+/// The keyspace of that name; an unknown one is a 400 on the data listener.
 pub(super) fn find_keyspace<'a>(context: &'a HttpContext, name: &str) -> Result<&'a ServedKeyspace, Problem> {
     context.keyspaces.get(name).ok_or_else(|| Problem::unknown_keyspace(StatusCode::BAD_REQUEST, name))
 }
 
-/// A request whose keyspace is configured and whose key has its canonical form.
+/// A request for a known keyspace and a key in canonical form.
 pub(super) struct KeyRequest<'a> {
     pub(super) served: &'a ServedKeyspace,
     pub(super) key: Key,
@@ -22,7 +22,7 @@ pub(super) struct KeyRequest<'a> {
 }
 
 impl<'a> KeyRequest<'a> {
-    /// Finds the keyspace and brings the key into its form.
+    /// Finds the keyspace and brings the key into canonical form.
     pub(super) fn new(context: &'a HttpContext, path: &KeyPath<'_>) -> Result<Self, Problem> {
         let served = find_keyspace(context, path.keyspace)?;
         let raw = path.decode(context.settings.max_key_bytes).map_err(|e| Problem::from(&e))?;

@@ -9,7 +9,7 @@ use super::problem::Problem;
 
 pub(super) const ALLOW: &str = "GET, HEAD, PUT, DELETE";
 
-/// Looks the key up. `HEAD` differs only in that its body is left out on the way.
+/// Looks the key up. For `HEAD` a layer drops the body.
 pub(super) async fn get(request: KeyRequest<'_>, headers: &HeaderMap) -> DataResponse {
     let options =
         lookup_options(headers, |version| request.served.keyspace.has_applied(version), request.honor_no_cache);

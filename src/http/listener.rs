@@ -1,4 +1,5 @@
-//! Sockets: bound apart from being served, so that nothing starts on a bad configuration and tests bind port 0.
+//! Listening sockets. Binding is separate from serving, so that tests bind port 0 and nothing is served before every
+//! listener is bound.
 
 use std::fmt;
 use std::io;
@@ -11,17 +12,17 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::stream::Stream;
 
-/// Connections the kernel holds for us while all permits are taken.
+/// Connections that the kernel queues while all slots are taken.
 const BACKLOG: i32 = 1024;
 
-/// A socket that listens and that nobody serves yet: its clients wait in the accept queue.
+/// A socket that listens but is not served yet. Clients wait in the accept queue.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundListener {
     socket: ListenSocket,
     addr: LocalAddr,
 }
 
-/// Where a listener can be reached.
+/// The address of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocalAddr {
     /// TCP.
@@ -31,7 +32,7 @@ pub enum LocalAddr {
 }
 
 impl LocalAddr {
-    /// The TCP address, where it is one.
+    /// The TCP address, if it is one.
     #[must_use]
     pub const fn tcp(&self) -> Option<SocketAddr> {
         match self {
@@ -50,24 +51,24 @@ impl fmt::Display for LocalAddr {
     }
 }
 
-/// An address can't be listened on.
+/// An address that can't be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on {addr}: {source}")]
 pub struct BindError {
     /// The address as it was configured.
     pub addr: String,
-    /// Why not.
+    /// The cause.
     #[source]
     pub source: io::Error,
 }
 
-impl Bound {
-    /// Listens on `host:port` or `unix:/path`. `unix_mode` are the permission bits of a Unix socket; TCP ignores them.
+impl BoundListener {
+    /// Listens on `host:port` or `unix:/path`. `unix_mode` sets the permission bits of a Unix socket; TCP ignores it.
     ///
-    /// A socket file that nobody listens on any more, as a killed process leaves it behind, is replaced.
+    /// Replaces a socket file that nobody listens on, as a killed process leaves it.
     ///
     /// # Errors
-    /// [`BindError`]: the address is taken, malformed or not ours.
+    /// [`BindError`]: the address is taken, malformed or not local.
     pub async fn bind(addr: &str, unix_mode: u32) -> Result<Self, BindError> {
         let bound = match addr.strip_prefix("unix:") {
             Some(path) => bind_unix(Path::new(path), unix_mode).await,
@@ -76,13 +77,13 @@ impl Bound {
         bound.map_err(|source| BindError { addr: addr.to_owned(), source })
     }
 
-    /// Where it listens; tells the port that the system chose for port 0.
+    /// The bound address, with the port that the system chose for port 0.
     #[must_use]
     pub const fn local_addr(&self) -> &LocalAddr {
         &self.addr
     }
 
-    /// Takes the next connection; cancelling loses none.
+    /// Accepts the next connection. Cancel-safe.
     pub(super) async fn accept(&self) -> io::Result<Stream> {
         match &self.socket {
             ListenSocket::Tcp(listener) => listener.accept().await.map(|(stream, _)| Stream::tcp(stream)),
@@ -90,9 +91,9 @@ impl Bound {
         }
     }
 
-    /// Takes a connection that the kernel has completed already; `WouldBlock` says that there is none.
+    /// Accepts a connection that is already complete; `WouldBlock` if there is none.
     ///
-    /// Asks the kernel itself: the runtime's own accept waits for its event loop to have seen the connection.
+    /// Asks the kernel directly: the runtime's own accept waits until its event loop has seen the connection.
     pub(super) fn accept_waiting(&self) -> io::Result<Stream> {
         let nonblocking = |(socket, _): (Socket, SockAddr)| socket.set_nonblocking(true).map(|()| socket);
         match &self.socket {
@@ -111,30 +112,30 @@ impl Bound {
 #[derive(Debug)]
 enum ListenSocket {
     Tcp(TcpListener),
-    /// The file goes when the listener does.
+    /// Removes the file when the listener is dropped.
     Unix(UnixListener, #[allow(dead_code, reason = "held to be dropped")] SocketFile),
 }
 
-async fn bind_tcp(addr: &str) -> io::Result<Bound> {
+async fn bind_tcp(addr: &str) -> io::Result<BoundListener> {
     let listener = TcpListener::bind(addr).await?;
     let addr = LocalAddr::Tcp(listener.local_addr()?);
-    Ok(Bound { socket: ListenSocket::Tcp(listener), addr })
+    Ok(BoundListener { socket: ListenSocket::Tcp(listener), addr })
 }
 
-async fn bind_unix(path: &Path, mode: u32) -> io::Result<Bound> {
+async fn bind_unix(path: &Path, mode: u32) -> io::Result<BoundListener> {
     remove_stale(path).await?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     let file = SocketFile::of(path)?;
-    // Before `listen`: until then every connect is refused, so nobody slips in under the wider mode that the umask gave.
+    // Before `listen`: until then every connect is refused, so the wider mode of the umask is never usable.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     let listener = UnixListener::from_std(socket.into())?;
-    Ok(Bound { socket: ListenSocket::Unix(listener, file), addr: LocalAddr::Unix(path.to_owned()) })
+    Ok(BoundListener { socket: ListenSocket::Unix(listener, file), addr: LocalAddr::Unix(path.to_owned()) })
 }
 
-/// Removes a socket file that refuses connections. Whatever is not a socket, or is listened on, stays and is an error.
+/// Removes a socket file that refuses connections. Any other file, or a live socket, stays and is an error.
 async fn remove_stale(path: &Path) -> io::Result<()> {
     let metadata = match std::fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
@@ -147,7 +148,7 @@ async fn remove_stale(path: &Path) -> io::Result<()> {
     match UnixStream::connect(path).await {
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        // A full accept queue also is somebody who listens.
+        // A full accept queue also means that a process listens.
         Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket")),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
             Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket"))
@@ -156,7 +157,7 @@ async fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a socket file when dropped, unless another process has put its own there meanwhile.
+/// Removes a socket file when dropped, unless another process has replaced it.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -175,7 +176,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|m| m.dev() == self.device && m.ino() == self.inode);
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "the socket file stays behind");
+            tracing::warn!(path = %self.path.display(), %error, "could not remove socket file");
         }
     }
 }
@@ -186,25 +187,25 @@ mod tests {
 
     #[tokio::test]
     async fn port_zero_becomes_a_real_port() {
-        let bound = Bound::bind("127.0.0.1:0", 0).await.unwrap();
+        let bound = BoundListener::bind("127.0.0.1:0", 0).await.unwrap();
         assert_ne!(bound.local_addr().tcp().unwrap().port(), 0);
     }
 
     #[tokio::test]
     async fn a_taken_port_names_the_address() {
-        let first = Bound::bind("127.0.0.1:0", 0).await.unwrap();
+        let first = BoundListener::bind("127.0.0.1:0", 0).await.unwrap();
         let addr = first.local_addr().to_string();
-        let error = Bound::bind(&addr, 0).await.unwrap_err();
+        let error = BoundListener::bind(&addr, 0).await.unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains(&addr), "{error}");
-        assert!(Bound::bind("no port here", 0).await.is_err());
+        assert!(BoundListener::bind("no port here", 0).await.is_err());
     }
 
     #[tokio::test]
     async fn unix_socket_has_its_mode_and_goes_with_the_listener() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.sock");
-        let bound = Bound::bind(&format!("unix:{}", path.display()), 0o620).await.unwrap();
+        let bound = BoundListener::bind(&format!("unix:{}", path.display()), 0o620).await.unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o620);
         assert_eq!(bound.local_addr(), &LocalAddr::Unix(path.clone()));
         drop(bound);
@@ -219,8 +220,8 @@ mod tests {
         // The standard library's listener leaves its file behind, as a killed process does.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let live = Bound::bind(&addr, 0o660).await.unwrap();
-        let error = Bound::bind(&addr, 0o660).await.unwrap_err();
+        let live = BoundListener::bind(&addr, 0o660).await.unwrap();
+        let error = BoundListener::bind(&addr, 0o660).await.unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::AddrInUse);
         UnixStream::connect(&path).await.unwrap();
         drop(live);
@@ -231,7 +232,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("precious");
         std::fs::write(&path, "data").unwrap();
-        assert!(Bound::bind(&format!("unix:{}", path.display()), 0o660).await.is_err());
+        assert!(BoundListener::bind(&format!("unix:{}", path.display()), 0o660).await.is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"data");
     }
 
@@ -239,9 +240,9 @@ mod tests {
     async fn a_successors_socket_file_survives_our_end() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.sock");
-        let ours = Bound::bind(&format!("unix:{}", path.display()), 0o660).await.unwrap();
+        let ours = BoundListener::bind(&format!("unix:{}", path.display()), 0o660).await.unwrap();
         std::fs::remove_file(&path).unwrap();
-        // A placeholder first: a freed inode may be handed out again.
+        // A placeholder first, because the kernel may reuse a freed inode.
         let _placeholder = std::fs::File::create(dir.path().join("placeholder")).unwrap();
         let _successor = std::os::unix::net::UnixListener::bind(&path).unwrap();
         drop(ours);

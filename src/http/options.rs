@@ -1,4 +1,4 @@
-//! What request headers ask of a lookup. None of them can make a request fail that may ask for it.
+//! Reads lookup options from request headers. A bad value never fails the request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,8 @@ static MIN_VERSION: HeaderName = HeaderName::from_static("bloomguard-min-version
 static TIMEOUT: HeaderName = HeaderName::from_static("bloomguard-timeout");
 static TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Reads the headers of a guarded read. Most requests have none of them, which one look at all that they have tells sooner than five searches.
+/// Reads the headers of a guarded read. Most requests have none of them: one pass over their names is cheaper than five
+/// searches.
 pub(super) fn lookup_options(
     headers: &HeaderMap,
     has_applied: impl Fn(&Version) -> bool,
@@ -31,20 +32,21 @@ pub(super) fn lookup_options(
     }
 }
 
-/// Whether the caller has seen a version that this instance has not applied, or of which it can't tell: several must all be applied.
+/// Whether the caller has seen a version that this instance has not applied, or that it can't verify. Of several
+/// versions all must be applied.
 pub(super) fn unapplied_version(headers: &HeaderMap, has_applied: impl Fn(&Version) -> bool) -> bool {
     let is_applied =
         |token: &HeaderValue| token.to_str().is_ok_and(|text| text.parse().is_ok_and(|version| has_applied(&version)));
     headers.get_all(&MIN_VERSION).iter().any(|token| !is_applied(token))
 }
 
-/// A timeout that is malformed or zero is as none: the keyspace's own deadline bounds the lookup anyway.
+/// A malformed or zero timeout is ignored: the keyspace's own deadline bounds the lookup.
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(&TIMEOUT)?.to_str().ok()?;
     humantime::parse_duration(text).ok().filter(|d| !d.is_zero())
 }
 
-/// Whether a guarded read is to skip filter and caches.
+/// Whether a guarded read asks to skip filter and caches.
 pub(super) fn wants_bypass(headers: &HeaderMap) -> bool {
     headers.get(&BYPASS).is_some_and(|value| value == "1")
 }
@@ -53,7 +55,7 @@ pub(super) fn wants_bypass(headers: &HeaderMap) -> bool {
 pub(super) fn has_no_cache(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CACHE_CONTROL).into_iter().filter_map(|v| v.to_str().ok());
     values.flat_map(|v| v.split(',')).any(|directive| {
-        // RFC 9111: directives match in any case; `no-cache="field"` is about stored answers and means less.
+        // RFC 9111: directives are case-insensitive; `no-cache="field"` is about stored responses and is no bypass.
         directive.trim().eq_ignore_ascii_case("no-cache")
     })
 }

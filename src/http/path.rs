@@ -1,4 +1,5 @@
-//! The paths of the data listener, read by hand: a key is bytes, and routers take paths apart by rules of their own.
+//! Parses the paths of the data listener. By hand, because a key is bytes, and routers and the URL type normalise paths
+//! by rules of their own.
 
 use std::borrow::Cow;
 
@@ -8,9 +9,10 @@ use crate::metrics::Route;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KeyPath<'a> {
     pub(super) resource: Resource,
-    /// As written, not yet looked up.
+    /// As written; it may be unknown.
     pub(super) keyspace: &'a str,
-    /// All that follows the keyspace's slash, percent-encoded still. May hold further slashes; nothing is normalised.
+    /// Everything behind the keyspace's slash, still percent-encoded. It may contain more slashes; nothing is
+    /// normalised.
     pub(super) key: &'a str,
 }
 
@@ -26,12 +28,12 @@ pub(super) enum Resource {
     Invalidate,
 }
 
-/// What follows the keyspace is no key.
+/// Why the text behind the keyspace is not a key.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum KeyPathError {
     #[error("the key is empty")]
     Empty,
-    #[error("the key contains a % that two hexadecimal digits don't follow; a percent sign is written %25")]
+    #[error("the key contains a % without two hexadecimal digits; encode a percent sign as %25")]
     BadEscape,
     #[error("the key is longer than server.max_key_bytes = {limit}")]
     TooLong { limit: usize },
@@ -41,7 +43,7 @@ impl Resource {
     const ALL: [(&'static str, Self); 4] =
         [("keys/", Self::Keys), ("check/", Self::Check), ("lookup/", Self::Lookup), ("invalidate/", Self::Invalidate)];
 
-    /// What its requests are counted as.
+    /// The route under which requests are counted.
     pub(super) const fn route(self) -> Route {
         match self {
             Self::Keys => Route::Keys,
@@ -51,7 +53,7 @@ impl Resource {
         }
     }
 
-    /// The resource that a path begins with, and the rest of it.
+    /// The resource that a path begins with, and the rest of the path.
     pub(super) fn split(path: &str) -> Option<(Self, &str)> {
         let rest = path.strip_prefix("/v1/")?;
         Self::ALL.into_iter().find_map(|(name, resource)| Some((resource, rest.strip_prefix(name)?)))
@@ -59,21 +61,21 @@ impl Resource {
 }
 
 impl<'a> KeyPath<'a> {
-    /// Takes a path apart, without its query; `None`: no such route.
+    /// Parses a path without its query; `None` if there is no such route.
     pub(super) fn parse(path: &'a str) -> Option<Self> {
         let (resource, rest) = Resource::split(path)?;
         let (keyspace, key) = rest.split_once('/')?;
         Some(Self { resource, keyspace, key })
     }
 
-    /// The key's bytes. Its length is judged before anything is allocated.
+    /// Decodes the key's bytes. Checks the length before it allocates.
     pub(super) fn decode(&self, max_bytes: usize) -> Result<Cow<'a, [u8]>, KeyPathError> {
         let raw = self.key.as_bytes();
         if raw.is_empty() {
             return Err(KeyPathError::Empty);
         }
         let escapes = raw.iter().filter(|b| **b == b'%').count();
-        // Each escape stands for one byte in three; saturating, as bad escapes may have fewer.
+        // Each escape encodes one byte in three; saturating, because bad escapes may be shorter.
         let length = raw.len().saturating_sub(2 * escapes);
         if length > max_bytes {
             return Err(KeyPathError::TooLong { limit: max_bytes });
@@ -111,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// As a request arrives: the target goes through the URI type that hyper hands us.
+    /// The target goes through the URI type that hyper passes on, as in a request.
     fn key(target: &str) -> Result<Vec<u8>, KeyPathError> {
         let uri: Uri = format!("/v1/keys/users/{target}").parse().unwrap();
         let path = KeyPath::parse(uri.path()).unwrap();
@@ -187,7 +189,7 @@ mod tests {
         }
         let check = KeyPath::parse("/v1/check/users/1").unwrap();
         assert_eq!(check, KeyPath { resource: Resource::Check, keyspace: "users", key: "1" });
-        // Names are as configuration writes them: an empty or encoded one is a keyspace that nobody configured.
+        // Names are literal: an empty or encoded name is an unknown keyspace.
         assert_eq!(KeyPath::parse("/v1/keys//1").unwrap().keyspace, "");
         assert_eq!(KeyPath::parse("/v1/keys/us%65rs/1").unwrap().keyspace, "us%65rs");
     }

@@ -1,4 +1,4 @@
-//! Error answers: `application/problem+json` (RFC 9457).
+//! Error responses: `application/problem+json` (RFC 9457).
 
 use std::error::Error;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use serde_json::{Map, Value};
 use super::middleware::SlowBody;
 use crate::buffers::Overloaded;
 
-/// An error answer. Its `type` is `/problems/<name>`, relative to this server, and never changes; `detail` is for people and may.
+/// An error response. Its `type` is `/problems/<name>`, relative to this server, and never changes; `detail` is for
+/// people and may change.
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
@@ -32,7 +33,7 @@ impl Problem {
         Self { status, members, header: None }
     }
 
-    /// A 503 that may pass soon.
+    /// A 503 that a retry may pass.
     pub(super) fn unavailable(name: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, name, title, detail)
             .header(RETRY_AFTER, HeaderValue::from_static("1"))
@@ -43,13 +44,13 @@ impl Problem {
     }
 
     pub(super) fn unknown_route(status: StatusCode) -> Self {
-        Self::new(status, "unknown-route", "No such route", "this listener has no such route")
+        Self::new(status, "unknown-route", "Unknown route", "this listener has no such route")
     }
 
     pub(super) fn unknown_keyspace(status: StatusCode, keyspace: &str) -> Self {
-        // The name comes from the request: long ones are cut.
+        // The name comes from the request, so it is truncated.
         let shown: String = keyspace.chars().take(64).collect();
-        Self::new(status, "unknown-keyspace", "No such keyspace", format!("no keyspace {shown:?} is configured"))
+        Self::new(status, "unknown-keyspace", "Unknown keyspace", format!("no keyspace {shown:?} is configured"))
     }
 
     pub(super) fn wrong_method(allow: &'static str) -> Self {
@@ -67,13 +68,13 @@ impl Problem {
             StatusCode::PAYLOAD_TOO_LARGE,
             "body-too-large",
             "Request body too large",
-            format!("the request's body is longer than server.max_body_bytes = {limit}"),
+            format!("the request body is longer than server.max_body_bytes = {limit}"),
         )
         .member("limit", limit)
     }
 
-    /// Why a body that passed the body limit's layer could not be read.
-    pub(super) fn of_body(error: &(dyn Error + 'static), limit: u64) -> Self {
+    /// The problem of a body that passed the body limit but could not be read.
+    pub(super) fn from_body_error(error: &(dyn Error + 'static), limit: u64) -> Self {
         // The routers in between wrap the error.
         let mut cause = Some(error);
         while let Some(error) = cause {
@@ -93,32 +94,28 @@ impl Problem {
             }
             cause = error.source();
         }
-        Self::bad_request(
-            "body-unreadable",
-            "Request body can't be read",
-            "the request's body broke off or is malformed",
-        )
+        Self::bad_request("body-unreadable", "Unreadable request body", "the request body ended early or is malformed")
     }
 
-    /// Adds a member of its own to the document.
+    /// Adds a member to the document.
     pub(super) fn member(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.members.insert(name.into(), value.into());
         self
     }
 
-    /// When to come again at the soonest, in whole seconds and at least one.
+    /// Sets Retry-After, in whole seconds and at least one.
     pub(super) fn retry_after(self, time: Duration) -> Self {
         let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
         self.header(RETRY_AFTER, HeaderValue::from(seconds.max(1)))
     }
 
-    /// Sets the one header that belongs to the status.
+    /// Sets the header that belongs to the status.
     pub(super) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.header = Some((name, value));
         self
     }
 
-    /// What went wrong inside, where no request is to blame.
+    /// An internal error that no request causes.
     pub(super) fn internal(error: &dyn Error) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error", error.to_string())
     }
@@ -129,8 +126,8 @@ impl Problem {
         Self::new(StatusCode::URI_TOO_LONG, "key-too-long", "Key too long", detail).member("limit", limit as u64)
     }
 
-    /// Status, type and detail, for a document that holds several problems.
-    pub(super) fn told(&self) -> (u16, String, String) {
+    /// Status, type and detail, for a document with several problems.
+    pub(super) fn summary(&self) -> (u16, String, String) {
         let member = |name: &str| self.members.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         (self.status.as_u16(), member("type"), member("detail"))
     }

@@ -5,76 +5,38 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use serde::Serialize;
-use serde_json::Value;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::oneshot;
 
-use super::admin::require_json;
+use super::admin_body::require_json;
 use super::context::HttpContext;
 use super::problem::Problem;
+use super::reload_handle::{ActiveConfig, ReloadReport};
 use crate::config::ConfigErrors;
-use crate::labels::ReloadOutcome;
-
-/// Asks for the configuration to be read again, and names who waits for what became of it.
-pub type ReloadRequest = oneshot::Sender<Result<Reloaded, ConfigErrors>>;
-
-/// The configuration as the admin listener sees it.
-#[derive(Debug)]
-pub struct ConfigDesk {
-    /// To whoever reads it again.
-    pub requests: mpsc::Sender<ReloadRequest>,
-    /// What is in force.
-    pub in_force: watch::Receiver<Arc<InForce>>,
-}
-
-/// What became of a configuration that was read again and found good.
-#[derive(Debug, Clone, Serialize)]
-pub struct Reloaded {
-    /// In one word.
-    pub outcome: ReloadOutcome,
-    /// Settings that have changed and are in force now.
-    pub applied: Vec<String>,
-    /// Settings that differ from what is in force until the process is restarted.
-    pub needs_restart: Vec<String>,
-}
-
-/// What the process goes by.
-#[derive(Debug, Clone, Serialize)]
-pub struct InForce {
-    /// Every setting, secrets redacted.
-    pub config: Value,
-    /// Settings that the files had otherwise when they were last read.
-    pub needs_restart: Vec<String>,
-}
 
 pub(super) async fn reload(
     State(context): State<Arc<HttpContext>>,
     headers: HeaderMap,
-) -> Result<Json<Reloaded>, Problem> {
+) -> Result<Json<ReloadReport>, Problem> {
     require_json(&headers)?;
-    let (answer, told) = oneshot::channel();
-    let nobody = || {
-        Problem::unavailable(
-            "not-reloadable",
-            "Configuration is not read again",
-            "nobody in this process reads its configuration again",
-        )
+    let (answer, result) = oneshot::channel();
+    let not_reloadable = || {
+        Problem::unavailable("not-reloadable", "Reload not available", "this process does not reload its configuration")
     };
-    let desk = context.config.as_ref().ok_or_else(nobody)?;
-    desk.requests.send(answer).await.map_err(|_| nobody())?;
-    told.await.map_err(|_| nobody())?.map(Json).map_err(|errors| bad(&errors))
+    let handle = context.config.as_ref().ok_or_else(not_reloadable)?;
+    handle.requests.send(answer).await.map_err(|_| not_reloadable())?;
+    result.await.map_err(|_| not_reloadable())?.map(Json).map_err(|errors| bad_configuration(&errors))
 }
 
-pub(super) async fn config(State(context): State<Arc<HttpContext>>) -> Result<Json<Arc<InForce>>, Problem> {
-    let desk = context.config.as_ref().ok_or_else(|| Problem::unknown_route(StatusCode::NOT_FOUND))?;
-    let in_force = Arc::clone(&desk.in_force.borrow());
-    Ok(Json(in_force))
+pub(super) async fn config(State(context): State<Arc<HttpContext>>) -> Result<Json<Arc<ActiveConfig>>, Problem> {
+    let handle = context.config.as_ref().ok_or_else(|| Problem::unknown_route(StatusCode::NOT_FOUND))?;
+    let active = Arc::clone(&handle.active.borrow());
+    Ok(Json(active))
 }
 
-/// The files are to blame, and everything stays as it was.
-fn bad(errors: &ConfigErrors) -> Problem {
+/// 422: the files are invalid, and the active configuration stays.
+fn bad_configuration(errors: &ConfigErrors) -> Problem {
     let mistakes: Vec<String> = errors.errors().iter().map(ToString::to_string).collect();
-    let detail = "the configuration was read again and is bad: what was in force stays";
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-configuration", "Bad configuration", detail)
+    let detail = "the configuration files are invalid: the active configuration stays";
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-configuration", "Invalid configuration", detail)
         .member("mistakes", mistakes)
 }

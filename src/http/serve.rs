@@ -1,78 +1,36 @@
-//! The accept loop: a cap on connections, patience with accept errors, and a drain with a deadline.
-//!
-//! `axum::serve` never times out a half-sent header and knows no cap, so we accept ourselves.
+//! The accept loop: a cap on connections, pauses after accept errors, and a drain with a deadline.
 
 use std::convert::Infallible;
-use std::error::Error;
-use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{Request, Response};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
-use hyper_util::rt::TokioExecutor;
-use hyper_util::server::conn::auto::Builder;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
+use super::BoxError;
+use super::accept_backoff::{AcceptBackoff, is_connection_error};
 use super::activity::Activity;
-use super::at_once::AtOnce;
-use super::connection::{self, Ended};
-use super::listener::{Bound, LocalAddr};
-use super::seats::{MOST_CLOSING, Seat, Seats, closing_beside};
+use super::connection::{self, ConnectionEnd};
+use super::fast_path::FastResponder;
+use super::limits::ConnectionLimits;
+use super::listener::BoundListener;
+use super::server_state::ServerState;
+use super::slot::ConnectionSlot;
+use super::slots::ConnectionSlots;
 use super::stream::Stream;
-use crate::config::ServerConfig;
 use crate::metrics::{CloseReason, OpenConnections};
 
-/// Outlasts the idle timeout of common client pools (90 s at most), so that the client closes first and no request meets a closing socket.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
-/// Connections taken from the accept queue once the drain has begun: more than the queue holds means that clients keep coming.
-const BACKLOG_AT_DRAIN: usize = 2048;
-/// Connections cut at the deadline end within a poll; a task that blocks its thread is not waited for.
+/// Connections accepted from the queue once the drain has begun. More than the queue holds means that clients keep
+/// connecting.
+const MAX_BACKLOG_AT_DRAIN: usize = 2048;
+/// Connections cut at the deadline end within one poll. A task that blocks its thread gets no more time than this.
 const FORCED_GRACE: Duration = Duration::from_secs(1);
-
-/// What a listener grants its connections.
-#[derive(Debug, Clone, Copy)]
-pub struct ConnectionLimits {
-    /// Connections open at once. For a further one the longest-idle one is closed; where none is idle, it waits.
-    pub max_connections: usize,
-    /// How long a request's head may take to arrive, from its first byte, or from the connect for a connection's first.
-    pub header_timeout: Duration,
-    /// How long a client may take to receive a response.
-    pub send_timeout: Duration,
-    /// How long a connection may be kept alive without a request.
-    pub idle_timeout: Duration,
-    /// How long requests in flight may go on after the shutdown signal.
-    pub drain_timeout: Duration,
-}
-
-impl From<&ServerConfig> for ConnectionLimits {
-    fn from(config: &ServerConfig) -> Self {
-        Self {
-            max_connections: config.max_connections,
-            header_timeout: config.header_timeout,
-            send_timeout: config.send_timeout,
-            idle_timeout: IDLE_TIMEOUT,
-            drain_timeout: config.drain_timeout,
-        }
-    }
-}
-
-impl ConnectionLimits {
-    /// Most of what [`descriptors`](Self::descriptors) adds.
-    pub const MOST_BESIDE: usize = MOST_CLOSING + 1;
-
-    /// File descriptors that a listener of `max_connections` takes beside its own: also for connections that are closing, and for the one that waits for a place.
-    #[must_use]
-    pub fn descriptors(max_connections: usize) -> usize {
-        max_connections + closing_beside(max_connections) + 1
-    }
-}
 
 /// How a listener ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,150 +39,100 @@ pub struct Drained {
     pub forced: usize,
 }
 
-/// What a listener and its connections share.
-pub(super) struct Shared {
-    pub(super) limits: ConnectionLimits,
-    pub(super) protocol: Builder<TokioExecutor>,
-    pub(super) at_once: Option<Arc<AtOnce>>,
-    pub(super) counted: OpenConnections,
-    /// Read at each answer, so apart from the token, whose reading takes a lock.
-    pub(super) draining: Arc<AtomicBool>,
-    pub(super) drain: CancellationToken,
-    deadline: OnceLock<Instant>,
-    open: AtomicUsize,
-    forced: AtomicUsize,
-}
-
-impl Shared {
-    fn begin_drain(&self) -> Instant {
-        let deadline = *self.deadline.get_or_init(|| Instant::now() + self.limits.drain_timeout);
-        self.draining.store(true, Relaxed);
-        self.drain.cancel();
-        deadline
-    }
-
-    /// When the drain ends; set before `drain` is cancelled.
-    pub(super) fn drain_deadline(&self) -> Instant {
-        self.deadline.get().copied().unwrap_or_else(Instant::now)
-    }
-}
-
-/// Serves connections until `shutdown`, then drains: takes those that wait in the accept queue, stops accepting, lets requests in flight
-/// finish and idle connections close, and cuts what is left at the drain deadline.
+/// Serves connections until `shutdown`, then drains.
 ///
-/// The service must always be ready, as routers are; it is cloned once a connection. `counted` shows how many are open.
+/// The drain accepts what waits in the accept queue, then stops accepting. Requests in flight finish, idle connections
+/// close, and the drain deadline cuts the rest.
+///
+/// The service must always be ready, as routers are; it is cloned for each connection. `gauges` shows how many
+/// connections are open.
 pub async fn serve<S, B>(
-    bound: Bound,
+    bound: BoundListener,
     service: S,
     limits: ConnectionLimits,
-    counted: OpenConnections,
+    gauges: OpenConnections,
     shutdown: CancellationToken,
 ) -> Drained
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    B::Error: Into<BoxError>,
 {
-    serve_all(bound, service, None, limits, counted, shutdown).await
+    serve_all(bound, service, None, limits, gauges, shutdown).await
 }
 
-/// As [`serve`], but that the service is not asked for what `at_once` answers. Whose answers are in one piece: hyper is taken to be done with one when it has
-/// flushed it.
-pub async fn serve_at_once<S>(
-    bound: Bound,
+/// As [`serve`], with a fast path in front. The service must answer in one piece: a response counts as sent when hyper
+/// has flushed it.
+pub async fn serve_with_fast_path<S>(
+    bound: BoundListener,
     service: S,
-    at_once: Arc<AtOnce>,
+    responder: Arc<FastResponder>,
     limits: ConnectionLimits,
-    counted: OpenConnections,
+    gauges: OpenConnections,
     shutdown: CancellationToken,
 ) -> Drained
 where
     S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
-    serve_all(bound, service, Some(at_once), limits, counted, shutdown).await
+    serve_all(bound, service, Some(responder), limits, gauges, shutdown).await
 }
 
 async fn serve_all<S, B>(
-    bound: Bound,
+    bound: BoundListener,
     service: S,
-    at_once: Option<Arc<AtOnce>>,
+    responder: Option<Arc<FastResponder>>,
     limits: ConnectionLimits,
-    counted: OpenConnections,
+    gauges: OpenConnections,
     shutdown: CancellationToken,
 ) -> Drained
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    B::Error: Into<BoxError>,
 {
-    let shared = Arc::new(Shared {
-        limits,
-        protocol: connection::protocol(),
-        at_once,
-        counted: counted.clone(),
-        draining: Arc::new(AtomicBool::new(false)),
-        drain: CancellationToken::new(),
-        deadline: OnceLock::new(),
-        open: AtomicUsize::new(0),
-        forced: AtomicUsize::new(0),
-    });
-    counted.set_max(limits.max_connections);
-    let mut seats = Seats::new(limits.max_connections);
+    let server = Arc::new(ServerState::new(limits, connection::protocol(), responder, gauges.clone()));
+    gauges.set_max(limits.max_connections);
+    let mut slots = ConnectionSlots::new(limits.max_connections);
     let connections = TaskTracker::new();
-    let spawn = |stream: Stream, seat: Seat| {
-        let (shared, service, counted) = (Arc::clone(&shared), service.clone(), counted.clone());
-        let activity = Arc::new(Activity::new(Arc::clone(&shared.draining)).seated(seat));
+    let spawn = |stream: Stream, slot: ConnectionSlot| {
+        let (server, service, gauges) = (Arc::clone(&server), service.clone(), gauges.clone());
+        let activity = Arc::new(Activity::new(Arc::clone(&server.draining)).with_slot(slot));
         let entered = Arc::clone(&activity);
         connections.spawn(async move {
-            let _open = (Open::new(&shared.open), counted.open());
-            match connection::drive(stream, service, activity, &shared).await {
-                Ended::Closed => {}
-                Ended::Evicted => counted.closed(CloseReason::Evicted),
-                Ended::Flooded => counted.closed(CloseReason::Flood),
-                Ended::Forced => _ = shared.forced.fetch_add(1, Relaxed),
+            let _open = (server.count_open(), gauges.open());
+            match connection::drive(stream, service, activity, &server).await {
+                ConnectionEnd::Closed => {}
+                ConnectionEnd::Evicted => gauges.closed(CloseReason::Evicted),
+                ConnectionEnd::Flooded => gauges.closed(CloseReason::Flood),
+                ConnectionEnd::Forced => server.count_forced(),
             }
         });
         entered
     };
 
-    let waiting = accept_until(&bound, &mut seats, &shutdown, &spawn).await;
-    let deadline = shared.begin_drain();
-    accept_backlog(&bound, waiting, &seats, deadline, &spawn).await;
+    let waiting = accept_until(&bound, &mut slots, &shutdown, &spawn).await;
+    let deadline = server.begin_drain();
+    accept_backlog(&bound, waiting, &slots, deadline, &spawn).await;
     drop(bound);
     connections.close();
     // Connections end themselves at the deadline.
     let stuck = timeout_at(deadline + FORCED_GRACE, connections.wait()).await.is_err();
-    let unfinished = if stuck { shared.open.load(Relaxed) } else { 0 };
-    Drained { forced: shared.forced.load(Relaxed) + unfinished }
+    let unfinished = if stuck { server.open() } else { 0 };
+    Drained { forced: server.forced() + unfinished }
 }
 
-/// Counts a connection as open until dropped, also by a panic.
-struct Open<'a>(&'a AtomicUsize);
-
-impl<'a> Open<'a> {
-    fn new(open: &'a AtomicUsize) -> Self {
-        open.fetch_add(1, Relaxed);
-        Self(open)
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
-/// A connection is accepted before it has a place, so that it is known that one is needed. Returns the one that had none as the shutdown began.
+/// Accepts before a slot is free, so that an eviction happens only if a slot is needed. Returns the connection that had
+/// no slot when the shutdown began.
 async fn accept_until(
-    bound: &Bound,
-    seats: &mut Seats,
+    bound: &BoundListener,
+    slots: &mut ConnectionSlots,
     shutdown: &CancellationToken,
-    spawn: &impl Fn(Stream, Seat) -> Arc<Activity>,
+    spawn: &impl Fn(Stream, ConnectionSlot) -> Arc<Activity>,
 ) -> Option<Stream> {
-    let mut trouble = AcceptTrouble::default();
+    let mut backoff = AcceptBackoff::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -233,18 +141,18 @@ async fn accept_until(
         };
         match accepted {
             Ok(stream) => {
-                trouble.over();
-                let seat = tokio::select! {
+                backoff.reset();
+                let slot = tokio::select! {
                     biased;
                     () = shutdown.cancelled() => return Some(stream),
-                    seat = seats.take() => seat,
+                    slot = slots.acquire() => slot,
                 };
-                seats.enter(&spawn(stream, seat));
+                slots.track(&spawn(stream, slot));
             }
             Err(error) => {
-                let Some(pause) = trouble.pause(bound.local_addr(), &error) else { continue };
-                // Others of this process may have taken the descriptors that were meant for this listener.
-                let _ = seats.evict();
+                let Some(pause) = backoff.pause(bound.local_addr(), &error) else { continue };
+                // Other parts of the process may have taken the descriptors that were reserved for this listener.
+                let _ = slots.evict();
                 tokio::select! {
                     () = shutdown.cancelled() => return None,
                     () = tokio::time::sleep(pause) => {}
@@ -254,87 +162,20 @@ async fn accept_until(
     }
 }
 
-/// A client that connected before the signal gets its answer, although nobody had accepted it yet.
+/// Answers clients that connected before the signal but were not accepted yet.
 async fn accept_backlog(
-    bound: &Bound,
+    bound: &BoundListener,
     mut waiting: Option<Stream>,
-    seats: &Seats,
+    slots: &ConnectionSlots,
     deadline: Instant,
-    spawn: &impl Fn(Stream, Seat) -> Arc<Activity>,
+    spawn: &impl Fn(Stream, ConnectionSlot) -> Arc<Activity>,
 ) {
-    for _ in 0..BACKLOG_AT_DRAIN {
-        let Ok(Some(seat)) = timeout_at(deadline, seats.wait()).await else { return };
+    for _ in 0..MAX_BACKLOG_AT_DRAIN {
+        let Ok(Some(slot)) = timeout_at(deadline, slots.acquire_without_eviction()).await else { return };
         match waiting.take().map_or_else(|| bound.accept_waiting(), Ok) {
-            Ok(stream) => _ = spawn(stream, seat),
-            Err(error) if is_of_one_connection(&error) => {}
+            Ok(stream) => _ = spawn(stream, slot),
+            Err(error) if is_connection_error(&error) => {}
             Err(_) => return,
-        }
-    }
-}
-
-/// The connection died before it was accepted; the listener is well.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
-}
-
-/// Errors of the listener itself, as when file descriptors run out. They last: a loop without pauses would burn a core and flood the log.
-#[derive(Debug, Default)]
-struct AcceptTrouble {
-    pause: Option<Duration>,
-    last_logged: Option<Instant>,
-    unlogged: u64,
-}
-
-impl AcceptTrouble {
-    const FIRST_PAUSE: Duration = Duration::from_millis(10);
-    const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-    const LOG_EVERY: Duration = Duration::from_secs(10);
-
-    fn over(&mut self) {
-        self.pause = None;
-    }
-
-    /// How long to wait; `None`: go on at once.
-    fn pause(&mut self, addr: &LocalAddr, error: &io::Error) -> Option<Duration> {
-        if is_of_one_connection(error) {
-            return None;
-        }
-        let pause = self.pause.map_or(Self::FIRST_PAUSE, |p| (p * 2).min(Self::LONGEST_PAUSE));
-        self.pause = Some(pause);
-        if self.last_logged.is_none_or(|at| at.elapsed() >= Self::LOG_EVERY) {
-            tracing::error!(listener = %addr, %error, unlogged = self.unlogged, "connections can't be accepted; trying again");
-            self.last_logged = Some(Instant::now());
-            self.unlogged = 0;
-        } else {
-            self.unlogged += 1;
-        }
-        Some(pause)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lasting_accept_errors_are_waited_out_and_logged_now_and_then() {
-        let addr = LocalAddr::Unix("/run/data.sock".into());
-        let no_descriptors = io::Error::from(rustix::io::Errno::MFILE);
-        let mut trouble = AcceptTrouble::default();
-        let pauses: Vec<u128> = (0..9).map(|_| trouble.pause(&addr, &no_descriptors).unwrap().as_millis()).collect();
-        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
-        assert_eq!(trouble.unlogged, 8, "all but the first");
-        trouble.over();
-        assert_eq!(trouble.pause(&addr, &no_descriptors), Some(AcceptTrouble::FIRST_PAUSE));
-    }
-
-    #[test]
-    fn a_connection_that_died_in_the_queue_delays_no_other() {
-        let addr = LocalAddr::Unix("/run/data.sock".into());
-        let mut trouble = AcceptTrouble::default();
-        for error in [rustix::io::Errno::CONNABORTED, rustix::io::Errno::INTR] {
-            assert_eq!(trouble.pause(&addr, &error.into()), None);
         }
     }
 }

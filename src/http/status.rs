@@ -32,9 +32,9 @@ pub(super) async fn status(State(context): State<Arc<HttpContext>>) -> Json<Stat
     })
 }
 
-/// The Prometheus text format, with gauges as they are now.
+/// The Prometheus text format, with current gauges.
 ///
-/// A thousand lines and what the kernel says of the process are a millisecond, in which a worker answers a hundred lookups: another thread writes them.
+/// Rendering takes about a millisecond, in which a worker answers a hundred lookups, so a blocking thread does it.
 pub(super) async fn metrics(State(context): State<Arc<HttpContext>>) -> ([(HeaderName, &'static str); 1], String) {
     let text = spawn_blocking(move || {
         for served in context.keyspaces.values() {
@@ -43,12 +43,12 @@ pub(super) async fn metrics(State(context): State<Arc<HttpContext>>) -> ([(Heade
         context.buffers.show();
         context.metrics.render()
     });
-    // Nobody cancels it but a runtime that ends, which polls nobody any more.
+    // Only a runtime that shuts down cancels the task, and then nothing polls this.
     let text = text.await.unwrap_or_else(|error| resume_unwind(error.into_panic()));
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 
-/// What is not known yet is NaN, as Prometheus has it: an age of 0 would look fresh, a rate of 0 perfect.
+/// Unknown values are NaN, as is usual in Prometheus: an age of 0 would look fresh, and a rate of 0 perfect.
 fn gauges(status: &KeyspaceStatus) -> Gauges {
     Gauges {
         state: status.state,
@@ -91,7 +91,7 @@ mod tests {
         let context = Arc::new(HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), settings));
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
-            // The one thread that may write it waits for this.
+            // Occupies the only blocking thread.
             let (free, until) = std::sync::mpsc::channel::<()>();
             let held = spawn_blocking(move || until.recv());
             let mut scrape = pin!(metrics(State(context)));

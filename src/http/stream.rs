@@ -15,11 +15,11 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Answers are small and written whole: waiting to fill a segment would only delay them.
+    /// Sets `TCP_NODELAY`: responses are small and written whole, so waiting to fill a segment only delays them.
     pub(super) fn tcp(stream: TcpStream) -> Self {
         if let Err(error) = stream.set_nodelay(true) {
-            // The peer is gone already; the first read will say so.
-            tracing::debug!(%error, "TCP_NODELAY can't be set");
+            // The peer is gone already; the first read reports it.
+            tracing::debug!(%error, "could not set TCP_NODELAY");
         }
         Self::Tcp(stream)
     }

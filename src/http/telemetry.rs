@@ -1,4 +1,4 @@
-//! The telemetry listener: read-only, open to the cluster, so no database error text leaves here.
+//! The telemetry listener: read-only and open to the cluster, so it never shows error texts of a database.
 
 use std::sync::Arc;
 
@@ -8,8 +8,7 @@ use axum::routing::get;
 
 use super::context::HttpContext;
 use super::middleware::{
-    Access, BodyLimitLayer, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, HeadLayer, HostLayer,
-    RequireLayer,
+    AccessPolicy, AdmissionLayer, BodyLimit, BufferedLayer, CatchPanicLayer, CountLayer, DeadlineLayer, OmitBodyLayer,
 };
 use super::problem::Problem;
 use super::{health, status};
@@ -19,9 +18,11 @@ use crate::metrics::Route;
 /// `/livez` `/readyz` `/startupz` `/status` `/metrics`.
 pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
     let count = CountLayer::new(Arc::clone(&context.metrics), classify);
-    let access = Access::of_telemetry(&context.settings);
-    let (deadline, body_limit) =
-        (context.settings.telemetry_deadline, BodyLimitLayer::new(context.settings.max_body_bytes, &context.buffers));
+    let access = AccessPolicy::for_telemetry(&context.settings);
+    let (deadline, body_limit) = (
+        context.settings.telemetry_deadline,
+        AdmissionLayer::new(BodyLimit::new(context.settings.max_body_bytes, &context.buffers)),
+    );
     let buffered = BufferedLayer::new(&context.buffers, Share::Telemetry);
     Router::new()
         .route("/livez", get(health::livez))
@@ -32,13 +33,12 @@ pub fn telemetry_router(context: Arc<HttpContext>) -> Router {
         .fallback(async || Problem::unknown_route(StatusCode::NOT_FOUND))
         .method_not_allowed_fallback(async || Problem::wrong_method("GET, HEAD"))
         .with_state(context)
-        // Each further one is outside of those before.
+        // Each later layer wraps the earlier ones.
         .layer(DeadlineLayer::new(deadline))
         .layer(body_limit)
-        .layer(RequireLayer::new(access))
-        .layer(HostLayer)
+        .layer(AdmissionLayer::new(access))
         .layer(CatchPanicLayer)
-        .layer(HeadLayer)
+        .layer(OmitBodyLayer)
         .layer(buffered)
         .layer(count)
 }

@@ -1,4 +1,4 @@
-//! Bearer tokens and what they allow. They change while the process serves.
+//! Bearer tokens and their scopes. A reload replaces them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::config::{Scope, ServerConfig};
 /// Tokens that a reload replaces and every listener reads.
 pub type LiveTokens = ArcSwap<Tokens>;
 
-/// What a token allows.
+/// A set of scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Scopes(u8);
 
@@ -29,21 +29,21 @@ impl Scopes {
     }
 }
 
-/// Every token of a configuration. `Debug` shows none.
+/// All tokens of a configuration. `Debug` shows none.
 #[derive(Default)]
 pub struct Tokens(Vec<(Arc<[u8]>, Scopes)>);
 
 impl Tokens {
-    /// Takes what the files held.
+    /// Reads the tokens from a configuration.
     #[must_use]
     pub fn of(config: &ServerConfig) -> Self {
         let tokens = config.all_tokens().map(|(token, scopes)| (token.expose().as_bytes().into(), Scopes::of(scopes)));
-        // An empty one would admit everybody.
+        // An empty token would admit everybody.
         Self(tokens.filter(|(token, _): &(Arc<[u8]>, _)| !token.is_empty()).collect())
     }
 
-    /// What a token allows; `None`: it is none of ours. Compares with all of them, and each takes as long for a wrong token as for the right one; only
-    /// lengths show.
+    /// The scopes of a token; `None` if it is unknown. Compares with every token in constant time, so that only lengths
+    /// leak.
     pub(super) fn scopes_of(&self, offered: &[u8]) -> Option<Scopes> {
         let mut found: Option<Scopes> = None;
         for (token, scopes) in &self.0 {

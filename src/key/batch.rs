@@ -1,33 +1,35 @@
-//! Many keys in one piece of memory: [`KeyBatch`].
+//! Many keys in one allocation: [`KeyBatch`].
 
 use bytes::Bytes;
 
-use super::{Key, KeyError, KeyForm, KeyRef};
+use super::canonical_key::{Key, KeyRef};
+use super::form::{KeyError, KeyForm};
 
-/// Keys of a scan on their way to a filter, in canonical form. A scan brings millions of them, so none has an allocation of its own.
+/// Keys of a scan on the way to a filter, in canonical form. A scan reads millions, so none has an allocation of its
+/// own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyBatch {
     bytes: Vec<u8>,
     /// Where each key ends.
     ends: Vec<usize>,
-    /// What the source spells otherwise: which key, and how. In the order of the keys.
+    /// Keys that the source spells differently: index and spelling, in the order of the keys.
     respelled: Vec<(usize, Bytes)>,
 }
 
 impl KeyBatch {
-    /// Nothing yet, with room for so many keys of a common length.
+    /// An empty batch with capacity for this many keys of common length.
     #[must_use]
     pub fn with_capacity(keys: usize) -> Self {
         const COMMON: usize = 16;
         Self { bytes: Vec::with_capacity(keys * COMMON), ends: Vec::with_capacity(keys), respelled: Vec::new() }
     }
 
-    /// Brings a key of a source into `form` and adds it; remembers its spelling where that is another.
+    /// Brings a key of a source into `form` and adds it. Remembers the source's spelling if it differs.
     ///
     /// # Errors
-    /// [`KeyError`] where it has no such form; nothing is added then.
+    /// [`KeyError`] if it has no such form; nothing is added then.
     pub fn push(&mut self, form: KeyForm, raw: &[u8]) -> Result<(), KeyError> {
-        // Takes memory only where the source spells keys otherwise.
+        // Allocates only if the source spells the key differently.
         let mut rewritten = Vec::new();
         if form.rewrite(raw, &mut rewritten)? && rewritten != raw {
             self.bytes.extend_from_slice(&rewritten);
@@ -39,31 +41,31 @@ impl KeyBatch {
         Ok(())
     }
 
-    /// How many keys.
+    /// Number of keys.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// How many bytes they have together.
+    /// Bytes of all keys.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Each of them, where it stands.
+    /// Iterates over the keys without copying them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = KeyRef<'_>> {
         let mut start = 0;
         self.ends.iter().map(move |end| KeyRef(&self.bytes[std::mem::replace(&mut start, *end)..*end]))
     }
 
-    /// One of them, as a key of its own.
+    /// Copies one key.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Key> {
         let end = *self.ends.get(index)?;
@@ -76,7 +78,7 @@ impl KeyBatch {
         Some(Key { bytes: Bytes::copy_from_slice(&self.bytes[start..end]), original })
     }
 
-    /// Those that the source spells otherwise: which, and how.
+    /// Keys that the source spells differently: index and spelling.
     pub fn respelled(&self) -> impl Iterator<Item = (usize, &[u8])> {
         self.respelled.iter().map(|(index, original)| (*index, &original[..]))
     }

@@ -1,17 +1,19 @@
-//! What the canonical form of a key is. Requests, announces, polls, scans and batches all come through here: a second opinion would be a key that misses itself.
+//! Defines the canonical form of a key. Requests, announces, polls, scans and batches all use it: with two definitions
+//! a key could miss itself.
 
 use std::io::Write;
 
-use super::{KeyError, KeyForm};
+use super::form::{KeyError, KeyForm};
 
-/// Of so few digits every number is one that the form `integer` knows.
-const SURE_DIGITS: usize = 18;
+/// Every number of at most this many digits fits the form `integer`.
+const SAFE_DIGITS: usize = 18;
 
 impl KeyForm {
-    /// Writes the canonical form of `raw` into `scratch`, where it is another: `false` says that `raw` has it already, and nothing is written.
+    /// Writes the canonical form of `raw` into `scratch` if it differs. Returns false, and writes nothing, if `raw` is
+    /// canonical.
     #[inline]
     pub(super) fn rewrite(self, raw: &[u8], scratch: &mut Vec<u8>) -> Result<bool, KeyError> {
-        // Inlined where many keys are looked at, as the rest is not.
+        // Only the fast check is inlined.
         if self.is_plain(raw) { Ok(false) } else { self.rewrite_odd(raw, scratch) }
     }
 
@@ -26,7 +28,7 @@ impl KeyForm {
             Self::TextCi => self.lower_case(raw, scratch)?,
             Self::Integer => {
                 let value = integer(raw).ok_or(KeyError::NotAnInteger)?;
-                // Memory takes what is written to it.
+                // Writing to a vector can't fail.
                 let _ = write!(scratch, "{value}");
             }
             Self::Uuid => {
@@ -37,7 +39,7 @@ impl KeyForm {
         Ok(!scratch.is_empty())
     }
 
-    /// Whether `raw` is in its canonical form for sure, as nearly all keys are: some are that are not as plain.
+    /// Whether `raw` is canonical for certain, as nearly all keys are. Returns false for some unusual canonical keys.
     #[inline]
     fn is_plain(self, raw: &[u8]) -> bool {
         match self {
@@ -74,7 +76,7 @@ impl KeyForm {
 /// One in each byte of a word.
 const EACH: u64 = u64::from_ne_bytes([1; 8]);
 
-/// Whether all bytes are as they should be, where `fit` tells that of eight of them. Some are looked at twice, so that none is looked at alone.
+/// Whether all bytes pass, where `fit` checks eight at a time. Some are checked twice, so that none is checked alone.
 #[inline]
 fn all_fit(raw: &[u8], fit: impl Fn(u64) -> bool) -> bool {
     if let Some(last) = raw.last_chunk() {
@@ -91,25 +93,26 @@ fn all_fit(raw: &[u8], fit: impl Fn(u64) -> bool) -> bool {
 /// ASCII without zero bytes.
 #[inline]
 fn is_plain_text(raw: &[u8]) -> bool {
-    // Taking 1 from a zero borrows into its highest bit, and no other byte below 0x80 has that bit before or after.
+    // Subtracting 1 from a zero borrows into its highest bit, and no other byte below 0x80 has that bit before or
+    // after.
     all_fit(raw, |eight| (eight | eight.wrapping_sub(EACH)) & (EACH << 7) == 0)
 }
 
-/// Digits without leading zeros, so few that the number is within the bounds; not all canonical integers are as plain.
+/// Digits without leading zeros, few enough to be within bounds. Not all canonical integers pass.
 #[inline]
 fn is_plain_integer(raw: &[u8]) -> bool {
     let digits = raw.strip_prefix(b"-").unwrap_or(raw);
-    matches!(digits, [b'1'..=b'9', ..]) && digits.len() <= SURE_DIGITS && all_fit(digits, are_digits)
+    matches!(digits, [b'1'..=b'9', ..]) && digits.len() <= SAFE_DIGITS && all_fit(digits, are_digits)
 }
 
-/// Digits have an upper half of 3, and still do when 6 is added to each.
+/// Digits have an upper half of 3, also after adding 6.
 #[inline]
 const fn are_digits(eight: u64) -> bool {
     const UPPER: u64 = EACH * 0xf0;
     ((eight & UPPER) ^ (EACH * 0x30)) | ((eight.wrapping_add(EACH * 6) & UPPER) ^ (EACH * 0x30)) == 0
 }
 
-/// The number, whose canonical form has no leading zeros; `None` where it is none or outside −2⁶³…2⁶⁴−1.
+/// Parses the number; `None` if it is malformed or outside −2⁶³…2⁶⁴−1. Its canonical form has no leading zeros.
 fn integer(raw: &[u8]) -> Option<i128> {
     let (negative, digits) = match raw {
         [b'-', rest @ ..] => (true, rest),
@@ -130,7 +133,8 @@ fn integer(raw: &[u8]) -> Option<i128> {
 #[inline]
 fn is_plain_uuid(raw: &[u8]) -> bool {
     let Ok(uuid) = <&[u8; 36]>::try_from(raw) else { return false };
-    // No branch between the bytes, so that many are looked at at once: hyphens where they belong, which then stand there for a digit.
+    // No branch per byte, so that the compiler vectorises it. Hyphens are checked at their places and counted as
+    // digits.
     let hyphens = [8, 13, 18, 23];
     let mut digits = *uuid;
     hyphens.iter().for_each(|place| digits[*place] = b'0');
@@ -144,14 +148,14 @@ mod tests {
 
     use super::*;
 
-    /// What the canonical form is, in the fewest words and without a look at what is there already.
+    /// The definition of the canonical form, without optimisations.
     fn defined(form: KeyForm, raw: &[u8]) -> Option<Vec<u8>> {
         let text = || std::str::from_utf8(raw).ok().filter(|text| !text.is_empty() && !text.contains('\0'));
         match form {
             KeyForm::Bytes => Some(raw.to_vec()).filter(|raw| !raw.is_empty()),
             KeyForm::Text => Some(text()?.into()),
             KeyForm::TextCi => Some(text()?.to_lowercase().into()),
-            // The standard library takes the same signs and zeros.
+            // The standard library accepts the same signs and zeros.
             KeyForm::Integer => {
                 let number: i128 = text()?.parse().ok()?;
                 (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&number).then(|| number.to_string().into())
@@ -160,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Keys of every form, and such as nearly are.
+    /// Keys of every form, and almost such keys.
     fn raw_key() -> impl Strategy<Value = Vec<u8>> {
         let text = prop_oneof![
             "[-+]?[0-9]{0,22}",
@@ -186,7 +190,7 @@ mod tests {
 
         #[test]
         fn a_key_that_is_looked_at_is_spelled_as_one_that_is_kept(raw in raw_key(), left in "[a-z]{0,50}") {
-            // As the key before has left it.
+            // Dirty, as the previous key leaves it.
             let mut scratch = left.into_bytes();
             for form in KeyForm::ALL {
                 let defined = defined(form, &raw);

@@ -1,21 +1,22 @@
 //! Spellings of a key beside its canonical form.
 //!
-//! Form `text-ci` folds case as Unicode does. Databases do not agree: SQLite's `NOCASE` and a PostgreSQL of `LC_CTYPE=C` fold ASCII only, and libc turns a
-//! final `Σ` into `σ` and `İ` into `i`. Such a database does not find a row under the canonical form of the spelling that it holds.
+//! Form `text-ci` folds case as Unicode does. Databases differ: SQLite's `NOCASE` and PostgreSQL with `LC_CTYPE=C` fold
+//! ASCII only, and libc turns a final `Σ` into `σ` and `İ` into `i`. Such a database may not find a row by its
+//! canonical key.
 
-use super::Key;
+use super::canonical_key::Key;
 
 impl Key {
-    /// The spelling that was given, where it differs from the canonical form in letters beyond ASCII. Databases fold those differently than Unicode
-    /// does, so the backend may have the row under this spelling only.
+    /// The given spelling, if it differs from the canonical form in letters beyond ASCII. Databases fold those
+    /// differently than Unicode does, so the backend may have the row only under this spelling.
     #[must_use]
     pub fn given(&self) -> Option<Self> {
         let original = self.original.as_deref()?;
         folds_differently(original, &self.bytes).then(|| Self::from_canonical(original.clone()))
     }
 
-    /// The lower case of the given spelling under a database that folds each letter alone, as libc does, where that is another key: a source that lists the
-    /// database's own lower case has this one.
+    /// The lower case of the given spelling in a database that folds each letter alone, as libc does, if that is
+    /// another key. A source that lists the database's own lower case has this one.
     #[must_use]
     pub fn folded_apart(&self) -> Option<Self> {
         let given = self.given()?;
@@ -24,20 +25,21 @@ impl Key {
         (folded.as_bytes() != self.as_bytes()).then(|| Self::from_canonical(folded.into()))
     }
 
-    /// This key with a spelling that was given.
+    /// This key with the given spelling.
     #[must_use]
     pub fn spelled(&self, given: &Self) -> Self {
         Self { bytes: self.bytes.clone(), original: Some(Box::new(given.bytes.clone())) }
     }
 
-    /// Without any other spelling than the canonical one: what is kept in memory.
+    /// This key without other spellings, for keeping in memory.
     #[must_use]
     pub fn canonical(&self) -> Self {
         Self::from_canonical(self.bytes.clone())
     }
 }
 
-/// Whether two spellings of a key differ in more than the case of ASCII letters, which every database folds alike. Only `text-ci` rewrites other letters.
+/// Whether two spellings of a key differ in more than the case of ASCII letters, which all databases fold alike. Only
+/// `text-ci` rewrites other letters.
 pub(super) fn folds_differently(raw: &[u8], canonical: &[u8]) -> bool {
     !raw.is_ascii() && !raw.eq_ignore_ascii_case(canonical)
 }

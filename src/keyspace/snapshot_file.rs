@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::filter::Generation;
-use crate::filter::snapshot::{Aside, WriteError, sync_dir};
+use crate::filter::snapshot::{StagedSnapshot, WriteError, sync_dir};
 use crate::labels::SnapshotOutcome;
 
 /// The snapshots of one keyspace, of which the last stands on disk.
@@ -168,7 +168,7 @@ impl SnapshotFile {
     pub(crate) fn put(
         &self,
         epoch: u64,
-        written: Result<Aside, WriteError>,
+        written: Result<StagedSnapshot, WriteError>,
         generation: &Generation,
         needed_from: Option<u64>,
     ) -> SnapshotOutcome {
@@ -180,7 +180,7 @@ impl SnapshotFile {
                 }
                 let bytes = aside.bytes();
                 // A discard from here on finds that it stands, and removes it; but see below.
-                aside.put().map_err(WriteError::from).map(|()| {
+                aside.publish().map_err(WriteError::from).map(|()| {
                     *stands = Some(epoch);
                     bytes
                 })

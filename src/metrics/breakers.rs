@@ -1,4 +1,5 @@
-//! Circuit breakers: one series a dependency and state, of several breakers before one dependency the worst.
+//! Circuit breakers: one series per dependency and state. Of several breakers for one dependency the worst state is
+//! shown.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::labels::{BreakerState, Dependency};
 pub struct BreakerMetrics {
     /// By dependency and state.
     gauges: Vec<Vec<Gauge>>,
-    /// By dependency and what the breaker is called among those before it.
+    /// By dependency and the breaker's name among those of the dependency.
     states: Mutex<BTreeMap<(Dependency, String), BreakerState>>,
 }
 
@@ -22,7 +23,7 @@ impl BreakerMetrics {
         let of = |dependency: &Dependency| {
             let gauge = |state: &BreakerState| {
                 let labels = [("dependency", dependency.as_str()), ("state", state.as_str())];
-                registry.gauge("breaker_state", "State of a circuit breaker: one is 1", &labels)
+                registry.gauge("breaker_state", "State of a circuit breaker: 1 for the current state, else 0", &labels)
             };
             BreakerState::ALL.iter().map(gauge).collect()
         };
@@ -31,13 +32,13 @@ impl BreakerMetrics {
         breakers
     }
 
-    /// The breaker called `name` among those before `dependency` has changed its state.
+    /// Sets the state of the breaker `name` of `dependency`.
     pub fn set(&self, dependency: Dependency, name: &str, state: BreakerState) {
         let mut states = self.states.lock();
         states.insert((dependency, name.to_owned()), state);
         let any = |state| states.iter().any(|((of, _), now)| *of == dependency && *now == state);
         let worst = [BreakerState::Open, BreakerState::HalfOpen].into_iter().find(|state| any(*state));
-        // Under the lock, so that the last one told is the last one shown.
+        // Under the lock, so that the most recent state is shown.
         self.show(dependency, worst.unwrap_or(BreakerState::Closed));
     }
 

@@ -4,7 +4,7 @@ use super::Registry;
 use super::series::{Counter, Gauge};
 use crate::labels::BufferRefusal;
 
-/// Recorders of what requests and responses hold.
+/// Recorders of buffered bytes.
 #[derive(Debug, Clone)]
 pub struct BufferMetrics {
     reserved: Gauge,
@@ -17,7 +17,7 @@ impl BufferMetrics {
         let refused = |reason: &BufferRefusal| {
             registry.counter(
                 "buffer_refusals_total",
-                "Requests and responses that were refused or cut because of the bytes that they hold",
+                "Requests and responses rejected or cut because of their bytes in memory",
                 &[("reason", reason.as_str())],
             )
         };
@@ -27,22 +27,22 @@ impl BufferMetrics {
                 "Bytes that request bodies, batches and unsent responses hold",
                 &[],
             ),
-            limit: registry.gauge("buffered_bytes_limit", "Most bytes that they may hold", &[]),
+            limit: registry.gauge("buffered_bytes_limit", "Limit of buffered bytes", &[]),
             refused: BufferRefusal::ALL.iter().map(refused).collect(),
         }
     }
 
-    /// So many bytes are held.
+    /// Sets the reserved bytes.
     pub fn reserved(&self, bytes: u64) {
         self.reserved.set(bytes as f64);
     }
 
-    /// So many may be.
+    /// Sets the budget.
     pub fn limit(&self, bytes: u64) {
         self.limit.set(bytes as f64);
     }
 
-    /// One more.
+    /// Counts a rejected or cut request or response.
     pub fn refused(&self, reason: BufferRefusal) {
         self.refused[reason as usize].increment(1);
     }

@@ -4,12 +4,12 @@ use super::series::{Counter, Gauge};
 use super::{BufferMetrics, Registry};
 use crate::labels::{BufferRefusal, Listener};
 
-/// Why a listener closed a connection that its client kept.
+/// Why a listener closed a connection that its client had kept open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
-    /// It was idle, and a new connection needed its place.
+    /// It was idle, and another connection needed its slot.
     Evicted,
-    /// The client sent HTTP/2 control frames without end.
+    /// The client flooded it with HTTP/2 control frames.
     Flood,
 }
 
@@ -33,7 +33,7 @@ pub struct OpenConnections {
     buffers: BufferMetrics,
 }
 
-/// An open one, counted until dropped.
+/// Counts an open connection until dropped.
 #[derive(Debug)]
 pub struct OpenConnection<'a>(&'a Gauge);
 
@@ -45,13 +45,13 @@ impl OpenConnections {
                 let labels = [listener, ("reason", reason.as_str())];
                 registry.counter(
                     "http_closed_connections_total",
-                    "Connections that a listener closed although their clients kept them",
+                    "Connections that the listener closed and not the client",
                     &labels,
                 )
             };
             Self {
                 open: registry.gauge("http_open_connections", "Open connections of a listener", &[listener]),
-                max: registry.gauge("http_max_connections", "Connections that a listener holds at once", &[listener]),
+                max: registry.gauge("http_max_connections", "Maximum of open connections of a listener", &[listener]),
                 closed: CloseReason::ALL.map(closed),
                 buffers: buffers.clone(),
             }
@@ -59,22 +59,22 @@ impl OpenConnections {
         Listener::ALL.iter().map(of).collect()
     }
 
-    /// How many there may be.
+    /// Sets the cap.
     pub fn set_max(&self, connections: usize) {
         self.max.set(connections as f64);
     }
 
-    /// The listener closed one.
+    /// Counts a connection that the listener closed.
     pub fn closed(&self, reason: CloseReason) {
         self.closed[reason as usize].increment(1);
     }
 
-    /// One was closed because its client did not take a response in time.
+    /// Counts a connection that was closed because its client did not read a response in time.
     pub fn slow_client(&self) {
         self.buffers.refused(BufferRefusal::SlowClient);
     }
 
-    /// One more.
+    /// Counts a connection as open.
     #[must_use]
     pub fn open(&self) -> OpenConnection<'_> {
         self.open.add(1.0);

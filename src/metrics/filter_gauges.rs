@@ -25,29 +25,29 @@ impl FilterGauges {
         let gauge = |name, help| registry.gauge(name, help, &[("keyspace", keyspace)]);
         Self {
             items: gauge("filter_items", "Keys in the filter, estimated from its fill"),
-            capacity: gauge("filter_capacity", "Keys the filter was sized for"),
+            capacity: gauge("filter_capacity", "Keys for which the filter was sized"),
             load_ratio: gauge("filter_load_ratio", "Items over capacity"),
             fill_ratio: gauge("filter_fill_ratio", "Share of the filter's bits that are set"),
-            bytes: gauge("filter_bytes", "Size of the filter"),
-            target_fpr: gauge("filter_target_fpr", "False-positive rate asked for: filter.false_positive_rate"),
+            bytes: gauge("filter_bytes", "Bytes of the filter"),
+            target_fpr: gauge("filter_target_fpr", "Configured false-positive rate: filter.false_positive_rate"),
             estimated_fpr: gauge("filter_estimated_fpr", "False-positive rate predicted by the fill"),
             observed_fpr: gauge(
                 "filter_observed_fpr",
-                "False positives over false positives plus true negatives, since the swap",
+                "False positives / (false positives + true negatives) since the swap",
             ),
             distinct_absent_keys: gauge(
                 "filter_distinct_absent_keys",
-                "Distinct absent keys that were asked for in the last five minutes, estimated",
+                "Distinct absent keys looked up in the last five minutes (estimate)",
             ),
             distinct_inserted_keys: gauge(
                 "filter_distinct_inserted_keys",
-                "Distinct keys that announces and polls have brought in the last five minutes, estimated",
+                "Distinct keys inserted by announces and polls in the last five minutes (estimate)",
             ),
-            generation: gauge("filter_generation", "Number of the filter in force"),
-            age: gauge("filter_age_seconds", "Time since the swap"),
+            generation: gauge("filter_generation", "Generation of the active filter"),
+            age: gauge("filter_age_seconds", "Seconds since the swap"),
             freshness_lag: gauge(
                 "filter_freshness_lag_seconds",
-                "Time since the start of what the promise rests on: the last complete poll, else the scan behind the filter",
+                "Seconds since the start of the last complete poll, else of the filter's scan",
             ),
         }
     }

@@ -3,7 +3,7 @@
 use super::Registry;
 use super::series::Counter;
 
-/// Where a request went. One label value each, never a path.
+/// The route of a request. One label value each, never a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Route {
@@ -27,7 +27,7 @@ pub enum Route {
     Metrics,
     /// `/admin/…`
     Admin,
-    /// No such route.
+    /// Any other path.
     Unknown,
 }
 
@@ -45,22 +45,23 @@ pub enum Method {
     Post,
     /// DELETE
     Delete,
-    /// Any other, and any that the route does not serve.
+    /// Any other method, and any that the route does not serve.
     Other,
 }
 
 const ROUTES: &[&str] =
     &["keys", "check", "lookup", "invalidate", "livez", "readyz", "startupz", "status", "metrics", "admin", "unknown"];
 const METHODS: &[&str] = &["GET", "HEAD", "PUT", "POST", "DELETE", "other"];
-/// Codes that we answer with; the last stands for any other.
+/// Status codes of our responses; the last stands for any other.
 const CODES: &[&str] = &[
     "200", "202", "204", "400", "401", "403", "404", "405", "408", "409", "413", "414", "415", "422", "500", "503",
     "other",
 ];
 
-/// The series there are: what each route answers to the methods that it serves; the code `other` is added to each.
+/// The series that exist: the codes with which each route answers the methods that it serves. Each also gets the code
+/// `other`.
 ///
-/// A route's method `other` comes first: it stands for every method, until the later lines give some their own.
+/// A route's method `other` comes first and stands for every method. Later lines give some methods their own series.
 const SERIES: &[(Route, &[Method], &[u16])] = &[
     (Route::Keys, &[Method::Other], &[401, 403, 405]),
     (Route::Keys, &[Method::Get, Method::Head], &[200, 400, 401, 403, 404, 408, 413, 414, 500, 503]),
@@ -90,8 +91,8 @@ const SERIES: &[(Route, &[Method], &[u16])] = &[
     (Route::Unknown, &[Method::Other], &[400, 401, 403, 404]),
 ];
 
-/// Counts requests without looking anything up: a full table of handles, in which cells without a series of their own share the handle of
-/// the `other` that stands for them.
+/// Counts requests without a lookup by label: a full table of handles. Cells without a series of their own share the
+/// handle of their `other`.
 #[derive(Debug)]
 pub struct HttpMetrics(Vec<Counter>);
 

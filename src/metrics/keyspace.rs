@@ -75,7 +75,7 @@ impl KeyspaceMetrics {
             for result in LookupResult::ALL {
                 lookups.push(counter(
                     "lookups_total",
-                    "Lookups by who answered and how",
+                    "Lookups by source of the answer and result",
                     &[("source", source.as_str()), ("result", result.as_str())],
                 ));
             }
@@ -110,19 +110,19 @@ impl KeyspaceMetrics {
                 .map(|v| {
                     counter(
                         "filter_checks_total",
-                        "Raw verdicts of the filter, in every state",
+                        "Raw verdicts of the filter, in every state of the keyspace",
                         &[("verdict", v.as_str())],
                     )
                 })
                 .collect(),
             false_positives: counter(
                 "filter_false_positives_total",
-                "Keys that passed the filter and that the backend said are absent",
+                "Maybe verdicts for keys that the backend does not have",
                 &[],
             ),
             false_negatives: counter(
                 "filter_false_negatives_total",
-                "Rows that the backend holds although the filter had said absent",
+                "Absent verdicts for keys that the backend has",
                 &[],
             ),
             canary_checks: CanaryResult::ALL
@@ -130,7 +130,7 @@ impl KeyspaceMetrics {
                 .map(|r| {
                     counter(
                         "filter_canary_checks_total",
-                        "Absences answered by the filter that were looked for at the backend, by what it said",
+                        "Absences of the filter checked at the backend, by result",
                         &[("result", r.as_str())],
                     )
                 })
@@ -141,7 +141,7 @@ impl KeyspaceMetrics {
                 .map(|o| {
                     counter(
                         "cache_refreshes_total",
-                        "Values loaded again ahead of their expiry, by outcome",
+                        "Values refreshed ahead of their expiry, by outcome",
                         &[("outcome", o.as_str())],
                     )
                 })
@@ -151,7 +151,7 @@ impl KeyspaceMetrics {
                 .map(|o| {
                     counter(
                         "cache_lease_waits_total",
-                        "Loads that waited for another instance's, by outcome",
+                        "Loads that waited for another instance, by outcome",
                         &[("outcome", o.as_str())],
                     )
                 })
@@ -172,21 +172,21 @@ impl KeyspaceMetrics {
                 LATENCY_BUCKETS,
                 &[ks],
             ),
-            backend_inflight: gauge("backend_inflight_requests", "Backend calls of guarded reads under way"),
+            backend_inflight: gauge("backend_inflight_requests", "Backend calls of guarded reads in flight"),
             coalesced: counter("coalesced_lookups_total", "Lookups that joined another's load of the same key", &[]),
-            bypasses: counter("bypasses_total", "Lookups that asked to skip filter and caches", &[]),
+            bypasses: counter("bypasses_total", "Lookups that skipped filter and caches on request", &[]),
             shed: ShedReason::ALL
                 .iter()
                 .map(|r| counter("shed_total", "Lookups shed, by reason", &[("reason", r.as_str())]))
                 .collect(),
             stale_answers: counter(
                 "stale_answers_total",
-                "Lookups answered with an expired value because the backend gave no answer",
+                "Lookups answered with an expired value because the backend failed",
                 &[],
             ),
             absence_storms: counter(
                 "backend_absence_storms_total",
-                "Times that rows which the backend had were lost",
+                "Times that the backend seemed to have lost rows",
                 &[],
             ),
             announces: AnnounceOutcome::ALL
@@ -198,18 +198,18 @@ impl KeyspaceMetrics {
                 .map(|r| {
                     counter(
                         "delta_resyncs_total",
-                        "Times that announces of other instances may have been lost, by reason; a scan mends each",
+                        "Times that announces of other instances may have been lost, by reason; the next scan recovers them",
                         &[("reason", r.as_str())],
                     )
                 })
                 .collect(),
             delta_lag: gauge(
                 "delta_lag_seconds",
-                "Time since the delta log was last read to its end; 0 where there is no log",
+                "Seconds since the delta log was last read completely; 0 without a log",
             ),
             invalidated: counter(
                 "invalidated_keys_total",
-                "Keys whose cached answers were dropped because their rows changed",
+                "Keys whose cached answers were invalidated",
                 &[],
             ),
             deletes: counter("deletes_total", "Deletes acknowledged", &[]),
@@ -217,7 +217,7 @@ impl KeyspaceMetrics {
             state: State::ALL
                 .iter()
                 .map(|s| {
-                    registry.gauge("keyspace_state", "State of the keyspace: one is 1", &[ks, ("state", s.as_str())])
+                    registry.gauge("keyspace_state", "State of the keyspace: 1 for the current state, else 0", &[ks, ("state", s.as_str())])
                 })
                 .collect(),
             state_changes: State::ALL
@@ -232,134 +232,134 @@ impl KeyspaceMetrics {
                 .collect(),
             max_staleness: gauge(
                 "keyspace_max_staleness_seconds",
-                "Freshness lag at which the keyspace stops rejecting: max_staleness",
+                "Freshness lag in seconds at which the keyspace stops answering 404: max_staleness",
             ),
             proof_remaining: gauge(
                 "keyspace_proof_remaining",
-                "Absences of the filter that still have to be compared with the backend before the keyspace enforces; 0 = none",
+                "Comparisons with the backend that the keyspace needs before it enforces; 0 = none",
             ),
             source_sample_absent: gauge(
                 "source_sample_absent_ratio",
-                "Share of the keys sampled from the source by the last scan that the backend had no row for",
+                "Share of the keys sampled by the last scan that have no row in the backend",
             ),
-            set_keys: gauge("set_keys", "Keys of the last scan that are held exactly; 0 where the backend is no set"),
-            set_bytes: gauge("set_bytes", "Size of the keys that are held exactly"),
+            set_keys: gauge("set_keys", "Keys of the last scan held exactly; 0 if the backend is not a key set"),
+            set_bytes: gauge("set_bytes", "Bytes of the keys held exactly"),
             polls: PollMetrics::new(registry, keyspace),
             snapshots: SnapshotMetrics::new(registry, keyspace),
             filter: FilterGauges::new(registry, keyspace),
         }
     }
 
-    /// A finished lookup.
+    /// Counts a finished lookup.
     pub fn lookup(&self, source: Source, result: LookupResult, took: Duration) {
         self.lookups[source as usize * LookupResult::ALL.len() + result as usize].increment(1);
         self.lookup_duration[source as usize].record(took);
     }
 
-    /// A raw verdict.
+    /// Counts a raw verdict.
     pub fn check(&self, verdict: Verdict) {
         self.checked(verdict, 1);
     }
 
-    /// Raw verdicts of a batch.
+    /// Counts the raw verdicts of a batch.
     pub fn checked(&self, verdict: Verdict, keys: u64) {
         self.checks[verdict as usize].increment(keys);
     }
 
-    /// Raw verdict maybe, and the backend said absent.
+    /// Counts a raw maybe for a key that the backend does not have.
     pub fn false_positive(&self) {
         self.false_positives.increment(1);
     }
 
-    /// Raw verdict absent, and the backend has the row.
+    /// Counts a raw absent for a key that the backend has.
     pub fn false_negative(&self) {
         self.false_negatives.increment(1);
     }
 
-    /// An absence that the filter had answered was looked for at the backend.
+    /// Counts a canary check.
     pub fn canary_check(&self, result: CanaryResult) {
         self.canary_checks[result as usize].increment(1);
     }
 
-    /// A cache read.
+    /// Counts a cache read.
     pub fn cache(&self, tier: CacheTier, result: CacheResult) {
         self.cache[tier as usize * CacheResult::ALL.len() + result as usize].increment(1);
     }
 
-    /// A value was to be loaded again ahead of its expiry.
+    /// Counts a refresh ahead of expiry.
     pub fn refresh(&self, outcome: RefreshOutcome) {
         self.refreshes[outcome as usize].increment(1);
     }
 
-    /// A load waited for another instance's.
+    /// Counts a load that waited for another instance.
     pub fn lease_wait(&self, outcome: LeaseWait) {
         self.lease_waits[outcome as usize].increment(1);
     }
 
-    /// A finished backend call of a guarded read.
+    /// Counts a finished backend call of a guarded read.
     pub fn backend(&self, outcome: BackendOutcome, took: Duration) {
         self.backend[outcome as usize].increment(1);
         self.backend_duration.record(took);
     }
 
-    /// Begins to count a backend call as in flight.
+    /// Counts a backend call as in flight until the guard is dropped.
     #[must_use]
     pub fn backend_inflight(&self) -> Inflight<'_> {
         self.backend_inflight.add(1.0);
         Inflight(&self.backend_inflight)
     }
 
-    /// A lookup joined another's load.
+    /// Counts a lookup that joined another's load.
     pub fn coalesced(&self) {
         self.coalesced.increment(1);
     }
 
-    /// A lookup asked to skip filter and caches.
+    /// Counts a lookup that asked to skip filter and caches.
     pub fn bypass(&self) {
         self.bypasses.increment(1);
     }
 
-    /// A lookup was shed.
+    /// Counts a shed lookup.
     pub fn shed(&self, reason: ShedReason) {
         self.shed[reason as usize].increment(1);
     }
 
-    /// A lookup was answered with an expired value.
+    /// Counts a lookup that was answered with an expired value.
     pub fn stale_answer(&self) {
         self.stale_answers.increment(1);
     }
 
-    /// The breaker in front of the keyspace's backend has changed.
+    /// Sets the state of the breaker in front of the keyspace's backend.
     pub fn backend_breaker(&self, state: BreakerState) {
         self.breakers.set(Dependency::Backend, &self.name, state);
     }
 
-    /// The backend has lost rows that it had.
+    /// Counts an absence storm: the backend seems to have lost rows.
     pub fn absence_storm(&self) {
         self.absence_storms.increment(1);
     }
 
-    /// So many announces ended, together.
+    /// Counts announces that ended together.
     pub fn announces(&self, outcome: AnnounceOutcome, keys: u64) {
         self.announces[outcome as usize].increment(keys);
     }
 
-    /// Announces of other instances may have been lost.
+    /// Counts a resync: announces of other instances may have been lost.
     pub fn resync(&self, reason: ResyncReason) {
         self.resyncs[reason as usize].increment(1);
     }
 
-    /// So many keys were invalidated.
+    /// Counts invalidated keys.
     pub fn invalidated(&self, keys: u64) {
         self.invalidated.increment(keys);
     }
 
-    /// A delete was acknowledged.
+    /// Counts an acknowledged delete.
     pub fn delete(&self) {
         self.deletes.increment(1);
     }
 
-    /// The keyspace entered `state`.
+    /// Counts a change to `state`.
     pub fn state_entered(&self, state: State) {
         self.state_changes[state as usize].increment(1);
     }

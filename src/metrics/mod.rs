@@ -1,7 +1,10 @@
-//! Every metric: name, labels and buckets, as typed recorders whose handles are made once.
+//! All metrics: names, labels and buckets, as typed recorders whose handles are created once.
 //!
-//! All names begin with `bloomguard_`, but for those of the process, which all client libraries share; units are base units; every enum series exists at 0 from the start; labels come from enums and
-//! the keyspace names of the configuration, never from a key.
+//! Names begin with `bloomguard_`, except those of the process, which all Prometheus client libraries share. Units are
+//! base units. Every enum series exists at 0 from the start. Labels come from enums and from the configured keyspace
+//! names, never from a key.
+//!
+//! The exporter is our own by decision; [`registry`] says why.
 
 mod breakers;
 mod buffers;
@@ -69,12 +72,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers what belongs to the process.
+    /// Registers the metrics of the process.
     #[must_use]
     pub fn new() -> Self {
         let registry = Registry::default();
         registry
-            .gauge("build_info", "1, labelled with the version", &[("version", env!("CARGO_PKG_VERSION"))])
+            .gauge("build_info", "Always 1; the label is the version", &[("version", env!("CARGO_PKG_VERSION"))])
             .set(1.0);
         let http = HttpMetrics::new(&registry);
         let breakers = Arc::new(BreakerMetrics::new(&registry));
@@ -84,19 +87,19 @@ impl Metrics {
         Self { registry, http, breakers, reloads, buffers, connections }
     }
 
-    /// Registers the metrics of one keyspace; call once a keyspace.
+    /// Registers the metrics of one keyspace; call once per keyspace.
     #[must_use]
     pub fn keyspace(&self, name: &str) -> Arc<KeyspaceMetrics> {
         Arc::new(KeyspaceMetrics::new(&self.registry, name, Arc::clone(&self.breakers)))
     }
 
-    /// The open connections of `listener`.
+    /// The connection recorders of `listener`.
     #[must_use]
     pub fn connections(&self, listener: Listener) -> OpenConnections {
         self.connections[listener as usize].clone()
     }
 
-    /// Everything in the Prometheus text format.
+    /// Renders everything in the Prometheus text format.
     #[must_use]
     pub fn render(&self) -> String {
         self.registry.render() + &process::render()

@@ -30,17 +30,17 @@ impl PollMetrics {
                 REBUILD_BUCKETS,
                 &[ks],
             ),
-            keys: registry.counter("polled_keys_total", "Keys of rows that the poll before had not found", &[ks]),
+            keys: registry.counter("polled_keys_total", "New keys found by polls", &[ks]),
         }
     }
 
-    /// A poll ended.
+    /// Counts a finished poll.
     pub fn ended(&self, outcome: PollOutcome, took: Duration) {
         self.polls[outcome as usize].increment(1);
         self.duration.record(took);
     }
 
-    /// So many rows were new.
+    /// Counts new rows.
     pub fn keys(&self, count: u64) {
         self.keys.increment(count);
     }

@@ -1,6 +1,7 @@
-//! The process as every Prometheus client library shows it, under the names that they share: without our prefix.
+//! Process metrics under the names that all Prometheus client libraries share, without our prefix.
 //!
-//! Written by hand and not through the registry, whose counters are whole numbers: seconds of CPU are not.
+//! Hand-written, because the registry's counters are integers and CPU seconds are not. A crate for these seven lines
+//! would bring a registry of its own.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +9,7 @@ use std::fs;
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
-/// What the kernel says at one moment. `None`: it does not say, as elsewhere than on Linux.
+/// What the kernel reports; `None` if it does not, as on systems other than Linux.
 #[derive(Debug, Default)]
 struct Process {
     cpu_seconds: Option<f64>,
@@ -19,7 +20,8 @@ struct Process {
     max_fds: Option<f64>,
 }
 
-/// Places within `/proc/self/stat`, counted from the field after the program's name, which may hold anything. See proc_pid_stat(5).
+/// Field positions in `/proc/self/stat`, counted after the program's name, which may contain anything. See
+/// proc_pid_stat(5).
 mod stat {
     pub(super) const UTIME: usize = 11;
     pub(super) const STIME: usize = 12;
@@ -28,7 +30,7 @@ mod stat {
     pub(super) const RSS_PAGES: usize = 21;
 }
 
-/// In the Prometheus text format.
+/// Renders the Prometheus text format.
 pub(super) fn render() -> String {
     Process::read().text()
 }
@@ -62,25 +64,15 @@ impl Process {
     fn text(&self) -> String {
         let mut text = String::new();
         for (name, kind, help, value) in [
-            (
-                "process_cpu_seconds_total",
-                "counter",
-                "Time that the process has spent on a processor, in seconds",
-                self.cpu_seconds,
-            ),
-            (
-                "process_resident_memory_bytes",
-                "gauge",
-                "Memory of the process that is not swapped out",
-                self.resident_bytes,
-            ),
-            ("process_start_time_seconds", "gauge", "When the process started, Unix time", self.start_time),
+            ("process_cpu_seconds_total", "counter", "CPU time of the process in seconds", self.cpu_seconds),
+            ("process_resident_memory_bytes", "gauge", "Resident memory of the process", self.resident_bytes),
+            ("process_start_time_seconds", "gauge", "Start time of the process as Unix time", self.start_time),
             ("process_threads", "gauge", "Threads of the process", self.threads),
-            ("process_open_fds", "gauge", "Files and sockets that the process has open", self.open_fds),
-            ("process_max_fds", "gauge", "Files and sockets that it may have open", self.max_fds),
+            ("process_open_fds", "gauge", "Open file descriptors", self.open_fds),
+            ("process_max_fds", "gauge", "Limit of open file descriptors", self.max_fds),
         ] {
             if let Some(value) = value {
-                // A `String` takes whatever is written to it.
+                // Writing to a `String` can't fail.
                 let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
             }
         }
@@ -88,12 +80,12 @@ impl Process {
     }
 }
 
-/// Seconds from 1970 to the boot.
+/// Unix time of the boot, in seconds.
 fn boot_time(stat: &str) -> Option<f64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// The one that lists them is not counted.
+/// The descriptor that lists them is not counted.
 fn open_fds() -> Option<f64> {
     Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
 }
@@ -119,7 +111,7 @@ mod tests {
         let process = Process::read();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         let started = process.start_time.unwrap();
-        // By clocks that are not the same one.
+        // The two clocks are not the same.
         assert!(started < now + 60.0 && started > now - 24.0 * 3600.0, "{started}");
         assert!(process.resident_bytes.unwrap() > 1e6 && process.cpu_seconds.unwrap() >= 0.0);
         assert!(process.threads.unwrap() >= 1.0 && process.open_fds.unwrap() >= 3.0);

@@ -26,7 +26,7 @@ impl RebuildMetrics {
                 .map(|o| registry.counter("rebuilds_total", "Rebuilds by outcome", &[ks, ("outcome", o.as_str())]))
                 .collect(),
             duration: registry.histogram("rebuild_duration_seconds", "Duration of rebuilds", REBUILD_BUCKETS, &[ks]),
-            keys: gauge("rebuild_keys", "Keys read by the last rebuild that ended with a swap"),
+            keys: gauge("rebuild_keys", "Keys read by the last successful rebuild"),
             last_success: gauge(
                 "rebuild_last_success_timestamp_seconds",
                 "Unix time of the last swap; 0 before the first",
@@ -34,14 +34,14 @@ impl RebuildMetrics {
             turns: ScanTurn::ALL
                 .iter()
                 .map(|t| {
-                    let help = "Scans that asked for their turn among the instances, by how that ended";
+                    let help = "Scans by how they got their turn among the instances";
                     registry.counter("rebuild_turns_total", help, &[ks, ("outcome", t.as_str())])
                 })
                 .collect(),
         }
     }
 
-    /// A rebuild ended.
+    /// Counts a finished rebuild.
     pub fn ended(&self, outcome: RebuildOutcome, took: Duration, keys: u64, unix: f64) {
         self.rebuilds[outcome as usize].increment(1);
         self.duration.record(took);
@@ -51,7 +51,7 @@ impl RebuildMetrics {
         }
     }
 
-    /// A scan begins, with its turn or without.
+    /// Counts how a scan got its turn.
     pub fn turn(&self, turn: ScanTurn) {
         self.turns[turn as usize].increment(1);
     }

@@ -1,7 +1,7 @@
-//! All series by name and labels, as the exporter's own pieces write them.
+//! All series by name and labels, rendered with the formatting functions of the exporter crate.
 //!
-//! Its recorder is not used: it measures the processor's clock before it makes its first series, for up to 200 ms of a start, and keeps each duration, with the
-//! time of its recording, until somebody moves it out of the way.
+//! The crate's recorder is not used. It calibrates the processor's clock before its first series, which costs a start
+//! up to 200 ms. And it keeps every duration with its time of recording until an upkeep task removes it.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,16 +13,16 @@ use parking_lot::Mutex;
 
 use super::series::{Counter, Gauge, Histogram};
 
-/// Every series. Handles are made once, so nobody meets this lock but who starts and who scrapes.
+/// All series. Locked only at registration and on scrape.
 #[derive(Debug, Default)]
 pub(super) struct Registry(Mutex<BTreeMap<String, Family>>);
 
-/// What shares a name.
+/// The series of one name.
 #[derive(Debug)]
 struct Family {
     help: &'static str,
     kind: &'static str,
-    /// By its labels as text.
+    /// By labels as text.
     series: BTreeMap<String, (LabelSet, Series)>,
 }
 
@@ -64,7 +64,7 @@ impl Registry {
         }
     }
 
-    /// What is registered under that name and those labels: `fresh` if nothing was.
+    /// Returns the registered series of that name and labels, or registers `fresh`.
     fn register(&self, name: &str, help: &'static str, labels: &[(&'static str, &str)], fresh: Series) -> Series {
         let labels: Vec<Label> = labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect();
         let name = format!("bloomguard_{name}");
@@ -77,7 +77,7 @@ impl Registry {
         family.series.entry(text).or_insert((labels, fresh)).1.clone()
     }
 
-    /// Everything, by name.
+    /// Renders everything, sorted by name.
     pub(super) fn render(&self) -> String {
         let mut text = String::new();
         for (name, Family { help, kind, series }) in &*self.0.lock() {

@@ -26,19 +26,16 @@ impl ReloadMetrics {
             ended: ReloadOutcome::ALL.iter().map(ended).collect(),
             last_successful: gauge(
                 "config_last_reload_successful",
-                "1 unless the configuration was bad when it was last read",
+                "1 if the last read of the configuration was valid, else 0",
             ),
-            awaiting_restart: gauge(
-                "config_settings_awaiting_restart",
-                "Settings that have changed and are not in force before a restart",
-            ),
+            awaiting_restart: gauge("config_settings_awaiting_restart", "Changed settings that need a restart"),
         };
-        // It was read when the process started.
+        // The configuration was valid when the process started.
         metrics.last_successful.set(1.0);
         metrics
     }
 
-    /// The configuration was read again; `awaiting_restart` settings of it are not in force.
+    /// Counts a reload. `awaiting_restart` changed settings need a restart.
     pub fn ended(&self, outcome: ReloadOutcome, awaiting_restart: usize) {
         self.ended[outcome as usize].increment(1);
         self.last_successful.set(f64::from(u8::from(outcome != ReloadOutcome::Failed)));

@@ -1,31 +1,31 @@
-//! The numbers behind series. Changing one is an atomic instruction or two; nothing is kept until a scrape comes.
+//! The values behind series. An update is one or two atomic instructions; nothing is queued for the scrape.
 //!
-//! All orderings are relaxed: each number stands for itself, and a scrape that misses the last one sees it the next time.
+//! All orderings are relaxed: each value stands alone, and a scrape that misses an update sees it the next time.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Only ever grows.
+/// A value that only grows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counter(Arc<AtomicU64>);
 
-/// Goes up and down. Its bits are those of an `f64`.
+/// A value that goes up and down, stored as the bits of an `f64`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gauge(Arc<AtomicU64>);
 
-/// Counts durations by the bounds that they stay within.
+/// Counts durations by bucket.
 #[derive(Debug, Clone)]
 pub(super) struct Histogram(Arc<Buckets>);
 
 #[derive(Debug)]
 struct Buckets {
-    /// In seconds, ascending.
+    /// Upper bounds in seconds, ascending.
     bounds: &'static [f64],
-    /// As many as `bounds`, and one for what is longer than all of them.
+    /// One per bound, and one for longer durations.
     counts: Box<[AtomicU64]>,
-    /// 584 years of them fit.
+    /// Overflows after 584 years.
     nanos: AtomicU64,
 }
 
@@ -47,7 +47,7 @@ impl Gauge {
     }
 
     pub(super) fn add(&self, difference: f64) {
-        // Never `None`, so it never fails.
+        // The closure never returns `None`, so this never fails.
         let _ = self.0.fetch_update(Relaxed, Relaxed, |bits| Some((f64::from_bits(bits) + difference).to_bits()));
     }
 
@@ -71,7 +71,7 @@ impl Histogram {
         nanos.fetch_add(took.as_nanos() as u64, Relaxed);
     }
 
-    /// Each bound with how many stayed within it, all of them last; and the sum in seconds.
+    /// Cumulative counts by bound, the last for all; and the sum in seconds.
     pub(super) fn value(&self) -> (Vec<(f64, u64)>, f64) {
         let Buckets { bounds, counts, nanos } = &*self.0;
         let bounds = bounds.iter().copied().chain([f64::INFINITY]);

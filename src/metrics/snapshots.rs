@@ -10,14 +10,14 @@ pub struct SnapshotMetrics(Vec<Counter>);
 
 impl SnapshotMetrics {
     pub(super) fn new(registry: &Registry, keyspace: &str) -> Self {
-        let help = "Snapshots of the filter by what became of them";
+        let help = "Snapshots of the filter by outcome";
         let counter = |o: &SnapshotOutcome| {
             registry.counter("snapshots_total", help, &[("keyspace", keyspace), ("outcome", o.as_str())])
         };
         Self(SnapshotOutcome::ALL.iter().map(counter).collect())
     }
 
-    /// One was written or read, or could not be.
+    /// Counts a snapshot that was written or read, or could not be.
     pub fn ended(&self, outcome: SnapshotOutcome) {
         self.0[outcome as usize].increment(1);
     }

@@ -17,7 +17,7 @@ use super::progress::Tracker;
 use super::samples::Samples;
 use super::turn::{ScanSlot, ScanSlots};
 use crate::background;
-use crate::config::{FilterConfig, FilterKind};
+use crate::config::{FilterConfig, KeyspaceFilterKind};
 use crate::filter::{AllocError, Filter, FilterSpec};
 use crate::key::{KeyBatch, KeyForm};
 use crate::keyspace::{Build, Findings, Keyspace, Urgency};
@@ -161,7 +161,7 @@ impl Builder {
         counted: bool,
         lately: u64,
     ) -> Result<(FilterSpec, Reservation), BuildError> {
-        let growing = (self.filter.kind == FilterKind::Scalable).then_some(FIRST_LAYER_KEYS);
+        let growing = (self.filter.kind == KeyspaceFilterKind::Scalable).then_some(FIRST_LAYER_KEYS);
         let keys = known.max(self.filter.expected_keys).or(growing).ok_or(BuildError::UnknownSize)?;
         let configured = self.filter.capacity_for(keys);
         let spec =

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::buffers::Buffers;
-use crate::filter::Room;
+use crate::filter::GrowthBudget;
 
 /// What the process needs beside filters, sets of keys, caches and announces.
 pub const PROCESS_BYTES: u64 = 32 << 20;
@@ -113,7 +113,7 @@ impl MemoryBudget {
 
     /// Where filters ask for the memory of further layers. They do so while keys are inserted, so all that is waited for is this lock.
     #[must_use]
-    pub fn room(self: &Arc<Self>) -> Room {
+    pub fn room(self: &Arc<Self>) -> GrowthBudget {
         let budget = Arc::clone(self);
         Box::new(move |bytes| {
             let mut taken = budget.taken.lock();

@@ -1,27 +1,27 @@
-//! The files that the configuration is read from, and when they have changed.
+//! The configuration files, and when they change.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::{self, Config, ConfigError, ConfigErrors};
 
-/// How often they are looked at.
+/// How often the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often what changes while it is read is read again.
+/// How often a configuration that changes during the read is read again.
 const TRIES: usize = 10;
 
-/// Where a process was told to read its configuration.
+/// The files and environment that the configuration is read from.
 #[derive(Debug, Clone)]
 pub struct ConfigSource {
     files: Vec<PathBuf>,
     environment: Vec<(String, String)>,
-    /// What they held before they were last loaded.
+    /// Fingerprint of the files before they were last loaded.
     seen: u64,
 }
 
 impl ConfigSource {
-    /// These files and this environment.
+    /// Creates a source from these files and this environment.
     #[must_use]
     pub fn new(files: Vec<PathBuf>, environment: impl Iterator<Item = (String, String)>) -> Self {
         Self { files, environment: environment.collect(), seen: 0 }
@@ -32,7 +32,7 @@ impl ConfigSource {
     /// # Errors
     /// As [`config::load`].
     pub fn load(&mut self) -> Result<Config, ConfigErrors> {
-        // A look before and one after: what is loaded is not half of something that was being written.
+        // Fingerprints before and after must match: otherwise half of a change may have been read.
         for _ in 0..TRIES {
             self.seen = self.look();
             let loaded = config::load(&self.files, self.environment.iter().cloned());
@@ -40,7 +40,7 @@ impl ConfigSource {
                 return loaded;
             }
         }
-        Err(ConfigError::of_all("could not be read: its files are written to all the time").into())
+        Err(ConfigError::general("could not be read: its files keep changing").into())
     }
 
     fn look(&self) -> u64 {
@@ -48,15 +48,15 @@ impl ConfigSource {
     }
 }
 
-/// Notices when the files hold something else than what was loaded.
+/// Detects when the files differ from what was loaded.
 ///
-/// By reading them, and not by inotify: that tells nothing of network file systems, of a file that is mounted over another, or of the other end of a symbolic
-/// link, which is what a volume of Kubernetes swaps; and a node's instances of it are soon used up where all its sidecars run as one user. Reading some
-/// kilobytes a second costs nothing beside that.
+/// It reads them instead of using inotify. inotify misses network file systems, bind mounts and the target of a
+/// symbolic link, which is what a Kubernetes volume swaps. A node's inotify instances are also used up quickly if all
+/// its sidecars run as one user. Reading a few kilobytes per second costs nothing in comparison.
 #[derive(Debug)]
 pub(super) struct FileWatch {
     source: ConfigSource,
-    /// What the last look saw.
+    /// Fingerprint of the last check.
     last: u64,
 }
 
@@ -65,13 +65,13 @@ impl FileWatch {
         Self { last: source.seen, source }
     }
 
-    /// Returns once they have changed and two looks in a row see the same: half of a file that is being written may well be a good configuration, of
-    /// another meaning. May be dropped at any time.
+    /// Returns once the files have changed and two checks in a row agree: half of a written file may be a valid
+    /// configuration with another meaning. Cancel-safe.
     pub(super) async fn changed(&mut self) {
         loop {
             tokio::time::sleep(LOOK).await;
             let source = self.source.clone();
-            // Where the look fails, the next one tells.
+            // If the check fails, the next one decides.
             let Ok(now) = tokio::task::spawn_blocking(move || source.look()).await else { continue };
             let settled = std::mem::replace(&mut self.last, now) == now;
             if settled && now != self.source.seen {
@@ -80,7 +80,7 @@ impl FileWatch {
         }
     }
 
-    /// Loads what they hold.
+    /// Loads the files.
     pub(super) async fn load(&mut self) -> Result<Config, ConfigErrors> {
         let mut source = self.source.clone();
         let loading = tokio::task::spawn_blocking(move || (source.load(), source));
@@ -89,7 +89,7 @@ impl FileWatch {
                 self.source = source;
                 loaded
             }
-            Err(_) => Err(ConfigError::of_all("could not be read: reading it panicked").into()),
+            Err(_) => Err(ConfigError::general("could not be read: reading it panicked").into()),
         }
     }
 }

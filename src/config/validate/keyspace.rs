@@ -2,18 +2,20 @@
 
 use humantime::format_duration;
 
-use super::{ErrorCollector, Section, http, keyspace_path, promise, set, shown_text, source, url};
+use super::section::Section;
+use super::{http, promise, set, source, url};
+use crate::config::error::{ErrorCollector, key_path, shown_text};
 use crate::config::{
     BackendConfig, BackendKind, CacheConfig, CanaryConfig, EnforcementSetting, FilterConfig, KeyspaceConfig,
     RebuildConfig, RedisConfig, parse_schedule,
 };
 use crate::sqltext::{Dialect, parameter_numbers};
 
-/// Redis holds no larger value.
+/// The largest value that Redis stores.
 const MAX_VALUE_BYTES: u64 = 512 << 20;
 
 pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&RedisConfig>, errors: &mut ErrorCollector) {
-    let section = &mut Section::new(keyspace_path(name), errors);
+    let section = &mut Section::new(key_path(["keyspaces", name]), errors);
     if !is_name(name) {
         let path = section.path.clone();
         section.errors.add(path, "the name of a keyspace must match [a-z][a-z0-9_-]{0,62}");
@@ -40,7 +42,7 @@ pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&Redis
     promise::check(keyspace, section);
 }
 
-/// Who starts or lost the log reads it again from so long ago.
+/// An instance that starts or has lost the log reads this far back.
 fn log(keyspace: &KeyspaceConfig, redis: &RedisConfig, section: &mut Section<'_>) {
     let (needed, kept) = (keyspace.commit_window.saturating_add(keyspace.deadline), redis.log.retention);
     let rule = format!("and deadline together must be shorter than redis.log.retention = {}", format_duration(kept));
@@ -100,9 +102,9 @@ fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect
         http::backend(backend, section);
         return None;
     }
-    http::none_in_backend(backend, section);
+    http::reject_http_keys(backend, section);
     let dialect = url::database(&backend.url, backend.url_file.is_some(), section);
-    if query_given(&backend.query, section)
+    if section.require_query(&backend.query)
         && let Some(dialect) = dialect
     {
         let taken = parameter_numbers(&backend.query, dialect);
@@ -110,15 +112,6 @@ fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect
         section.must(taken.len() == 1 && taken.contains(&1), "query", &rule, shown_text(&backend.query));
     }
     dialect
-}
-
-pub(super) fn query_given(query: &str, section: &mut Section<'_>) -> bool {
-    let given = !query.trim().is_empty();
-    // Another kind has other keys: what it lacks of these says nothing.
-    if !given && !section.was_rejected("kind") {
-        section.add("query", "is required");
-    }
-    given
 }
 
 fn canary(canary: &CanaryConfig, section: &mut Section<'_>) {

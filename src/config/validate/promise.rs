@@ -1,16 +1,17 @@
-//! Whether a keyspace's schedule can keep what its freshness promises.
+//! Checks that a keyspace's schedule fits its freshness.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use humantime::format_duration;
 
-use super::{ErrorCollector, Section};
+use super::section::Section;
+use crate::config::error::ErrorCollector;
 use crate::config::schedule::longest_gap;
 use crate::config::{Enforcement, Freshness, KeyspaceConfig, parse_schedule};
 
-/// With `freshness = "rebuilt"` a filter stops rejecting once its scan began `max_staleness` ago. Where the next scheduled scan can come
-/// later than that, the keyspace would degrade between any two builds.
+/// With `freshness = "rebuilt"` a filter stops answering 404 `max_staleness` after the start of its scan. If the next
+/// scheduled scan may come later, the keyspace would degrade between builds.
 pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
     let Ok(schedule) = parse_schedule(&keyspace.rebuild.schedule) else { return };
     let Some(gap) = longest_gap(&schedule) else {
@@ -20,10 +21,10 @@ pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
         );
         return;
     };
-    // A default that took the place of a rejected value proves nothing.
+    // A default that replaced a rejected value proves nothing.
     let involved = ["freshness", "enforcement", "max_staleness", "rebuild.schedule", "rebuild.jitter"];
-    let judged = keyspace.freshness == Freshness::Rebuilt && keyspace.enforcement == Enforcement::Enforce;
-    if !judged || involved.iter().any(|key| section.was_rejected(key)) {
+    let applies = keyspace.freshness == Freshness::Rebuilt && keyspace.enforcement == Enforcement::Enforce;
+    if !applies || involved.iter().any(|key| section.was_rejected(key)) {
         return;
     }
     let needed = gap.saturating_add(keyspace.rebuild.jitter);
@@ -33,8 +34,8 @@ pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
 }
 
 impl KeyspaceConfig {
-    /// Whether the schedule comes often enough for what the keyspace promises.
-    pub(in crate::config) fn can_keep_its_promise(&self) -> bool {
+    /// Whether the schedule is frequent enough for the keyspace's freshness.
+    pub(in crate::config) fn schedule_fits_staleness(&self) -> bool {
         let mut errors = ErrorCollector::default();
         check(self, &mut Section::new("keyspace", &mut errors));
         errors.into_errors(&BTreeMap::new()).is_none()
@@ -44,8 +45,8 @@ impl KeyspaceConfig {
 fn message(keyspace: &KeyspaceConfig, gap: Duration, needed: Duration) -> String {
     format!(
         "must be longer than {needed}, the longest time between two scheduled scans (rebuild.schedule {schedule:?}: {gap}, plus \
-         rebuild.jitter: {jitter}), is {is}; without that the filter stops rejecting between two builds: raise max_staleness, make \
-         rebuild.schedule more frequent, lower rebuild.jitter, poll for new keys (source.incremental), or set freshness to \"announced\" or \"static\" where that is what holds",
+         rebuild.jitter: {jitter}), is {is}; otherwise the filter stops answering 404 between two builds: raise max_staleness, make \
+         rebuild.schedule more frequent, lower rebuild.jitter, poll for new keys (source.incremental), or set freshness to \"announced\" or \"static\" if that is true",
         needed = format_duration(needed),
         schedule = keyspace.rebuild.schedule,
         gap = format_duration(gap),

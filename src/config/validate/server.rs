@@ -1,9 +1,10 @@
-//! `[server]`: listeners that can be bound, limits that can be held, nobody let in by oversight.
+//! `[server]`: listeners that can be bound, limits that can be kept, and no accidental access.
 
-use super::{ErrorCollector, Section, shown_text};
+use super::section::Section;
+use crate::config::error::{ErrorCollector, shown_text};
 use crate::config::{Listen, ServerConfig};
 
-/// A request is compared with the tokens of each.
+/// Each request is compared with the tokens of every file.
 const MAX_TOKEN_FILES: usize = 16;
 
 pub(super) fn check(server: &ServerConfig, errors: &mut ErrorCollector) {
@@ -37,11 +38,11 @@ pub(super) fn check(server: &ServerConfig, errors: &mut ErrorCollector) {
     section.must(server.max_batch_bytes >= 1, "max_batch_bytes", "be at least 1", server.max_batch_bytes);
     section.must(server.max_body_bytes >= 1, "max_body_bytes", "be at least 1", server.max_body_bytes);
     section.must(
-        server.max_buffered_bytes == 0 || server.max_buffered_bytes >= server.least_for_a_batch(),
+        server.max_buffered_bytes == 0 || server.max_buffered_bytes >= server.min_buffered_bytes(),
         "max_buffered_bytes",
         &format!(
             "be 0, or at least {} for a body of max_body_bytes and a batch of max_batch_keys",
-            server.least_for_a_batch()
+            server.min_buffered_bytes()
         ),
         server.max_buffered_bytes,
     );
@@ -100,8 +101,8 @@ fn listeners(server: &ServerConfig, section: &mut Section<'_>) {
     distinct(("listen", &data), ("admin_listen", &admin), section);
     distinct(("telemetry_listen", &telemetry), ("admin_listen", &admin), section);
 
-    // A token file that can't be read was reported already; the wish for a token is enough here.
-    let has_token = server.data_demands_token() || section.was_rejected("token_file") || server.allow_unauthenticated;
+    // An unreadable token file was reported already; here it only matters that one was configured.
+    let has_token = server.data_requires_token() || section.was_rejected("token_file") || server.allow_unauthenticated;
     if data.is_some_and(|data| !data.is_local()) && !has_token {
         section.add(
             "listen",
@@ -111,7 +112,7 @@ fn listeners(server: &ServerConfig, section: &mut Section<'_>) {
             ),
         );
     }
-    let has_admin_token = server.admin_demands_token() || section.was_rejected("admin_token_file");
+    let has_admin_token = server.admin_requires_token() || section.was_rejected("admin_token_file");
     if admin.is_some_and(|admin| !admin.is_local()) && !has_admin_token {
         section.add(
             "admin_listen",
@@ -144,7 +145,7 @@ fn listener(key: &str, text: &str, may_be_unix: bool, section: &mut Section<'_>)
 }
 
 fn distinct(one: (&str, &Option<Listen>), other: (&str, &Option<Listen>), section: &mut Section<'_>) {
-    // A default that took the place of a rejected value collides with nothing.
+    // A default that replaced a rejected value can't collide.
     if section.was_rejected(one.0) || section.was_rejected(other.0) {
         return;
     }

@@ -1,9 +1,9 @@
-//! What a keyspace takes whose backend is the set of the source's keys.
+//! Settings of a keyspace whose backend is the source's key set.
 
-use super::Section;
+use super::section::Section;
 use crate::config::{BackendConfig, CacheConfig, KeyspaceConfig};
 
-/// Refuses what would be ignored: there is nothing to reach and nothing to cache.
+/// Rejects settings that would be ignored: there is no server to call and nothing to cache.
 pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
     let (backend, default) = (&keyspace.backend, BackendConfig::default());
     let mut inner = section.inner("backend");
@@ -23,13 +23,10 @@ pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
         ("ca_file", backend.ca_file.is_some()),
     ] {
         if is_set {
-            inner.add(key, "means nothing to a backend of kind \"set\": the keys are in memory, and source says where they come from");
+            inner.add(key, "is not used by a backend of kind \"set\": the keys are in memory, and source says where they come from");
         }
     }
     if keyspace.cache != CacheConfig::default() {
-        section.add(
-            "cache",
-            "means nothing beside a backend of kind \"set\": the keys are in memory, so nothing is cached",
-        );
+        section.add("cache", "is not used by a backend of kind \"set\": the keys are in memory, so nothing is cached");
     }
 }

@@ -1,14 +1,18 @@
-//! `[keyspaces.NAME.source]`: what each kind needs, and what means nothing to it.
+//! `[keyspaces.NAME.source]`: what each kind needs, and what it does not use.
 
-use super::keyspace::query_given;
-use super::{Section, http, incremental, shown_text, url};
-use crate::config::{BackendKind, FilterKind, KeyspaceConfig, RedisConfig, RedisPlace, SourceConfig, SourceKind};
+use super::section::Section;
+use super::{http, incremental, url};
+use crate::config::error::shown_text;
+use crate::config::{
+    BackendKind, KeyspaceConfig, KeyspaceFilterKind, RedisConfig, RedisPlace, SourceConfig, SourceKind,
+};
 use crate::sqltext::{Dialect, parameter_numbers};
 
-/// What has a meaning in a pattern and stands for something else.
+/// Characters with a meaning in a pattern.
 const GLOB: [char; 4] = ['*', '?', '[', '\\'];
 
-/// Judges every source of a keyspace. `backend`: the dialect of its database; `shared`: the cache, whose URL is a source's default.
+/// Validates all sources of a keyspace. `backend`: the dialect of its database; `shared`: the cache, whose URL is a
+/// source's default.
 pub(super) fn check(
     keyspace: &KeyspaceConfig,
     backend: Option<Dialect>,
@@ -20,7 +24,7 @@ pub(super) fn check(
     }
     for (index, source) in keyspace.source.iter().enumerate() {
         let key = keyspace.source.key(index);
-        each(source, (keyspace.backend.kind, backend), shared, &mut section.inner(&key));
+        check_one(source, (keyspace.backend.kind, backend), shared, &mut section.inner(&key));
         if section.was_rejected(&format!("{key}.kind")) {
             continue;
         }
@@ -28,17 +32,17 @@ pub(super) fn check(
         if source.kind != SourceKind::Sql && keyspace.key.is_none() && !section.was_rejected("key") {
             section.add(
                 "key",
-                format!("is required, because a source of kind {kind:?} ({key}) does not tell the form of its keys"),
+                format!("is required, because a source of kind {kind:?} ({key}) does not report the form of its keys"),
             );
         }
-        let grows = keyspace.filter.kind == FilterKind::Scalable;
+        let grows = keyspace.filter.kind == KeyspaceFilterKind::Scalable;
         if source.is_uncounted()
             && !grows
             && keyspace.filter.expected_keys.is_none()
             && !section.was_rejected("filter.expected_keys")
         {
             let rule = format!(
-                "is required, because {key} can't tell how many keys it has before they are read, unless filter.kind = \"scalable\""
+                "is required, because {key} can't count its keys before a scan, unless filter.kind = \"scalable\""
             );
             section.add("filter.expected_keys", rule);
         }
@@ -46,13 +50,13 @@ pub(super) fn check(
     incremental::promise(keyspace, section);
 }
 
-fn each(
+fn check_one(
     source: &SourceConfig,
     backend: (BackendKind, Option<Dialect>),
     shared: Option<&RedisConfig>,
     section: &mut Section<'_>,
 ) {
-    strangers(source, section);
+    reject_keys_of_other_kinds(source, section);
     match source.kind {
         SourceKind::Sql => sql(source, backend, section),
         SourceKind::Http => http::source(source, section),
@@ -65,8 +69,8 @@ fn each(
     }
 }
 
-/// Keys of other kinds, which would be ignored.
-fn strangers(source: &SourceConfig, section: &mut Section<'_>) {
+/// Rejects keys of other kinds, which would be ignored.
+fn reject_keys_of_other_kinds(source: &SourceConfig, section: &mut Section<'_>) {
     if section.was_rejected("kind") {
         return;
     }
@@ -91,17 +95,17 @@ fn strangers(source: &SourceConfig, section: &mut Section<'_>) {
         ("set", source.set.is_some(), redis),
     ] {
         if is_set && !kinds.contains(&source.kind) {
-            section.add(key, format!("means nothing to a source of kind {:?}", source.kind.as_str()));
+            section.add(key, format!("is not used by a source of kind {:?}", source.kind.as_str()));
         }
     }
 }
 
 fn sql(source: &SourceConfig, (backend, dialect): (BackendKind, Option<Dialect>), section: &mut Section<'_>) {
     let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url");
-    // An API's URL is none of a database.
+    // The URL of an HTTP backend is not a database's.
     let own = own || backend != BackendKind::Sql;
     let dialect = if own { url::database(&source.url, source.url_file.is_some(), section) } else { dialect };
-    if query_given(&source.query, section)
+    if section.require_query(&source.query)
         && let Some(dialect) = dialect
     {
         section.must(
@@ -139,7 +143,7 @@ fn redis(source: &SourceConfig, shared: Option<&RedisConfig>, section: &mut Sect
         (None, None) => {}
     }
     if source.set.is_some() && !source.strip_prefix.is_empty() {
-        section.add("strip_prefix", "means nothing beside set");
+        section.add("strip_prefix", "is not used together with set");
     }
 }
 
@@ -147,14 +151,12 @@ fn pattern_given(pattern: &str, source: &SourceConfig, shared: Option<&RedisConf
     section.must(!pattern.is_empty(), "pattern", "not be empty", shown_text(pattern));
     let head = pattern.split(GLOB).next().unwrap_or_default();
     let prefix = &source.strip_prefix;
-    let rule = format!("be what pattern begins with, at most {head:?}");
+    let rule = format!("be a prefix of pattern, at most {head:?}");
     section.must(head.starts_with(prefix.as_str()), "strip_prefix", &rule, shown_text(prefix));
     if let Some(shared) = shared {
         let own = format!("{}:", shared.key_prefix);
         let matches_own = own.starts_with(head) || head.starts_with(&own);
-        let rule = format!(
-            "begin so that it leaves out bloomguard's own entries there, which begin with redis.key_prefix ({own:?})"
-        );
+        let rule = format!("not match bloomguard's own entries, which begin with redis.key_prefix ({own:?})");
         section.must(!matches_own, "pattern", &rule, shown_text(pattern));
     }
 }

@@ -1,21 +1,22 @@
-//! URLs of databases and caches: present, of a scheme that is built, and such that the driver takes them.
+//! URLs of databases and caches: present, of a supported scheme, and acceptable for the driver.
 
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
-use super::{Section, shown_text};
+use super::section::Section;
 use crate::client::{Url, UrlError, UrlTemplate};
-use crate::config::url_text::{Flaw, UrlText};
+use crate::config::error::shown_text;
+use crate::config::url_text::{UrlFlaw, UrlText};
 use crate::config::{RedisPlace, SecretUrl};
 use crate::sqltext::Dialect;
 
-/// The key that a URL's errors are reported at.
+/// The key at which errors of the URL are reported.
 fn key(from_file: bool) -> &'static str {
     if from_file { "url_file" } else { "url" }
 }
 
-/// Judges a database's URL; tells its dialect where it has one.
+/// Validates a database URL and returns its dialect.
 pub(super) fn database(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) -> Option<Dialect> {
     let key = key(from_file);
     if missing(url, section) || is_ambiguous(url, key, section) {
@@ -50,12 +51,12 @@ pub(super) fn database(url: &SecretUrl, from_file: bool, section: &mut Section<'
     Some(dialect)
 }
 
-/// Judges the URL of an HTTP API, into which a key goes. Tells whether it is TLS.
+/// Validates the URL template of an HTTP API. Returns whether it is TLS.
 pub(super) fn template(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) -> Option<bool> {
     http(url, |text| UrlTemplate::parse(text).map(|url| url.origin().is_secure()), from_file, section)
 }
 
-/// Judges the URL of a list of keys. Tells whether it is TLS.
+/// Validates the URL of a key list. Returns whether it is TLS.
 pub(super) fn list(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) -> Option<bool> {
     http(url, |text| Url::parse(text).map(|url| url.origin().is_secure()), from_file, section)
 }
@@ -74,7 +75,7 @@ fn http(
         .ok()
 }
 
-/// Judges the URL of one Redis server.
+/// Validates the URL of one Redis server.
 pub(super) fn redis_server(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) {
     if RedisPlace::has_several_servers(url) {
         let rule = format!("must name one server: a scan reads one and no other, is {}", shown_text(&url.redacted()));
@@ -83,7 +84,7 @@ pub(super) fn redis_server(url: &SecretUrl, from_file: bool, section: &mut Secti
     redis(url, from_file, section);
 }
 
-/// Judges the URL of the shared cache.
+/// Validates the URL of the shared cache.
 pub(super) fn redis(url: &SecretUrl, from_file: bool, section: &mut Section<'_>) {
     let key = key(from_file);
     if missing(url, section) || is_ambiguous(url, key, section) {
@@ -110,9 +111,9 @@ pub(super) fn redis(url: &SecretUrl, from_file: bool, section: &mut Section<'_>)
     }
 }
 
-/// Whether a driver could take a part of the password for a host or a path, which errors and logs name.
+/// Whether a driver could take part of the password for a host or a path, which errors and logs would show.
 fn is_ambiguous(url: &SecretUrl, key: &str, section: &mut Section<'_>) -> bool {
-    let flaw = UrlText::split(url.expose()).err().filter(|flaw| *flaw != Flaw::NoUrl && url.scheme() != "sqlite");
+    let flaw = UrlText::split(url.expose()).err().filter(|flaw| *flaw != UrlFlaw::NoUrl && url.scheme() != "sqlite");
     if let Some(flaw) = flaw {
         section.add(key, flaw.to_string());
     }
@@ -123,7 +124,7 @@ fn missing(url: &SecretUrl, section: &mut Section<'_>) -> bool {
     if !url.is_empty() {
         return false;
     }
-    // Another kind has other keys: what it lacks of these says nothing.
+    // If the kind was rejected, the true kind may need no URL.
     if !section.was_rejected("url_file") && !section.was_rejected("kind") {
         section.add("url", "is required, here or in a file that url_file names");
     }

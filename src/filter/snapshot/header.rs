@@ -1,89 +1,90 @@
-//! What a snapshot says of its filter.
+//! The header of a snapshot.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The header of a snapshot. A field that is not known makes a file unreadable: it may be one that a reader must heed.
+/// The header of a snapshot. An unknown field makes a file unreadable, because a reader might have to obey it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// Whose filter it is.
+    /// The keyspace.
     pub keyspace: String,
-    /// The program that wrote it.
+    /// The version of the program that wrote it.
     pub written_by: String,
     /// How keys are hashed: [`super::HASH`].
     pub hash: String,
-    /// Under which secret. Whoever has it can choose keys that collide, so the file is its owner's alone.
+    /// The secret for hashing. It allows choosing keys that collide, so only the owner may read the file.
     pub secret: Hex<192>,
     /// Canonical form of the keys.
     pub key_form: String,
-    /// Fingerprint of what the keyspace's promise rests on: source, form, times. Under another one the filter shows nothing.
+    /// Fingerprint of what freshness depends on: source, form, times. With another one the filter proves nothing.
     pub basis: Hex<8>,
-    /// Kind of the filter, whose layers may be of other kinds.
+    /// Kind of the filter; its layers may be of other kinds.
     pub kind: String,
     /// Keys it was made for.
     pub capacity: u64,
-    /// At which rate.
+    /// The rate it was made for.
     pub rate: f64,
-    /// Number of the filter.
+    /// Number of the generation.
     pub generation: u64,
-    /// Keys in it, estimated from its fill.
+    /// Keys, estimated from the fill.
     pub items: u64,
-    /// Keys that its scan brought, of each source.
+    /// Keys that the scan read from each source.
     pub counted: Vec<u64>,
-    /// When its copy began.
+    /// When the copy began.
     pub taken: Taken,
-    /// How long before that its scan had begun, nanoseconds.
+    /// Nanoseconds between the start of the scan and the start of the copy.
     pub scan_age: u64,
-    /// Up to where the delta log had been applied, where there is one.
+    /// Position up to which the delta log was applied, if there is one.
     pub log: Option<LogMark>,
-    /// From where on each source has to be polled, where they are and the polls complete the filter's scan.
+    /// Where polling resumes for each source, if polls complete the filter's scan.
     pub polls: Option<Vec<PollMark>>,
-    /// Which announces of the journal are in it for certain.
+    /// Which announces of the journal are in the filter for certain.
     pub journal: JournalMark,
-    /// The keyspace's filters were compared with its backend before one answered anybody. Not written where it is false, as by programs that make no such proof.
+    /// The filters were compared with the backend before one answered. Omitted if false, as programs without this proof
+    /// do.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub proven: bool,
-    /// Its parts, in the order of their words in the file.
+    /// The layers, in the order of their words in the file.
     pub layers: Vec<LayerEntry>,
 }
 
-/// A moment by two clocks.
+/// A time by two clocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Taken {
     /// Wall clock: nanoseconds since 1970.
     pub unix_nanos: u64,
-    /// Which boot of which machine; empty where that is not known.
+    /// Identifies the boot of a machine; empty if unknown.
     pub boot_id: String,
     /// `CLOCK_BOOTTIME` of that boot, nanoseconds.
     pub boot_nanos: u64,
 }
 
-/// A place in a delta log.
+/// A position in a delta log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogMark {
-    /// Which log.
+    /// Identity of the log.
     pub identity: Hex<16>,
-    /// Milliseconds of the last entry that had been applied.
+    /// Milliseconds of the last applied entry.
     pub millis: u64,
-    /// Its number among those of one millisecond.
+    /// Its sequence number within that millisecond.
     pub sequence: u64,
-    /// How many entries had ever been made then.
+    /// Number of entries that had ever been appended.
     pub made: u64,
 }
 
-/// From where on a source has to be polled.
+/// Where polling a source resumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PollMark {
     /// The watermark.
     pub watermark: WatermarkText,
-    /// How long before the copy the last complete poll had begun, nanoseconds.
+    /// Nanoseconds between the start of the last complete poll and the start of the copy.
     pub age: u64,
-    /// How long the oldest transaction had been open then, nanoseconds.
+    /// Nanoseconds for which the oldest transaction had been open at that poll.
     pub open_for: u64,
 }
 
@@ -91,21 +92,21 @@ pub struct PollMark {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WatermarkText {
-    /// Decimal digits: there are larger ones than JSON's readers take for whole numbers.
+    /// Decimal digits, because JSON readers don't accept integers of this size.
     Integer(String),
     /// Microseconds since 1970.
     Timestamp(i64),
-    /// A text.
+    /// Text.
     Text(String),
 }
 
-/// A place in the announce journal.
+/// A position in the announce journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalMark {
-    /// Which journal.
+    /// Identity of the journal.
     pub id: Hex<16>,
-    /// Records before the one with this number are in the filter.
+    /// Records before this number are in the filter.
     pub next: u64,
 }
 
@@ -117,28 +118,28 @@ pub struct LayerEntry {
     pub kind: String,
     /// Keys it was sized for.
     pub capacity: u64,
-    /// At which rate.
+    /// The rate it was made for.
     pub rate: f64,
-    /// Its own random numbers, mixed with each hash, the highest digit first.
+    /// The salt, as numbers with the highest digit first.
     pub salt: [Hex<8>; 4],
-    /// Bits a key sets.
+    /// Bits per key.
     pub hashes: u32,
-    /// Bits, or counters, that probes choose from.
+    /// Number of bits, or counters.
     pub bits: u64,
-    /// Number of its words of 64 bits.
+    /// Number of 64-bit words.
     pub words: u64,
     /// XXH3-128 of its words and their padding.
     pub checksum: Hex<16>,
 }
 
 impl LayerEntry {
-    /// Bytes of its words in the file, padding included; `None`: more than there can be.
+    /// Bytes of its words in the file, padding included; `None` if that overflows.
     pub(super) fn padded(&self) -> Option<u64> {
         self.words.checked_mul(8)?.checked_next_multiple_of(super::PAGE)
     }
 }
 
-/// So many bytes, written as hex digits.
+/// Bytes in hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Hex<const N: usize>(pub [u8; N]);
 
@@ -150,7 +151,7 @@ impl<const N: usize> fmt::Display for Hex<N> {
 
 impl<const N: usize> fmt::Debug for Hex<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The only thing of this size is the secret.
+        // Only the secret has this size.
         if N == 192 { f.write_str("Hex(redacted)") } else { write!(f, "Hex({self})") }
     }
 }

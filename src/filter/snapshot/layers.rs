@@ -1,20 +1,20 @@
-//! A filter as the layers of a snapshot, and back.
+//! Converts a filter into the layers of a snapshot, and back.
 
-use super::super::{Filter, FilterKind, FilterSpec, LayerHeader, LayerKind, LayersError, Room};
+use super::super::{Filter, FilterKind, FilterSpec, GrowthBudget, LayerHeader, LayerKind, LayersError};
 use super::{Header, Hex, LayerEntry, LayerView, Snapshot};
 
-/// A snapshot whose words can be read and make no filter.
+/// A readable snapshot that does not make a filter.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RestoreError {
-    /// Of a kind that this version does not have.
-    #[error("its filter is of kind {0:?}, which is not known")]
+    /// A kind that this version does not know.
+    #[error("its filter has the unknown kind {0:?}")]
     Kind(String),
-    /// Not what such a filter is made of.
+    /// Not the layers of such a filter.
     #[error(transparent)]
     Layers(#[from] LayersError),
 }
 
-/// The layers of a filter, as they are written.
+/// The layers of a filter, for writing.
 #[must_use]
 pub fn views(filter: &Filter) -> Vec<LayerView<'_>> {
     let view = |(header, words)| LayerView { header: entry(&header), words };
@@ -29,14 +29,14 @@ fn entry(header: &LayerHeader) -> LayerEntry {
         salt: header.salt.map(|word| Hex(word.to_be_bytes())),
         hashes: header.hashes,
         bits: header.bits,
-        // Both are filled in by the writer.
+        // The writer fills in both.
         words: 0,
         checksum: Hex([0; 16]),
     }
 }
 
 impl Header {
-    /// What the filter was made for.
+    /// The specification of the filter.
     ///
     /// # Errors
     /// [`RestoreError::Kind`].
@@ -48,11 +48,11 @@ impl Header {
 }
 
 impl Snapshot {
-    /// The filter again, which grows where `room` allows it.
+    /// Restores the filter. It grows if `growth` allows it.
     ///
     /// # Errors
     /// [`RestoreError`].
-    pub fn into_filter(self, room: Room) -> Result<Filter, RestoreError> {
+    pub fn into_filter(self, growth: GrowthBudget) -> Result<Filter, RestoreError> {
         let spec = self.header.spec()?;
         let layers = self.layers.into_iter().map(|layer| {
             let LayerEntry { kind, capacity, rate, salt, hashes, bits, .. } = layer.header;
@@ -63,7 +63,7 @@ impl Snapshot {
             Ok((header, layer.memory))
         });
         let layers = layers.collect::<Result<Vec<_>, RestoreError>>()?;
-        Ok(Filter::from_layers(spec, layers, room)?)
+        Ok(Filter::from_layers(spec, layers, growth)?)
     }
 }
 

@@ -6,14 +6,17 @@
 //! …      for each layer its words, padded with zeros to a multiple of 4096, so that they can be mapped
 //! ```
 //!
-//! Integers are little-endian, checksums as xxHash writes them: the highest byte first. Every byte of the file is under a checksum: the header's covers
-//! itself (its own sixteen bytes left out), and each layer's, which stands in the header, covers words and padding. `docs/formats.md` describes all of it for other readers.
+//! Integers are little-endian, checksums as xxHash writes them: the highest byte first. Every byte of the file is under
+//! a checksum: the header's covers itself (its own sixteen bytes left out), and each layer's, which stands in the
+//! header, covers words and padding. `docs/formats.md` describes all of it for other readers.
 //!
-//! **A copy is of one moment or later.** Inserts go on while words are copied; bits only ever go from 0 to 1, so a copy holds at least what was in
-//! the filter when it began. What says where the filter stood (log, polls, journal) must therefore be noted *before* that.
+//! **A copy is of one moment or later.** Inserts go on while words are copied; bits only ever go from 0 to 1, so a copy
+//! holds at least what was in the filter when it began. What says where the filter stood (log, polls, journal) must
+//! therefore be noted *before* that.
 //!
-//! **Files are read into memory and not mapped.** A mapping follows its file: who copies a backup over it in place changes the bits after they were
-//! verified, or ends the process with SIGBUS. Reading costs a copy that reading to verify would nearly cost anyway.
+//! **Files are read into memory and not mapped.** A mapping follows its file: who copies a backup over it in place
+//! changes the bits after they were verified, or ends the process with SIGBUS. Reading costs a copy that reading to
+//! verify would nearly cost anyway.
 
 mod header;
 mod layers;
@@ -22,34 +25,34 @@ mod write;
 
 pub use self::header::{Header, Hex, JournalMark, LayerEntry, LogMark, PollMark, Taken, WatermarkText};
 pub use self::layers::{RestoreError, views};
-pub use self::read::{LayerWords, Opened, ReadError, Snapshot, decode, open};
-pub use self::write::{Aside, LayerView, WriteError, sync_dir, write_aside};
+pub use self::read::{LayerWords, OpenedSnapshot, ReadError, Snapshot, decode, open};
+pub use self::write::{LayerView, StagedSnapshot, WriteError, stage_snapshot, sync_dir};
 
-/// First bytes of a snapshot: as PNG's, they don't survive a transfer that takes the file for text.
+/// First bytes of a snapshot. Like PNG's, they don't survive a transfer in text mode.
 const MAGIC: [u8; 8] = *b"BGSNAP\x1a\n";
-/// Of the layout, the header's fields, and how a kind probes its words.
+/// Version of the layout, the header's fields, and how each kind probes its words.
 pub const VERSION: u32 = 1;
-/// Where the header's JSON begins: behind magic, version, length, checksum.
+/// Start of the header's JSON, after magic, version, length and checksum.
 const PREAMBLE: usize = 32;
-/// Everything begins at a multiple of this.
+/// Alignment of all parts.
 const PAGE: u64 = 4096;
-/// Longest header: a scalable filter's layers and all watermarks fit many times over.
+/// Longest header: far more than a scalable filter's layers and all watermarks need.
 const HEADER_LIMIT: u32 = 1 << 20;
-/// Bytes that are copied or read, and hashed, at a time: they stay in the cache between the two.
+/// Bytes that are copied and hashed at a time: they stay in the processor's cache in between.
 const CHUNK: usize = 256 << 10;
-/// How keys are hashed.
+/// The hash of keys.
 pub const HASH: &str = "xxh3-128";
 
-/// These bytes as a header with its own magic, version, length and checksum, for whoever tries the reader behind them. Where they are one, empty words with
-/// their checksums follow, as far as it does not ask for many.
+/// Wraps these bytes as a header with magic, version, length and checksum, for fuzzing the reader behind them. If they
+/// parse, appends zeroed words with their checksums, unless the header asks for many.
 #[doc(hidden)]
 #[must_use]
 pub fn seal(header: &[u8]) -> Vec<u8> {
-    const MOST: u64 = 1 << 20;
+    const MAX_WORD_BYTES: u64 = 1 << 20;
     let Ok(mut parsed) = serde_json::from_slice::<Header>(header) else { return seal_header(header) };
     let mut words = Vec::new();
     for layer in &mut parsed.layers {
-        let Some(bytes) = layer.padded().filter(|bytes| words.len() as u64 + bytes <= MOST) else { break };
+        let Some(bytes) = layer.padded().filter(|bytes| words.len() as u64 + bytes <= MAX_WORD_BYTES) else { break };
         let zeros = vec![0; bytes as usize];
         layer.checksum = Hex(xxhash_rust::xxh3::xxh3_128(&zeros).to_be_bytes());
         words.extend(zeros);
@@ -68,7 +71,7 @@ fn seal_header(header: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The header's checksum, which leaves its own place out.
+/// The checksum of the header, without its own bytes.
 fn header_sum(header: &[u8]) -> [u8; 16] {
     let mut sum = xxhash_rust::xxh3::Xxh3::new();
     sum.update(&header[..PREAMBLE - 16]);

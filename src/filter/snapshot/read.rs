@@ -1,4 +1,4 @@
-//! Reads a snapshot. Nothing of it is believed before its checksums are.
+//! Reads a snapshot. Trusts nothing before its checksum is verified.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,51 +9,51 @@ use xxhash_rust::xxh3::Xxh3;
 use super::super::{AllocError, Memory};
 use super::{CHUNK, HEADER_LIMIT, Header, LayerEntry, MAGIC, PAGE, PREAMBLE, VERSION, header_sum};
 
-/// A snapshot, verified to its last byte.
+/// A completely verified snapshot.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// What it says of itself.
+    /// The header.
     pub header: Header,
-    /// Its layers' words.
+    /// The words of the layers.
     pub layers: Vec<LayerWords>,
 }
 
 /// One layer.
 #[derive(Debug)]
 pub struct LayerWords {
-    /// What it is.
+    /// Its parameters.
     pub header: LayerEntry,
     /// Its words.
     pub memory: Memory,
 }
 
-/// A file that is no snapshot that can be used.
+/// A file that is not a usable snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It can't be read.
+    /// The file can't be read.
     #[error("it can't be read: {0}")]
     Io(#[from] io::Error),
-    /// Something else.
-    #[error("it is no snapshot")]
+    /// Another kind of file.
+    #[error("it is not a snapshot")]
     Foreign,
     /// Written by a later version.
-    #[error("its format is version {0}, this program reads {VERSION}")]
+    #[error("its format version is {0}, and this program reads version {VERSION}")]
     Version(u32),
-    /// Cut off, or too long.
-    #[error("it has {found} bytes and should have {expected}")]
+    /// Truncated, or too long.
+    #[error("it has {found} bytes instead of {expected}")]
     Length {
-        /// Bytes there are.
+        /// Bytes in the file.
         found: u64,
-        /// Bytes it says there are.
+        /// Bytes according to the header.
         expected: u64,
     },
-    /// The header's checksum is not its own.
+    /// The header's checksum does not match.
     #[error("its header is damaged")]
     Header,
-    /// The header is as it was written and can't be understood.
-    #[error("its header can't be understood: {0}")]
+    /// The header is intact and can't be decoded.
+    #[error("its header can't be decoded: {0}")]
     Meaning(String),
-    /// The checksum of a layer is not its own.
+    /// A layer's checksum does not match.
     #[error("its layer {0} is damaged")]
     Layer(usize),
     /// There is no memory.
@@ -61,10 +61,10 @@ pub enum ReadError {
     Memory(#[from] AllocError),
 }
 
-/// A snapshot whose header is verified, and its words not yet.
+/// A snapshot with a verified header; its words are not read yet.
 #[derive(Debug)]
-pub struct Opened<R> {
-    /// What it says of itself.
+pub struct OpenedSnapshot<R> {
+    /// The header.
     pub header: Header,
     from: R,
 }
@@ -73,29 +73,29 @@ pub struct Opened<R> {
 ///
 /// # Errors
 /// [`ReadError`].
-pub fn open(path: &Path) -> Result<Opened<File>, ReadError> {
+pub fn open(path: &Path) -> Result<OpenedSnapshot<File>, ReadError> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
     decode(file, length)
 }
 
-/// Begins to read a snapshot of `length` bytes.
+/// Starts reading a snapshot of `length` bytes.
 ///
 /// # Errors
 /// [`ReadError`].
-pub fn decode<R: Read>(mut from: R, length: u64) -> Result<Opened<R>, ReadError> {
+pub fn decode<R: Read>(mut from: R, length: u64) -> Result<OpenedSnapshot<R>, ReadError> {
     let header = decode_header(&mut from, length)?;
-    Ok(Opened { header, from })
+    Ok(OpenedSnapshot { header, from })
 }
 
-impl<R: Read> Opened<R> {
-    /// Bytes that each layer takes in memory; the file holds as many.
+impl<R: Read> OpenedSnapshot<R> {
+    /// Bytes of each layer in memory; the file contains as many.
     #[must_use]
     pub fn sizes(&self) -> Vec<u64> {
         self.header.layers.iter().map(|layer| layer.words * 8).collect()
     }
 
-    /// Reads the words and verifies them.
+    /// Reads and verifies the words.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -109,7 +109,8 @@ impl<R: Read> Opened<R> {
     }
 }
 
-/// The header, once it is certain that the file is as long as it says: nothing is asked of the allocator that the file does not hold.
+/// Reads the header and checks the file's length against it, so that nothing is allocated that the file does not
+/// contain.
 fn decode_header(from: &mut impl Read, length: u64) -> Result<Header, ReadError> {
     let mut bytes = vec![0; PREAMBLE];
     if length < PREAMBLE as u64 {
@@ -121,7 +122,7 @@ fn decode_header(from: &mut impl Read, length: u64) -> Result<Header, ReadError>
     if bytes[..8] != MAGIC {
         return Err(ReadError::Foreign);
     }
-    // Before the checksum, which another version may have elsewhere.
+    // Before the checksum, whose position may differ in another version.
     if version != VERSION {
         return Err(ReadError::Version(version));
     }
@@ -148,7 +149,7 @@ fn decode_header(from: &mut impl Read, length: u64) -> Result<Header, ReadError>
     Ok(header)
 }
 
-/// `None`: they are not those that were written. Read to where they stay: a start waits for it.
+/// Reads a layer's words into their final memory, because a start waits for it. `None` if the checksum does not match.
 fn read_words(from: &mut impl Read, layer: &LayerEntry) -> Result<Option<Memory>, ReadError> {
     let mut memory = Memory::zeroed(layer.words)?;
     let mut sum = Xxh3::new();

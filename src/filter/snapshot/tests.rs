@@ -48,14 +48,14 @@ fn words(count: u64) -> Vec<AtomicU64> {
     (0..count).map(|i| AtomicU64::new(i.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect()
 }
 
-/// A file of two layers.
+/// Writes a file with two layers.
 fn written(dir: &Path) -> std::path::PathBuf {
     of_layers(dir, 100, 700)
 }
 
 fn of_layers(dir: &Path, first: u64, second: u64) -> std::path::PathBuf {
     let (first, second, place) = (words(first), words(second), dir.join("users.snapshot"));
-    write_aside(&place, header(), &[layer(&first), layer(&second)], || false).unwrap().put().unwrap();
+    stage_snapshot(&place, header(), &[layer(&first), layer(&second)], || false).unwrap().publish().unwrap();
     place
 }
 
@@ -66,7 +66,7 @@ fn decoded(bytes: &[u8]) -> Result<Snapshot, ReadError> {
 #[test]
 fn what_was_written_is_read_and_belongs_to_its_owner() {
     let dir = tempfile::tempdir().unwrap();
-    // What a killed process left behind, for all to read.
+    // Left by a killed process, readable by all.
     std::fs::write(dir.path().join("users.snapshot.new"), "rubbish").unwrap();
     let place = of_layers(dir.path(), 1000, 40_000);
     assert_eq!(std::fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o600);
@@ -94,7 +94,7 @@ fn no_byte_can_be_changed_unnoticed() {
     let whole = std::fs::read(written(dir.path())).unwrap();
     decoded(&whole).unwrap();
     let end = whole.len();
-    // All that says something, and padding here and there.
+    // Every meaningful byte, and some of the padding.
     for position in (0..2500).chain((2500..end).step_by(61)).chain([end - 1]) {
         let mut flipped = whole.clone();
         flipped[position] ^= 1 << (position % 8);
@@ -108,14 +108,17 @@ fn no_file_of_another_length_is_taken() {
     let whole = std::fs::read(written(dir.path())).unwrap();
     for length in (0..100).chain((100..whole.len()).step_by(509)).chain([whole.len() - 1]) {
         assert!(decoded(&whole[..length]).is_err(), "cut to {length}");
-        // Also where the file lies about its length, as one that is cut while it is read.
-        assert!(decode(&whole[..length], whole.len() as u64).and_then(Opened::load).is_err(), "ends at {length}");
+        // Also if the length is wrong, as for a file that is truncated while it is read.
+        assert!(
+            decode(&whole[..length], whole.len() as u64).and_then(OpenedSnapshot::load).is_err(),
+            "ends at {length}"
+        );
     }
     let longer = [whole.as_slice(), &[0]].concat();
     assert!(matches!(decoded(&longer), Err(ReadError::Length { .. })));
 }
 
-/// Gives a changed header its checksum, as somebody would who means harm.
+/// Gives a changed header a valid checksum, as an attacker would.
 fn sealed(whole: &[u8], change: impl FnOnce(&mut serde_json::Value)) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     let length = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]) as usize;
@@ -176,8 +179,8 @@ fn what_nobody_waits_for_leaves_the_old_file_and_nothing_else() {
     let place = written(dir.path());
     let before = std::fs::read(&place).unwrap();
     let words = words(100_000);
-    assert!(matches!(write_aside(&place, header(), &[layer(&words)], || true), Err(WriteError::Abandoned)));
-    drop(write_aside(&place, header(), &[layer(&words)], || false).unwrap());
+    assert!(matches!(stage_snapshot(&place, header(), &[layer(&words)], || true), Err(WriteError::Abandoned)));
+    drop(stage_snapshot(&place, header(), &[layer(&words)], || false).unwrap());
     assert_eq!(std::fs::read(&place).unwrap(), before);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
@@ -197,7 +200,7 @@ fn a_copy_holds_at_least_what_was_there_when_it_began() {
                     .for_each(|word| _ = word.fetch_or(1 << bit, std::sync::atomic::Ordering::Relaxed));
             }
         });
-        write_aside(&place, header(), &[layer(&words)], || false).unwrap().put().unwrap();
+        stage_snapshot(&place, header(), &[layer(&words)], || false).unwrap().publish().unwrap();
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     let read = open(&place).unwrap().load().unwrap();
@@ -205,7 +208,7 @@ fn a_copy_holds_at_least_what_was_there_when_it_began() {
 }
 
 proptest! {
-    /// The same as the fuzz target, where that can't run.
+    /// The fuzz target's check, for machines where fuzzing can't run.
     #[test]
     fn no_bytes_make_the_reader_panic(noise in prop::collection::vec(any::<u8>(), 0..300), edits in prop::collection::vec((0..12_000usize, any::<u8>()), 0..8), seal in any::<bool>()) {
         static WHOLE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {

@@ -1,4 +1,4 @@
-//! Writes a snapshot aside and puts it in its place whole or not at all.
+//! Writes a snapshot beside its place, and publishes it atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, Write};
@@ -13,80 +13,81 @@ use super::{CHUNK, HEADER_LIMIT, Header, Hex, LayerEntry, MAGIC, PAGE, PREAMBLE,
 /// A layer to be written.
 #[derive(Debug, Clone)]
 pub struct LayerView<'a> {
-    /// What it is; words and checksum are filled in.
+    /// Its parameters; words and checksum are filled in.
     pub header: LayerEntry,
-    /// Its words, to which others may insert meanwhile.
+    /// Its words, which may receive inserts meanwhile.
     pub words: &'a [AtomicU64],
 }
 
 /// A snapshot that was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The disk refused.
+    /// The disk failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Nobody waits for it any more.
+    /// The caller gave up.
     #[error("there was no time left to write it")]
     Abandoned,
-    /// The header would be larger than any reader takes.
+    /// The header would be too large for any reader.
     #[error("the header would be larger than {HEADER_LIMIT} bytes")]
     Header,
 }
 
-/// A snapshot on disk that is not in its place yet; removed when dropped.
+/// A snapshot on disk that is not published yet; removed when dropped.
 #[derive(Debug)]
-pub struct Aside {
+pub struct StagedSnapshot {
     written: PathBuf,
     place: PathBuf,
     bytes: u64,
 }
 
-impl Aside {
+impl StagedSnapshot {
     /// Its size.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Puts it in its place; what stood there is gone. After a crash of the machine either may be there, until [`sync_dir`].
+    /// Replaces the published snapshot. After a crash of the machine either may be there, until [`sync_dir`].
     ///
     /// # Errors
-    /// Of the disk; then the old one is there.
-    pub fn put(self) -> io::Result<()> {
+    /// Disk errors; the old snapshot is there then.
+    pub fn publish(self) -> io::Result<()> {
         fs::rename(&self.written, &self.place)
     }
 }
 
-impl Drop for Aside {
+impl Drop for StagedSnapshot {
     fn drop(&mut self) {
-        // After `put` there is nothing to remove.
+        // After `publish` there is nothing to remove.
         let _ = fs::remove_file(&self.written);
     }
 }
 
-/// Copies a filter into a new file beside `place`, readable by its owner only, and syncs it. `abandoned` is asked now and then.
+/// Copies a filter into a new file beside `place`, readable only by its owner, and syncs it. Polls `abandoned` between
+/// chunks.
 ///
 /// # Errors
-/// [`WriteError`]; what stands at `place` stays.
-pub fn write_aside(
+/// [`WriteError`]; the file at `place` stays.
+pub fn stage_snapshot(
     place: &Path,
     header: Header,
     layers: &[LayerView<'_>],
     abandoned: impl Fn() -> bool,
-) -> Result<Aside, WriteError> {
+) -> Result<StagedSnapshot, WriteError> {
     let mut written = place.as_os_str().to_owned();
     written.push(".new");
     let written = PathBuf::from(written);
-    // Of a process that was killed. `create_new`, so that the mode is ours whatever was there.
+    // Left by a killed process. `create_new` ensures our mode, whatever was there.
     let _ = fs::remove_file(&written);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&written)?;
-    let mut aside = Aside { written, place: place.to_owned(), bytes: 0 };
-    aside.bytes = write(&mut file, header, layers, &abandoned)?;
+    let mut staged = StagedSnapshot { written, place: place.to_owned(), bytes: 0 };
+    staged.bytes = write(&mut file, header, layers, &abandoned)?;
     if abandoned() {
         return Err(WriteError::Abandoned);
     }
     file.sync_all()?;
-    Ok(aside)
+    Ok(staged)
 }
 
 fn write(
@@ -97,7 +98,7 @@ fn write(
 ) -> Result<u64, WriteError> {
     header.layers =
         layers.iter().map(|layer| LayerEntry { words: layer.words.len() as u64, ..layer.header.clone() }).collect();
-    // Checksums are of a fixed length, so the header's is known before they are.
+    // Checksums have a fixed length, so the header's length is known before they are.
     let length = encode(&header)?.len() as u64;
     file.seek(io::SeekFrom::Start(length))?;
     let mut bytes = length;
@@ -111,7 +112,7 @@ fn write(
     Ok(bytes)
 }
 
-/// Copies the words as they are at some moment from now on, each once.
+/// Copies each word once, as it is at some moment from now on.
 fn copy(file: &mut File, words: &[AtomicU64], abandoned: &impl Fn() -> bool) -> Result<([u8; 16], u64), WriteError> {
     let (mut sum, mut buffer, mut bytes) = (Xxh3::new(), Vec::with_capacity(CHUNK), 0);
     let mut put = |buffer: &[u8]| -> Result<(), WriteError> {
@@ -124,8 +125,8 @@ fn copy(file: &mut File, words: &[AtomicU64], abandoned: &impl Fn() -> bool) -> 
     };
     for words in words.chunks(CHUNK / 8) {
         buffer.clear();
-        // Relaxed: a bit that is set meanwhile may be in the copy or not; those that were set before the caller noted where the filter stood are visible
-        // to it, and so to this.
+        // Relaxed: a bit that is set meanwhile may be in the copy or not. Bits that were set before the caller noted
+        // the filter's position are visible to the caller, and so here.
         buffer.extend(words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()));
         let padding = buffer.len().next_multiple_of(PAGE as usize) - buffer.len();
         buffer.extend(std::iter::repeat_n(0, padding));
@@ -150,10 +151,10 @@ fn encode(header: &Header) -> Result<Vec<u8>, WriteError> {
     Ok(bytes)
 }
 
-/// What was renamed or removed is so after a crash too once its folder is on disk.
+/// Syncs the folder, so that a rename or removal survives a crash.
 ///
 /// # Errors
-/// Of the disk.
+/// Disk errors.
 pub fn sync_dir(file: &Path) -> io::Result<()> {
     file.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }

@@ -1,31 +1,32 @@
-//! Many keys at a time. Their blocks are fetched ahead, where one key after another would wait for memory each time.
+//! Operations on many keys. Blocks are prefetched, because one key after another would wait for memory each time.
 
 use super::super::hash::{Salt, masks, reduce};
 use super::SplitBlock;
 use super::probe::{Block, prefetch};
 
-/// How many keys a block is fetched ahead: enough to keep all of a core's line fill buffers busy, few enough to stay in its first cache. A power of 2.
+/// Prefetch distance in keys: enough to keep a core's line fill buffers busy, few enough to stay in its L1 cache. A
+/// power of two.
 const AHEAD: usize = 32;
 
 impl SplitBlock {
-    /// Whether each key may be in the filter, as [`SplitBlock::contains`] says of one.
+    /// Answers [`SplitBlock::contains`] for each key.
     ///
     /// # Panics
-    /// Where there are not as many answers as keys.
+    /// If there are not as many answers as keys.
     pub fn contains_many(&self, hashes: &[u128], answers: &mut [bool]) {
         assert_eq!(hashes.len(), answers.len(), "one answer a key");
         let (blocks, probe) = (self.blocks(), self.probe);
         self.places().visit(hashes, |key, block, bits| answers[key] = probe.all_set(&blocks[block], bits));
     }
 
-    /// Adds keys, as [`SplitBlock::insert`] does: concurrent with everything.
+    /// Adds keys like [`SplitBlock::insert`]: concurrent with everything.
     pub fn insert_many(&self, hashes: &[u128]) {
         let blocks = self.blocks();
         self.places().visit(hashes, |_, block, bits| self.insert_into(&blocks[block], bits));
     }
 
-    /// Adds keys by plain stores, about as fast as memory can be written at random: for a filter that nobody else sees yet. The bits are those of
-    /// [`SplitBlock::insert`].
+    /// Adds keys by plain stores, about as fast as memory can be written at random. For a filter that is not shared
+    /// yet. Sets the same bits as [`SplitBlock::insert`].
     pub fn fill(&mut self, hashes: &[u128]) {
         let mut fresh = 0;
         let places = self.places();
@@ -40,7 +41,7 @@ impl SplitBlock {
     }
 }
 
-/// Where keys are. The address is for prefetching only, so it may be kept while the blocks are written.
+/// Maps hashes to blocks. The address is only used for prefetching, so it may be kept while blocks are written.
 struct Places {
     salt: Salt,
     count: u64,
@@ -48,8 +49,8 @@ struct Places {
 }
 
 impl Places {
-    /// Calls `visit` with each key's number, its block and what chooses its bits, in order, [`AHEAD`] keys after it has asked for the block. Rolling, and not
-    /// batch by batch: so the work on one key goes on while others' blocks are on the way.
+    /// Calls `visit` in order with each key's index, block and bit choice, [`AHEAD`] keys after the prefetch. Rolling
+    /// instead of batch by batch, so that work and prefetches overlap.
     #[inline(always)]
     fn visit(&self, hashes: &[u128], mut visit: impl FnMut(usize, usize, u64)) {
         let mut waiting = [(0, 0); AHEAD];
@@ -69,7 +70,7 @@ impl Places {
     }
 }
 
-/// Sets a key's bits and counts those that were not set.
+/// Sets a key's bits and counts those that were not set before.
 #[inline(always)]
 fn set(block: &mut [u64; 8], bits: u64) -> u32 {
     let mut fresh = 0;

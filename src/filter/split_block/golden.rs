@@ -1,5 +1,5 @@
-//! The bits of the format, which snapshots and other instances rely on. Worked out by a program of its own and not by this one: see the formulas in
-//! `hash.rs`, under the salt of the tests.
+//! The bit layout that snapshots and other instances depend on. Computed by an independent program from the formulas in
+//! `hash.rs`, with the salt of the tests.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use super::super::hash::masks;
 use super::tests::SALT;
 use super::*;
 
-/// Blocks of the filter that the places below are in.
+/// Number of blocks for the positions below.
 const BLOCKS: u64 = 1_000_003;
 
 /// A hash, its block, and its bit of each word.
@@ -21,7 +21,7 @@ const PLACES: [(u128, usize, [u64; 8]); 6] = [
         332838,
         [1 << 47, 1 << 55, 1 << 60, 1 << 42, 1 << 9, 1 << 30, 1 << 22, 1 << 17],
     ),
-    // XXH3-128 of no bytes at all.
+    // XXH3-128 of the empty input.
     (
         0x99AA_06D3_0147_98D8_6001_C324_468D_497F,
         71399,

@@ -1,6 +1,6 @@
-//! The split-block Bloom filter: blocks of one cache line, eight words of 64 bits, one bit a word and key.
+//! The split-block Bloom filter: blocks of one cache line, eight words of 64 bits, one bit per word and key.
 //!
-//! Lookups touch one cache line and test eight words without a branch between them. Inserts are lock-free.
+//! A lookup touches one cache line and tests eight words without a branch between them. Inserts are lock-free.
 
 mod batch;
 mod probe;
@@ -13,33 +13,33 @@ mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use self::probe::{Block, Probe};
+use self::probe::{Block, BlockProbe};
 use super::hash::{Salt, masks, reduce};
-use super::ones::Ones;
 use super::sizing::{BITS_PER_BLOCK, SizingError, blocks_for, expected_fpr};
+use super::striped_counter::StripedCounter;
 use super::{AllocError, Memory, UnionError};
 
 const WORDS_PER_BLOCK: u64 = BITS_PER_BLOCK / 64;
 
 /// A split-block Bloom filter over 128-bit key hashes.
 ///
-/// All orderings are relaxed: bits only ever go from 0 to 1 and no other memory is published through them. Whoever must see an insert is
-/// told of it after it happened (a response, a lock, a channel), and that edge orders the bits too.
+/// All orderings are relaxed: bits only go from 0 to 1, and no other memory is published through them. A reader that
+/// must see an insert learns of it afterwards (by a response, a lock, a channel), and that edge orders the bits too.
 #[derive(Debug)]
 pub struct SplitBlock {
     /// Whole blocks, at least one.
     memory: Memory,
-    probe: Probe,
+    probe: BlockProbe,
     salt: Salt,
     capacity: u64,
-    ones: Ones,
+    ones: StripedCounter,
 }
 
 impl SplitBlock {
-    /// An empty filter that holds `capacity` keys at a false-positive rate of at most `rate`, under a salt of its own.
+    /// Creates an empty filter with its own salt for `capacity` keys at a false-positive rate of at most `rate`.
     ///
     /// # Errors
-    /// [`AllocError`]; never aborts the process for lack of memory.
+    /// [`AllocError`]; a lack of memory never aborts the process.
     pub fn new(capacity: u64, rate: f64) -> Result<Self, AllocError> {
         Self::with_salt(capacity, rate, Salt::random())
     }
@@ -49,13 +49,13 @@ impl SplitBlock {
         Ok(Self::over(memory, salt, capacity, 0))
     }
 
-    /// The filter of these words, which are whole blocks and of which `ones` bits are set.
+    /// Wraps words, which are whole blocks with `ones` bits set.
     pub(crate) fn over(memory: Memory, salt: Salt, capacity: u64, ones: u64) -> Self {
         debug_assert!(!memory.words().is_empty() && (memory.words().len() as u64).is_multiple_of(WORDS_PER_BLOCK));
-        Self { memory, probe: Probe::best(), salt, capacity, ones: Ones::starting_at(ones) }
+        Self { memory, probe: BlockProbe::best(), salt, capacity, ones: StripedCounter::starting_at(ones) }
     }
 
-    /// Bytes of a filter of so many keys and that rate, before it is made.
+    /// Bytes of a filter for this many keys at this rate.
     ///
     /// # Errors
     /// [`SizingError`].
@@ -73,10 +73,11 @@ impl SplitBlock {
     fn insert_into(&self, block: &Block, bits: u64) {
         let mut fresh = 0;
         for (word, mask) in block.iter().zip(masks(bits)) {
-            // Load first: most bits of a full filter are set already, and a load leaves the cache line shared.
+            // Load first: most bits of a full filter are set already, and a load keeps the cache line shared.
             if word.load(Ordering::Relaxed) & mask == 0 {
-                // What was there before is not asked for: that would take a loop of compare-and-exchange, at twice the time. So a bit that two threads set at
-                // the same moment is counted by both, and the fill may be taken for a trifle higher than it is.
+                // The previous value is not used: that would need a compare-and-exchange loop and twice the time. So a
+                // bit that two threads set at the same moment is counted twice, and the fill may be slightly
+                // overestimated.
                 word.fetch_or(mask, Ordering::Relaxed);
                 fresh += 1;
             }
@@ -94,7 +95,7 @@ impl SplitBlock {
         self.probe.all_set(&self.blocks()[block], bits)
     }
 
-    /// The key's block, and what chooses its bits there.
+    /// The key's block, and what chooses its bits in it.
     #[inline(always)]
     fn locate(&self, hash: u128) -> (usize, u64) {
         let (place, bits) = self.salt.block_and_bits(hash);
@@ -110,7 +111,7 @@ impl SplitBlock {
         self.salt
     }
 
-    /// The words, eight a block.
+    /// The words, eight per block.
     pub(super) const fn words(&self) -> &[AtomicU64] {
         self.memory.words()
     }
@@ -146,7 +147,7 @@ impl SplitBlock {
         (-(m / 8.0) * (1.0 - self.fill_ratio().min(1.0 - 0.5 / m)).ln()).round() as u64
     }
 
-    /// The false-positive rate that the present fill predicts.
+    /// The false-positive rate that the current fill predicts.
     #[must_use]
     pub fn estimated_fpr(&self) -> f64 {
         expected_fpr(self.items() as f64 / self.blocks().len() as f64)

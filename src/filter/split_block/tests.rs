@@ -14,7 +14,7 @@ fn hash(key: &str) -> u128 {
     xxh3_128(key.as_bytes())
 }
 
-/// Share of `trials` strangers that pass.
+/// Share of `trials` absent keys that pass.
 fn measured_rate(filter: &SplitBlock, trials: u32, key: impl Fn(u32) -> String) -> f64 {
     f64::from((0..trials).filter(|i| filter.contains(hash(&key(*i)))).count() as u32) / f64::from(trials)
 }
@@ -82,7 +82,7 @@ fn a_size_that_no_memory_holds_is_an_error() {
     assert!(matches!(SplitBlock::new(1 << 50, 0.001), Err(AllocError::Memory(_))));
 }
 
-/// A filter over 2³³ bits of address space, of which only what is touched becomes memory.
+/// A filter over 2³³ bits of address space; only touched pages become memory.
 #[cfg_attr(miri, ignore = "Miri would zero all of it")]
 #[test]
 fn keys_past_the_first_billions_of_bits_are_found_where_they_belong() {
@@ -115,7 +115,7 @@ fn many_keys_are_answered_as_each_alone_by_every_form_of_the_probe() {
             count < 31 || (alone.contains(&true) && alone.contains(&false)),
             "both answers are to be among {count}"
         );
-        for probe in Probe::available() {
+        for probe in BlockProbe::available() {
             filter.probe = probe;
             let mut together = vec![false; keys.len()];
             filter.contains_many(&keys, &mut together);
@@ -124,7 +124,7 @@ fn many_keys_are_answered_as_each_alone_by_every_form_of_the_probe() {
     }
 }
 
-/// Words of a filter, and the bits that it has counted.
+/// Words of a filter, and its count of set bits.
 fn content(filter: &SplitBlock) -> (Vec<u64>, u64) {
     (filter.memory.words().iter().map(|word| word.load(Ordering::Relaxed)).collect(), filter.ones.get())
 }

@@ -1,11 +1,12 @@
-//! The union of two filters: exactly the filter of the union of their keys, where both put a key's bits in the same places.
+//! The union of two filters. It is exact if both put a key's bits in the same positions.
 
 use std::sync::atomic::Ordering;
 
 use super::{SplitBlock, UnionError};
 
 impl SplitBlock {
-    /// Adds all keys of another filter. Lock-free; concurrent with everything. What is inserted into the other one meanwhile may be missed.
+    /// Adds all keys of another filter. Lock-free; concurrent with everything. Inserts into the other filter meanwhile
+    /// may be missed.
     ///
     /// # Errors
     /// [`UnionError`] names the difference; nothing has changed then.

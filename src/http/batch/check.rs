@@ -13,7 +13,7 @@ use crate::http::options::unapplied_version;
 use crate::http::problem::Problem;
 use crate::keyspace::Checked;
 
-/// Asks the filter for all keys: the indices of those that are absent, or a bit a key.
+/// Asks the filter for all keys. Returns the indices of absent keys, or one bit per key.
 pub(in crate::http) async fn check<B>(
     request: BatchRequest<'_, B>,
     headers: &HeaderMap,
@@ -23,8 +23,8 @@ where
 {
     let keyspace = &request.served.keyspace;
     let mut check = keyspace.begin_check(request.expected_keys()).map_err(|e| Problem::from(&e))?;
-    let held = request.every_key(|raw| check.add(raw)).await?;
-    // Before the filter is asked, as for one key.
+    let reserved = request.every_key(|raw| check.add(raw)).await?;
+    // Before the filter is asked, as for a single key.
     let as_maybe = unapplied_version(headers, |version| keyspace.has_applied(version));
     let mut checked = check.finish();
     if as_maybe {
@@ -40,7 +40,7 @@ where
     } else {
         ("application/json", document(&checked))
     };
-    Ok(answer::batch(media_type, hold(held, body)?, state, generation))
+    Ok(answer::batch(media_type, hold(reserved, body)?, state, generation))
 }
 
 /// `{"absent":[…],"checked":…,"generation":…,"state":"…"}`.
@@ -48,16 +48,18 @@ fn document(checked: &Checked) -> Vec<u8> {
     let mut body = b"{\"absent\":[".to_vec();
     write_list(&mut body, checked.absent(), checked.absent_count(), checked.checked);
     let Checked { checked, generation, state, .. } = checked;
-    // Memory takes what is written to it.
+    // Writing to a vector can't fail.
     let _ = write!(body, "],\"checked\":{checked},\"generation\":{generation},\"state\":\"{state}\"}}");
     body
 }
 
-/// Writes so many ascending numbers, none above `most`, with commas between them. There may be as many as keys, and with a call for each the list would take longer than the
-/// filter: each is written as a word of one length, and the next one over what was too much of it.
+/// Writes `count` ascending numbers, none above `most`, separated by commas.
+///
+/// A call per number would take longer than the filter. So each number is written as a word of fixed length, and the
+/// next one overwrites the excess.
 fn write_list(body: &mut Vec<u8>, numbers: impl Iterator<Item = usize>, count: usize, most: usize) {
     const WORD: usize = size_of::<u128>();
-    // Of the longest number, and its comma.
+    // Length of the longest number with its comma.
     let each = most.checked_ilog10().unwrap_or(0) as usize + 2;
     let mut end = body.len();
     body.resize(end + count * each + WORD, 0);
@@ -75,7 +77,8 @@ fn write_list(body: &mut Vec<u8>, numbers: impl Iterator<Item = usize>, count: u
     _ = body.pop_if(|last| *last == b',');
 }
 
-/// A number as decimal text, the first digit lowest; none for 0, which begins no number. No memory holds so many keys that their numbers do not fit.
+/// A number as decimal text, the first digit in the lowest byte; no digits for 0, because no number begins with it.
+/// More numbers than fit are more keys than any memory holds.
 struct Digits {
     number: usize,
     text: u128,

@@ -3,34 +3,35 @@
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
-use super::format::{Counted, TooMany, bad_body};
-use super::plain::{self, Read};
+use super::plain::{self, ArrayRead};
+use super::sink::{KeySink, TooMany, bad_body};
 use crate::http::problem::Problem;
 
-pub(super) fn keys<F: FnMut(&[u8])>(body: &[u8], keys: &mut Counted<F>) -> Result<(), Problem> {
+pub(super) fn keys<F: FnMut(&[u8])>(body: &[u8], keys: &mut KeySink<F>) -> Result<(), Problem> {
     match plain::array(body, keys) {
-        Read::All => Ok(()),
-        Read::TooMany(too_many) => Err(too_many.into()),
-        Read::UpTo(read) => rest(body, read, keys),
+        ArrayRead::All => Ok(()),
+        ArrayRead::TooMany(too_many) => Err(too_many.into()),
+        ArrayRead::UpTo(read) => rest(body, read, keys),
     }
 }
 
-/// All but the first `read` elements, which have been handed over. From the beginning all the same: so errors tell where in the body they are.
-pub(super) fn rest<F: FnMut(&[u8])>(body: &[u8], read: usize, keys: &mut Counted<F>) -> Result<(), Problem> {
+/// Reads all but the first `read` elements, which are in `keys` already. Parses from the start, so that errors name the
+/// right position.
+pub(super) fn rest<F: FnMut(&[u8])>(body: &[u8], read: usize, keys: &mut KeySink<F>) -> Result<(), Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let mut too_many = None;
     let array = Array { keys, skip: read, too_many: &mut too_many };
     let read = deserializer.deserialize_seq(array).and_then(|()| deserializer.end());
     match too_many {
-        // What came before the limit was fine, so the limit is what is wrong, and not that the array was left there.
+        // Everything before the limit was valid, so the error is the limit and not the unfinished array.
         Some(too_many) => Err(too_many.into()),
         None => read.map_err(|error| bad_body(error.to_string())),
     }
 }
 
-/// Hands over the elements of an array but for the first ones, and stops at the limit.
+/// Puts the elements of an array into the sink, except the first ones, up to the limit.
 struct Array<'a, F> {
-    keys: &'a mut Counted<F>,
+    keys: &'a mut KeySink<F>,
     skip: usize,
     too_many: &'a mut Option<TooMany>,
 }
@@ -43,7 +44,7 @@ impl<'de, F: FnMut(&[u8])> Visitor<'de> for Array<'_, F> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut array: A) -> Result<(), A::Error> {
-        while self.too_many.is_none() && array.next_element_seed(Key(|key: &[u8]| self.take(key)))?.is_some() {}
+        while self.too_many.is_none() && array.next_element_seed(KeySeed(|key: &[u8]| self.take(key)))?.is_some() {}
         Ok(())
     }
 }
@@ -57,10 +58,10 @@ impl<F: FnMut(&[u8])> Array<'_, F> {
     }
 }
 
-/// A key of a JSON document, a string or an integer, for who takes its bytes.
-struct Key<F>(F);
+/// Deserializes a string or integer key and passes its bytes on.
+struct KeySeed<F>(F);
 
-impl<'de, R, F: FnOnce(&[u8]) -> R> DeserializeSeed<'de> for Key<F> {
+impl<'de, R, F: FnOnce(&[u8]) -> R> DeserializeSeed<'de> for KeySeed<F> {
     type Value = R;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<R, D::Error> {
@@ -68,7 +69,7 @@ impl<'de, R, F: FnOnce(&[u8]) -> R> DeserializeSeed<'de> for Key<F> {
     }
 }
 
-impl<R, F: FnOnce(&[u8]) -> R> Visitor<'_> for Key<F> {
+impl<R, F: FnOnce(&[u8]) -> R> Visitor<'_> for KeySeed<F> {
     type Value = R;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -88,11 +89,11 @@ impl<R, F: FnOnce(&[u8]) -> R> Visitor<'_> for Key<F> {
     }
 }
 
-/// A key of a JSON document by itself.
-pub(super) struct Raw(pub(super) Vec<u8>);
+/// A key of a JSON document that owns its bytes.
+pub(super) struct OwnedKey(pub(super) Vec<u8>);
 
-impl<'de> Deserialize<'de> for Raw {
+impl<'de> Deserialize<'de> for OwnedKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Key(<[u8]>::to_vec).deserialize(deserializer).map(Self)
+        KeySeed(<[u8]>::to_vec).deserialize(deserializer).map(Self)
     }
 }

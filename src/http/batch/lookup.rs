@@ -1,4 +1,4 @@
-//! `POST /v1/lookup/{ks}`: every key is answered for itself.
+//! `POST /v1/lookup/{ks}`: every key has its own result.
 
 use axum::http::header::HeaderMap;
 use base64::display::Base64Display;
@@ -15,22 +15,22 @@ use crate::http::options::lookup_options;
 use crate::http::problem::Problem;
 use crate::keyspace::{Answer, Lookup};
 
-/// What an outcome takes beside its value.
+/// Size of a result without its value.
 const OUTCOME_BYTES: usize = 48;
 
-/// One key's answer: `status` is what a request for this key alone would have been answered.
+/// The result for one key. `status` is what a request for this key alone would return.
 #[derive(Serialize)]
 struct Outcome<'a> {
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'static str>,
-    /// The value had expired; it is sent because the backend gave no answer.
+    /// The value has expired; it is sent because the backend failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     stale: Option<bool>,
-    /// A row as JSON, or …
+    /// A row as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'a RawValue>,
-    /// … raw bytes in base64.
+    /// Raw bytes in base64, if the row is not JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     value_base64: Option<Base64<'a>>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ struct Outcome<'a> {
     detail: Option<String>,
 }
 
-/// Bytes that are encoded where they are written, without a copy of their own.
+/// Encodes bytes while they are written, without a copy.
 struct Base64<'a>(&'a [u8]);
 
 impl Serialize for Base64<'_> {
@@ -48,7 +48,7 @@ impl Serialize for Base64<'_> {
     }
 }
 
-/// Looks all keys up; a key without canonical form fails alone.
+/// Looks up all keys. A key without canonical form fails alone.
 pub(in crate::http) async fn lookup<B>(
     request: BatchRequest<'_, B>,
     headers: &HeaderMap,
@@ -65,14 +65,14 @@ where
         }
         Err(why) => refused.push(Some(Problem::from(why))),
     });
-    let mut held = each.await?;
+    let mut reserved = each.await?;
     let options = lookup_options(headers, |version| keyspace.has_applied(version), settings.honor_no_cache);
-    let lookups = keyspace.lookup_all(keys, options, settings.max_batch_bytes, &mut held).await;
+    let lookups = keyspace.lookup_all(keys, options, settings.max_batch_bytes, &mut reserved).await;
     let body = document(refused, lookups).map_err(|e| Problem::internal(&e))?;
-    Ok(answer::batch("application/json", hold(held, body)?, keyspace.state(), keyspace.generation()))
+    Ok(answer::batch("application/json", hold(reserved, body)?, keyspace.state(), keyspace.generation()))
 }
 
-/// `{"results":[…]}`. Each value is dropped as soon as it is written.
+/// `{"results":[…]}`. Drops each value once it is written.
 fn document(refused: Vec<Option<Problem>>, lookups: Vec<Lookup>) -> serde_json::Result<Vec<u8>> {
     let values: usize =
         lookups.iter().filter_map(|lookup| Some(lookup.answer.as_ref().ok()?.value.as_ref()?.body.len())).sum();
@@ -99,7 +99,7 @@ fn outcome(lookup: &Lookup) -> Outcome<'_> {
     match &lookup.answer {
         Ok(Answer { value, source, stale }) => {
             let json = value.as_ref().filter(|v| v.content_type.is_json());
-            // A row that is no JSON after all goes out as bytes.
+            // A row that turns out not to be JSON is sent as bytes.
             let json: Option<&RawValue> = json.and_then(|v| serde_json::from_slice(&v.body).ok());
             let bytes = value.as_ref().filter(|_| json.is_none()).map(|v| Base64(&v.body));
             let status = if value.is_some() { 200 } else { 404 };
@@ -119,7 +119,7 @@ fn outcome(lookup: &Lookup) -> Outcome<'_> {
 }
 
 fn failed(problem: &Problem) -> Outcome<'static> {
-    let (status, kind, detail) = problem.told();
+    let (status, kind, detail) = problem.summary();
     Outcome {
         status,
         source: None,

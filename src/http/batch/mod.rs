@@ -1,14 +1,15 @@
 //! Batches: `POST /v1/keys/{ks}`, `/v1/check/{ks}`, `/v1/lookup/{ks}`, `/v1/invalidate/{ks}`.
 
 mod check;
-mod format;
+mod fuzzing;
 mod json;
+mod lines;
 mod lookup;
 mod ndjson;
 mod plain;
-mod room;
-mod text;
-mod trial;
+mod reader;
+mod reservation;
+mod sink;
 
 use std::pin::pin;
 
@@ -19,11 +20,12 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 
 pub(super) use self::check::check;
-pub use self::format::Format as BatchFormat;
-use self::format::{Counted, Format, Reading, require_plain};
+pub use self::fuzzing::try_batch;
 pub(super) use self::lookup::lookup;
-use self::room::Room;
-pub use self::trial::try_batch;
+pub use self::reader::Format as BatchFormat;
+use self::reader::{Format, KeyReader, require_uncompressed};
+use self::reservation::BatchReservation;
+use self::sink::KeySink;
 use super::BoxError;
 use super::answer::{self, DataResponse};
 use super::context::{HttpContext, HttpSettings, ServedKeyspace};
@@ -37,39 +39,40 @@ use crate::labels::BufferRefusal;
 
 pub(super) const ALLOW: &str = "POST";
 
-/// A batch whose keyspace is configured and whose format is known, with its body on the way.
+/// A batch for a known keyspace in a known format; its body is still arriving.
 pub(super) struct BatchRequest<'a, B> {
     pub(super) served: &'a ServedKeyspace,
     format: Format,
     body: B,
     form: KeyForm,
     settings: &'a HttpSettings,
-    room: Room,
+    reservation: BatchReservation,
 }
 
-/// Why one of a batch can't be a key. Small, as it is asked of each of them: most batches need no [`Problem`].
-enum NoKey {
+/// Why an element of a batch is not a key. Small, because it is created per key and most batches need no [`Problem`].
+enum KeyRejection {
     TooLong { limit: usize },
     Parse(ParseError),
 }
 
-impl From<ParseError> for NoKey {
+impl From<ParseError> for KeyRejection {
     fn from(error: ParseError) -> Self {
         Self::Parse(error)
     }
 }
 
-impl From<NoKey> for Problem {
-    fn from(why: NoKey) -> Self {
+impl From<KeyRejection> for Problem {
+    fn from(why: KeyRejection) -> Self {
         match why {
-            NoKey::TooLong { limit } => Self::key_too_long(limit),
-            NoKey::Parse(error) => Self::from(&error),
+            KeyRejection::TooLong { limit } => Self::key_too_long(limit),
+            KeyRejection::Parse(error) => Self::from(&error),
         }
     }
 }
 
 impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
-    /// Reads the body of what is refused to its end, as an unread one costs the client its connection; but not where there is no room for it.
+    /// Reads the body of a rejected request to its end, because an unread body costs the client its connection. Except
+    /// if the budget has no room for it.
     pub(super) async fn new(
         context: &'a HttpContext,
         resource: Resource,
@@ -79,7 +82,7 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
     ) -> Result<Self, Problem> {
         let known = || {
             let served = find_keyspace(context, keyspace)?;
-            require_plain(headers)?;
+            require_uncompressed(headers)?;
             let format = Format::of(headers)?;
             let form = served.keyspace.form().ok_or_else(|| Problem::from(&ParseError::UnknownForm))?;
             Ok((served, format, form))
@@ -87,52 +90,54 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
         match known() {
             Ok((served, format, form)) => {
                 let settings = &context.settings;
-                let room = Room::new(&context.buffers, resource, format, settings.max_batch_keys);
-                room.admit(body.size_hint().lower())?;
-                Ok(Self { served, format, body, form, settings, room })
+                let reservation = BatchReservation::new(&context.buffers, resource, format, settings.max_batch_keys);
+                reservation.admit(body.size_hint().lower())?;
+                Ok(Self { served, format, body, form, settings, reservation })
             }
             Err(problem) => discard(body, context.settings.max_body_bytes).await.and(Err(problem)),
         }
     }
 
-    /// How long the body is, as far as it says so.
+    /// The declared length of the body, else 0.
     fn bytes(&self) -> usize {
         self.body.size_hint().exact().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// It holds no more keys than this where it says how long it is: in every format each takes a byte, and another from the next one.
+    /// Upper bound of the keys if the length is declared: in every format a key takes one byte, and one more separates
+    /// it from the next.
     fn expected_keys(&self) -> usize {
         (self.bytes() / 2 + 1).min(self.settings.max_batch_keys)
     }
 
-    /// Hands over the keys in their order as they arrive, each as it was sent, or why it can't be one. Fails where the body is none of its format.
-    /// Returns what is reserved for the keys.
-    async fn each_key(mut self, mut take: impl FnMut(Result<&[u8], NoKey>)) -> Result<Reservation, Problem> {
+    /// Passes on each key in order as it arrives, raw, or why it is not a key. Fails if the body does not match its
+    /// format. Returns what is reserved for the keys.
+    async fn each_key(mut self, mut take: impl FnMut(Result<&[u8], KeyRejection>)) -> Result<Reservation, Problem> {
         let HttpSettings { max_batch_keys, max_key_bytes, max_body_bytes, .. } = *self.settings;
         let take = |raw: &[u8]| {
-            take(if raw.len() > max_key_bytes { Err(NoKey::TooLong { limit: max_key_bytes }) } else { Ok(raw) })
+            take(if raw.len() > max_key_bytes { Err(KeyRejection::TooLong { limit: max_key_bytes }) } else { Ok(raw) })
         };
-        let mut keys = Counted::new(take, max_batch_keys);
-        let mut reading = Reading::new(self.format, self.form, self.bytes());
+        let mut keys = KeySink::new(take, max_batch_keys);
+        let mut reading = KeyReader::new(self.format, self.form, self.bytes());
         let mut body = pin!(self.body);
         let mut came = 0;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Problem::of_body(&*error, max_body_bytes))?;
+            let frame = frame.map_err(|error| Problem::from_body_error(&*error, max_body_bytes))?;
             let Some(piece) = frame.data_ref() else { continue };
             came += piece.len() as u64;
-            self.room.expect(came)?;
+            self.reservation.expect(came)?;
             if let Err(problem) = reading.piece(piece, &mut keys) {
                 return discard(body, max_body_bytes).await.and(Err(problem));
             }
         }
         reading.end(&mut keys)?;
-        Ok(self.room.of_keys(came, keys.count() as u64))
+        Ok(self.reservation.shrink_to_keys(came, keys.count() as u64))
     }
 
-    /// As [`each_key`](Self::each_key); the first key that can't be one, or that `take` refuses, refuses the batch.
+    /// As [`each_key`](Self::each_key), but the first element that is not a key, or that `take` rejects, rejects the
+    /// batch.
     async fn every_key(self, mut take: impl FnMut(&[u8]) -> Result<(), ParseError>) -> Result<Reservation, Problem> {
         let (mut index, mut refused) = (0u64, None);
-        // A body that is none of its format is told before a key that is none.
+        // A malformed body is reported before a bad key.
         let each = self.each_key(|raw| {
             if refused.is_none()
                 && let Err(why) = raw.and_then(|raw| Ok(take(raw)?))
@@ -141,26 +146,27 @@ impl<'a, B: Body<Data = Bytes, Error = BoxError>> BatchRequest<'a, B> {
             }
             index += 1;
         });
-        let held = each.await?;
-        refused.map_or(Ok(held), |(index, why)| Err(Problem::from(why).member("index", index)))
+        let reserved = each.await?;
+        refused.map_or(Ok(reserved), |(index, why)| Err(Problem::from(why).member("index", index)))
     }
 
-    /// Brings every key into its form.
+    /// Brings all keys into canonical form.
     async fn all_keys(self) -> Result<(&'a ServedKeyspace, Vec<Key>, Reservation), Problem> {
         let (served, mut keys) = (self.served, Vec::new());
-        let held = self.every_key(|raw| served.keyspace.key(raw).map(|key| keys.push(key))).await?;
-        Ok((served, keys, held))
+        let reserved = self.every_key(|raw| served.keyspace.key(raw).map(|key| keys.push(key))).await?;
+        Ok((served, keys, reserved))
     }
 }
 
-/// The body of the response to a batch: all that is left of what the batch had reserved.
-fn hold(mut held: Reservation, body: Vec<u8>) -> Result<Bytes, Problem> {
-    let resized = held.resize(body.len() as u64).inspect_err(|_| held.buffers().refused(BufferRefusal::Response));
+/// The response body. It keeps what remains of the batch's reservation.
+fn hold(mut reserved: Reservation, body: Vec<u8>) -> Result<Bytes, Problem> {
+    let resized =
+        reserved.resize(body.len() as u64).inspect_err(|_| reserved.buffers().refused(BufferRefusal::Response));
     resized.map_err(|error| Problem::from(&error))?;
-    Ok(held.hold(body.into()))
+    Ok(reserved.hold(body.into()))
 }
 
-/// Announces all keys, or none: 204 once none of them can be lost.
+/// Announces all keys or none: 204 once no key can be lost.
 pub(super) async fn announce<B: Body<Data = Bytes, Error = BoxError>>(
     request: BatchRequest<'_, B>,
 ) -> Result<DataResponse, Problem> {
@@ -169,7 +175,7 @@ pub(super) async fn announce<B: Body<Data = Bytes, Error = BoxError>>(
     Ok(answer::announced(version.as_ref()))
 }
 
-/// Drops what is cached of changed rows: 204 once no instance that shares the cache can serve it from there.
+/// Drops the cached answers of changed rows: 204 once no instance that shares the cache can serve them from it.
 pub(super) async fn invalidate<B: Body<Data = Bytes, Error = BoxError>>(
     request: BatchRequest<'_, B>,
 ) -> Result<DataResponse, Problem> {
@@ -178,14 +184,14 @@ pub(super) async fn invalidate<B: Body<Data = Bytes, Error = BoxError>>(
     Ok(answer::empty(StatusCode::NO_CONTENT))
 }
 
-/// Reads a body to its end, as an unread one costs the client its connection.
+/// Reads a body to its end, because an unread body costs the client its connection.
 pub(super) async fn discard<B: Body<Data = Bytes, Error = BoxError>>(body: B, limit: u64) -> Result<(), Problem> {
     if body.is_end_stream() {
         return Ok(());
     }
     let mut body = pin!(body);
     while let Some(frame) = body.frame().await {
-        frame.map_err(|error| Problem::of_body(&*error, limit))?;
+        frame.map_err(|error| Problem::from_body_error(&*error, limit))?;
     }
     Ok(())
 }

@@ -1,39 +1,40 @@
-//! Keys that stand in JSON as they are: strings without escapes, integers that need no look at their bounds. Nearly all keys do, and to find where they end is all
-//! there is to do. Whatever else stands there, right or wrong, is left to `serde_json`, which alone says what is an error.
+//! The fast case of JSON keys: strings without escapes, and integers that are within bounds whatever their digits.
+//! Nearly all keys are of this kind, and only their ends must be found. Everything else, valid or not, is left to
+//! `serde_json`, which alone reports errors.
 
-use super::format::{Counted, TooMany};
+use super::sink::{KeySink, TooMany};
 
 /// How far an array was read.
-pub(super) enum Read {
-    /// To its end, which was the body's.
+pub(super) enum ArrayRead {
+    /// To its end, which is the end of the body.
     All,
     /// To a key beyond the limit.
     TooMany(TooMany),
-    /// So many elements; what comes then is not plain.
+    /// This many elements; what follows needs `serde_json`.
     UpTo(usize),
 }
 
-/// Of so few digits every number is one of 64 bits.
-const SURE_DIGITS: usize = 18;
+/// Every number of at most this many digits fits 64 bits.
+const SAFE_DIGITS: usize = 18;
 
-/// Hands over the keys of an array as far as they are plain.
-pub(super) fn array<F: FnMut(&[u8])>(body: &[u8], keys: &mut Counted<F>) -> Read {
+/// Reads the keys of an array as long as they are plain.
+pub(super) fn array<F: FnMut(&[u8])>(body: &[u8], keys: &mut KeySink<F>) -> ArrayRead {
     match elements(body, keys) {
-        Ok(Some(())) => Read::All,
-        Ok(None) => Read::UpTo(keys.count()),
-        Err(too_many) => Read::TooMany(too_many),
+        Ok(Some(())) => ArrayRead::All,
+        Ok(None) => ArrayRead::UpTo(keys.count()),
+        Err(too_many) => ArrayRead::TooMany(too_many),
     }
 }
 
-/// `None`: something is not plain.
-fn elements<F: FnMut(&[u8])>(body: &[u8], keys: &mut Counted<F>) -> Result<Option<()>, TooMany> {
+/// `None` if something is not plain.
+fn elements<F: FnMut(&[u8])>(body: &[u8], keys: &mut KeySink<F>) -> Result<Option<()>, TooMany> {
     let Some(mut rest) = after(b'[', body) else { return Ok(None) };
     if let Some(rest) = after(b']', rest) {
         return Ok(blank(rest));
     }
     while let Some((key, behind)) = key(trimmed(rest)) {
         let behind = trimmed(behind);
-        // Only now it is sure that the key is as it seems: digits may go on as a fraction.
+        // Only the next byte shows that the key is complete: digits may continue as a fraction.
         match behind.first() {
             Some(b',') => keys.push(key)?,
             Some(b']') => {
@@ -47,7 +48,7 @@ fn elements<F: FnMut(&[u8])>(body: &[u8], keys: &mut Counted<F>) -> Result<Optio
     Ok(None)
 }
 
-/// The key of a line of NDJSON, where it is plain.
+/// The key of an NDJSON line, if it is plain.
 pub(super) fn line(line: &[u8]) -> Option<&[u8]> {
     let line = trimmed(line);
     let (key, rest) = match after(b'{', line) {
@@ -60,7 +61,7 @@ pub(super) fn line(line: &[u8]) -> Option<&[u8]> {
     blank(rest).map(|()| key)
 }
 
-/// What follows `byte`, where that is what comes first.
+/// The text behind `byte`, if that comes first.
 fn after(byte: u8, text: &[u8]) -> Option<&[u8]> {
     trimmed(text).strip_prefix(&[byte])
 }
@@ -77,7 +78,7 @@ fn blank(text: &[u8]) -> Option<()> {
     trimmed(text).is_empty().then_some(())
 }
 
-/// The key that stands first, and what follows it.
+/// The first key and the text behind it.
 #[inline]
 fn key(text: &[u8]) -> Option<(&[u8], &[u8])> {
     match text.split_first()? {
@@ -93,7 +94,7 @@ fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (key.is_ascii() || std::str::from_utf8(key).is_ok()).then_some((key, rest))
 }
 
-/// Where the first quote, backslash or control character is; eight bytes at a time.
+/// Position of the first quote, backslash or control character; eight bytes at a time.
 #[inline]
 fn end_of_string(text: &[u8]) -> Option<usize> {
     let (eights, rest) = text.as_chunks();
@@ -107,7 +108,8 @@ fn end_of_string(text: &[u8]) -> Option<usize> {
 fn end_in(eight: [u8; 8]) -> Option<usize> {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     let word = u64::from_le_bytes(eight);
-    // Sets the highest bit of each byte below the limit, and perhaps of some after the first of them: so the lowest that is set is right.
+    // Sets the highest bit of each byte below the limit, and perhaps of later bytes. So the lowest bit that is set is
+    // right.
     let below = |word: u64, limit: u64| word.wrapping_sub(EACH * limit) & !word;
     let quote = below(word ^ (EACH * b'"' as u64), 1);
     let backslash = below(word ^ (EACH * b'\\' as u64), 1);
@@ -120,9 +122,9 @@ fn integer(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let sign = usize::from(text.first() == Some(&b'-'));
     let digits = text[sign..].iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len() - sign);
     let plain = match text.get(sign)? {
-        // By itself, and without a sign: JSON knows a zero below zero, which is no integer.
+        // A lone 0 without sign: JSON has a negative zero, which is not an integer.
         b'0' => sign + digits == 1,
-        _ => (1..=SURE_DIGITS).contains(&digits),
+        _ => (1..=SAFE_DIGITS).contains(&digits),
     };
     plain.then(|| text.split_at(sign + digits))
 }
@@ -131,20 +133,20 @@ fn integer(text: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::format::Counted;
+    use super::super::sink::KeySink;
     use super::super::{json, ndjson};
     use super::*;
 
     fn taken(
-        read: impl FnOnce(Counted<&mut dyn FnMut(&[u8])>) -> Result<(), String>,
+        read: impl FnOnce(KeySink<&mut dyn FnMut(&[u8])>) -> Result<(), String>,
     ) -> (Vec<Vec<u8>>, Result<(), String>) {
         let mut keys = vec![];
         let mut take = |key: &[u8]| keys.push(key.to_vec());
-        let read = read(Counted::new(&mut take, 4));
+        let read = read(KeySink::new(&mut take, 4));
         (keys, read)
     }
 
-    /// JSON, and what nearly is.
+    /// JSON, and almost JSON.
     fn document() -> impl Strategy<Value = Vec<u8>> {
         let element = prop_oneof![
             4 => "-?[0-9]{1,21}",
@@ -185,7 +187,7 @@ mod tests {
             let element = element.strip_suffix(b"]").unwrap_or(element);
             let line = if wrapped { [b"{ \"key\" :", element, b"} "].concat() } else { element.to_vec() };
             if let Some(key) = super::line(&line) {
-                prop_assert_eq!(ndjson::slowly(&line).ok(), Some(key.to_vec()));
+                prop_assert_eq!(ndjson::parse_line(&line).ok(), Some(key.to_vec()));
             }
         }
     }
@@ -204,14 +206,14 @@ mod tests {
         ] {
             let mut count = 0;
             let body = format!("[ {element} ,{element},\n{element}]\n");
-            let mut keys = Counted::new(|_: &[u8]| count += 1, 3);
-            assert!(matches!(array(body.as_bytes(), &mut keys), Read::All), "{element}");
+            let mut keys = KeySink::new(|_: &[u8]| count += 1, 3);
+            assert!(matches!(array(body.as_bytes(), &mut keys), ArrayRead::All), "{element}");
             for spelled in
                 [format!(" {element}\t"), format!("{{\"key\":{element}}}"), format!("{{ \"key\" : {element} }}")]
             {
                 assert!(line(spelled.as_bytes()).is_some(), "{spelled}");
             }
         }
-        assert!(json::keys(b"[1, \"\\u0032\", 3]", &mut Counted::new(|_: &[u8]| (), 3)).is_ok());
+        assert!(json::keys(b"[1, \"\\u0032\", 3]", &mut KeySink::new(|_: &[u8]| (), 3)).is_ok());
     }
 }

@@ -1,84 +1,73 @@
-//! Who may ask for what: bearer tokens and their scopes, and what keeps web pages out.
+//! Who may do what: bearer tokens with scopes, hosts, and protection against web pages.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue, WWW_AUTHENTICATE};
-use axum::http::{Method, Request, Response, StatusCode};
-use bytes::Bytes;
-use tower::{Layer, Service};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::{Method, Request, StatusCode, Version};
 
-use super::RefusableFuture;
-use super::hosts::{Hosts, is_of_another_site};
+use super::admission::Admission;
+use super::hosts::{Hosts, is_cross_site};
 use crate::config::Scope;
 use crate::http::context::HttpSettings;
 use crate::http::options::{has_no_cache, wants_bypass};
 use crate::http::path::Resource;
 use crate::http::problem::Problem;
 use crate::http::tokens::{LiveTokens, Scopes, bearer};
+use crate::labels::Listener;
 
-/// What a listener demands of each request.
+/// What a listener requires of each request.
 #[derive(Debug, Clone)]
-pub(in crate::http) struct Access {
-    routes: Routes,
+pub(in crate::http) struct AccessPolicy {
+    listener: Listener,
     hosts: Hosts,
-    /// Tokens of which it demands one.
+    /// Accepted tokens, if a token is required.
     tokens: Option<Arc<LiveTokens>>,
-    /// Sites whose pages may change something; `None`: no browser reaches the listener.
+    /// Sites whose pages may change something; `None` if browsers can't reach the listener.
     allowed_origins: Option<Arc<[String]>>,
     allow_bypass: bool,
     honor_no_cache: bool,
 }
 
-/// Whose requests these are: what each of them needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Routes {
-    Data,
-    Telemetry,
-    Admin,
-}
-
-/// What a request does.
+/// What a request would do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Deed {
-    /// It changes something.
+struct RequestEffect {
+    /// Changes something.
     changes: bool,
-    /// It is a lookup that skips filter and caches, and says so by our own header.
+    /// A lookup that skips filter and caches by our own header.
     bypasses: bool,
-    /// It is such a lookup by `Cache-Control: no-cache`, which is a wish.
-    wishes_to_bypass: bool,
+    /// A lookup that asks to skip them by `Cache-Control: no-cache`; without permission the header is ignored.
+    may_bypass: bool,
 }
 
-impl Access {
-    /// What the data listener demands.
-    pub(in crate::http) fn of_data(settings: &HttpSettings) -> Self {
-        let tokens = settings.data_demands_token.then(|| Arc::clone(&settings.tokens));
+impl AccessPolicy {
+    /// The policy of the data listener.
+    pub(in crate::http) fn for_data(settings: &HttpSettings) -> Self {
+        let tokens = settings.data_requires_token.then(|| Arc::clone(&settings.tokens));
         Self {
             allowed_origins: settings.data_origins.clone(),
-            ..Self::new(Routes::Data, &settings.data_hosts, tokens, settings)
+            ..Self::new(Listener::Data, &settings.data_hosts, tokens, settings)
         }
     }
 
-    /// What the telemetry listener demands.
-    pub(in crate::http) fn of_telemetry(settings: &HttpSettings) -> Self {
-        Self::new(Routes::Telemetry, &settings.telemetry_hosts, None, settings)
+    /// The policy of the telemetry listener.
+    pub(in crate::http) fn for_telemetry(settings: &HttpSettings) -> Self {
+        Self::new(Listener::Telemetry, &settings.telemetry_hosts, None, settings)
     }
 
-    /// What the admin listener demands.
-    pub(in crate::http) fn of_admin(settings: &HttpSettings) -> Self {
-        let tokens = settings.admin_demands_token.then(|| Arc::clone(&settings.tokens));
-        Self::new(Routes::Admin, &Hosts::Loopback, tokens, settings)
+    /// The policy of the admin listener.
+    pub(in crate::http) fn for_admin(settings: &HttpSettings) -> Self {
+        let tokens = settings.admin_requires_token.then(|| Arc::clone(&settings.tokens));
+        Self::new(Listener::Admin, &Hosts::Loopback, tokens, settings)
     }
 
-    /// A page knows no token, so where one is demanded the host does not matter.
-    fn new(routes: Routes, hosts: &Hosts, tokens: Option<Arc<LiveTokens>>, settings: &HttpSettings) -> Self {
+    /// If a token is required the host does not matter, because a web page has no token.
+    fn new(listener: Listener, hosts: &Hosts, tokens: Option<Arc<LiveTokens>>, settings: &HttpSettings) -> Self {
         let hosts = if tokens.is_some() { Hosts::Any } else { hosts.clone() };
         let (allow_bypass, honor_no_cache) = (settings.allow_bypass, settings.honor_no_cache);
-        Self { routes, hosts, tokens, allowed_origins: Some([].into()), allow_bypass, honor_no_cache }
+        Self { listener, hosts, tokens, allowed_origins: Some([].into()), allow_bypass, honor_no_cache }
     }
 
-    /// Whether a read with this `Authorization` and this `Host`, and no other, may pass.
+    /// Whether a read with only this `Authorization` and this `Host` may pass.
     pub(in crate::http) fn admits_read(&self, authorization: Option<&[u8]>, host: Option<&[u8]>) -> bool {
         let is_known = |tokens: &Arc<LiveTokens>| {
             let offered = authorization.and_then(bearer);
@@ -87,52 +76,54 @@ impl Access {
         self.tokens.as_ref().is_none_or(is_known) && self.hosts.admit(host)
     }
 
-    /// Takes a wish to bypass away from a request that may not have it.
-    fn judge<B>(&self, request: &mut Request<B>) -> Result<(), Problem> {
+    /// Checks a request. Removes `Cache-Control` from one that may not bypass.
+    fn check<B>(&self, request: &mut Request<B>) -> Result<(), Problem> {
         if !self.hosts.admit_all(request.uri(), request.headers()) {
             return Err(self.wrong_host());
         }
-        let deed = self.deed(request);
+        let effect = self.effect(request);
         let scopes = self.scopes(request)?;
-        let writes = deed.changes || deed.bypasses;
+        let writes = effect.changes || effect.bypasses;
         let lacks = |scope: Scope| scopes.is_some_and(|scopes| !scopes.hold(scope));
-        let reads = if self.routes == Routes::Admin { Scope::Admin } else { Scope::Read };
-        if (!deed.changes || self.routes == Routes::Admin) && lacks(reads) {
+        let reads = if self.listener == Listener::Admin { Scope::Admin } else { Scope::Read };
+        if (!effect.changes || self.listener == Listener::Admin) && lacks(reads) {
             return Err(insufficient_scope(reads));
         }
-        if self.routes == Routes::Data && writes && lacks(Scope::Write) {
+        if self.listener == Listener::Data && writes && lacks(Scope::Write) {
             return Err(insufficient_scope(Scope::Write));
         }
         let allowed = self.allowed_origins.as_deref();
-        let is_foreign =
-            || allowed.is_some_and(|allowed| is_of_another_site(request.uri(), request.headers(), allowed));
+        let is_foreign = || allowed.is_some_and(|allowed| is_cross_site(request.uri(), request.headers(), allowed));
         if writes && is_foreign() {
             return Err(wrong_origin());
         }
-        if deed.bypasses && !self.allow_bypass {
+        if effect.bypasses && !self.allow_bypass {
             return Err(bypass_not_allowed());
         }
-        if deed.wishes_to_bypass && (lacks(Scope::Write) || is_foreign()) {
+        if effect.may_bypass && (lacks(Scope::Write) || is_foreign()) {
             request.headers_mut().remove(CACHE_CONTROL);
         }
         Ok(())
     }
 
-    fn deed<B>(&self, request: &Request<B>) -> Deed {
+    fn effect<B>(&self, request: &Request<B>) -> RequestEffect {
         let method = request.method();
-        if self.routes != Routes::Data {
-            return Deed { changes: ![Method::GET, Method::HEAD].contains(method), ..Deed::default() };
+        if self.listener != Listener::Data {
+            return RequestEffect {
+                changes: ![Method::GET, Method::HEAD].contains(method),
+                ..RequestEffect::default()
+            };
         }
         let changes = match Resource::split(request.uri().path()) {
             Some((Resource::Invalidate, _)) => true,
             Some((Resource::Keys, _)) => [Method::PUT, Method::POST, Method::DELETE].contains(method),
             Some((Resource::Check | Resource::Lookup, _)) | None => false,
         };
-        let wishes_to_bypass = !changes && self.honor_no_cache && has_no_cache(request.headers());
-        Deed { changes, bypasses: !changes && wants_bypass(request.headers()), wishes_to_bypass }
+        let may_bypass = !changes && self.honor_no_cache && has_no_cache(request.headers());
+        RequestEffect { changes, bypasses: !changes && wants_bypass(request.headers()), may_bypass }
     }
 
-    /// `None`: no token is demanded.
+    /// `None` if no token is required.
     fn scopes<B>(&self, request: &Request<B>) -> Result<Option<Scopes>, Problem> {
         let Some(tokens) = &self.tokens else { return Ok(None) };
         let offered = request.headers().get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
@@ -141,7 +132,7 @@ impl Access {
     }
 
     fn wrong_host(&self) -> Problem {
-        if self.routes == Routes::Admin {
+        if self.listener == Listener::Admin {
             return Problem::new(
                 StatusCode::FORBIDDEN,
                 "host-not-loopback",
@@ -156,9 +147,9 @@ impl Access {
 
 fn unauthorized(offered: bool) -> Problem {
     let (detail, challenge) = if offered {
-        ("the bearer token is not one of those configured", "Bearer realm=\"bloomguard\", error=\"invalid_token\"")
+        ("the bearer token is unknown", "Bearer realm=\"bloomguard\", error=\"invalid_token\"")
     } else {
-        ("this listener demands a bearer token", "Bearer realm=\"bloomguard\"")
+        ("this listener requires a bearer token", "Bearer realm=\"bloomguard\"")
     };
     Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "Unauthorized", detail)
         .header(WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
@@ -166,7 +157,7 @@ fn unauthorized(offered: bool) -> Problem {
 
 fn insufficient_scope(scope: Scope) -> Problem {
     let detail = format!("the bearer token lacks the scope {:?}", scope.as_str());
-    let problem = Problem::new(StatusCode::FORBIDDEN, "insufficient-scope", "The token does not allow this", detail);
+    let problem = Problem::new(StatusCode::FORBIDDEN, "insufficient-scope", "Insufficient scope", detail);
     let challenge = match scope {
         Scope::Read => "Bearer realm=\"bloomguard\", error=\"insufficient_scope\", scope=\"read\"",
         Scope::Write => "Bearer realm=\"bloomguard\", error=\"insufficient_scope\", scope=\"write\"",
@@ -176,59 +167,34 @@ fn insufficient_scope(scope: Scope) -> Problem {
 }
 
 fn wrong_origin() -> Problem {
-    let detail = "a web page of another site sent this request; server.allowed_hosts names the sites whose pages may";
+    let detail = "a web page of another site sent this request; add its host to server.allowed_hosts to allow it";
     Problem::new(StatusCode::FORBIDDEN, "origin-not-allowed", "Origin is not allowed", detail)
 }
 
 fn bypass_not_allowed() -> Problem {
-    let detail = "server.allow_bypass = false: ask again without Bloomguard-Bypass";
+    let detail = "server.allow_bypass is false: retry without Bloomguard-Bypass";
     Problem::new(StatusCode::FORBIDDEN, "bypass-not-allowed", "Bypass is not allowed", detail)
 }
 
-/// Refuses requests that [`Access`] does not admit.
-#[derive(Debug, Clone)]
-pub(in crate::http) struct RequireLayer(Arc<Access>);
+impl<B> Admission<B> for AccessPolicy {
+    type Body = B;
 
-impl RequireLayer {
-    pub(in crate::http) fn new(access: Access) -> Self {
-        Self(Arc::new(access))
+    #[inline]
+    fn admit(&self, mut request: Request<B>) -> Result<Request<B>, Problem> {
+        require_one_host(&request)?;
+        self.check(&mut request)?;
+        Ok(request)
     }
 }
 
-impl<S> Layer<S> for RequireLayer {
-    type Service = Require<S>;
-
-    fn layer(&self, inner: S) -> Require<S> {
-        Require { inner, access: Arc::clone(&self.0) }
+/// An HTTP/1.1 request names its host exactly once (RFC 9112, section 3.2). A proxy in front may have read another one
+/// of several.
+fn require_one_host<B>(request: &Request<B>) -> Result<(), Problem> {
+    if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
+        let detail = "an HTTP/1.1 request must have exactly one Host header";
+        return Err(Problem::bad_request("host", "Exactly one Host required", detail));
     }
-}
-
-/// The service of [`RequireLayer`].
-#[derive(Debug, Clone)]
-pub(in crate::http) struct Require<S> {
-    inner: S,
-    access: Arc<Access>,
-}
-
-impl<S, B, R> Service<Request<B>> for Require<S>
-where
-    S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
-    R: From<Bytes>,
-{
-    type Response = Response<R>;
-    type Error = Infallible;
-    type Future = RefusableFuture<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        match self.access.judge(&mut request) {
-            Ok(()) => RefusableFuture::Passed { inner: self.inner.call(request) },
-            Err(problem) => RefusableFuture::Refused { problem: Some(problem) },
-        }
-    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -244,20 +210,25 @@ mod tests {
         }
     }
 
-    fn told(access: &Access, method: &str, path: &str, headers: &[(&'static str, &'static str)]) -> (u16, Request<()>) {
+    fn outcome(
+        access: &AccessPolicy,
+        method: &str,
+        path: &str,
+        headers: &[(&'static str, &'static str)],
+    ) -> (u16, Request<()>) {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let mut request = request.body(()).unwrap();
-        let status = access.judge(&mut request).map_or_else(|problem| problem.told().0, |()| 200);
+        let status = access.check(&mut request).map_or_else(|problem| problem.summary().0, |()| 200);
         (status, request)
     }
 
     #[test]
     fn only_the_token_itself_is_admitted() {
-        let access = Access::of_data(&HttpSettings::new(&token()));
-        let ask = |value: &'static str| told(&access, "GET", "/v1/keys/users/1", &[("authorization", value)]).0;
+        let access = AccessPolicy::for_data(&HttpSettings::new(&token()));
+        let ask = |value: &'static str| outcome(&access, "GET", "/v1/keys/users/1", &[("authorization", value)]).0;
         for value in ["Bearer s3cret", "bearer s3cret", "BEARER  s3cret "] {
             assert_eq!(ask(value), 200, "{value:?}");
             assert!(access.admits_read(Some(value.as_bytes()), None));
@@ -268,7 +239,7 @@ mod tests {
             assert_eq!(ask(value), 401, "{value:?}");
             assert!(!access.admits_read(Some(value.as_bytes()), None));
         }
-        assert_eq!(told(&access, "GET", "/", &[]).0, 401);
+        assert_eq!(outcome(&access, "GET", "/", &[]).0, 401);
         assert!(!access.admits_read(None, None));
         assert!(!format!("{access:?}").contains("s3cret"));
     }
@@ -276,34 +247,34 @@ mod tests {
     #[test]
     fn a_page_of_another_site_changes_nothing_and_bypasses_nothing() {
         let config = ServerConfig { honor_no_cache: true, ..ServerConfig::default() };
-        let access = Access::of_data(&HttpSettings::new(&config));
+        let access = AccessPolicy::for_data(&HttpSettings::new(&config));
         const FOREIGN: (&str, &str) = ("origin", "https://evil.example");
         const HOST: (&str, &str) = ("host", "localhost:4040");
         let key = "/v1/keys/users/1";
         for (method, path) in
             [("PUT", key), ("DELETE", key), ("POST", "/v1/keys/users"), ("POST", "/v1/invalidate/users")]
         {
-            assert_eq!(told(&access, method, path, &[HOST, FOREIGN]).0, 403, "{method} {path}");
-            assert_eq!(told(&access, method, path, &[HOST]).0, 200, "{method} {path}");
+            assert_eq!(outcome(&access, method, path, &[HOST, FOREIGN]).0, 403, "{method} {path}");
+            assert_eq!(outcome(&access, method, path, &[HOST]).0, 200, "{method} {path}");
         }
         let bypass = ("bloomguard-bypass", "1");
         for (method, path) in [("GET", key), ("HEAD", key), ("POST", "/v1/lookup/users")] {
-            assert_eq!(told(&access, method, path, &[HOST, FOREIGN]).0, 200, "{method} {path}");
-            assert_eq!(told(&access, method, path, &[HOST, FOREIGN, bypass]).0, 403, "{method} {path}");
-            assert_eq!(told(&access, method, path, &[HOST, bypass]).0, 200, "{method} {path}");
+            assert_eq!(outcome(&access, method, path, &[HOST, FOREIGN]).0, 200, "{method} {path}");
+            assert_eq!(outcome(&access, method, path, &[HOST, FOREIGN, bypass]).0, 403, "{method} {path}");
+            assert_eq!(outcome(&access, method, path, &[HOST, bypass]).0, 200, "{method} {path}");
         }
         let no_cache = ("cache-control", "no-cache");
-        let (status, foreign) = told(&access, "GET", key, &[HOST, no_cache, ("sec-fetch-site", "cross-site")]);
+        let (status, foreign) = outcome(&access, "GET", key, &[HOST, no_cache, ("sec-fetch-site", "cross-site")]);
         assert!(status == 200 && !has_no_cache(foreign.headers()));
-        let (status, own) = told(&access, "GET", key, &[HOST, no_cache]);
+        let (status, own) = outcome(&access, "GET", key, &[HOST, no_cache]);
         assert!(status == 200 && has_no_cache(own.headers()));
     }
 
     #[test]
     fn a_socket_of_this_machine_knows_no_browser() {
         let config = ServerConfig { listen: "unix:/run/data.sock".into(), ..ServerConfig::default() };
-        let access = Access::of_data(&HttpSettings::new(&config));
+        let access = AccessPolicy::for_data(&HttpSettings::new(&config));
         let headers = [("host", "evil.example"), ("origin", "https://evil.example")];
-        assert_eq!(told(&access, "PUT", "/v1/keys/users/1", &headers).0, 200);
+        assert_eq!(outcome(&access, "PUT", "/v1/keys/users/1", &headers).0, 200);
     }
 }

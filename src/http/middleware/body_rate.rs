@@ -1,4 +1,4 @@
-//! A body that is sent keeps coming.
+//! Requires that a request body keeps arriving.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use crate::buffers::Buffers;
 use crate::http::BoxError;
 use crate::labels::BufferRefusal;
 
-/// Whenever a body has been waited for so long ...
+/// Time over which the rate of a body is measured.
 const WINDOW: Duration = Duration::from_secs(5);
-/// ... it must have brought so many bytes meanwhile: 16 KiB a second.
-const LEAST: u64 = 16 * 1024 * WINDOW.as_secs();
+/// Bytes that must arrive in each window: 16 KiB a second.
+const MIN_BYTES_PER_WINDOW: u64 = 16 * 1024 * WINDOW.as_secs();
 
-/// The client sends its body too slowly, and holds what is reserved for it.
+/// The client sends its body too slowly while memory is reserved for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the request's body came too slowly: fewer than {LEAST} bytes in {WINDOW:?}")]
+#[error("the request body arrived too slowly: fewer than {MIN_BYTES_PER_WINDOW} bytes in {WINDOW:?}")]
 pub(in crate::http) struct SlowBody;
 
 pin_project! {
-    /// A body that fails with [`SlowBody`] once it comes too slowly.
+    /// A body that fails with [`SlowBody`] if it arrives too slowly.
     #[derive(Debug)]
     pub(in crate::http) struct PacedBody<B> {
         #[pin]
         inner: B,
         buffers: Arc<Buffers>,
-        // Since the window began.
+        // Bytes since the window began.
         came: u64,
-        // Made when the body is first waited for.
+        // Created when the body first has to be awaited.
         window: Option<Pin<Box<Sleep>>>,
     }
 }
@@ -50,7 +50,7 @@ impl<B: Body<Data = Bytes, Error = BoxError>> Body for PacedBody<B> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.project();
-        // What has come counts, however late it is looked at.
+        // Bytes that have arrived count, even if they are read late.
         if let Poll::Ready(frame) = this.inner.poll_frame(cx) {
             if let Some(Ok(frame)) = &frame {
                 *this.came += frame.data_ref().map_or(0, Bytes::len) as u64;
@@ -60,7 +60,7 @@ impl<B: Body<Data = Bytes, Error = BoxError>> Body for PacedBody<B> {
         let window = this.window.get_or_insert_with(|| Box::pin(sleep(WINDOW)));
         loop {
             ready!(window.as_mut().poll(cx));
-            if *this.came < LEAST {
+            if *this.came < MIN_BYTES_PER_WINDOW {
                 this.buffers.refused(BufferRefusal::SlowBody);
                 return Poll::Ready(Some(Err(SlowBody.into())));
             }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    /// Reads a body of which a piece of so many bytes comes each second.
+    /// Reads a body that arrives in one piece of `bytes` bytes each second.
     async fn read(pieces: usize, bytes: usize) -> Result<usize, BoxError> {
         let pieces = stream::iter(0..pieces).then(move |_| async move {
             sleep(Duration::from_secs(1)).await;

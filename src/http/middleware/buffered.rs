@@ -1,4 +1,4 @@
-//! What a request's head and its response hold is reserved in the budget of the process.
+//! Reserves request heads and responses in the budget of buffered bytes.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,20 +13,22 @@ use hyper::body::Body;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::{RefusableFuture, internal_error};
+use super::admission::AdmissionFuture;
+use super::catch_panic::internal_error;
 use crate::buffers::{Buffers, Overloaded, Reservation, Share};
+use crate::http::pending_responses::PendingResponses;
 use crate::http::problem::Problem;
-use crate::http::unsent::Unsent;
 use crate::labels::BufferRefusal;
 
-/// Smaller responses and heads of HTTP/1 are not reserved: a connection has one of each at a time. Over HTTP/2 it may have many, so each one is.
+/// Smaller HTTP/1 heads and responses are not reserved, because a connection has one of each at a time. HTTP/2 ones
+/// always are.
 pub(in crate::http) const SMALL: usize = 4 << 10;
 
 /// Marks a response whose body is reserved already.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::http) struct Reserved;
 
-/// Reserves heads and responses; outside of whatever else makes responses.
+/// Reserves heads and responses. Must wrap every layer that makes responses.
 #[derive(Debug, Clone)]
 pub(in crate::http) struct BufferedLayer {
     buffers: Arc<Buffers>,
@@ -44,7 +46,7 @@ impl BufferedLayer {
         let uri = request.uri();
         let target = uri.path_and_query().map_or(0, |target| target.as_str().len())
             + uri.authority().map_or(0, |host| host.as_str().len());
-        // hyper's map takes about as much for each field beside its text.
+        // hyper's map needs about this much per field besides its text.
         let bytes = target + fields + headers.len() * 64;
         if bytes <= SMALL && !http2 {
             return Ok(None);
@@ -52,25 +54,26 @@ impl BufferedLayer {
         self.buffers.reserve(self.share, bytes as u64).map(Some)
     }
 
-    /// The response, with a body that is reserved until the client has taken it; or that there is no room for it.
+    /// The response with its body reserved until the client has read it, or the problem that there is no room.
     fn response<B: Body<Data = Bytes> + From<Bytes>>(
         &self,
         response: Response<B>,
-        unsent: Option<&Unsent>,
+        pending: Option<&PendingResponses>,
     ) -> Response<B> {
         let length = response.body().size_hint().exact().unwrap_or(0);
-        if length == 0 || (unsent.is_none() && length <= SMALL as u64) {
+        if length == 0 || (pending.is_none() && length <= SMALL as u64) {
             return response;
         }
         let (mut head, body) = response.into_parts();
-        // All of our responses have their whole body from the start; one that does not would be cut if this did not fail.
+        // All our responses have their whole body from the start. One that does not fails here, because it would be
+        // truncated.
         let Some(Ok(body)) = body.collect().now_or_never() else { return internal_error(None) };
         let body = body.to_bytes();
         let reserved = match head.extensions.remove::<Reserved>() {
             Some(Reserved) => Ok(body),
             None => self.buffers.reserve(self.share, body.len() as u64).map(|reservation| reservation.hold(body)),
         };
-        let tracked = |body: Bytes| unsent.map_or_else(|| body.clone(), |unsent| unsent.track(body.clone()));
+        let tracked = |body: Bytes| pending.map_or_else(|| body.clone(), |pending| pending.track(body.clone()));
         match reserved {
             Ok(body) => Response::from_parts(head, B::from(tracked(body))),
             Err(error) => {
@@ -114,14 +117,14 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let unsent = request.extensions().get::<Unsent>().cloned();
-        let (inner, head) = match self.layer.head(&request, unsent.is_some()) {
-            Ok(head) => (RefusableFuture::Passed { inner: self.inner.call(request) }, head),
+        let pending = request.extensions().get::<PendingResponses>().cloned();
+        let (inner, head) = match self.layer.head(&request, pending.is_some()) {
+            Ok(head) => (AdmissionFuture::Passed { inner: self.inner.call(request) }, head),
             Err(error) => {
-                (RefusableFuture::Refused { problem: Some(self.layer.refusal(error, BufferRefusal::Request)) }, None)
+                (AdmissionFuture::Rejected { problem: Some(self.layer.refusal(error, BufferRefusal::Request)) }, None)
             }
         };
-        BufferedFuture { inner, head, unsent, layer: self.layer.clone() }
+        BufferedFuture { inner, head, pending, layer: self.layer.clone() }
     }
 }
 
@@ -130,9 +133,9 @@ pin_project! {
     #[derive(Debug)]
     pub(in crate::http) struct BufferedFuture<F> {
         #[pin]
-        inner: RefusableFuture<F>,
+        inner: AdmissionFuture<F>,
         head: Option<Reservation>,
-        unsent: Option<Unsent>,
+        pending: Option<PendingResponses>,
         layer: BufferedLayer,
     }
 }
@@ -148,6 +151,6 @@ where
         let this = self.project();
         let Ok(response) = ready!(this.inner.poll(cx));
         drop(this.head.take());
-        Poll::Ready(Ok(this.layer.response(response, this.unsent.as_ref())))
+        Poll::Ready(Ok(this.layer.response(response, this.pending.as_ref())))
     }
 }

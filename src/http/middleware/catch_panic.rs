@@ -1,4 +1,4 @@
-//! A handler that panics answers 500, never 404, and takes no other request with it.
+//! Turns a panic of a handler into a 500.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use tower::{Layer, Service};
 
 use crate::http::problem::Problem;
 
-/// Turns panics into problems. (tower-http's layer boxes each answer's body, which the data path need not pay.)
+/// Turns panics into problems. tower-http's layer boxes each response body, which the data path avoids.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::http) struct CatchPanicLayer;
 
@@ -45,7 +45,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // Unwind safe: what a panic may have left half done is the request's own, and it is dropped.
+        // Unwind safe: the request's own state is dropped.
         match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
             Ok(inner) => CatchPanicFuture::Running { inner },
             Err(panic) => CatchPanicFuture::Panicked { panic: Some(panic) },
@@ -84,13 +84,13 @@ where
 pub(in crate::http) fn internal_error<R: From<Bytes>>(panic: Option<&(dyn Any + Send)>) -> Response<R> {
     let message = panic
         .and_then(|p| p.downcast_ref::<&str>().copied().or_else(|| p.downcast_ref::<String>().map(String::as_str)));
-    tracing::error!(panic = message.unwrap_or("of no text"), "a request handler panicked");
-    // The text stays in the log: it may hold anything.
+    tracing::error!(panic = message.unwrap_or("no message"), "request handler panicked");
+    // The panic's text stays in the log, because it may contain anything.
     Problem::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "internal",
         "Internal error",
-        "the request ended by a fault of this server",
+        "internal server error; the log has details",
     )
     .response()
 }

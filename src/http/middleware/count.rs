@@ -11,7 +11,7 @@ use tower::{Layer, Service};
 
 use crate::metrics::{self, Metrics, Route};
 
-/// Counts answers. The outermost layer, so that it sees what the others refuse.
+/// Counts responses. The outermost layer, so that it also sees rejected requests.
 #[derive(Debug, Clone)]
 pub(in crate::http) struct CountLayer {
     metrics: Arc<Metrics>,
@@ -19,7 +19,7 @@ pub(in crate::http) struct CountLayer {
 }
 
 impl CountLayer {
-    /// `classify` tells the route of a path.
+    /// `classify` maps a path to its route.
     pub(in crate::http) fn new(metrics: Arc<Metrics>, classify: fn(&str) -> Route) -> Self {
         Self { metrics, classify }
     }
@@ -71,7 +71,7 @@ fn method(method: &Method) -> metrics::Method {
 }
 
 pin_project! {
-    /// The future of [`Count`]. Dropped before its answer, as when the client hangs up, it counts nothing.
+    /// The future of [`Count`]. Counts nothing if it is dropped before the response, as when the client disconnects.
     #[derive(Debug)]
     pub(in crate::http) struct CountFuture<F> {
         #[pin]

@@ -1,4 +1,4 @@
-//! No request lasts longer than its listener's deadline.
+//! Limits the duration of requests.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tower::{Layer, Service};
 
 use crate::http::problem::Problem;
 
-/// Ends requests at a deadline by 503.
+/// Answers 503 at the deadline.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::http) struct DeadlineLayer(Duration);
 
@@ -63,7 +63,7 @@ pin_project! {
         #[pin]
         inner: F,
         limit: Duration,
-        // Made when the handler first waits: answers of the filter never do.
+        // Created when the handler first waits: answers of the filter never wait.
         timer: Option<Pin<Box<Sleep>>>,
     }
 }
@@ -83,8 +83,8 @@ where
         let limit = *this.limit;
         let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
         timer.as_mut().poll(cx).map(|()| {
-            let detail = format!("the request was not done within this listener's {limit:?}");
-            Ok(Problem::unavailable("request-deadline", "No answer in time", detail).response())
+            let detail = format!("the request did not finish within this listener's {limit:?}");
+            Ok(Problem::unavailable("request-deadline", "Deadline exceeded", detail).response())
         })
     }
 }

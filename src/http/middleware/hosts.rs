@@ -1,4 +1,4 @@
-//! Which `Host` and which `Origin` a request may name: what a web page in a browser can't choose tells its requests from those of clients.
+//! Checks `Host` and `Origin`. A web page can't choose them, so they distinguish its requests from those of clients.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -13,22 +13,22 @@ static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The hosts that a listener serves.
 #[derive(Debug, Clone)]
 pub(in crate::http) enum Hosts {
-    /// All: it is not on loopback, or demands a token, or is a Unix socket, which browsers don't reach.
+    /// All hosts: the listener is not on loopback, requires a token, or is a Unix socket, which browsers can't reach.
     Any,
-    /// `localhost`, IP addresses and these names: a page that was made to resolve to loopback by DNS rebinding sends its own name.
+    /// `localhost`, IP addresses and these names. A page that reaches loopback by DNS rebinding sends its own name.
     Local {
-        /// What nearly every client sends.
+        /// The values that nearly every client sends.
         usual: [Box<[u8]>; 2],
         /// `server.allowed_hosts`
         names: Arc<[String]>,
     },
-    /// `localhost`, 127.0.0.0/8 and `[::1]`, and one of them there must be.
+    /// `localhost`, 127.0.0.0/8 and `[::1]`; the header is required.
     Loopback,
 }
 
 impl Hosts {
-    /// Those of a listener at this address that demands no token.
-    pub(in crate::http) fn of_listener(listen: &str, config: &ServerConfig) -> Self {
+    /// The hosts of a listener at this address that requires no token.
+    pub(in crate::http) fn for_listener(listen: &str, config: &ServerConfig) -> Self {
         match listen.parse() {
             Ok(Listen::Tcp(address)) if Listen::Tcp(address).is_local() => Self::Local {
                 usual: [address.to_string(), format!("localhost:{}", address.port())]
@@ -39,7 +39,7 @@ impl Hosts {
         }
     }
 
-    /// Whether a request with this `Host` header, and no other host, may pass.
+    /// Whether a request with only this `Host` header may pass.
     pub(in crate::http) fn admit(&self, host: Option<&[u8]>) -> bool {
         match (self, host) {
             (Self::Any, _) | (Self::Local { .. }, None) => true,
@@ -52,7 +52,7 @@ impl Hosts {
         }
     }
 
-    /// Every host that the request names must be admitted: the target's authority (HTTP/2, absolute form) and the header.
+    /// Every host in the request must be admitted: the target's authority (HTTP/2, absolute form) and each header.
     pub(super) fn admit_all(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let mut hosts = hosts(uri, headers).peekable();
         if hosts.peek().is_none() { self.admit(None) } else { hosts.all(|host| self.admit(Some(host))) }
@@ -64,8 +64,8 @@ fn hosts<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> impl Iterator<Item = &'r [
     authority.into_iter().chain(headers.get_all(HOST).iter().map(HeaderValue::as_bytes))
 }
 
-/// Whether a page of another site sent the request. Browsers say so by `Origin`, and where they leave that out, by `Sec-Fetch-Site`.
-pub(super) fn is_of_another_site(uri: &Uri, headers: &HeaderMap, allowed: &[String]) -> bool {
+/// Whether a page of another site sent the request. Browsers send `Origin`, or else `Sec-Fetch-Site`.
+pub(super) fn is_cross_site(uri: &Uri, headers: &HeaderMap, allowed: &[String]) -> bool {
     let mut origins = headers.get_all(ORIGIN).iter().peekable();
     if origins.peek().is_none() {
         return headers.get_all(&SEC_FETCH_SITE).iter().any(|site| site != "same-origin" && site != "none");
@@ -81,11 +81,11 @@ pub(super) fn is_of_another_site(uri: &Uri, headers: &HeaderMap, allowed: &[Stri
     !origins.all(own)
 }
 
-/// A host without its port; `None` where it is none.
+/// The host without its port; `None` if it is malformed.
 fn name(host: &[u8]) -> Option<&str> {
     let host = std::str::from_utf8(host).ok()?;
     let (name, port) = match host.strip_prefix('[') {
-        // With its brackets, so that no name is taken for an address.
+        // With brackets, so that a name is never read as an address.
         Some(rest) => host.split_at(rest.find(']')? + 2),
         None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
@@ -105,7 +105,7 @@ fn address(name: &str) -> Option<IpAddr> {
     }
 }
 
-/// No name that somebody's DNS resolves.
+/// A name that no DNS server resolves.
 fn is_local(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address(name).is_some()
 }
@@ -120,7 +120,7 @@ mod tests {
 
     fn local() -> Hosts {
         let config = ServerConfig { allowed_hosts: vec!["api.internal".into()], ..ServerConfig::default() };
-        Hosts::of_listener("127.0.0.1:4040", &config)
+        Hosts::for_listener("127.0.0.1:4040", &config)
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             ("10.0.0.1:4040", false),
             ("unix:/run/data.sock", false),
         ] {
-            assert_eq!(!Hosts::of_listener(listen, &config).admit(Some(b"example.com")), asks, "{listen}");
+            assert_eq!(!Hosts::for_listener(listen, &config).admit(Some(b"example.com")), asks, "{listen}");
         }
     }
 
@@ -215,7 +215,7 @@ mod tests {
     fn a_page_of_another_site_is_known_by_what_its_browser_says() {
         let allowed = ["app.internal".to_owned()];
         let foreign =
-            |pairs: &[(&'static str, &'static str)]| is_of_another_site(&Uri::from_static("/"), &map(pairs), &allowed);
+            |pairs: &[(&'static str, &'static str)]| is_cross_site(&Uri::from_static("/"), &map(pairs), &allowed);
         let host = ("host", "localhost:4040");
         for own in [
             &[host][..],

@@ -1,9 +1,11 @@
 //! Each layer around a handler that provokes it.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderValue, Request};
+use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use bytes::Bytes;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -11,13 +13,13 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use super::*;
 use crate::buffers::Buffers;
 use crate::http::BoxError;
+use crate::http::answer::DataResponse;
+use crate::http::problem::Problem;
 use crate::metrics::{Metrics, Route};
-
-type Answer = Response<Full<Bytes>>;
 
 async fn answer<S, B>(service: S, request: Request<B>) -> (u16, HeaderMap, String)
 where
-    S: Service<Request<B>, Response = Answer, Error = Infallible>,
+    S: Service<Request<B>, Response = DataResponse, Error = Infallible>,
 {
     let response = service.oneshot(request).await.unwrap();
     let (head, body) = response.into_parts();
@@ -29,13 +31,14 @@ fn buffers() -> Arc<Buffers> {
     Buffers::new(1 << 20, Metrics::new().buffers)
 }
 
-fn hello() -> Result<Answer, Infallible> {
+fn hello() -> Result<DataResponse, Infallible> {
     Ok(Response::new(Full::from("hello")))
 }
 
 #[tokio::test]
 async fn a_panic_is_a_500_without_its_text() {
-    let early = service_fn(|_: Request<()>| -> std::future::Ready<Result<Answer, Infallible>> { panic!("secret") });
+    let early =
+        service_fn(|_: Request<()>| -> std::future::Ready<Result<DataResponse, Infallible>> { panic!("secret") });
     let late = service_fn(|_: Request<()>| async {
         tokio::task::yield_now().await;
         if Duration::ZERO.is_zero() {
@@ -55,7 +58,7 @@ async fn a_panic_is_a_500_without_its_text() {
 
 #[tokio::test]
 async fn a_request_without_end_is_a_503_at_the_deadline() {
-    let stuck = service_fn(|_: Request<()>| std::future::pending::<Result<Answer, Infallible>>());
+    let stuck = service_fn(|_: Request<()>| std::future::pending::<Result<DataResponse, Infallible>>());
     let (status, headers, body) =
         answer(DeadlineLayer::new(Duration::from_millis(20)).layer(stuck), Request::new(())).await;
     assert_eq!((status, headers["retry-after"].to_str().unwrap()), (503, "1"));
@@ -64,20 +67,20 @@ async fn a_request_without_end_is_a_503_at_the_deadline() {
     assert_eq!(answer(DeadlineLayer::new(Duration::ZERO).layer(quick), Request::new(())).await.0, 200);
 }
 
-/// Reads its body and says what went wrong, as handlers do.
-async fn echo<B>(request: Request<B>) -> Result<Answer, Infallible>
+/// Reads its body and reports errors as handlers do.
+async fn echo<B>(request: Request<B>) -> Result<DataResponse, Infallible>
 where
     B: hyper::body::Body<Data = Bytes, Error = BoxError> + Send,
 {
     Ok(match request.into_body().collect().await {
         Ok(body) => Response::new(Full::new(body.to_bytes())),
-        Err(error) => Problem::of_body(&*error, 5).response(),
+        Err(error) => Problem::from_body_error(&*error, 5).response(),
     })
 }
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_a_413_whether_it_says_its_length_or_not() {
-    let limited = || BodyLimitLayer::new(5, &buffers()).layer(service_fn(echo));
+    let limited = || AdmissionLayer::new(BodyLimit::new(5, &buffers())).layer(service_fn(echo));
     let chunks = |chunks: &[&'static str]| {
         let frames: Vec<Result<_, Infallible>> =
             chunks.iter().map(|c| Ok(Frame::data(Bytes::from_static(c.as_bytes())))).collect();
@@ -85,7 +88,7 @@ async fn a_body_over_the_limit_is_a_413_whether_it_says_its_length_or_not() {
     };
     assert_eq!(answer(limited(), chunks(&["abc", "de"])).await.2, "abcde", "the limit itself is allowed");
     let streamed = answer(limited(), chunks(&["abc", "def"])).await;
-    // Refused by its word alone: what it said does not follow.
+    // Rejected because of the declared length.
     let mut said = chunks(&[]);
     said.headers_mut().insert("content-length", HeaderValue::from_static("6"));
     for (status, _, body) in [streamed, answer(limited(), said).await] {
@@ -98,13 +101,14 @@ async fn a_body_over_the_limit_is_a_413_whether_it_says_its_length_or_not() {
 async fn a_body_that_breaks_off_is_a_400() {
     let frames = [Ok(Frame::data(Bytes::from_static(b"abc"))), Err(std::io::Error::other("reset"))];
     let request = Request::new(StreamBody::new(futures_util::stream::iter(frames)));
-    let (status, _, body) = answer(BodyLimitLayer::new(5, &buffers()).layer(service_fn(echo)), request).await;
+    let (status, _, body) =
+        answer(AdmissionLayer::new(BodyLimit::new(5, &buffers())).layer(service_fn(echo)), request).await;
     assert_eq!(status, 400, "{body}");
 }
 
 #[tokio::test]
 async fn head_has_the_length_and_no_body() {
-    let service = || HeadLayer.layer(service_fn(|_: Request<()>| async { hello() }));
+    let service = || OmitBodyLayer.layer(service_fn(|_: Request<()>| async { hello() }));
     let request = |method| Request::builder().method(method).body(()).unwrap();
     assert_eq!(answer(service(), request("GET")).await.2, "hello");
     let (status, headers, body) = answer(service(), request("HEAD")).await;

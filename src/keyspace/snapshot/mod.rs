@@ -27,7 +27,7 @@ use crate::background;
 use crate::clock::Moment;
 use crate::config::Freshness;
 use crate::filter::Generation;
-use crate::filter::snapshot::{HASH, Header, Hex, JournalMark, LogMark, PollMark, views, write_aside};
+use crate::filter::snapshot::{HASH, Header, Hex, JournalMark, LogMark, PollMark, stage_snapshot, views};
 use crate::fleet::LogPlace;
 use crate::key::KeyForm;
 use crate::labels::SnapshotOutcome;
@@ -184,7 +184,7 @@ impl SnapshotKeeper {
         // Until this one or the old one is there for certain, what either needs is held.
         let needed_from = self.follower.is_none().then_some(noted.journal.next);
         self.journal.hold_from(needed_from.map(|number| file.needed_from().map_or(number, |held| held.min(number))));
-        let write = || write_aside(file.place(), header, &views(&generation.filter), abandoned);
+        let write = || stage_snapshot(file.place(), header, &views(&generation.filter), abandoned);
         // The last one is waited for by who ends the process. What the journal holds is never locked by the other thread.
         let written = if deadline.is_some() { write() } else { background::run("write-snapshot", write) };
         let outcome = file.put(epoch, written, &generation, needed_from);

@@ -13,7 +13,7 @@ use crate::config::Freshness;
 use crate::filter::snapshot::{
     HASH, Header, Hex, JournalMark, LogMark, PollMark, ReadError, RestoreError, WatermarkText, open,
 };
-use crate::filter::{Filter, Room};
+use crate::filter::{Filter, GrowthBudget};
 use crate::fleet::{EntryId, LogPlace};
 use crate::key::{KeyForm, KeySecret};
 use crate::keyspace::{Extent, PollPlace};
@@ -135,7 +135,7 @@ impl Refused {
 pub fn restore(
     path: &Path,
     expected: &Expected,
-    room: impl FnOnce(&[u64]) -> Result<Room, String>,
+    room: impl FnOnce(&[u64]) -> Result<GrowthBudget, String>,
 ) -> Result<Option<Restored>, Refused> {
     let opened = match open(path) {
         Err(ReadError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -334,7 +334,7 @@ fn what_an_api_can_not_do_is_refused() {
         ("source.url = \"http://api/keys/{key}\"", "source.url: must hold no {key}, is"),
         ("source.url = \"\"", "source.url: is required"),
         ("backend.absent_status = []", "backend.absent_status: must name at least one status"),
-        ("backend.absent_status = [200]", "backend.absent_status: must be 204 or a 4xx that is no failure"),
+        ("backend.absent_status = [200]", "backend.absent_status: must be 204 or a 4xx that is not a failure"),
         ("backend.absent_status = [404, 500]", "backend.absent_status: must be 204 or a 4xx"),
         ("backend.absent_status = [429]", "backend.absent_status: must be 204 or a 4xx"),
         ("backend.absent_status = [302]", "backend.absent_status: must be 204 or a 4xx"),
@@ -351,10 +351,10 @@ fn what_an_api_can_not_do_is_refused() {
             "backend.headers = { Authorization = 42 }",
             "backend.headers.Authorization: must be a string, is \"redacted\"",
         ),
-        ("backend.query = \"SELECT 1\"", "backend.query: means nothing to a backend of kind \"http\""),
-        ("backend.statement_cache = 7", "backend.statement_cache: means nothing to a backend of kind \"http\""),
-        ("backend.min_connections = 2", "backend.min_connections: means nothing to a backend of kind \"http\""),
-        ("source.query = \"SELECT id FROM users\"", "source.query: means nothing to a source of kind \"http\""),
+        ("backend.query = \"SELECT 1\"", "backend.query: is not used by a backend of kind \"http\""),
+        ("backend.statement_cache = 7", "backend.statement_cache: is not used by a backend of kind \"http\""),
+        ("backend.min_connections = 2", "backend.min_connections: is not used by a backend of kind \"http\""),
+        ("source.query = \"SELECT id FROM users\"", "source.query: is not used by a source of kind \"http\""),
         ("source.format = \"csv\"", "source.format: must be one of \"lines\", \"ndjson\", is \"csv\""),
         (
             "source.kind = \"sql\"\nkeyspaces.users.source.query = \"SELECT id FROM users\"",
@@ -369,11 +369,11 @@ fn what_an_api_can_not_do_is_refused() {
         assert!(!errors[0].contains("hunter2"), "{errors:?}");
     }
     for (setting, error) in [
-        ("backend.headers = { A = \"b\" }", "backend.headers: means nothing to a backend of kind \"sql\""),
-        ("backend.absent_status = [410]", "backend.absent_status: means nothing to a backend of kind \"sql\""),
-        ("backend.absent_header = \"A\"", "backend.absent_header: means nothing to a backend of kind \"sql\""),
+        ("backend.headers = { A = \"b\" }", "backend.headers: is not used by a backend of kind \"sql\""),
+        ("backend.absent_status = [410]", "backend.absent_status: is not used by a backend of kind \"sql\""),
+        ("backend.absent_header = \"A\"", "backend.absent_header: is not used by a backend of kind \"sql\""),
         ("backend.url = \"https://api/{key}\"", "backend.url: is of scheme https, which needs kind = \"http\""),
-        ("source.format = \"lines\"", "source.format: means nothing to a source of kind \"sql\""),
+        ("source.format = \"lines\"", "source.format: is not used by a source of kind \"sql\""),
     ] {
         let errors = mistakes_of(&format!("keyspaces.users.{setting}"));
         assert!(
@@ -528,12 +528,12 @@ fn a_set_needs_a_source_of_its_own_and_nothing_else() {
     ] {
         let key = setting.split(' ').next().unwrap();
         let errors = set_mistakes_of(&format!("backend.{setting}"));
-        let expected = format!("keyspaces.users.backend.{key}: means nothing to a backend of kind \"set\"");
+        let expected = format!("keyspaces.users.backend.{key}: is not used by a backend of kind \"set\"");
         assert!(errors.len() == 1 && errors[0].starts_with(&expected), "{errors:?}");
     }
     let errors = set_mistakes_of("cache.ttl = \"1m\"");
     assert!(
-        errors.len() == 1 && errors[0].starts_with("keyspaces.users.cache: means nothing beside a backend"),
+        errors.len() == 1 && errors[0].starts_with("keyspaces.users.cache: is not used by a backend"),
         "{errors:?}"
     );
 }
@@ -549,10 +549,10 @@ fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
     let source = |settings: &str| mistakes_with_sources(&format!("[keyspaces.users.source]\n{settings}"));
     let no_form = |kind: &str| {
         format!(
-            "keyspaces.users.key: is required, because a source of kind \"{kind}\" (source) does not tell the form of its keys"
+            "keyspaces.users.key: is required, because a source of kind \"{kind}\" (source) does not report the form of its keys"
         )
     };
-    let uncounted = "keyspaces.users.filter.expected_keys: is required, because source can't tell how many keys it has before they are read, unless filter.kind = \"scalable\"";
+    let uncounted = "keyspaces.users.filter.expected_keys: is required, because source can't count its keys before a scan, unless filter.kind = \"scalable\"";
     for (settings, expected) in [
         ("kind = \"file\"\npath = \"ids\"", vec![no_form("file")]),
         ("kind = \"file\"\npath = \"ids.gz\"", vec![uncounted.into(), no_form("file")]),
@@ -568,14 +568,14 @@ fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
     for (settings, error) in [
         (
             "kind = \"file\"\npath = \"ids\"\nquery = \"SELECT 1\"",
-            "source.query: means nothing to a source of kind \"file\"",
+            "source.query: is not used by a source of kind \"file\"",
         ),
         (
             "kind = \"file\"\npath = \"ids\"\nurl = \"redis://x\"",
-            "source.url: means nothing to a source of kind \"file\"",
+            "source.url: is not used by a source of kind \"file\"",
         ),
-        ("query = \"SELECT 1\"\npath = \"ids\"", "source.path: means nothing to a source of kind \"sql\""),
-        ("query = \"SELECT 1\"\nset = \"users\"", "source.set: means nothing to a source of kind \"sql\""),
+        ("query = \"SELECT 1\"\npath = \"ids\"", "source.path: is not used by a source of kind \"sql\""),
+        ("query = \"SELECT 1\"\nset = \"users\"", "source.set: is not used by a source of kind \"sql\""),
         ("kind = \"redis\"\nurl = \"redis://x\"", "source.pattern: is required, or set"),
         (
             "kind = \"redis\"\nurl = \"postgres://x\"\nset = \"u\"",
@@ -587,11 +587,11 @@ fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
         ),
         (
             "kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\nstrip_prefix = \"u\"",
-            "source.strip_prefix: means nothing beside set",
+            "source.strip_prefix: is not used together with set",
         ),
         (
             "kind = \"redis\"\nurl = \"redis://x\"\npattern = \"us?r:*\"\nstrip_prefix = \"user:\"",
-            "source.strip_prefix: must be what pattern begins with, at most \"us\", is \"user:\"",
+            "source.strip_prefix: must be a prefix of pattern, at most \"us\", is \"user:\"",
         ),
         ("kind = \"folder\"", "source.kind: must be one of \"sql\", \"http\", \"file\", \"redis\", is \"folder\""),
     ] {
@@ -611,10 +611,7 @@ fn a_pattern_must_leave_out_our_own_entries() {
     };
     for pattern in ["*", "b*", "bloomguard:entry:users:*"] {
         let errors = with(pattern, "");
-        assert!(
-            errors.len() == 1 && errors[0].contains("leaves out bloomguard's own entries"),
-            "{pattern}: {errors:?}"
-        );
+        assert!(errors.len() == 1 && errors[0].contains("not match bloomguard's own entries"), "{pattern}: {errors:?}");
     }
     for (pattern, more) in
         [("user:*", ""), ("bloom:*", ", strip_prefix = \"bloom:\""), ("*", ", url = \"redis://other\"")]
@@ -672,7 +669,7 @@ fn polls_are_judged_by_what_they_can_keep() {
         ),
         (
             format!("{good}keyspaces.users.freshness = \"polled\"\nkeyspaces.users.max_staleness = \"1s\""),
-            format!("{key}.interval: must be shorter than max_staleness = 1s, else the keyspace stops rejecting between two polls, is 1s"),
+            format!("{key}.interval: must be shorter than max_staleness = 1s, otherwise the keyspace stops answering 404 between two polls, is 1s"),
         ),
         (
             format!("{good}keyspaces.users.freshness = \"static\""),
@@ -685,7 +682,7 @@ fn polls_are_judged_by_what_they_can_keep() {
         (
             "keyspaces.users.source = { kind = \"file\", query = \"\", path = \"x\", incremental = {} }\nkeyspaces.users.key = \"text\""
                 .to_owned(),
-            format!("{key}: means nothing to a source of kind \"file\""),
+            format!("{key}: is not used by a source of kind \"file\""),
         ),
         (
             "keyspaces.users.source = [{ query = \"SELECT 1\" }, { query = \"SELECT 1\", incremental = { query = \"SELECT 1, $1\" } }]"
@@ -717,7 +714,7 @@ fn several_sources_are_judged_each_by_its_number() {
         ),
         (
             "kind = \"file\"\npath = \"x\"",
-            "key: is required, because a source of kind \"file\" (source[1]) does not tell the form of its keys",
+            "key: is required, because a source of kind \"file\" (source[1]) does not report the form of its keys",
         ),
     ] {
         assert_eq!(
@@ -842,7 +839,7 @@ fn a_mistake_in_a_variable_names_the_variable() {
     ];
     let errors = lines(&load_with(VALID, &variables).unwrap_err());
     let expected = [
-        "BLOOMGUARD__: names no key; the form is BLOOMGUARD__SECTION__KEY",
+        "BLOOMGUARD__: does not name a key; the form is BLOOMGUARD__SECTION__KEY",
         "keyspaces.users.filter.false_positive_rate: must be greater than 0 and less than 1, is 2 (set by \
          BLOOMGUARD__KEYSPACES__USERS__FILTER__FALSE_POSITIVE_RATE)",
         "log: must be a table, is \"debug\" (set by BLOOMGUARD__LOG)",

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use bloomguard::filter::snapshot::{HASH, Header, Hex, JournalMark, Taken, open, views, write_aside};
+use bloomguard::filter::snapshot::{HASH, Header, Hex, JournalMark, Taken, open, stage_snapshot, views};
 use bloomguard::filter::{Filter, FilterKind, FilterSpec};
 use bloomguard::key::{KeyForm, KeySecret};
 
@@ -51,7 +51,7 @@ fn the_reader_answers_as_we_do(kind: FilterKind) {
     let layers = filter.layer_count();
     assert_eq!(layers > 1, kind != FilterKind::Counting, "{kind:?}");
     let place = dir.path().join("users.snapshot");
-    write_aside(&place, header(&secret, spec), &views(&filter), || false).unwrap().put().unwrap();
+    stage_snapshot(&place, header(&secret, spec), &views(&filter), || false).unwrap().publish().unwrap();
 
     let keys: Vec<String> = (0..2_000).map(key).collect();
     let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/snapshot_reader.py");
@@ -81,7 +81,7 @@ fn ten_million_keys_are_read_and_verified() {
     let filter = Filter::new(spec).unwrap();
     let place = dir.path().join("users.snapshot");
     let began = std::time::Instant::now();
-    write_aside(&place, header(&secret, spec), &views(&filter), || false).unwrap().put().unwrap();
+    stage_snapshot(&place, header(&secret, spec), &views(&filter), || false).unwrap().publish().unwrap();
     println!("written and synced in {:?}, {} bytes", began.elapsed(), filter.bytes());
     for _ in 0..5 {
         let began = std::time::Instant::now();

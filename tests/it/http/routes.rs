@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, Method, Request, Version};
 use bloomguard::config::{SecretText, ServerConfig};
 use bloomguard::http::{
-    AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, admin_router, data_service, serve, serve_at_once,
-    telemetry_router,
+    BoundListener, ConnectionLimits, FastResponder, HttpContext, HttpSettings, admin_router, data_service, serve,
+    serve_with_fast_path, telemetry_router,
 };
 use bloomguard::labels::Listener;
 use bloomguard::metrics::Metrics;
@@ -67,17 +67,17 @@ async fn start(token: Option<&str>) -> Listeners {
     let stop = CancellationToken::new();
     let mut addresses = Vec::new();
     for _ in 0..3 {
-        addresses.push(Bound::bind("127.0.0.1:0", 0).await.unwrap());
+        addresses.push(BoundListener::bind("127.0.0.1:0", 0).await.unwrap());
     }
-    let [data, telemetry, admin] = <[Bound; 3]>::try_from(addresses).unwrap();
-    let url = |bound: &Bound| format!("http://{}", bound.local_addr());
+    let [data, telemetry, admin] = <[BoundListener; 3]>::try_from(addresses).unwrap();
+    let url = |bound: &BoundListener| format!("http://{}", bound.local_addr());
     let urls = (url(&data), url(&telemetry), url(&admin));
     let counted = |listener| context.metrics.connections(listener);
-    let at_once = Arc::new(AtOnce::new(Arc::clone(&context)));
-    tokio::spawn(serve_at_once(
+    let responder = Arc::new(FastResponder::new(Arc::clone(&context)));
+    tokio::spawn(serve_with_fast_path(
         data,
         data_service(Arc::clone(&context)),
-        at_once,
+        responder,
         limits,
         counted(Listener::Data),
         stop.clone(),

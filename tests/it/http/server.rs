@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use axum::http::{Request, Response, Version};
 use bloomguard::config::ServerConfig;
-use bloomguard::http::{AtOnce, Bound, ConnectionLimits, Drained, HttpContext, HttpSettings, serve_at_once};
+use bloomguard::http::{
+    BoundListener, ConnectionLimits, Drained, FastResponder, HttpContext, HttpSettings, serve_with_fast_path,
+};
 use bloomguard::labels::Listener;
 use bloomguard::metrics::Metrics;
 use bytes::Bytes;
@@ -48,7 +50,7 @@ fn limits() -> ConnectionLimits {
     }
 }
 
-async fn start_on(bound: Bound, limits: ConnectionLimits) -> Server {
+async fn start_on(bound: BoundListener, limits: ConnectionLimits) -> Server {
     let gate = Arc::new(Semaphore::new(0));
     let (begin, begun) = watch::channel(0);
     let service = {
@@ -72,13 +74,13 @@ async fn start_on(bound: Bound, limits: ConnectionLimits) -> Server {
     let context =
         HttpContext::new(BTreeMap::new(), Arc::new(Metrics::new()), HttpSettings::new(&ServerConfig::default()));
     // Without keyspaces it looks at every request, and leaves it to the service.
-    let at_once = Arc::new(AtOnce::new(Arc::new(context)));
-    let task = tokio::spawn(serve_at_once(bound, service, at_once, limits, counted, shutdown.clone()));
+    let responder = Arc::new(FastResponder::new(Arc::new(context)));
+    let task = tokio::spawn(serve_with_fast_path(bound, service, responder, limits, counted, shutdown.clone()));
     Server { addr, shutdown, gate, begun, task }
 }
 
 async fn start(limits: ConnectionLimits) -> Server {
-    start_on(Bound::bind("127.0.0.1:0", 0).await.unwrap(), limits).await
+    start_on(BoundListener::bind("127.0.0.1:0", 0).await.unwrap(), limits).await
 }
 
 impl Server {
@@ -423,7 +425,7 @@ async fn drain_does_not_wait_long_for_a_client_that_never_asks() {
 async fn unix_socket_serves_and_its_file_goes_with_the_drain() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data.sock");
-    let bound = Bound::bind(&format!("unix:{}", path.display()), 0o600).await.unwrap();
+    let bound = BoundListener::bind(&format!("unix:{}", path.display()), 0o600).await.unwrap();
     let server = start_on(bound, limits()).await;
     let mut stream = UnixStream::connect(&path).await.unwrap();
     for _ in 0..2 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bloomguard::backend::BackendError;
-use bloomguard::config::{FilterKind, SourceConfig};
+use bloomguard::config::{KeyspaceFilterKind, SourceConfig};
 use bloomguard::filter::{self, Active, Filter, FilterSpec};
 use bloomguard::key::KeySecret;
 use bloomguard::labels::{RebuildOutcome, Verdict};
@@ -231,7 +231,7 @@ async fn a_source_without_a_count_is_sized_by_expectation_and_last_scan() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scalable_filter_needs_to_know_no_number_of_keys() {
     let mut config = config();
-    config.filter.kind = FilterKind::Scalable;
+    config.filter.kind = KeyspaceFilterKind::Scalable;
     let ks = TestKeyspace::cold(config);
     ks.source.uncounted.store(true, std::sync::atomic::Ordering::SeqCst);
     let ks = ks.built().await;
@@ -250,7 +250,7 @@ async fn a_scalable_filter_needs_to_know_no_number_of_keys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_past_its_capacity_keeps_its_rate_then_warns() {
-    for kind in [FilterKind::Bloom, FilterKind::Classic] {
+    for kind in [KeyspaceFilterKind::Bloom, KeyspaceFilterKind::Classic] {
         let mut config = config();
         config.filter.kind = kind;
         let ks = TestKeyspace::enforcing(config).await;

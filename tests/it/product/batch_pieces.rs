@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use super::at_once::read_answer;
+use super::fast_path::read_answer;
 use super::users::{absent, config, site};
 use crate::support::app::TestApp;
 use crate::support::database::Site;

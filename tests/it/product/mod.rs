@@ -1,7 +1,6 @@
 //! The whole program over HTTP, on real servers.
 
 mod announces;
-mod at_once;
 mod attacks;
 mod bad_input;
 mod batch_bytes;
@@ -12,10 +11,11 @@ mod chaos;
 mod database;
 mod enforcement;
 mod failover;
+mod fast_path;
+mod fast_path_streams;
 mod fleet;
 mod http_api;
 mod kills;
-mod lane;
 mod large_values;
 mod load;
 mod nginx;

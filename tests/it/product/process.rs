@@ -54,7 +54,7 @@ async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
     let answer = in_flight.await.unwrap();
     assert_eq!(answer.told(), "200 backend");
     assert!(process.ended().success(), "{}", process.log());
-    assert!(process.log().contains("every request was answered"), "{}", process.log());
+    assert!(process.log().contains("all requests answered"), "{}", process.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -136,7 +136,7 @@ async fn a_bad_configuration_changes_only_a_counter_and_a_log_line() {
     assert_eq!(served.metric("bloomguard_config_last_reload_successful").await, 1.0);
     served.rewrite(|k| k.set("enforcement", "shadow").set("enforce_percent", 101).set("max_stalenes", "1h"));
     served.until_reloads("failed", 1.0).await;
-    served.process.logged("the configuration is bad: what was in force stays");
+    served.process.logged("reload rejected: invalid configuration");
     let refused = served.reload().await;
     assert_eq!((refused.status, &refused.json()["type"]), (422, &json!("/problems/bad-configuration")));
     let mistakes: Vec<String> = serde_json::from_value(refused.json()["mistakes"].clone()).unwrap();
@@ -237,7 +237,7 @@ async fn settings_that_need_a_restart_are_named_and_the_others_applied() {
     served.process.logged("\"applied\":\"keyspaces.users.cache.ttl, keyspaces.users.enforce_percent\"");
     served
         .process
-        .logged("needs a restart: keyspaces.users.backend.url_file, keyspaces.users.cache.hot_capacity, keyspaces.users.max_staleness");
+        .logged("\"restart needed for changed settings\",\"settings\":\"keyspaces.users.backend.url_file, keyspaces.users.cache.hot_capacity, keyspaces.users.max_staleness\"");
     assert_eq!(served.metric("bloomguard_config_settings_awaiting_restart").await, 3.0);
     let shown = served.admin("GET", "/admin/config", "").await.json();
     assert_eq!(shown["needs_restart"], waiting);

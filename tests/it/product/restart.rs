@@ -241,9 +241,9 @@ async fn a_damaged_or_foreign_snapshot_is_not_used_and_says_why() {
     flipped[whole.len() - 9] ^= 1;
     let other = config.clone().users(|k| k.source_sql("SELECT id FROM ids WHERE id > 0"));
     for (bytes, config, reason) in [
-        (whole[..whole.len() - 1].to_vec(), &config, "bytes and should have"),
+        (whole[..whole.len() - 1].to_vec(), &config, "bytes instead of"),
         (flipped, &config, "its layer 0 is damaged"),
-        (Vec::new(), &config, "it is no snapshot"),
+        (Vec::new(), &config, "it is not a snapshot"),
         (whole.clone(), &other, "were configured otherwise"),
     ] {
         std::fs::write(&place, bytes).unwrap();

@@ -93,7 +93,7 @@ async fn sigterm_under_load(redis: Option<&RedisServer>) {
         if method == "GET" { &mut read } else { &mut announced }.extend(answers);
     }
     assert!(process.ended().success(), "{}", process.log());
-    assert!(process.log().contains("every request was answered"), "{}", process.log());
+    assert!(process.log().contains("all requests answered"), "{}", process.log());
     assert!(
         read.len() > 50 && announced.len() > 50,
         "too few to prove anything: {} and {}",
@@ -151,7 +151,7 @@ async fn a_drain_ends_at_its_timeout_though_the_backend_hangs() {
     process.signal("TERM");
     assert!(process.ended().success(), "{}", process.log());
     assert!(start.elapsed() >= Duration::from_secs(1), "it was given its time: {:?}", start.elapsed());
-    assert!(process.log().contains("connections were cut"), "{}", process.log());
+    assert!(process.log().contains("drain timeout cut connections"), "{}", process.log());
     assert_eq!(hangs.await.unwrap(), None);
 }
 
@@ -171,7 +171,7 @@ async fn a_second_interrupt_does_not_wait_for_the_drain() {
     });
     eventually("the backend is asked", || api.seen().iter().any(|request| request.target() == "/rows/row")).await;
     process.signal("INT");
-    process.logged("stopping: requests in flight");
+    process.logged("draining: finishing requests in flight");
     process.signal("INT");
     assert_eq!(process.ended().code(), Some(130), "{}", process.log());
     assert!(hangs.await.unwrap());

@@ -5,13 +5,13 @@
 use std::arch::aarch64::{uint64x2_t, vandq_u64, vdupq_n_u64, vld1q_s64, vshlq_u64};
 use std::arch::asm;
 
-use super::Block;
+use super::block::Block;
 
-/// Shifts to the left by less than nothing are shifts to the right: they bring the choice of each word down.
+/// Negative left shifts are right shifts: they move the choice of each word to the lowest bits.
 static SHIFTS: [[i64; 2]; 4] = [[0, -6], [-12, -18], [-24, -30], [-36, -42]];
 
 /// # Safety
-/// The processor has Advanced SIMD, as nearly all of them do.
+/// The processor has Advanced SIMD, as nearly all do.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(super) unsafe fn all_set(block: &Block, bits: u64) -> bool {
@@ -29,7 +29,7 @@ pub(super) unsafe fn all_set(block: &Block, bits: u64) -> bool {
             "orr {w0:v}.16b, {w0:v}.16b, {w1:v}.16b",
             "orr {w2:v}.16b, {w2:v}.16b, {w3:v}.16b",
             "orr {w0:v}.16b, {w0:v}.16b, {w2:v}.16b",
-            // The largest of each pair of 32 bits: 0 only where all of them are.
+            // The maximum of each pair of 32 bits: 0 only if all of them are.
             "umaxp {w0:v}.4s, {w0:v}.4s, {w0:v}.4s",
             "fmov {missing}, {w0:d}",
             a = in(vreg) a,

@@ -1,12 +1,13 @@
-//! The forms of x86-64. The registers they use are named as clobbers, which needs no target feature, so that they are inlined into code for any processor.
+//! The forms of x86-64. Their registers are named as clobbers, which needs no target feature, so they are inlined into
+//! code for any processor.
 
 #![allow(unsafe_code)] // See the module above for why these are sound.
 
 use std::arch::asm;
 
-use super::Block;
+use super::block::Block;
 
-/// Where in `bits` the choice of each word begins.
+/// Where the choice of each word begins in `bits`.
 #[repr(align(64))]
 #[allow(dead_code)] // Read by the instructions.
 struct Shifts([u64; 8]);
@@ -19,13 +20,14 @@ static LOW_SIX: u64 = 63;
 #[inline(always)]
 pub(super) unsafe fn all_set_avx512(block: &Block, bits: u64) -> bool {
     let missing: u32;
-    // SAFETY: reads the block, as argued above, and the two constants. Of the upper sixteen registers, whose use costs later SSE code nothing.
+    // SAFETY: reads the block, as argued above, and the two constants. Uses upper registers, which cost later SSE code
+    // nothing.
     unsafe {
         asm!(
             "vpbroadcastq zmm16, {bits}",
             "vpsrlvq zmm16, zmm16, [rip + {shifts}]",
             "vpbroadcastq zmm17, [rip + {one}]",
-            // A rotation counts modulo 64: the upper bits of the choice need not be masked off.
+            // A rotation counts modulo 64, so the upper bits of the choice need no mask.
             "vprolvq zmm16, zmm17, zmm16",
             "vptestnmq k1, zmm16, [{block}]",
             "kmovw {missing:e}, k1",
@@ -48,7 +50,8 @@ pub(super) unsafe fn all_set_avx512(block: &Block, bits: u64) -> bool {
 #[inline(always)]
 pub(super) unsafe fn all_set_avx2(block: &Block, bits: u64) -> bool {
     let all_set: u32;
-    // SAFETY: reads the block, as argued above, and the three constants. `vzeroupper` clears the upper halves of all sixteen registers, so all are named.
+    // SAFETY: reads the block, as argued above, and the three constants. `vzeroupper` clears the upper halves of all
+    // sixteen registers, so all are named.
     unsafe {
         asm!(
             "vmovq xmm0, {bits}",

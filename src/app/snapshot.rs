@@ -1,10 +1,9 @@
-//! What a keyspace starts from: the snapshot of its filter, where there is one that may be believed.
+//! Finds the snapshot of the filter that a keyspace starts from.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::has_log;
 use crate::config::{BackendKind, Config, KeyspaceConfig};
 use crate::key::KeySecret;
 use crate::keyspace::{Expected, Refused, Replayed, Restored, SnapshotFile, SnapshotParts, restore};
@@ -12,11 +11,11 @@ use crate::labels::SnapshotOutcome;
 use crate::metrics::KeyspaceMetrics;
 use crate::rebuild::{MemoryBudget, Reservation};
 
-/// How long all snapshots together may be read before anything listens: probes wait no longer than they have to.
-pub(super) const LONGEST_READS: Duration = Duration::from_secs(20);
+/// Limit for reading all snapshots before anything listens, because probes wait meanwhile.
+pub(super) const MAX_READ_TIME: Duration = Duration::from_secs(20);
 
-/// A keyspace about to start.
-pub(super) struct Start<'a> {
+/// What identifies the snapshot of a keyspace.
+pub(super) struct SnapshotFinder<'a> {
     pub(super) name: &'a str,
     pub(super) keyspace: &'a KeyspaceConfig,
     pub(super) config: &'a Config,
@@ -25,20 +24,20 @@ pub(super) struct Start<'a> {
 }
 
 /// What was found in `data_dir`.
-pub(super) struct Found {
-    /// `None`: none are kept.
+pub(super) struct FoundSnapshot {
+    /// `None` if the keyspace keeps no snapshots.
     snapshots: Option<Arc<SnapshotFile>>,
     restored: Result<Option<(Restored, Reservation)>, Refused>,
 }
 
-impl Start<'_> {
-    /// Reads the snapshot, off the async threads, and until then at the latest.
-    pub(super) async fn find(&self, memory: &Arc<MemoryBudget>, until: Instant) -> Found {
-        // The filter alone would be of no use: what is absent the set of keys says, and that is not in a snapshot.
+impl SnapshotFinder<'_> {
+    /// Reads the snapshot on a blocking thread, until the deadline.
+    pub(super) async fn find(&self, memory: &Arc<MemoryBudget>, until: Instant) -> FoundSnapshot {
+        // A filter alone is of no use here: the key set answers, and it is not in the snapshot.
         if self.keyspace.backend.kind == BackendKind::Set {
-            return Found { snapshots: None, restored: Ok(None) };
+            return FoundSnapshot { snapshots: None, restored: Ok(None) };
         }
-        let has_log = has_log(self.keyspace, self.has_redis);
+        let has_log = self.keyspace.uses_delta_log(self.has_redis);
         let basis = self.keyspace.basis(self.config.redis.as_ref().map(|redis| &redis.url), has_log);
         let snapshots = Arc::new(SnapshotFile::new(&self.config.server.data_dir, self.name, basis));
         let expected = Expected {
@@ -52,18 +51,18 @@ impl Start<'_> {
             journal: self.replayed.extent,
         };
         if self.replayed.damaged {
-            return Found { snapshots: Some(snapshots), restored: Err(Refused::DamagedJournal) };
+            return FoundSnapshot { snapshots: Some(snapshots), restored: Err(Refused::DamagedJournal) };
         }
         let (place, memory) = (snapshots.place().to_owned(), Arc::clone(memory));
         let reading = tokio::task::spawn_blocking(move || read(&place, &expected, &memory));
-        // One that is given up ends by itself, and with it what it has set aside.
+        // A read past the deadline ends by itself and frees its reservation.
         let read = tokio::time::timeout_at(until.into(), reading).await;
         let restored = read.map_or(Err(Refused::Late), |read| read.unwrap_or(Err(Refused::Panicked)));
-        Found { snapshots: Some(snapshots), restored }
+        FoundSnapshot { snapshots: Some(snapshots), restored }
     }
 }
 
-/// Reads and judges, and sets the memory of the filter aside.
+/// Reads and validates the snapshot, and reserves the filter's memory.
 fn read(
     place: &Path,
     expected: &Expected,
@@ -72,7 +71,7 @@ fn read(
     let mut set_aside = None;
     let restored = restore(place, expected, |sizes| {
         let reservation = memory.reserve(&expected.keyspace, sizes.iter().sum()).map_err(|e| e.to_string())?;
-        // Further layers ask for theirs by themselves, as they do when a filter grows.
+        // Later layers reserve their memory themselves, as they do when a filter grows.
         reservation.resize(sizes.first().copied().unwrap_or_default()).map_err(|e| e.to_string())?;
         set_aside = Some(reservation);
         Ok(memory.room())
@@ -80,19 +79,19 @@ fn read(
     Ok(restored.zip(set_aside))
 }
 
-impl Found {
-    /// The snapshot knows of announces that the journal lacks.
+impl FoundSnapshot {
+    /// Whether the snapshot has announces that the journal lacks.
     pub(super) const fn shows_lost_announces(&self) -> bool {
         matches!(self.restored, Err(Refused::JournalLost))
     }
 
-    /// Under which the snapshot's keys are hashed.
+    /// The secret under which the snapshot's keys are hashed.
     pub(super) fn secret(&self) -> Option<KeySecret> {
         self.restored.as_ref().ok()?.as_ref().map(|(restored, _)| restored.secret().clone())
     }
 
-    /// The filter to start from, if `secret` is the one that its keys are hashed under; why not, where there is one.
-    pub(super) fn under(self, secret: Option<&KeySecret>, metrics: &KeyspaceMetrics) -> Option<SnapshotParts> {
+    /// The filter to start from, if its keys are hashed under `secret`. Logs and counts why not otherwise.
+    pub(super) fn restored_under(self, secret: Option<&KeySecret>, metrics: &KeyspaceMetrics) -> Option<SnapshotParts> {
         let snapshots = self.snapshots?;
         let agreed = self.restored.and_then(|found| match (found, secret) {
             (Some(_), None) => Err(Refused::NoSecret),
@@ -111,7 +110,7 @@ impl Found {
                 None
             }
             Err(refused) => {
-                tracing::warn!(file = %snapshots.place().display(), reason = %refused, "the snapshot is not used: the filter is built from the source");
+                tracing::warn!(file = %snapshots.place().display(), reason = %refused, "snapshot rejected: building from the source");
                 metrics.snapshots.ended(SnapshotOutcome::Refused);
                 snapshots.refused(&refused, refused.is_final());
                 None

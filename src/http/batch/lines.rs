@@ -1,23 +1,23 @@
-//! Lines: those of a text, and those of a body that arrives in pieces.
+//! Splits text and bodies that arrive in pieces into lines.
 
 use crate::key::KeyForm;
 
-/// The lines of a body that arrives in pieces. Holds what has come of the one that is not whole yet.
-pub(super) struct Lines {
-    /// Says whether a byte order mark before the first line is a part of it.
+/// Splits a body that arrives in pieces. Keeps the unfinished line.
+pub(super) struct LineSplitter {
+    /// Decides whether a byte order mark belongs to the first line.
     form: KeyForm,
     /// Lines that have ended.
     ended: usize,
     unfinished: Vec<u8>,
 }
 
-impl Lines {
-    /// Of keys of this form.
+impl LineSplitter {
+    /// For keys of this form.
     pub(super) const fn new(form: KeyForm) -> Self {
         Self { form, ended: 0, unfinished: Vec::new() }
     }
 
-    /// Hands over the lines that end in this piece, as [`each_line`] does.
+    /// Passes on the lines that end in this piece, as [`each_line`] does.
     pub(super) fn piece<E>(
         &mut self,
         mut piece: &[u8],
@@ -33,13 +33,13 @@ impl Lines {
         let whole = piece.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let (whole, unfinished) = piece.split_at(whole);
         let before = self.ended;
-        // What follows the last end is a line for it, and an empty one.
+        // `each_line` counts the rest after the last newline as one line.
         self.ended += each_line(whole, |number, line| take(before + number, line))? - 1;
         self.unfinished.extend_from_slice(unfinished);
         Ok(())
     }
 
-    /// What is held is a whole line now; the last one when the body has ended.
+    /// Ends the unfinished line; at the end of the body this is the last one.
     pub(super) fn end_line<E>(&mut self, mut take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
         self.ended += 1;
         let mut line = &self.unfinished[..];
@@ -53,12 +53,12 @@ impl Lines {
     }
 }
 
-/// Bytes that are looked at together: as many as a word has bits.
+/// Bytes scanned together: one per bit of a word.
 const BLOCK: usize = 64;
 
-/// Hands over the lines with their numbers, without those that are empty, until `take` fails. Returns how many there are.
+/// Passes on each non-empty line with its number until `take` fails. Returns the number of lines.
 ///
-/// Keys are short: to begin a search for the end of each would take longer than to look at every byte for all of them.
+/// Keys are short, so one scan of every byte is faster than a search for each line end.
 #[inline]
 fn each_line<E>(body: &[u8], mut take: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<usize, E> {
     let (blocks, rest) = body.as_chunks();
@@ -83,16 +83,16 @@ fn each_line<E>(body: &[u8], mut take: impl FnMut(usize, &[u8]) -> Result<(), E>
     Ok(number)
 }
 
-/// A bit for each byte, which says whether it is a newline; eight bytes at a time.
+/// One bit per byte: whether it is a newline. Eight bytes at a time.
 #[inline]
 fn newlines(block: &[u8; BLOCK]) -> u64 {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     const ALL_BUT_HIGHEST: u64 = EACH * 0x7f;
-    /// Brings the lowest bits of all bytes together in the highest byte.
+    /// Gathers the lowest bits of all bytes in the highest byte.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     let of_eight = |eight: &[u8; 8]| {
         let word = u64::from_le_bytes(*eight) ^ (EACH * b'\n' as u64);
-        // Adds up within each byte: the highest bit stays 0 where the byte is 0.
+        // Adds within each byte: the highest bit stays 0 only if the byte is 0.
         let zeros = (!(((word & ALL_BUT_HIGHEST) + ALL_BUT_HIGHEST) | word) >> 7) & EACH;
         zeros.wrapping_mul(GATHER) >> 56
     };
@@ -131,7 +131,7 @@ mod tests {
         fn in_whatever_pieces_a_body_comes_its_lines_are_the_same(
             pieces in prop::collection::vec(prop::collection::vec(prop_oneof![4 => Just(b'\n'), 2 => Just(b'\r'), 9 => any::<u8>()], 0..90), 0..6),
         ) {
-            let (mut found, mut reading) = (vec![], Lines::new(KeyForm::Bytes));
+            let (mut found, mut reading) = (vec![], LineSplitter::new(KeyForm::Bytes));
             let mut take = |number: usize, line: &[u8]| {
                 found.push((number, line.to_vec()));
                 Ok::<_, std::convert::Infallible>(())

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::at_once::{counted, counters};
+use super::fast_path::{counted, counters};
 use super::users::{absent, config, site};
 use crate::support::app::TestApp;
 use crate::support::database::Site;

@@ -1,7 +1,7 @@
-//! Answers as the bytes that go over a connection of HTTP/1.1 (RFC 9112).
+//! Writes responses as HTTP/1.1 bytes (RFC 9112).
 //!
-//! What they say is decided where every answer is made, in [`answer`]; here it is written down. Of an answer without a body of its own, all but the date is
-//! the same for as long as a filter lasts, so that its text is kept.
+//! [`answer`] decides what a response says; this module only encodes it. The head of a response without a body of its
+//! own changes only with the filter's generation (and its date), so encoded heads are cached.
 
 use std::io::Write as _;
 use std::pin::Pin;
@@ -18,70 +18,70 @@ use crate::http::answer::{self, AnswerOptions, DataResponse};
 use crate::keyspace::{Answer, Lookup, Probe};
 use crate::labels::{Source, Verdict};
 
-/// Texts that are kept: for each keyspace some three or four are in demand.
-const MOST_KEPT: usize = 64;
-/// Longer values are not copied.
-const LONGEST_COPIED: usize = 4 << 10;
+/// Cached heads. A keyspace uses three or four at a time.
+const MAX_CACHED_HEADS: usize = 64;
+/// Larger values are not copied into the buffer.
+const MAX_COPIED_BYTES: usize = 4 << 10;
 
-/// What clients are to be sent, in pieces.
+/// Responses that wait to be sent.
 #[derive(Debug, Default)]
-pub(super) struct Text {
+pub(super) struct ResponseBuffer {
     bytes: Vec<u8>,
-    /// The value behind `bytes`, where it is long: nothing may be written before it is taken.
+    /// A large value that follows `bytes`. Nothing may be appended before it is taken.
     value: Bytes,
-    kept: Vec<Kept>,
-    date: Date,
+    heads: Vec<CachedHead>,
+    date: DateHeader,
 }
 
-/// The head of an answer but for what depends on its value, and its date.
+/// An encoded head, without the date and what depends on the value.
 #[derive(Debug)]
-struct Kept {
-    said: Said,
+struct CachedHead {
+    key: HeadKey,
     head: Box<[u8]>,
 }
 
-/// All that such a head depends on.
+/// Everything that a cached head depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Said {
+struct HeadKey {
     status: StatusCode,
     probe: Probe,
     source: Source,
     options: AnswerOptions,
 }
 
-impl Text {
+impl ResponseBuffer {
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.value.is_empty()
     }
 
-    /// Whether this is enough to be sent first.
+    /// Whether the buffer should be sent before more is appended.
     pub(super) fn is_long(&self) -> bool {
-        !self.value.is_empty() || self.bytes.len() > 16 * LONGEST_COPIED
+        !self.value.is_empty() || self.bytes.len() > 16 * MAX_COPIED_BYTES
     }
 
-    /// Where this is, to come back to: for who was interrupted, and had written no long value before.
+    /// The current length, for [`truncate_to`](Self::truncate_to). Valid as long as no large value was written before.
     pub(super) fn mark(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Forgets what was written since.
-    pub(super) fn back_to(&mut self, mark: usize) {
+    /// Discards what was written after the mark.
+    pub(super) fn truncate_to(&mut self, mark: usize) {
         self.bytes.truncate(mark);
         self.value = Bytes::new();
     }
 
-    /// Hands out what has been written.
+    /// Returns the buffer and the large value behind it.
     pub(super) fn take(&mut self) -> (&mut Vec<u8>, Bytes) {
         (&mut self.bytes, std::mem::take(&mut self.value))
     }
 
     pub(super) fn lookup(&mut self, lookup: Lookup, options: AnswerOptions) -> StatusCode {
         let Lookup { probe, answer: Ok(Answer { value, source, stale: None }) } = lookup else {
-            return self.whole(answer::lookup(lookup, options));
+            return self.push_response(answer::lookup(lookup, options));
         };
         let status = if value.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
-        let said = Said { status, probe, source, options };
-        self.head(said, || answer::lookup(Lookup { probe, answer: Ok(Answer::fresh(value.clone(), source)) }, options));
+        let key = HeadKey { status, probe, source, options };
+        self.head(key, || answer::lookup(Lookup { probe, answer: Ok(Answer::fresh(value.clone(), source)) }, options));
         if let Some(value) = &value {
             write_header(&mut self.bytes, CONTENT_TYPE.as_str(), value.content_type.header().as_bytes());
         }
@@ -92,7 +92,7 @@ impl Text {
     pub(super) fn check(&mut self, probe: Probe, options: AnswerOptions) -> StatusCode {
         let absent = probe.effective() == Verdict::Absent;
         let status = if absent { StatusCode::NOT_FOUND } else { StatusCode::NO_CONTENT };
-        self.head(Said { status, probe, source: Source::Filter, options }, || answer::check(probe, false, options));
+        self.head(HeadKey { status, probe, source: Source::Filter, options }, || answer::check(probe, false, options));
         if absent {
             self.body(Bytes::new())
         } else {
@@ -101,8 +101,8 @@ impl Text {
         status
     }
 
-    /// An answer of its own.
-    pub(super) fn whole(&mut self, response: DataResponse) -> StatusCode {
+    /// Appends a response that is not cached.
+    pub(super) fn push_response(&mut self, response: DataResponse) -> StatusCode {
         write_head(&mut self.bytes, response.status(), response.headers());
         let status = response.status();
         let mut body = response.into_body();
@@ -114,11 +114,11 @@ impl Text {
         status
     }
 
-    fn head(&mut self, said: Said, make: impl FnOnce() -> DataResponse) {
-        if let Some(place) = self.kept.iter().position(|kept| kept.said == said) {
-            self.bytes.extend_from_slice(&self.kept[place].head);
-            // Those in demand come first.
-            self.kept.swap(place, place / 2);
+    fn head(&mut self, key: HeadKey, make: impl FnOnce() -> DataResponse) {
+        if let Some(place) = self.heads.iter().position(|heads| heads.key == key) {
+            self.bytes.extend_from_slice(&self.heads[place].head);
+            // Moves heads in demand to the front.
+            self.heads.swap(place, place / 2);
             return;
         }
         let mut response = make();
@@ -126,16 +126,16 @@ impl Text {
         let mut head = Vec::new();
         write_head(&mut head, response.status(), response.headers());
         self.bytes.extend_from_slice(&head);
-        if self.kept.len() == MOST_KEPT {
-            self.kept.pop();
+        if self.heads.len() == MAX_CACHED_HEADS {
+            self.heads.pop();
         }
-        self.kept.push(Kept { said, head: head.into() });
+        self.heads.push(CachedHead { key, head: head.into() });
     }
 
     fn body(&mut self, body: Bytes) {
         write_header(&mut self.bytes, CONTENT_LENGTH.as_str(), itoa::Buffer::new().format(body.len()).as_bytes());
         self.end();
-        if body.len() > LONGEST_COPIED {
+        if body.len() > MAX_COPIED_BYTES {
             self.value = body;
         } else {
             self.bytes.extend_from_slice(&body);
@@ -148,7 +148,7 @@ impl Text {
     }
 }
 
-/// A length is written with the body.
+/// Content-Length is written with the body.
 fn write_head(bytes: &mut Vec<u8>, status: StatusCode, headers: &HeaderMap) {
     bytes.extend_from_slice(b"HTTP/1.1 ");
     bytes.extend_from_slice(status.as_str().as_bytes());
@@ -167,21 +167,21 @@ fn write_header(bytes: &mut Vec<u8>, name: &str, value: &[u8]) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// The header `Date`, made anew each second.
+/// The `Date` header, formatted once a second.
 #[derive(Debug, Default)]
-struct Date {
+struct DateHeader {
     second: Option<Duration>,
     text: Vec<u8>,
 }
 
-impl Date {
+impl DateHeader {
     fn now(&mut self) -> &[u8] {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let second = Duration::from_secs(since.as_secs());
         if self.second != Some(second) {
             self.second = Some(second);
             self.text.clear();
-            // A vector takes all that is written.
+            // Writing to a vector can't fail.
             let _ = write!(self.text, "date: {}", HttpDate::from(UNIX_EPOCH + second));
         }
         &self.text
@@ -194,8 +194,8 @@ mod tests {
     use crate::backend::{ContentType, Value};
     use crate::labels::State;
 
-    /// All that was written, without dates, each head's lines in order.
-    fn told(text: &mut Text) -> Vec<String> {
+    /// Everything that was written, without dates, with each head's lines sorted.
+    fn written(text: &mut ResponseBuffer) -> Vec<String> {
         let (bytes, value) = text.take();
         let all = [std::mem::take(bytes), value.to_vec()].concat();
         let mut lines: Vec<String> = String::from_utf8(all).unwrap().split("\r\n").map(str::to_owned).collect();
@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn a_head_is_kept_for_those_who_are_told_the_same_and_for_nobody_else() {
-        let long = "long".repeat(LONGEST_COPIED);
+        let long = "long".repeat(MAX_COPIED_BYTES);
         let values = [None, Some(""), Some("short"), Some(&*long)];
-        let mut text = Text::default();
+        let mut text = ResponseBuffer::default();
         for n in 0..256_usize {
             let is = |bit: usize| n >> bit & 1 == 1;
             let verdict = if is(0) { Verdict::Absent } else { Verdict::Maybe };
@@ -226,23 +226,23 @@ mod tests {
                 content_type: content_type.clone(),
             });
             let lookup = || Lookup { probe, answer: Ok(Answer::fresh(value.clone(), source)) };
-            text.whole(answer::lookup(lookup(), options));
-            let expected = told(&mut text);
-            // The second is of a head that is kept.
+            text.push_response(answer::lookup(lookup(), options));
+            let expected = written(&mut text);
+            // The second time the head comes from the cache.
             for _ in 0..2 {
                 text.lookup(lookup(), options);
-                assert_eq!(told(&mut text), expected, "{probe:?} {source} {options:?}");
+                assert_eq!(written(&mut text), expected, "{probe:?} {source} {options:?}");
             }
             text.check(probe, options);
             let status = answer::check(probe, false, options).status();
-            assert!(told(&mut text).iter().any(|line| *line == format!("HTTP/1.1 {status}")), "{probe:?}");
-            assert!(text.kept.len() <= MOST_KEPT);
+            assert!(written(&mut text).iter().any(|line| *line == format!("HTTP/1.1 {status}")), "{probe:?}");
+            assert!(text.heads.len() <= MAX_CACHED_HEADS);
         }
     }
 
     #[test]
     fn a_date_lasts_a_second() {
-        let mut date = Date { second: Some(Duration::from_secs(7)), text: b"date: of long ago".to_vec() };
+        let mut date = DateHeader { second: Some(Duration::from_secs(7)), text: b"date: of long ago".to_vec() };
         let now = SystemTime::now() - Duration::from_secs(1);
         let text = std::str::from_utf8(date.now()).unwrap().strip_prefix("date: ").unwrap();
         assert!(httpdate::parse_http_date(text).unwrap() >= now, "{text}");

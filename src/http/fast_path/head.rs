@@ -1,127 +1,127 @@
-//! The head of a request, as far as it has to be understood to answer it, or to know where the next one begins.
+//! Parses a request head as far as the fast path needs it: to answer the request, or to know where the next one begins.
 //!
-//! It is taken apart by the parser that hyper uses, and believed only where nothing about it is unusual: whatever this room does not know goes to hyper.
+//! It uses hyper's parser and accepts only the ordinary. Everything unusual goes to hyper.
 
 use std::mem::MaybeUninit;
 
 use httparse::{Error, Header, Request, Status};
 
-/// As many as ordinary clients and proxies send.
-const MOST_HEADERS: usize = 48;
-/// Connections of HTTP/2 begin with it.
+/// Ordinary clients and proxies send fewer.
+const MAX_HEADERS: usize = 48;
+/// The preface of an HTTP/2 connection.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What stands at the beginning of what a client has sent.
+/// What the client's bytes begin with.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Read<'a> {
-    /// A head that has not arrived whole.
+pub(super) enum Parsed<'a> {
+    /// A head that has not arrived completely.
     Partial,
-    /// A request that its head alone may answer.
-    Plain(Head<'a>),
-    /// A request of so many bytes, with its body: behind them begins the next.
-    Whole(u64),
-    /// No head, whatever follows.
+    /// A request that may be answered from its head alone.
+    Simple(RequestHead<'a>),
+    /// A request of this many bytes, body included. The next request begins behind it.
+    Delimited(u64),
+    /// Not a head, whatever follows.
     Malformed,
-    /// Anything else. Where it ends only hyper knows.
+    /// Anything else. Only hyper knows where it ends.
     Other,
 }
 
-/// Asks for one thing, and for nothing about how.
+/// A GET request without options.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Head<'a> {
+pub(super) struct RequestHead<'a> {
     /// Without its query.
     pub(super) path: &'a str,
     /// The `Authorization` header.
     pub(super) authorization: Option<&'a [u8]>,
     /// The `Host` header.
     pub(super) host: Option<&'a [u8]>,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) length: usize,
 }
 
-/// What a header means for the way that its request goes.
-enum Bearing<'a> {
-    /// Nothing here.
+/// What a header means for how its request is handled.
+enum HeaderEffect<'a> {
+    /// No effect.
     None,
     Authorization(&'a [u8]),
     Host(&'a [u8]),
     ContentLength(&'a [u8]),
-    /// It asks for something that is not looked after here.
+    /// An option that the fast path does not implement.
     Option,
-    /// The request, or the connection, may end in an unusual place.
+    /// The request or the connection may end in an unusual place.
     Framing,
 }
 
-pub(super) fn read(bytes: &[u8]) -> Read<'_> {
-    let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_HEADERS];
+pub(super) fn parse(bytes: &[u8]) -> Parsed<'_> {
+    let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; MAX_HEADERS];
     let mut request = Request::new(&mut []);
     match request.parse_with_uninit_headers(bytes, &mut headers) {
-        Ok(Status::Complete(length)) => judge(&request, length),
-        Ok(Status::Partial) => Read::Partial,
-        // hyper takes more of them.
-        Err(Error::TooManyHeaders) => Read::Other,
-        Err(_) if HTTP2.starts_with(&bytes[..bytes.len().min(HTTP2.len())]) => Read::Other,
-        Err(_) => Read::Malformed,
+        Ok(Status::Complete(length)) => classify(&request, length),
+        Ok(Status::Partial) => Parsed::Partial,
+        // hyper accepts more headers.
+        Err(Error::TooManyHeaders) => Parsed::Other,
+        Err(_) if HTTP2.starts_with(&bytes[..bytes.len().min(HTTP2.len())]) => Parsed::Other,
+        Err(_) => Parsed::Malformed,
     }
 }
 
-fn judge<'a>(request: &Request<'_, 'a>, length: usize) -> Read<'a> {
+fn classify<'a>(request: &Request<'_, 'a>, length: usize) -> Parsed<'a> {
     let (Some(method), Some(target), Some(1)) = (request.method, request.path, request.version) else {
-        return Read::Other;
+        return Parsed::Other;
     };
-    let (mut authorization, mut host, mut body, mut plain) = (None, None, None, method == "GET");
+    let (mut authorization, mut host, mut body, mut simple) = (None, None, None, method == "GET");
     for header in &*request.headers {
-        match bearing(header) {
-            Bearing::None => {}
-            Bearing::Authorization(value) => plain &= authorization.replace(value).is_none(),
-            Bearing::Host(value) => plain &= host.replace(value).is_none(),
-            Bearing::ContentLength(value) => match decimal(value) {
+        match effect(header) {
+            HeaderEffect::None => {}
+            HeaderEffect::Authorization(value) => simple &= authorization.replace(value).is_none(),
+            HeaderEffect::Host(value) => simple &= host.replace(value).is_none(),
+            HeaderEffect::ContentLength(value) => match decimal(value) {
                 Some(bytes) if body.is_none() => body = Some(bytes),
-                _ => return Read::Other,
+                _ => return Parsed::Other,
             },
-            Bearing::Option => plain = false,
-            Bearing::Framing => return Read::Other,
+            HeaderEffect::Option => simple = false,
+            HeaderEffect::Framing => return Parsed::Other,
         }
     }
     if method == "CONNECT" {
-        return Read::Other;
+        return Parsed::Other;
     }
     match path(target) {
-        Some(path) if plain && body.is_none() && host.is_some() => {
-            Read::Plain(Head { path, authorization, host, length })
+        Some(path) if simple && body.is_none() && host.is_some() => {
+            Parsed::Simple(RequestHead { path, authorization, host, length })
         }
-        _ => Read::Whole(length as u64 + body.unwrap_or(0)),
+        _ => Parsed::Delimited(length as u64 + body.unwrap_or(0)),
     }
 }
 
-fn bearing<'a>(header: &Header<'a>) -> Bearing<'a> {
+fn effect<'a>(header: &Header<'a>) -> HeaderEffect<'a> {
     let Header { name, value } = *header;
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     match name.len() {
-        4 if is("host") => Bearing::Host(value),
-        // `te` and `trailer` tell of what only framing may hold.
-        6 if is("expect") => Bearing::Framing,
-        7 if is("upgrade") => Bearing::Framing,
-        10 if is("connection") && !value.eq_ignore_ascii_case(b"keep-alive") => Bearing::Framing,
-        17 if is("transfer-encoding") => Bearing::Framing,
-        13 if is("authorization") => Bearing::Authorization(value),
-        14 if is("content-length") => Bearing::ContentLength(value),
-        13 if is("cache-control") => Bearing::Option,
-        // Who is answered at once waits for nothing.
-        18 if is("bloomguard-timeout") => Bearing::None,
-        12.. if name.as_bytes()[..11].eq_ignore_ascii_case(b"bloomguard-") => Bearing::Option,
-        _ => Bearing::None,
+        4 if is("host") => HeaderEffect::Host(value),
+        // `te` and `trailer` only matter together with a framing header.
+        6 if is("expect") => HeaderEffect::Framing,
+        7 if is("upgrade") => HeaderEffect::Framing,
+        10 if is("connection") && !value.eq_ignore_ascii_case(b"keep-alive") => HeaderEffect::Framing,
+        17 if is("transfer-encoding") => HeaderEffect::Framing,
+        13 if is("authorization") => HeaderEffect::Authorization(value),
+        14 if is("content-length") => HeaderEffect::ContentLength(value),
+        13 if is("cache-control") => HeaderEffect::Option,
+        // A response of the fast path never waits.
+        18 if is("bloomguard-timeout") => HeaderEffect::None,
+        12.. if name.as_bytes()[..11].eq_ignore_ascii_case(b"bloomguard-") => HeaderEffect::Option,
+        _ => HeaderEffect::None,
     }
 }
 
-/// Digits and nothing else, and no more of them than any number has that is believed.
+/// Parses digits only, and at most 18 of them.
 fn decimal(text: &[u8]) -> Option<u64> {
     (text.len() <= 18 && text.iter().all(u8::is_ascii_digit))
         .then(|| std::str::from_utf8(text).ok()?.parse().ok())
         .flatten()
 }
 
-/// The path of a target that is one, in characters that nobody reads differently.
+/// The path of an origin-form target, if all characters are unambiguous.
 fn path(target: &str) -> Option<&str> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:@!$&'()*+,;=%".contains(&byte);
@@ -133,8 +133,8 @@ fn path(target: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn whole(length: usize) -> Read<'static> {
-        Read::Whole(length as u64)
+    fn whole(length: usize) -> Parsed<'static> {
+        Parsed::Delimited(length as u64)
     }
 
     #[test]
@@ -152,18 +152,19 @@ mod tests {
                 let host = Some(&b"x"[..]);
                 let text = format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
                 assert_eq!(
-                    read(text.as_bytes()),
-                    Read::Plain(Head { path, authorization: None, host, length: text.len() }),
+                    parse(text.as_bytes()),
+                    Parsed::Simple(RequestHead { path, authorization: None, host, length: text.len() }),
                     "{text}"
                 );
-                // What follows is the next one's.
-                assert_eq!(read(format!("{text}GET /").as_bytes()), read(text.as_bytes()));
-                assert!((0..text.len()).all(|length| read(&text.as_bytes()[..length]) == Read::Partial), "{text}");
+                // What follows belongs to the next request.
+                assert_eq!(parse(format!("{text}GET /").as_bytes()), parse(text.as_bytes()));
+                assert!((0..text.len()).all(|length| parse(&text.as_bytes()[..length]) == Parsed::Partial), "{text}");
             }
         }
         let text = "GET / HTTP/1.1\r\nhost: x\r\nauthorization: Bearer s3cret\r\n\r\n";
-        let head = Head { path: "/", authorization: Some(b"Bearer s3cret"), host: Some(b"x"), length: text.len() };
-        assert_eq!(read(text.as_bytes()), Read::Plain(head));
+        let head =
+            RequestHead { path: "/", authorization: Some(b"Bearer s3cret"), host: Some(b"x"), length: text.len() };
+        assert_eq!(parse(text.as_bytes()), Parsed::Simple(head));
     }
 
     #[test]
@@ -185,10 +186,10 @@ mod tests {
             "GET / HTTP/1.1\r\n\r\n",
             "GET / HTTP/1.1\r\nhost: x\r\nHost: x\r\n\r\n",
         ] {
-            assert_eq!(read(head.as_bytes()), whole(head.len()), "{head}");
+            assert_eq!(parse(head.as_bytes()), whole(head.len()), "{head}");
         }
         let head = "POST /v1/check/users HTTP/1.1\r\nContent-Length: 00012\r\n\r\n";
-        assert_eq!(read(format!("{head}1\n2").as_bytes()), whole(head.len() + 12));
+        assert_eq!(parse(format!("{head}1\n2").as_bytes()), whole(head.len() + 12));
     }
 
     #[test]
@@ -209,10 +210,10 @@ mod tests {
             "POST / HTTP/1.1\r\ncontent-length: \r\n\r\n",
             "POST / HTTP/1.1\r\ncontent-length: 1234567890123456789\r\n\r\n",
         ] {
-            assert_eq!(read(head.as_bytes()), Read::Other, "{head}");
+            assert_eq!(parse(head.as_bytes()), Parsed::Other, "{head}");
         }
-        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MOST_HEADERS + 1));
-        assert_eq!(read(many.as_bytes()), Read::Other);
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MAX_HEADERS + 1));
+        assert_eq!(parse(many.as_bytes()), Parsed::Other);
     }
 
     #[test]
@@ -230,11 +231,14 @@ mod tests {
             "PRI * HTTP/2.0\r\n\r\nXX",
             "\u{16}\u{3}\u{1}",
         ] {
-            let known = (1..=head.len()).find(|length| read(&head.as_bytes()[..*length]) == Read::Malformed);
+            let known = (1..=head.len()).find(|length| parse(&head.as_bytes()[..*length]) == Parsed::Malformed);
             let known = known.unwrap_or_else(|| panic!("{head:?}"));
-            assert!((known..head.len()).all(|length| read(&head.as_bytes()[..length]) == Read::Malformed), "{head:?}");
             assert!(
-                (1..known).all(|length| matches!(read(&head.as_bytes()[..length]), Read::Partial | Read::Other)),
+                (known..head.len()).all(|length| parse(&head.as_bytes()[..length]) == Parsed::Malformed),
+                "{head:?}"
+            );
+            assert!(
+                (1..known).all(|length| matches!(parse(&head.as_bytes()[..length]), Parsed::Partial | Parsed::Other)),
                 "{head:?}"
             );
         }
@@ -243,7 +247,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_bytes_are_too_odd(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
-            if let Read::Plain(Head { length, .. }) = read(&bytes) {
+            if let Parsed::Simple(RequestHead { length, .. }) = parse(&bytes) {
                 assert!(length <= bytes.len());
             }
         }

@@ -1,21 +1,22 @@
-//! The keys of a batch's body: a JSON array, NDJSON, or text lines.
+//! Reads the keys of a batch body: a JSON array, NDJSON, or text lines.
 
 use axum::http::StatusCode;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 
-use super::text::Lines;
+use super::lines::LineSplitter;
+use super::sink::KeySink;
 use super::{json, ndjson};
 use crate::http::problem::Problem;
 use crate::key::KeyForm;
 
-/// How a body is written.
+/// The format of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// An array of strings or integers.
     Json,
-    /// A string, an integer or `{"key": …}` a line.
+    /// A string, an integer or `{"key": …}` per line.
     Ndjson,
-    /// One key a line.
+    /// One key per line.
     Text,
 }
 
@@ -28,38 +29,39 @@ impl Format {
             .find_map(|(name, format)| media_type.eq_ignore_ascii_case(name).then_some(format))
             .ok_or_else(|| {
                 not_a_batch(
-                    "Content type is not that of a batch",
-                    "batches are application/json (an array), application/x-ndjson or text/plain (one key a line)",
+                    "Unsupported content type",
+                    "send a batch as application/json (an array), application/x-ndjson or text/plain (one key per line)",
                 )
             })
     }
 }
 
-/// Room that is made for a body because it says that it will need it.
-const LIKELY_BYTES: usize = 1 << 20;
+/// Capacity reserved for a body of declared length, at most.
+const MAX_INITIAL_CAPACITY: usize = 1 << 20;
 
-/// A body on its way to its keys, piece by piece. Lines are handed over as soon as they are whole; an array is one document, which is not known to be one before
-/// its end.
-pub(super) enum Reading {
+/// Reads a body piece by piece. Lines are passed on once complete. An array must be complete, because only its end
+/// shows whether it is valid.
+pub(super) enum KeyReader {
     Json(Vec<u8>),
-    Ndjson(Lines),
-    Text(Lines),
+    Ndjson(LineSplitter),
+    Text(LineSplitter),
 }
 
-impl Reading {
-    /// `form`: of a keyspace of form `bytes` a line of text may begin with anything. `bytes`: how long the body is, as far as that is known.
+impl KeyReader {
+    /// `form`: in a keyspace of form `bytes` a text line may begin with a byte order mark. `bytes`: the length of the
+    /// body if known.
     pub(super) fn new(format: Format, form: KeyForm, bytes: usize) -> Self {
         match format {
-            Format::Json => Self::Json(Vec::with_capacity(bytes.min(LIKELY_BYTES))),
+            Format::Json => Self::Json(Vec::with_capacity(bytes.min(MAX_INITIAL_CAPACITY))),
             // JSON is text, whatever its keys are.
-            Format::Ndjson => Self::Ndjson(Lines::new(KeyForm::Text)),
-            Format::Text => Self::Text(Lines::new(form)),
+            Format::Ndjson => Self::Ndjson(LineSplitter::new(KeyForm::Text)),
+            Format::Text => Self::Text(LineSplitter::new(form)),
         }
     }
 
-    /// Hands over the keys that are whole with this piece, in their order and as bytes. Fails where there are more than may be, or where the body is none of its
-    /// format: keys before that have been handed over then.
-    pub(super) fn piece<F: FnMut(&[u8])>(&mut self, piece: &[u8], keys: &mut Counted<F>) -> Result<(), Problem> {
+    /// Passes on the keys that are complete with this piece, in order. Fails on too many keys or a malformed body;
+    /// earlier keys were passed on then.
+    pub(super) fn piece<F: FnMut(&[u8])>(&mut self, piece: &[u8], keys: &mut KeySink<F>) -> Result<(), Problem> {
         match self {
             Self::Json(document) => document.extend_from_slice(piece),
             Self::Ndjson(lines) => lines.piece(piece, |number, line| ndjson::key(number, line, keys))?,
@@ -68,8 +70,8 @@ impl Reading {
         Ok(())
     }
 
-    /// As [`piece`](Self::piece), with the body's end.
-    pub(super) fn end<F: FnMut(&[u8])>(self, keys: &mut Counted<F>) -> Result<(), Problem> {
+    /// Passes on the keys that are complete at the end of the body.
+    pub(super) fn end<F: FnMut(&[u8])>(self, keys: &mut KeySink<F>) -> Result<(), Problem> {
         match self {
             Self::Json(document) => json::keys(KeyForm::Text.without_mark(&document), keys),
             Self::Ndjson(mut lines) => lines.end_line(|number, line| ndjson::key(number, line, keys)),
@@ -78,55 +80,16 @@ impl Reading {
     }
 }
 
-/// Keys on their way to who takes them.
-pub(super) struct Counted<F> {
-    take: F,
-    count: usize,
-    limit: usize,
-}
-
-impl<F: FnMut(&[u8])> Counted<F> {
-    pub(super) const fn new(take: F, limit: usize) -> Self {
-        Self { take, count: 0, limit }
-    }
-
-    /// Hands a key over.
-    #[inline]
-    pub(super) fn push(&mut self, key: &[u8]) -> Result<(), TooMany> {
-        if self.count == self.limit {
-            return Err(TooMany(self.limit));
-        }
-        self.count += 1;
-        (self.take)(key);
-        Ok(())
-    }
-
-    /// Keys so far.
-    pub(super) const fn count(&self) -> usize {
-        self.count
-    }
-}
-
-/// More keys than `server.max_batch_keys`, which is this.
-pub(super) struct TooMany(usize);
-
-impl From<TooMany> for Problem {
-    fn from(TooMany(limit): TooMany) -> Self {
-        let detail = format!("the batch has more keys than server.max_batch_keys = {limit}");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-many-keys", "Too many keys", detail).member("limit", limit as u64)
-    }
-}
-
-/// Refuses bodies that are compressed: as they are they could be taken for keys of form `bytes`, and the true ones would not be announced.
-pub(super) fn require_plain(headers: &HeaderMap) -> Result<(), Problem> {
+/// Rejects compressed bodies: in a keyspace of form `bytes` they would be read as keys, and the true keys would not be
+/// announced.
+pub(super) fn require_uncompressed(headers: &HeaderMap) -> Result<(), Problem> {
     let all = |name, plain: &str| {
         headers.get_all(name).into_iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(plain.as_bytes()))
     };
     if all(CONTENT_ENCODING, "identity") && all(TRANSFER_ENCODING, "chunked") {
         return Ok(());
     }
-    let problem =
-        not_a_batch("Coding of the body is not supported", "batches are sent as they are, without content-encoding");
+    let problem = not_a_batch("Unsupported content encoding", "send batches without content-encoding");
     Err(problem.header(ACCEPT_ENCODING, HeaderValue::from_static("identity")))
 }
 
@@ -134,15 +97,11 @@ fn not_a_batch(title: &'static str, detail: &'static str) -> Problem {
     Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-batch", title, detail)
 }
 
-pub(super) fn bad_body(detail: String) -> Problem {
-    Problem::bad_request("bad-body", "Request body does not fit", detail)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The same, in whatever pieces it comes.
+    /// Reads the body in pieces of every size.
     fn read(format: Format, body: &str) -> Result<Vec<String>, String> {
         let whole = read_in(body.len().max(1), format, body.as_bytes(), KeyForm::Text);
         for size in 1..body.len() {
@@ -152,8 +111,8 @@ mod tests {
     }
 
     fn read_in(size: usize, format: Format, body: &[u8], form: KeyForm) -> Result<Vec<Vec<u8>>, String> {
-        let (mut found, mut reading) = (vec![], Reading::new(format, form, body.len()));
-        let mut keys = Counted::new(|key: &[u8]| found.push(key.to_vec()), 3);
+        let (mut found, mut reading) = (vec![], KeyReader::new(format, form, body.len()));
+        let mut keys = KeySink::new(|key: &[u8]| found.push(key.to_vec()), 3);
         let read = body
             .chunks(size)
             .try_for_each(|piece| reading.piece(piece, &mut keys))
@@ -194,7 +153,7 @@ mod tests {
             (Format::Json, "[null]"),
             (Format::Json, "[[1]]"),
             (Format::Json, "[1"),
-            // As many keys as there may be, and no more: what is wrong is the body.
+            // As many keys as the limit allows: the error must name the body.
             (Format::Json, "[1,2,3"),
             (Format::Json, "[1,2,\"\\u0033\","),
             (Format::Json, "[1,2,3,null]"),

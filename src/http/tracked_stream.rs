@@ -1,4 +1,5 @@
-//! A connection's stream as hyper and the lane see it: what is read is noted and metered, and closing does not destroy answers.
+//! A connection's stream as hyper and the fast path see it. It records and meters what is read, and lingers on close so
+//! that responses are not lost.
 
 use std::io;
 use std::pin::Pin;
@@ -9,56 +10,55 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::activity::Activity;
-use super::http2_frames::Frames;
-use super::linger::Linger;
+use super::http2_frames::ControlFrameMeter;
+use super::lingering_close::LingeringClose;
 use super::stream::Stream;
 
-/// A stream that notes what passes.
+/// A stream that records what passes.
 #[derive(Debug)]
-pub(super) struct Observed {
+pub(super) struct TrackedStream {
     stream: Stream,
     activity: Arc<Activity>,
-    frames: Frames,
+    frames: ControlFrameMeter,
     closing: Closing,
 }
 
 #[derive(Debug)]
 enum Closing {
     Open,
-    /// Nothing more is written; `None`: nobody waits for the client to close.
-    ShutDown(Option<Linger>),
+    /// Writes are shut down. `Some`: waiting for the client to close.
+    ShutDown(Option<LingeringClose>),
 }
 
-impl Observed {
+impl TrackedStream {
     pub(super) fn new(stream: Stream, activity: Arc<Activity>) -> Self {
-        Self { stream, activity, frames: Frames::default(), closing: Closing::Open }
+        Self { stream, activity, frames: ControlFrameMeter::default(), closing: Closing::Open }
     }
 
     pub(super) fn activity(&self) -> &Activity {
         &self.activity
     }
 
-    fn wrote(&mut self, offered: usize, written: &Poll<io::Result<usize>>) {
+    fn record_write(&mut self, offered: usize, written: &Poll<io::Result<usize>>) {
         let taken = if let Poll::Ready(Ok(taken)) = written { *taken } else { 0 };
-        self.activity.blocks(taken < offered);
-        if written.is_pending() {
-            self.activity.blocked();
+        if taken < offered {
+            self.activity.mark_blocked();
         }
-        self.frames.written(taken);
+        self.frames.record_sent(taken);
     }
 
-    /// Says why to the client, if nothing else is being written.
+    /// Sends GOAWAY, unless a write is still pending.
     fn cut_flood(&mut self, cx: &mut Context<'_>) {
-        self.activity.flooded();
-        tracing::debug!("closing a connection whose client floods it with HTTP/2 control frames");
+        self.activity.mark_flooded();
+        tracing::debug!("closing connection: HTTP/2 control frame flood");
         if !self.activity.is_blocked() {
-            // Best effort: a socket that takes only part of it closes next anyway.
-            let _ = Pin::new(&mut self.stream).poll_write(cx, &self.frames.farewell());
+            // Best effort: if the socket takes only part of it, the connection closes anyway.
+            let _ = Pin::new(&mut self.stream).poll_write(cx, &self.frames.goaway());
         }
     }
 }
 
-impl AsyncRead for Observed {
+impl AsyncRead for TrackedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.activity.was_flooded() {
@@ -68,10 +68,10 @@ impl AsyncRead for Observed {
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         if buf.filled().len() > before {
             let now = Instant::now();
-            this.activity.read(now);
+            this.activity.record_read(now);
             if this.frames.read(&buf.filled()[before..], now).is_err() {
                 this.cut_flood(cx);
-                // As if the client had closed: hyper ends what it has, and closes.
+                // Looks to hyper like a close by the client: hyper finishes what it has and closes.
                 buf.set_filled(before);
             }
         }
@@ -79,10 +79,10 @@ impl AsyncRead for Observed {
     }
 }
 
-impl AsyncWrite for Observed {
+impl AsyncWrite for TrackedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.wrote(buf.len(), &written);
+        self.record_write(buf.len(), &written);
         written
     }
 
@@ -92,7 +92,7 @@ impl AsyncWrite for Observed {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.wrote(bufs.iter().map(|buf| buf.len()).sum(), &written);
+        self.record_write(bufs.iter().map(|buf| buf.len()).sum(), &written);
         written
     }
 
@@ -100,11 +100,11 @@ impl AsyncWrite for Observed {
         self.stream.is_write_vectored()
     }
 
-    /// hyper calls it once all of its own has been written, which says nothing of answers that were given in front of it.
+    /// hyper flushes once it has written its own output. That says nothing about responses of the fast path.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         if !self.activity.is_sending() {
-            self.activity.flushed();
+            self.activity.mark_flushed();
         }
         Poll::Ready(Ok(()))
     }
@@ -113,8 +113,9 @@ impl AsyncWrite for Observed {
         let this = &mut *self;
         if matches!(this.closing, Closing::Open) {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
-            let linger = if this.activity.was_flooded() { Linger::short } else { Linger::default };
-            this.closing = Closing::ShutDown(this.activity.may_linger().then(linger));
+            let linger =
+                if this.activity.was_flooded() { LingeringClose::after_flood } else { LingeringClose::default };
+            this.closing = Closing::ShutDown(this.activity.try_linger().then(linger));
         }
         if let Closing::ShutDown(Some(linger)) = &mut this.closing {
             ready!(linger.poll_end(&mut this.stream, cx));

@@ -1,4 +1,4 @@
-//! Answers to `HEAD` have the headers of `GET` and no body.
+//! Answers `HEAD` with the headers of `GET` and no body.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,32 +11,32 @@ use hyper::body::Body;
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-/// Leaves bodies out and their length in: hyper does so for HTTP/1 alone, on HTTP/2 it would send them.
+/// Drops bodies and keeps Content-Length. hyper does so for HTTP/1 only; over HTTP/2 it would send the body.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::http) struct HeadLayer;
+pub(in crate::http) struct OmitBodyLayer;
 
-impl<S> Layer<S> for HeadLayer {
-    type Service = Head<S>;
+impl<S> Layer<S> for OmitBodyLayer {
+    type Service = OmitBody<S>;
 
-    fn layer(&self, inner: S) -> Head<S> {
-        Head { inner }
+    fn layer(&self, inner: S) -> OmitBody<S> {
+        OmitBody { inner }
     }
 }
 
-/// The service of [`HeadLayer`].
+/// The service of [`OmitBodyLayer`].
 #[derive(Debug, Clone, Copy)]
-pub(in crate::http) struct Head<S> {
+pub(in crate::http) struct OmitBody<S> {
     inner: S,
 }
 
-impl<S, B, R> Service<Request<B>> for Head<S>
+impl<S, B, R> Service<Request<B>> for OmitBody<S>
 where
     S: Service<Request<B>, Response = Response<R>, Error = Infallible>,
     R: Body + From<Bytes>,
 {
     type Response = Response<R>;
     type Error = Infallible;
-    type Future = HeadFuture<S::Future>;
+    type Future = OmitBodyFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(cx)
@@ -44,21 +44,21 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let is_head = request.method() == Method::HEAD;
-        HeadFuture { inner: self.inner.call(request), is_head }
+        OmitBodyFuture { inner: self.inner.call(request), is_head }
     }
 }
 
 pin_project! {
-    /// The future of [`Head`].
+    /// The future of [`OmitBody`].
     #[derive(Debug)]
-    pub(in crate::http) struct HeadFuture<F> {
+    pub(in crate::http) struct OmitBodyFuture<F> {
         #[pin]
         inner: F,
         is_head: bool,
     }
 }
 
-impl<F, R> Future for HeadFuture<F>
+impl<F, R> Future for OmitBodyFuture<F>
 where
     F: Future<Output = Result<Response<R>, Infallible>>,
     R: Body + From<Bytes>,
@@ -74,7 +74,7 @@ where
 
 fn without_body<R: Body + From<Bytes>>(response: Response<R>) -> Response<R> {
     let (mut head, body) = response.into_parts();
-    // RFC 9110: no length on a 204.
+    // RFC 9110: a 204 has no Content-Length.
     if let Some(length) = body.size_hint().exact().filter(|_| head.status != StatusCode::NO_CONTENT) {
         head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
     }
