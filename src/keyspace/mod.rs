@@ -21,6 +21,7 @@ mod build;
 mod build_state;
 mod compose;
 mod error;
+mod fleet_secret;
 mod freshness;
 mod identity;
 mod journal;

@@ -16,7 +16,8 @@ use crate::filter::snapshot::{
 use crate::filter::{Filter, GrowthBudget};
 use crate::fleet::{EntryId, LogPlace};
 use crate::key::{KeyForm, KeySecret};
-use crate::keyspace::{Extent, PollPlace};
+use crate::keyspace::journal::Extent;
+use crate::keyspace::polls::PollPlace;
 use crate::redis::LogIdentity;
 use crate::source::Watermark;
 

@@ -65,14 +65,14 @@ const LONGEST_FILE: usize = 400;
 const LONG_FILES: &[&str] = &[];
 
 /// A file of `src/`: its path below it, and its text without comments.
-struct Source {
-    path: PathBuf,
+pub(super) struct Source {
+    pub(super) path: PathBuf,
     lines: usize,
-    code: String,
+    pub(super) code: String,
 }
 
 impl Source {
-    fn new(path: &str, text: &str) -> Self {
+    pub(super) fn new(path: &str, text: &str) -> Self {
         Self { path: path.into(), lines: text.lines().count(), code: without_comments(text) }
     }
 
@@ -86,6 +86,16 @@ impl Source {
     fn depth(&self) -> usize {
         let parts = self.path.iter().count();
         if self.path.ends_with("mod.rs") { parts - 1 } else { parts }
+    }
+
+    /// Modules directly below `parent`, to which the file belongs, that the file names.
+    pub(super) fn imports_below(&self, parent: &str) -> BTreeSet<String> {
+        let outside_tests = self.code.split("#[cfg(test)]").next().unwrap();
+        let climb = "super::".repeat(self.depth() - 1);
+        let (down, own) = (format!("crate::{parent}::"), "self::");
+        let roots = after(outside_tests, &down).chain(after(outside_tests, &climb).filter(|_| !climb.is_empty()));
+        let facade = after(outside_tests, own).filter(|_| climb.is_empty());
+        roots.chain(facade).flat_map(first_segments).collect()
     }
 
     /// Top-level modules that the file names, itself excluded.
@@ -197,7 +207,7 @@ fn breaches(sources: &[Source]) -> Vec<String> {
     found
 }
 
-fn names_type(code: &str, name: &str) -> bool {
+pub(super) fn names_type(code: &str, name: &str) -> bool {
     let inside = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(name)
         .any(|(at, _)| !code[..at].ends_with(inside) && !code[at + name.len()..].starts_with(inside))
@@ -214,7 +224,7 @@ pub(crate) fn rust_files(dir: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-fn sources() -> Vec<Source> {
+pub(super) fn sources() -> Vec<Source> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths = vec![];
     rust_files(&src, &mut paths);

@@ -1,3 +1,4 @@
 //! Rules about the repository itself.
 
 pub mod architecture;
+pub mod rooms;

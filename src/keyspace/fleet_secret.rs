@@ -1,0 +1,48 @@
+//! What a change of the fleet's secret does to a keyspace.
+
+use super::Keyspace;
+use crate::clock::Moment;
+use crate::key::KeySecret;
+
+impl Keyspace {
+    /// Returns true once the secret is known under which filters can be built.
+    #[must_use]
+    pub fn has_secret(&self) -> bool {
+        self.identity.secret.is_agreed()
+    }
+
+    /// What is proposed to a Redis that holds no secret for this keyspace.
+    #[must_use]
+    pub fn proposed_secret(&self) -> KeySecret {
+        self.identity.secret.proposal()
+    }
+
+    /// Takes the fleet's secret. Announces within their window are hashed again under it. A filter of before knows no key under the new
+    /// one, and announces of others were read under the old one: both revoke the promise.
+    pub fn agree_on_secret(&self, secret: KeySecret) {
+        let now = Moment::now();
+        let known = &self.identity.secret;
+        if known.is_agreed() {
+            if known.fingerprint() == secret.fingerprint() {
+                return;
+            }
+            tracing::warn!(keyspace = self.name(), "keyspace secret changed in Redis: rebuilding from the source");
+            // First, see `Secret`.
+            self.freshness.revoke(
+                now.plus(self.writer.windows.longest().window),
+                "the keyspace secret has changed, as after Redis was wiped; a scan restores it".into(),
+            );
+            self.builds.signal.request();
+        }
+        known.agree(secret);
+        if let Err(full) = self.writer.rehash(now) {
+            let count = full.0;
+            self.freshness.revoke(
+                now.plus(self.writer.windows.recent.life()),
+                format!(
+                    "{count} announces are within their window, and no more can be held; a scan after it restores them"
+                ),
+            );
+        }
+    }
+}
