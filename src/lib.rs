@@ -22,6 +22,7 @@ pub mod labels;
 pub mod metrics;
 pub mod plan;
 pub mod poll;
+pub mod pool;
 pub mod quickstart;
 pub mod rebuild;
 pub mod redis;

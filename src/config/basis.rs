@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_that_changes_the_meaning_of_a_filter_changes_its_basis() {
+    fn whatever_changes_the_meaning_of_a_filter_changes_its_basis() {
         let source = |change: fn(&mut SourceConfig)| {
             let mut source = SourceConfig { query: "SELECT id FROM users".into(), ..SourceConfig::default() };
             change(&mut source);

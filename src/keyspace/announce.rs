@@ -12,7 +12,7 @@ use super::recent::{ChunkPlace, keys_of};
 use super::{AnnounceError, DropError, Keyspace, Replayed};
 use crate::cache::{CacheError, Mark};
 use crate::clock::Moment;
-use crate::fleet::{Delta, Kind, LogError, Version};
+use crate::fleet::{Delta, LogEntryKind as Kind, LogError, Version};
 use crate::key::{Key, KeyHash};
 use crate::labels::AnnounceOutcome;
 

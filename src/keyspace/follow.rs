@@ -11,7 +11,8 @@ use crate::cache::Stamp;
 use crate::clock::Moment;
 use crate::config::EnforcementSetting;
 use crate::fleet::{
-    Committer, DeltaLog, Entry, EntryId, Follower, Kind, LogError, LogPlace, Loss, Switch, Terms, Version, WriterId,
+    Committer, DeltaLog, EntryId, Follower, LogEntry as Entry, LogEntryKind as Kind, LogError, LogPlace, Loss, Switch,
+    Terms, Version, WriterId,
 };
 use crate::labels::ResyncReason;
 use crate::redis::LogIdentity;
@@ -122,7 +123,7 @@ impl Keyspace {
                     self.heed_peers(fleet.writer, &page);
                     let windows = self.windows();
                     follower.set_windows(windows.life(), windows.window);
-                    let step = follower.judge(page);
+                    let step = follower.evaluate(page);
                     if let Some(loss) = step.loss {
                         self.log_was_lost(loss);
                     }

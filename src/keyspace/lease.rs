@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::Keyspace;
 use super::load::{Errand, Held, Shared};
-use crate::cache::{CacheError, Ending, Lease, Turn};
+use crate::cache::{CacheError, Ending, Lease, LeaseState as Turn};
 use crate::config::KeyspaceConfig;
 use crate::key::Key;
 use crate::labels::LeaseWait;
@@ -67,7 +67,7 @@ impl Keyspace {
                     return Shared::GoOn(Some(held));
                 }
             };
-            *granted = (claim.turn == Turn::Ours).then_some(lease);
+            *granted = (claim.state == Turn::Ours).then_some(lease);
             held = match self.usable(errand, claim.seen) {
                 // Stored between our look and our claim, or while we waited.
                 Shared::GoOn(latest) => latest.unwrap_or(held),
@@ -76,7 +76,7 @@ impl Keyspace {
                     return answer;
                 }
             };
-            match claim.turn {
+            match claim.state {
                 Turn::Ours => told(waited, LeaseWait::TakenOver),
                 Turn::Free => told(waited, LeaseWait::Freed),
                 Turn::Theirs if Instant::now() + pause >= enough => told(true, LeaseWait::TimedOut),

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::Keyspace;
 use crate::clock::Moment;
-use crate::fleet::{Entry, Kind, Page, Terms, WriterId};
+use crate::fleet::{LogEntry as Entry, LogEntryKind as Kind, LogPage as Page, Terms, WriterId};
 use crate::key::KeyForm;
 use crate::labels::ResyncReason;
 

@@ -27,7 +27,7 @@ use super::load::{Errand, Held};
 use super::single_flight::{Flight, Kind, Part};
 use super::{Answer, Keyspace, LookupError, LookupOptions};
 use crate::backend::FetchContext;
-use crate::cache::{Ending, Expiry, Lease, Stamp, Turn};
+use crate::cache::{Ending, Expiry, Lease, LeaseState as Turn, Stamp};
 use crate::labels::RefreshOutcome;
 
 /// Looks that the hot tier lets through during a window.
@@ -60,7 +60,7 @@ impl Keyspace {
         let asked = self.shared.claim(&errand.key, &lease, self.lease_times.life);
         let claim = match self.within_patience(Instant::now(), asked).await {
             // One of the fleet; and not one that looked before another was done.
-            Ok(claim) if claim.turn == Turn::Ours => claim,
+            Ok(claim) if claim.state == Turn::Ours => claim,
             // Who loads it stores it, and a key that is free to load was loaded a moment ago, in vain.
             Ok(_) => return self.metrics.refresh(RefreshOutcome::Skipped),
             Err(error) => {

@@ -68,7 +68,7 @@ impl Tools {
         // Before anything is asked of the source, and while there is no candidate that would sit beside the filter. Kept to the end.
         let _turn = self.wait_for_turn(tracker).await;
         let building = self.build_in_turn(form, last, tracker);
-        if self.hurries() { background::in_a_hurry(building).await } else { building.await }
+        if self.hurries() { background::at_normal_priority(building).await } else { building.await }
     }
 
     /// Whether lookups would gain nothing by coming first: there is no filter to be believed, or none before this build ends if it gives way to a flood.

@@ -1,4 +1,4 @@
-//! Why there is no connection, in words that are safe to show: no URL, no password, no text that Redis made up.
+//! Why there is no connection, in text that is safe to show: no URL, no password, no text from Redis.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use redis::{ErrorKind, RedisError};
 /// Why a command was not carried out, for its callers.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LinkError {
-    /// No answer in time: it may have been carried out, or not.
+    /// No answer in time: Redis may have carried it out or not.
     #[error("Redis gave no answer within {0:?}")]
     Timeout(Duration),
     /// Not connected, or the breaker is open.
     #[error("Redis can't be reached: {0}")]
     Unavailable(String),
-    /// It refused the command.
+    /// Redis rejected the command.
     #[error("Redis refused: {0}")]
     Refused(String),
-    /// It was carried out, and fewer replicas than asked for have it.
+    /// Redis carried it out, but fewer replicas than required have it.
     #[error(transparent)]
     Unreplicated(#[from] Unreplicated),
 }
 
-/// A write that is at the primary, and at fewer replicas than asked for: a failover could lose it.
+/// A write that the primary has, and fewer replicas than required: a failover could lose it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{acked} of the {wanted} replicas that redis.min_replicas_acked asks for have acknowledged it")]
 pub struct Unreplicated {
     /// Replicas that have it.
     pub acked: u32,
-    /// Those that must.
+    /// Replicas that must have it.
     pub wanted: u32,
 }
 
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum ConnectError {
     #[error("not connected yet")]
     NotYet,
     #[error("it does not answer in time")]
@@ -54,7 +54,7 @@ pub(super) enum Trouble {
     Nowhere(&'static str),
 }
 
-impl From<&RedisError> for Trouble {
+impl From<&RedisError> for ConnectError {
     fn from(error: &RedisError) -> Self {
         match error.kind() {
             _ if error.is_timeout() => Self::Timeout,
@@ -69,23 +69,23 @@ impl From<&RedisError> for Trouble {
     }
 }
 
-/// The first word of Redis' answer, such as `READONLY`; of the first command that failed, where it was a pipeline.
+/// The first word of Redis' answer, such as `READONLY`. For a pipeline, that of the first failed command.
 fn code(error: &RedisError) -> Option<String> {
     let errors = error.clone().into_server_errors()?;
     errors.first().map(|(_, error)| error.code().to_owned())
 }
 
-/// First words of answers after which a connection is of no use.
+/// First words of answers after which the connection can't be used again.
 const LOST: [&str; 6] = ["READONLY", "MASTERDOWN", "LOADING", "NOAUTH", "MOVED", "CLUSTERDOWN"];
 
-/// What a failed command says of the connection it went over.
+/// What a failed command says about its connection.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// No answer in time: the connection may be hung.
     Timeout,
-    /// The connection is of no use any more.
-    Lost(Trouble),
-    /// Redis is well and did not like the command.
+    /// The connection can't be used again.
+    Lost(ConnectError),
+    /// Redis works and rejected the command.
     Refused(String),
 }
 
@@ -96,16 +96,16 @@ impl From<RedisError> for Failure {
         }
         let lost = match error.kind() {
             ErrorKind::Io | ErrorKind::Parse | ErrorKind::AuthenticationFailed => true,
-            // It has become a replica, is starting, was given a password, or its cluster has another owner or none: another connection may lead to
-            // one that answers.
+            // The server became a replica, is starting, requires a password, or its cluster has another owner or none:
+            // another connection may reach a server that answers.
             _ => code(&error).is_some_and(|code| LOST.contains(&code.as_str())),
         };
-        if lost { Self::Lost(Trouble::from(&error)) } else { Self::Refused(error.to_string()) }
+        if lost { Self::Lost(ConnectError::from(&error)) } else { Self::Refused(error.to_string()) }
     }
 }
 
 impl Failure {
-    /// What the caller is told.
+    /// The error for the caller.
     pub(super) fn into_error(self, timeout: Duration) -> LinkError {
         match self {
             Self::Timeout => LinkError::Timeout(timeout),
@@ -132,14 +132,14 @@ mod tests {
             assert!(matches!(Failure::from(answered(code)), Failure::Refused(_)), "{code}");
         }
         let closed = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-        assert!(matches!(Failure::from(closed), Failure::Lost(Trouble::Io(_))));
+        assert!(matches!(Failure::from(closed), Failure::Lost(ConnectError::Io(_))));
         let late = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
         assert!(matches!(Failure::from(late), Failure::Timeout));
     }
 
     #[test]
     fn what_redis_wrote_is_not_repeated_in_the_reason() {
-        assert_eq!(Trouble::from(&answered("OOM")).to_string(), "it answered OOM");
-        assert_eq!(Trouble::from(&answered("WRONGPASS")), Trouble::Credentials);
+        assert_eq!(ConnectError::from(&answered("OOM")).to_string(), "it answered OOM");
+        assert_eq!(ConnectError::from(&answered("WRONGPASS")), ConnectError::Credentials);
     }
 }

@@ -1,14 +1,14 @@
-//! A query whose parameter is written as an expression instead, so that one statement can ask it for many keys.
+//! Writes an expression in place of a query's parameter, so that one statement can ask the query for many keys.
 
 use crate::sqltext::{Dialect, Token, TokenKind, tokens};
 
-/// Words that an expression of a SELECT's list can follow directly.
+/// Keywords that an expression in a SELECT's list can follow directly.
 const BEFORE_A_COLUMN: [&str; 4] = ["SELECT", "ALL", "DISTINCT", "ELSE"];
 
-/// `query`, one of PostgreSQL, with `expression` wherever it has `$1`.
+/// Writes `expression` in place of each `$1` of a PostgreSQL query.
 ///
 /// # Errors
-/// Says why the result could mean something else than the query does.
+/// Why the result could have another meaning than the query.
 pub fn substitute(query: &str, expression: &str) -> Result<String, &'static str> {
     if query.contains('\\') {
         return Err("with a backslash in it, the server's settings decide where its strings end");
@@ -33,9 +33,9 @@ pub fn substitute(query: &str, expression: &str) -> Result<String, &'static str>
     Ok(written)
 }
 
-/// Whether an expression behind these tokens can stand in a SELECT's list, bare or within parentheses, a cast or a CASE.
-/// PostgreSQL names such a column after its expression, and `$1` names none. Within operators and functions nothing is
-/// named.
+/// Returns true if an expression behind these tokens may be a column of a SELECT's list: bare, in parentheses, in a
+/// cast or in a CASE. PostgreSQL names such a column after its expression, and `$1` gives no name. Within operators and
+/// functions nothing is named.
 fn may_name_a_column(before: &[Token<'_>]) -> bool {
     let opens = |token: &Token<'_>| token.is_punctuation("(") || token.is_word("CAST");
     let Some(last) = before.iter().rposition(|token| !opens(token)) else { return true };
@@ -47,7 +47,7 @@ fn may_name_a_column(before: &[Token<'_>]) -> bool {
     }
 }
 
-/// Whether a comma behind these tokens is one of a SELECT's list, and not one of a function's arguments or of VALUES.
+/// Returns true if a comma behind these tokens separates a SELECT's columns, and not a function's arguments or VALUES.
 fn lists_columns(before: &[Token<'_>]) -> bool {
     let mut closed = 0_usize;
     for token in before.iter().rev() {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_can_not_be_told_apart_is_left_alone() {
-        // Under standard_conforming_strings = off the parameter is within the string.
+        // Under standard_conforming_strings = off the parameter is part of the string.
         assert!(substitute(r"SELECT a FROM t WHERE b = 'it\' = $1 --'", "k").is_err());
         assert!(substitute("SELECT a FROM t WHERE id = $1AND b = 1", "k").is_err());
         assert!(substitute("SELECT a FROM t WHERE id = $12", "k").is_err());

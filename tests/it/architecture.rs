@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules by level: each imports lower levels only.
 const LEVELS: &[&[&str]] = &[
-    &["words", "key", "metrics", "filter", "breaker", "buffers", "background", "clock", "client", "sqltext"],
+    &["words", "key", "metrics", "filter", "breaker", "buffers", "background", "clock", "client", "sqltext", "pool"],
     &["config", "sql"],
     &["cache", "backend", "source", "redis"],
     &["keyspace", "fleet"],
@@ -21,6 +21,7 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("breaker", "words"), // its states
     ("buffers", "words"), // why something was refused
     ("buffers", "metrics"),
+    ("client", "pool"),    // the connections to an origin
     ("cache", "backend"),  // `Value`, what a cache holds
     ("cache", "redis"),    // the connection that one of the caches is behind
     ("keyspace", "fleet"), // `DeltaLog`, and what is read of it

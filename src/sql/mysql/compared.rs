@@ -1,17 +1,17 @@
-//! What a query compares its parameter with.
+//! The column that a query compares its parameter with.
 //!
-//! The server does not tell a parameter's type, and converts whatever it gets: an integer makes a text column be read as numbers, row
-//! by row and without its index, and `'42abc'` equals 42. So the key is bound as a value of the column that it is compared with, and
-//! that column is found in the query's text. Where it is not found the form of the key decides.
+//! The server does not describe a parameter's type, and converts any value: for an integer it reads a text column as
+//! numbers, row by row and without its index, and `'42abc'` equals 42. So the key is bound as a value of the column
+//! that it is compared with. That column is found in the query's text. If it is not found, the form of the key decides.
 
 use crate::sqltext::{Dialect, Token, TokenKind, tokens};
 
-/// What may stand before a column that is compared, and what after the parameter, so that the comparison is no part of a larger term.
+/// What may stand before the compared column, and behind the parameter, if the comparison is not part of a larger term.
 const BEFORE: [&str; 5] = ["WHERE", "AND", "OR", "ON", "HAVING"];
 const AFTER: [&str; 10] = [")", "AND", "OR", "GROUP", "ORDER", "LIMIT", "HAVING", "UNION", "FOR", "LOCK"];
 
-/// A statement whose only column is the one that `query` compares its parameter with: `column = ?`. It is for being prepared, not
-/// for being run.
+/// A statement whose only column is the one that `query` compares its parameter with: `column = ?`. It is prepared, and
+/// never run.
 #[must_use]
 pub fn comparison(query: &str) -> Option<String> {
     let tokens = tokens(query, Dialect::MySql);
