@@ -81,7 +81,7 @@ fn be_nice_here() {
         static TOLD: AtomicBool = AtomicBool::new(false);
         // Relaxed: it only limits how often this is logged.
         if !TOLD.swap(true, Ordering::Relaxed) {
-            tracing::debug!(%error, "rebuilds take the processor as lookups do, for threads can't be made nicer here");
+            tracing::debug!(%error, "can't lower the priority of rebuild threads");
         }
     }
 }

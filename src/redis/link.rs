@@ -326,7 +326,7 @@ impl LinkState {
     /// Called only after the breaker was opened. The active session is then the one that was reported on: the keeper
     /// installs a new one only after it has seen none.
     fn drop_session(&self, connect_error: ConnectError) {
-        tracing::warn!(reason = %connect_error, "lost the connection to Redis");
+        tracing::warn!(reason = %connect_error, "lost connection to Redis");
         self.connect_error.store(Arc::new(connect_error));
         self.session.store(None);
         self.lost.notify_one();

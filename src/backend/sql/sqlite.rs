@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Column, Connection, Executor, Row, SqlSafeStr, SqlStr, Statement};
 
+use super::columns::{RAW_COLUMN, unique_names};
 use super::reader::RowQuery;
-use super::{RAW_COLUMN, unique_names};
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};
 use crate::sql::SqlError;

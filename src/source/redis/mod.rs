@@ -103,7 +103,7 @@ impl RedisSource {
     async fn server(&self, connection: &mut MultiplexedConnection) -> Result<Server, SourceError> {
         let info: String = self.ask(connection, redis::cmd("INFO").arg("default")).await?;
         let server = Server::read(&info)
-            .ok_or_else(|| SourceError::Invalid(format!("{}: its answer to INFO is strange", self.target)))?;
+            .ok_or_else(|| SourceError::Invalid(format!("{}: its answer to INFO can't be understood", self.target)))?;
         match self.keys {
             _ if !server.is_primary => {
                 Err(SourceError::Invalid(format!("{} is a replica; the url must name the primary", self.target)))
@@ -178,7 +178,7 @@ impl RedisSource {
     fn lost_members(&self, most: u64, left: u64) -> SourceError {
         let target = &self.target;
         SourceError::Invalid(format!(
-            "{target}: the set had {most} members and then {left} while it was read; fill a set anew under another name and RENAME it over this one"
+            "{target}: the set had {most} members and then {left} while it was read; fill a new set under another name and RENAME it over this one"
         ))
     }
 

@@ -30,8 +30,7 @@ impl Server {
                 "the key source's maxmemory-policy is {eviction}, under which Redis drops keys by itself, and the filter then calls them absent: set noeviction"
             ));
         }
-        expires
-            .then(|| "the key source's set expires, and with it every key: take its expiry away (PERSIST)".to_owned())
+        expires.then(|| "the key source's set expires, and with it every key: remove its expiry (PERSIST)".to_owned())
     }
 }
 

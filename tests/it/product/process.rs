@@ -143,5 +143,5 @@ async fn the_quickstart_makes_its_database_and_its_three_curl_lines_show_the_thr
     // A second start takes the database as it is.
     let mut process = Process::start(dir.path(), &[]);
     process.printed("found again");
-    assert!(!process.log().contains("made the demo database"), "{}", process.log());
+    assert!(!process.log().contains("created demo database"), "{}", process.log());
 }

@@ -77,7 +77,7 @@ impl Copied {
         match i16::from_be_bytes(*fields) {
             1 => {}
             TRAILER if rest.is_empty() => return Ok(Next::End),
-            TRAILER => return Err("a copy goes on behind its trailer"),
+            TRAILER => return Err("a copy continues behind its trailer"),
             _ => return Err("a row of a copy does not have one field"),
         }
         let Some((length, rest)) = rest.split_first_chunk() else { return Ok(Next::Nothing) };
