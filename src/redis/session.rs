@@ -58,7 +58,8 @@ impl ServerInfo {
         }
         let policy = self.policy.as_deref().unwrap_or("unknown");
         Some(format!(
-            "Redis' maxmemory-policy is {policy}, which can evict markers: no absences are stored in Redis; set noeviction"
+            "Redis' maxmemory-policy is {policy}, which can evict markers: no absences are stored in Redis; set \
+             noeviction"
         ))
     }
 }

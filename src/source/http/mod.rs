@@ -62,12 +62,14 @@ impl HttpSource {
         }
         if is_one_page(answer.headers()) {
             return invalid(
-                "one page of several (a Link header with rel=\"next\"): the key source must list every key in one answer",
+                "one page of several (a Link header with rel=\"next\"): the key source must list every key in one \
+                 answer",
             );
         }
         if !answer.tells_its_end() && counted(answer.headers()).is_none() {
             return invalid(
-                "a body whose end looks like a broken connection: it has neither a content-length nor chunks, and no Bloomguard-Count",
+                "a body whose end looks like a broken connection: it has neither a content-length nor chunks, and \
+                 no Bloomguard-Count",
             );
         }
         Ok(answer)

@@ -178,7 +178,8 @@ impl RedisSource {
     fn lost_members(&self, most: u64, left: u64) -> SourceError {
         let target = &self.target;
         SourceError::Invalid(format!(
-            "{target}: the set had {most} members and then {left} while it was read; fill a new set under another name and RENAME it over this one"
+            "{target}: the set had {most} members and then {left} while it was read; fill a new set under another \
+             name and RENAME it over this one"
         ))
     }
 

@@ -28,7 +28,8 @@ impl MySqlParameter {
     pub fn compared_with(info: &MySqlTypeInfo, column_info: ColumnInfo) -> Result<Self, String> {
         let kind = MySqlKeyType::of(info).ok_or_else(|| {
             format!(
-                "its parameter is compared with a column of type {}, which can't take a key: compare CAST(… AS CHAR) of the column with it",
+                "its parameter is compared with a column of type {}, which can't take a key: compare CAST(… AS \
+                 CHAR) of the column with it",
                 info.name()
             )
         })?;

@@ -100,6 +100,7 @@ pub(super) trait PolledDatabase: std::fmt::Debug + Send + Sync {
 
 pub(super) fn no_watermark(column: &str, type_name: &str) -> String {
     format!(
-        "column \"{column}\" is of type {type_name}, which can't be a watermark: it must be an integer, a timestamp or text"
+        "column \"{column}\" is of type {type_name}, which can't be a watermark: it must be an integer, a \
+         timestamp or text"
     )
 }

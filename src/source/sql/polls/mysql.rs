@@ -90,7 +90,8 @@ impl PolledDatabase for MySqlFeed {
             Ok(open_for) => (
                 open_for,
                 Some(
-                    "the source is read only, as replicas are, and they don't show the transactions that are open at their primary",
+                    "the source is read only, as replicas are, and they don't show the transactions that are open \
+                     at their primary",
                 ),
             ),
             Err(SqlError::Invalid { .. }) => {

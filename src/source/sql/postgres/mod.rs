@@ -278,7 +278,8 @@ fn key_column(described: &PgStatement) -> Result<(&PgColumn, PostgresKeyType), S
 async fn has_nondeterministic_collation(connection: &mut PgConnection, column: &PgColumn) -> Result<bool, SqlError> {
     let (Some(table), Some(number)) = (column.relation_id(), column.relation_attribute_no()) else { return Ok(false) };
     let found: Option<bool> = sqlx::query_scalar(
-        "SELECT NOT c.collisdeterministic FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation WHERE a.attrelid = $1 AND a.attnum = $2",
+        "SELECT NOT c.collisdeterministic FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation WHERE \
+         a.attrelid = $1 AND a.attnum = $2",
     )
     .bind(table)
     .bind(number)

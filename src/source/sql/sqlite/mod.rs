@@ -82,13 +82,15 @@ impl KeyQuery for SqliteKeys {
                 "compare it COLLATE BINARY in source and backend query"
             };
             return Ok(Some(format!(
-                "the key column is compared under collation {collation}: it treats keys as equal that key form \"{form}\" keeps apart; {fix}"
+                "the key column is compared under collation {collation}: it treats keys as equal that key form \
+                 \"{form}\" keeps apart; {fix}"
             )));
         }
         let declared = declared_type(connection, described.column(0)).await?;
         if matches!(form, KeyForm::Text | KeyForm::TextCi) && matches!(Affinity::of(&declared), Affinity::Integer) {
             return Ok(Some(format!(
-                "the key column is of type {declared}: it treats 042 and 42 as equal, which key form \"{form}\" keeps apart; set key = \"integer\""
+                "the key column is of type {declared}: it treats 042 and 42 as equal, which key form \"{form}\" \
+                 keeps apart; set key = \"integer\""
             )));
         }
         Ok(None)
