@@ -15,7 +15,7 @@ mod union;
 
 pub use file::FileSource;
 pub use http::HttpSource;
-pub use incremental::{Incremental, Plan, PolledKey, PolledRows, Position, Watermark};
+pub use incremental::{Incremental, PollPlan, PolledKey, PolledRows, Position, Watermark};
 pub use redis::RedisSource;
 pub use sql::{SqlPolls, SqlSource};
 pub use union::{Member, Union};

@@ -21,7 +21,7 @@ use super::reader::CONNECT_TIMEOUT;
 use crate::config::{IncrementalConfig, SecretUrl, SourceConfig};
 use crate::key::KeyForm;
 use crate::source::SourceError;
-use crate::source::incremental::{Incremental, Plan, PolledRows, Position, Watermark};
+use crate::source::incremental::{Incremental, PollPlan, PolledRows, Position, Watermark};
 use crate::sql::{Connector, Database, Purpose, SqlError};
 
 /// How far local time may be behind UTC: a column without a zone may hold local time.
@@ -74,7 +74,7 @@ impl Incremental for SqlPolls {
         self.poll().position().await
     }
 
-    async fn since(&self, plan: &Plan, form: KeyForm, rows: PolledRows) -> Result<Position, SourceError> {
+    async fn since(&self, plan: &PollPlan, form: KeyForm, rows: PolledRows) -> Result<Position, SourceError> {
         self.poll().since(plan, form, rows).await
     }
 }
@@ -108,7 +108,7 @@ where
     }
 
     /// A connection that failed, or whose poll was cancelled, is dropped: it may be in the middle of a result.
-    async fn ask(&self, plan: Option<&Plan>, mut rows: Option<RowBatcher>) -> Result<Position, SourceError> {
+    async fn ask(&self, plan: Option<&PollPlan>, mut rows: Option<RowBatcher>) -> Result<Position, SourceError> {
         let kept = self.idle.lock().take();
         if let Some(mut connection) = kept {
             match self.run(&mut connection, plan, rows.as_mut()).await {
@@ -132,7 +132,7 @@ where
     async fn run(
         &self,
         connection: &mut F::Connection,
-        plan: Option<&Plan>,
+        plan: Option<&PollPlan>,
         rows: Option<&mut RowBatcher>,
     ) -> Result<Position, SourceError> {
         self.feed.begin(connection).await?;
@@ -184,7 +184,7 @@ where
 
 /// A database's clock that was set back stamps rows below the highest watermark: at least this much of its own past is
 /// read.
-fn from(plan: &Plan, look: &Look) -> Watermark {
+fn from(plan: &PollPlan, look: &Look) -> Watermark {
     match (&plan.from, Watermark::Timestamp(look.now).earlier(plan.reach)) {
         (Watermark::Timestamp(seen), Watermark::Timestamp(bound)) => Watermark::Timestamp(bound.min(*seen)),
         (other, _) => other.clone(),
@@ -200,7 +200,7 @@ where
         self.ask(None, None).await
     }
 
-    async fn since(&self, plan: &Plan, form: KeyForm, rows: PolledRows) -> Result<Position, SourceError> {
+    async fn since(&self, plan: &PollPlan, form: KeyForm, rows: PolledRows) -> Result<Position, SourceError> {
         self.ask(Some(plan), Some(RowBatcher::new(form, rows))).await
     }
 }
