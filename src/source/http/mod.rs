@@ -84,7 +84,7 @@ impl HttpSource {
         let keys = list.end(batcher).await?;
         match announced {
             Some(announced) if keys < announced => Err(SourceError::Invalid(format!(
-                "{} sent {keys} keys and announced {announced}: the list must be complete, in one answer",
+                "{} sent {keys} keys of {announced} announced: the list must be complete, in one answer",
                 answer.origin()
             ))),
             _ => Ok(()),
