@@ -29,7 +29,7 @@ const NICEST: i32 = if cfg!(debug_assertions) { 5 } else { 19 };
 /// The requested time slice, the longest possible. The thread gets no longer slices than others. But on kernels with
 /// such slices, Linux since 6.12, a thread that wakes up may preempt only threads with longer slices than its own, and
 /// otherwise waits for the end of the slice.
-const TURN: Duration = Duration::from_millis(100);
+const TIME_SLICE: Duration = Duration::from_millis(100);
 
 task_local! {
     static NORMAL_PRIORITY: ();
@@ -78,10 +78,10 @@ fn be_nice_here() {
         be_nice(nice).or_else(|_| setpriority_process(None, nice))
     });
     if let Err(error) = nice {
-        static TOLD: AtomicBool = AtomicBool::new(false);
+        static LOGGED: AtomicBool = AtomicBool::new(false);
         // Relaxed: it only limits how often this is logged.
-        if !TOLD.swap(true, Ordering::Relaxed) {
-            tracing::debug!(%error, "rebuilds take the processor as lookups do, for threads can't be made nicer here");
+        if !LOGGED.swap(true, Ordering::Relaxed) {
+            tracing::debug!(%error, "can't lower the priority of rebuild threads");
         }
     }
 }
@@ -95,7 +95,7 @@ fn be_nice(nice: i32) -> io::Result<()> {
         sched_nice: nice,
         sched_priority: 0,
         // Under this policy it is the length of a slice; kernels before 6.12 ignore it.
-        sched_runtime: TURN.as_nanos() as u64,
+        sched_runtime: TIME_SLICE.as_nanos() as u64,
         sched_deadline: 0,
         sched_period: 0,
     };
@@ -137,9 +137,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_hurries_is_as_nice_as_others_and_only_meanwhile() {
+    async fn work_at_normal_priority_is_as_nice_as_others_and_only_meanwhile() {
         let before = nice();
-        let hurried = at_normal_priority(async { start("hurries", nice).await.unwrap() }).await;
+        let hurried = at_normal_priority(async { start("urgent", nice).await.unwrap() }).await;
         assert_eq!((hurried, start("takes-its-time", nice).await.unwrap()), (before, before.max(NICEST)));
     }
 

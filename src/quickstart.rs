@@ -40,7 +40,7 @@ pub async fn prepare(data_dir: &Path) -> anyhow::Result<()> {
     }
     fill(&aside).await.with_context(|| format!("the demo database {} can't be made", aside.display()))?;
     std::fs::rename(&aside, &database)?;
-    tracing::info!(users = USERS, file = %database.display(), "made the demo database");
+    tracing::info!(users = USERS, file = %database.display(), "created demo database");
     Ok(())
 }
 
@@ -110,7 +110,7 @@ async fn prove(keyspace: &Keyspace) {
     let keys = (USERS * 2..USERS * 2 + needed * 2).filter_map(|id| keyspace.key(id.to_string().as_bytes()).ok());
     let absent = keys.filter(|key| keyspace.peek(key).verdict == Verdict::Absent).take(needed as usize).collect();
     if let Err(error) = keyspace.prove_by(absent).await {
-        tracing::warn!(%error, "the demo database did not answer: absences are compared again");
+        tracing::warn!(%error, "demo database did not answer, retrying");
     }
 }
 

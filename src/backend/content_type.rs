@@ -1,4 +1,4 @@
-//! Media types of values.
+//! Media types of values. They are passed on and not parsed, so the crate `mime` is not needed.
 
 use hyper::header::HeaderValue;
 

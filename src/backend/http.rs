@@ -96,7 +96,8 @@ impl HttpBackend {
             && !demanded.is_in(answer.headers())
         {
             let said = format!(
-                "{} answered {} without the header that backend.absent_header demands of an absence ({demanded}): did a proxy answer in its place?",
+                "{} answered {} without the header that backend.absent_header requires for an absence \
+                 ({demanded}): did a proxy answer in its place?",
                 answer.origin(),
                 answer.status()
             );
@@ -134,7 +135,7 @@ async fn value(answer: ClientResponse) -> Result<Value, BackendError> {
     let origin = answer.origin().to_owned();
     let invalid = |what: &str| BackendError::Invalid(format!("{origin} answered with {what}"));
     if let Some(coding) = answer.coding() {
-        return Err(invalid(&format!("a body coded as {coding}, which nobody asked for")));
+        return Err(invalid(&format!("a body with content coding {coding}, which was not requested")));
     }
     let content_type = match answer.headers().get(CONTENT_TYPE) {
         Some(text) => {
@@ -147,7 +148,8 @@ async fn value(answer: ClientResponse) -> Result<Value, BackendError> {
     let whole = tells_its_end || (content_type.is_json() && ends_by_itself(&body));
     if !whole {
         return Err(invalid(
-            "a body whose end can't be told from a broken connection: it has neither a content-length nor chunks, and is no JSON object or array",
+            "a body whose end looks like a broken connection: it has neither a content-length nor chunks, and is \
+             no JSON object or array",
         ));
     }
     Ok(Value { body, content_type })

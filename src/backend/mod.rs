@@ -51,7 +51,7 @@ pub enum BackendError {
     Invalid(String),
     /// Not requested, or not kept: other rows of the call filled [`FetchContext::room`]. Says nothing about the row;
     /// ask again.
-    #[error("the rows of other keys took all the room that the call had")]
+    #[error("the rows of other keys used up the memory of this call")]
     NoRoom,
 }
 

@@ -18,6 +18,7 @@ use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use super::error::NoAnswer;
 use super::{ClientError, Origin, Trust};
 use crate::pool::Connect;
 
@@ -37,23 +38,6 @@ pub(super) struct Connection {
     sender: SendRequest<Empty<Bytes>>,
     /// Cancelled when the connection's task has ended.
     ended: CancellationToken,
-}
-
-/// Why a request got no answer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NoAnswer {
-    #[error(transparent)]
-    Broke(#[from] hyper::Error),
-    /// The request was never sent.
-    #[error("the connection ended as the request was sent")]
-    Ended,
-}
-
-impl NoAnswer {
-    /// Returns true if the server answered with something other than HTTP.
-    pub(super) fn is_parse(&self) -> bool {
-        matches!(self, Self::Broke(error) if error.is_parse())
-    }
 }
 
 impl OriginConnector {
@@ -124,7 +108,7 @@ impl Connection {
             // The connection and its queue of requests are gone here.
             drop(at_end);
             if let Err(error) = result {
-                tracing::debug!(%origin, %error, "a connection ended");
+                tracing::debug!(%origin, %error, "HTTP connection ended");
             }
         });
         Ok(Self { sender, ended })

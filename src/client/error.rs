@@ -2,8 +2,6 @@
 
 use std::error::Error;
 
-use super::connect::NoAnswer;
-
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
@@ -13,6 +11,23 @@ pub enum ClientError {
     /// It answered, but not with usable HTTP.
     #[error("{0}")]
     Invalid(String),
+}
+
+/// Why a request got no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoAnswer {
+    #[error(transparent)]
+    Broke(#[from] hyper::Error),
+    /// The request was never sent.
+    #[error("the connection ended as the request was sent")]
+    Ended,
+}
+
+impl NoAnswer {
+    /// Returns true if the server answered with something other than HTTP.
+    pub(super) fn is_parse(&self) -> bool {
+        matches!(self, Self::Broke(error) if error.is_parse())
+    }
 }
 
 impl ClientError {

@@ -6,13 +6,13 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// Not a token.
-    #[error("{0:?} is no name of a header")]
+    #[error("{0:?} is not a header name")]
     Name(String),
     /// Line ends, control characters, or not ASCII.
     #[error("the value of {0} must be printable ASCII")]
     Value(HeaderName),
     /// It controls the framing or the form of the answer, or is set for each request.
-    #[error("{0} can't be set: bloomguard decides on it")]
+    #[error("{0} can't be set: bloomguard sets it itself")]
     Reserved(HeaderName),
     /// Set twice.
     #[error("{0} is set twice")]

@@ -22,6 +22,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::terms::Terms;
+use super::writer::WriterId;
 use crate::key::KeyHash;
 
 /// Without terms.
@@ -64,24 +65,6 @@ impl FromStr for EntryId {
             |part: &str| part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok()).flatten().ok_or(());
         let (millis, sequence) = text.split_once('-').ok_or(())?;
         Ok(Self { millis: number(millis)?, sequence: number(sequence)? })
-    }
-}
-
-/// One process, from its start to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct WriterId(pub(super) u64);
-
-impl WriterId {
-    /// A fresh one.
-    #[must_use]
-    pub fn random() -> Self {
-        Self(rand::random())
-    }
-}
-
-impl fmt::Display for WriterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
     }
 }
 

@@ -4,13 +4,16 @@
 
 use std::time::Duration;
 
+use self::loss::millis;
 use self::place::LogPosition;
-use super::entry::{EntryId, LogEntry};
+use super::entry::EntryId;
 use super::log::LogPage;
 use crate::redis::LogIdentity;
 
+mod loss;
 mod place;
 
+pub use self::loss::{Loss, PageOutcome};
 pub use self::place::LogPlace;
 
 /// A reader's place in the log, and the last entry of each writer.
@@ -25,69 +28,6 @@ pub struct Follower {
     place: Option<LogPosition>,
     /// Up to where a snapshot has the log, until the first page is evaluated.
     resume: Option<LogPlace>,
-}
-
-/// Announces may have been lost: only a scan that begins after their windows have closed finds their rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Loss {
-    /// The reader begins within a window of the log's creation: earlier announces are unknown.
-    #[error("the delta log is younger than the commit window")]
-    Young {
-        /// Until the last window from before the log's creation has closed.
-        left: Duration,
-    },
-    /// Another log is in its place: Redis restarted, was wiped, or a replica took over.
-    #[error("the delta log was replaced by another one, as by a restart or a failover of Redis")]
-    Replaced,
-    /// The same log lost its end.
-    #[error("the delta log has lost entries at its end")]
-    Shrunk,
-    /// Entries were trimmed before they were read.
-    #[error("the delta log was trimmed before it was read; raise redis.log.retention or redis.log.max_bytes")]
-    Trimmed,
-    /// A writer's chain has a hole.
-    #[error("an entry of the delta log is missing")]
-    Hole,
-    /// An entry can't be read: damaged, or of a later version.
-    #[error("an entry of the delta log can't be read: is a later version of bloomguard writing it?")]
-    Unreadable,
-    /// An entry's keys were hashed under another secret, so they are unknown here.
-    #[error("an instance hashes keys under another secret, as after Redis was wiped")]
-    Foreign,
-    /// The log does not continue from a snapshot's place: it is another log, or too little is left of it. Any scan
-    /// finds what the active filter misses, because all announces with an open window have been read.
-    #[error("the delta log does not go on from the snapshot's place in it")]
-    Unresumable,
-    /// A writer lost announces.
-    #[error("an instance had more announces than it could hold")]
-    Gap,
-}
-
-impl Loss {
-    /// How long until a scan can begin that finds everything, from the page's arrival. `window` is the commit window.
-    #[must_use]
-    pub const fn mended_by_scan_in(&self, window: Duration) -> Duration {
-        match self {
-            Self::Young { left } => *left,
-            Self::Unresumable => Duration::ZERO,
-            _ => window,
-        }
-    }
-}
-
-/// What to do with a page.
-#[derive(Debug, PartialEq, Eq)]
-pub struct PageOutcome {
-    /// Its worst loss.
-    pub loss: Option<Loss>,
-    /// To be applied, in this order, even after a loss.
-    pub entries: Vec<LogEntry>,
-    /// Whether all entries of the log are applied after this one.
-    pub complete: bool,
-    /// For [`Follower::applied`].
-    upto: EntryId,
-    /// For [`Follower::applied`].
-    made: Option<u64>,
 }
 
 impl Follower {
@@ -192,16 +132,13 @@ impl Follower {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod resuming;
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::{Delta, LogEntryKind, WriterId};
+    use super::super::entry::{Delta, LogEntry, LogEntryKind};
+    use super::super::writer::WriterId;
     use super::*;
     use crate::key::KeyHash;
 

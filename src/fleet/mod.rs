@@ -13,11 +13,12 @@ mod redis;
 mod switch;
 mod terms;
 mod version;
+mod writer;
 
 pub use self::committer::Committer;
 #[doc(hidden)]
 pub use self::entry::try_entry;
-pub use self::entry::{Delta, EntryId, LogEntry, LogEntryKind, WriterId};
+pub use self::entry::{Delta, EntryId, LogEntry, LogEntryKind};
 pub use self::follower::{Follower, LogPlace, Loss, PageOutcome};
 pub use self::log::{DeltaLog, LogError, LogPage};
 pub use self::permit::{RedisScanPermit, ScanHolder, ScanPermit};
@@ -25,3 +26,4 @@ pub use self::redis::{RedisDeltaLog, Retention};
 pub use self::switch::Switch;
 pub use self::terms::{Peer, Terms};
 pub use self::version::Version;
+pub use self::writer::WriterId;

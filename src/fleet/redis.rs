@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use redis::Script;
 
-use super::entry::{self, Delta, EntryId, WriterId};
+use super::entry::{self, Delta, EntryId};
 use super::log::{DeltaLog, LogError, LogPage};
 use super::switch::{self, Switch};
 use super::terms::{HOST_CHARS, Peer, Terms};
+use super::writer::WriterId;
 use crate::config::EnforcementSetting;
 use crate::redis::{LinkError, LogBirth, LogIdentity, RedisLink, Replicas};
 
@@ -77,7 +78,7 @@ local held = redis.call('GET', KEYS[1])
 local last = -1
 if held then
   last = tonumber(string.match(held, '^v1 (%d+) '))
-  if not last then return redis.error_reply('ERR the switch that is there has another form: is a later version of bloomguard writing it?') end
+  if not last then return redis.error_reply('ERR the stored switch has another form: is a later version of bloomguard writing it?') end
 end
 local serial = tonumber(ARGV[3])
 if ARGV[1] == 'new' then

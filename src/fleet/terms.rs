@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::entry::WriterId;
+use super::writer::WriterId;
 use crate::key::KeyForm;
 
 /// What a hash in the log stands for, and how long it matters, as the writing instance is configured.
@@ -118,7 +118,7 @@ fn form_name(form: u32) -> &'static str {
     match KeyForm::ALL.into_iter().find(|known| fingerprint(*known) == form) {
         Some(known) => known.as_str(),
         None if form == 0 => "not known yet",
-        None => "one that this release lacks",
+        None => "unknown to this release",
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
             terms(KeyForm::Uuid, 2).differs(&ours),
             "its key form is uuid, here integer, and its backend or source is another one"
         );
-        assert!(Terms { form: 77, ..ours }.differs(&ours).contains("one that this release lacks"));
+        assert!(Terms { form: 77, ..ours }.differs(&ours).contains("unknown to this release"));
     }
 
     /// Other instances read this text: this test changes only together with its form.

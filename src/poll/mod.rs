@@ -46,7 +46,7 @@ struct PolledSource {
 enum PollError {
     #[error(transparent)]
     Source(#[from] SourceError),
-    #[error("new keys could not be looked for in the shared cache: {0}")]
+    #[error("the shared cache could not be checked for new keys: {0}")]
     Cache(#[from] CacheError),
     #[error("not done within max_staleness = {0:?}")]
     TooSlow(Duration),
@@ -123,7 +123,7 @@ impl Poller {
                     pause = self.interval;
                 }
                 Err(error) => {
-                    tracing::warn!(keyspace = self.keyspace.name(), %error, "a poll for new keys failed");
+                    tracing::warn!(keyspace = self.keyspace.name(), %error, "poll failed");
                     self.metrics.polls.ended(error.outcome(), took);
                     if matches!(error, PollError::TooSlow(_)) {
                         self.give_up_resumed();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::keyspace::PollPlace;
-use crate::source::{Plan, Position, Watermark};
+use crate::source::{PollPlan, Position, Watermark};
 
 /// Watermarks that are held. Beyond that every second one is dropped, and polls start from a lower one.
 const LONGEST: usize = 4096;
@@ -55,12 +55,12 @@ impl Window {
     }
 
     /// What a poll that begins now must read.
-    pub(super) fn plan(&self, now: Moment) -> Plan {
+    pub(super) fn plan(&self, now: Moment) -> PollPlan {
         let behind = self.overlap + self.open_for;
         let found = self.seen.iter().rev().find(|(at, _)| at.plus(behind) <= self.began);
         let from =
             found.or(self.seen.front()).map_or(Watermark::Integer(i128::MIN), |(_, watermark)| watermark.clone());
-        Plan { from, reach: now.since(self.began) + behind }
+        PollPlan { from, reach: now.since(self.began) + behind }
     }
 
     /// A poll that began and ended then has read all of its plan.

@@ -46,7 +46,7 @@ pub(super) enum ConnectError {
     Answered(String),
     #[error("it is a replica; the url must name the primary")]
     Replica,
-    #[error("it is not what it was when the connection was made: {0}")]
+    #[error("the server changed since the connection was made: {0}")]
     Changed(&'static str),
     #[error("its answer to {0} can't be understood")]
     Strange(&'static str),

@@ -51,10 +51,8 @@ struct LinkState {
 }
 
 impl RedisLink {
-    /// Starts to connect in the background and returns at once, whether or not Redis answers. `on_breaker` is called
-    /// with every new state of the breaker; it must not block.
-    ///
-    /// Must be called within a Tokio runtime.
+    /// Starts to connect in the background and returns at once. `on_breaker` is called with every new state of the
+    /// breaker; it must not block. Must be called within a Tokio runtime.
     ///
     /// # Errors
     /// [`LinkError::Refused`] if the URL can never be connected to.
@@ -258,8 +256,7 @@ impl Call<'_> {
         self.report(script.invoke_async(&mut self.connection()).await)
     }
 
-    /// Sets a mark over each entry that is an absence, or over each that is not a value, in one step. Returns how many
-    /// it set.
+    /// Sets a mark over each entry that is an absence, or no value, in one step. Returns how many it set.
     pub(crate) async fn mark_over(
         &self,
         marks: impl Iterator<Item = (Vec<u8>, [u8; 48])>,
@@ -326,7 +323,7 @@ impl LinkState {
     /// Called only after the breaker was opened. The active session is then the one that was reported on: the keeper
     /// installs a new one only after it has seen none.
     fn drop_session(&self, connect_error: ConnectError) {
-        tracing::warn!(reason = %connect_error, "lost the connection to Redis");
+        tracing::warn!(reason = %connect_error, "lost connection to Redis");
         self.connect_error.store(Arc::new(connect_error));
         self.session.store(None);
         self.lost.notify_one();

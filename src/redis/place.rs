@@ -1,5 +1,8 @@
 //! Where to connect: to one server, to the primary that sentinels name, or to the node of a cluster that owns a
 //! keyspace.
+//!
+//! Not the sentinel and cluster clients of the crate `redis`: marks and log entries must share one known connection, and
+//! those clients choose and replace connections by themselves.
 
 use std::collections::HashMap;
 

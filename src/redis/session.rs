@@ -58,7 +58,8 @@ impl ServerInfo {
         }
         let policy = self.policy.as_deref().unwrap_or("unknown");
         Some(format!(
-            "Redis' maxmemory-policy is {policy}, which can evict markers: no absences are stored in Redis; set noeviction"
+            "Redis' maxmemory-policy is {policy}, which can evict markers: no absences are stored in Redis; set \
+             noeviction"
         ))
     }
 }
@@ -143,7 +144,7 @@ impl Opener {
              redis.call('SET', KEYS[1], KEYS[2])",
         );
         let owned = names.secret(keyspace.unwrap_or_default());
-        let place = ServerPlace::new(place, owned, &settings).map_err(|_| "it is none that can be connected to")?;
+        let place = ServerPlace::new(place, owned, &settings).map_err(|_| "it can't be connected to")?;
         Ok(Self { place, settings, names, compare_and_set, set_in_time, mark_over, release, take_over })
     }
 
@@ -233,13 +234,13 @@ impl Session {
         // Each promotion begins a new history, also if the server was a replica since the last check, and when a first
         // replica joins.
         if field(replication, "master_replid").is_none_or(|history| !self.server.log.ends_with(history)) {
-            return Err(ConnectError::Changed("its replication history is another one, as after a failover and back"));
+            return Err(ConnectError::Changed("its replication history is a new one, as after a failover and back"));
         }
         if field(memory, "maxmemory_policy") != self.server.policy.as_deref() {
             return Err(ConnectError::Changed("its eviction policy changed"));
         }
         if log.and_then(|text| text.parse().ok()).map(|birth: LogBirth| birth.identity) != Some(self.server.identity) {
-            return Err(ConnectError::Changed("its log identity is gone, so it was wiped, and marks with it"));
+            return Err(ConnectError::Changed("its log identity is gone: Redis was wiped, and marks with it"));
         }
         Ok(())
     }

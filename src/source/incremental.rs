@@ -57,7 +57,7 @@ impl Watermark {
 
 /// Where a poll starts.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct PollPlan {
     /// The watermark.
     pub from: Watermark,
     /// A timestamp is capped at the database's clock less this: that clock may have been set back.
@@ -90,5 +90,5 @@ pub trait Incremental: Send + Sync {
     ///
     /// # Errors
     /// [`SourceError`]; keys that were sent before it count all the same.
-    async fn since(&self, plan: &Plan, form: KeyForm, rows: PolledRows) -> Result<Position, SourceError>;
+    async fn since(&self, plan: &PollPlan, form: KeyForm, rows: PolledRows) -> Result<Position, SourceError>;
 }

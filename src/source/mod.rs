@@ -15,7 +15,7 @@ mod union;
 
 pub use file::FileSource;
 pub use http::HttpSource;
-pub use incremental::{Incremental, Plan, PolledKey, PolledRows, Position, Watermark};
+pub use incremental::{Incremental, PollPlan, PolledKey, PolledRows, Position, Watermark};
 pub use redis::RedisSource;
 pub use sql::{SqlPolls, SqlSource};
 pub use union::{Member, Union};
@@ -68,8 +68,8 @@ impl SourceError {
     pub fn public_reason(&self) -> &'static str {
         match self {
             Self::Unavailable(_) => "the key source can't be reached",
-            Self::Invalid(_) => "the key source's answer can't be used; the log and the admin API tell why",
-            Self::Key { .. } => "a key of the source has no canonical form; the log and the admin API tell which",
+            Self::Invalid(_) => "the key source's answer can't be used; see the log or the admin API for the reason",
+            Self::Key { .. } => "a key of the source has no canonical form; see the log or the admin API for the key",
             Self::Member { error, .. } => error.public_reason(),
             Self::NoWatermark(_) => {
                 "the watermark is an integer or text, so source.incremental.watermark must say which one is the highest"

@@ -60,7 +60,8 @@ impl KeySource for Union {
                 (None, Some(form)) => first = Some((index, form)),
                 (Some((other, told)), Some(form)) if told != form => {
                     return Err(SourceError::Invalid(format!(
-                        "source[{other}] has keys of form \"{told}\" and source[{index}] of form \"{form}\": set `key`, or cast one of them"
+                        "source[{other}] has keys of form \"{told}\" and source[{index}] of form \"{form}\": set \
+                         `key`, or cast one of them"
                     )));
                 }
                 _ => {}

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-use sqlx::ConnectOptions;
+use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
 use super::SqlError;
+use super::connector::Purpose;
 use super::mysql::MySqlSession;
 
 /// Rows that SQLite's thread may read ahead of a poll. A lookup reads one row, and a scan does its own stepping.
@@ -28,38 +28,6 @@ pub enum Database {
     MySql(MySqlSession),
     /// `sqlite:`
     Sqlite(SqliteConnectOptions),
-}
-
-/// Opens connections that can run statements at once.
-#[async_trait]
-pub trait Connector<C>: std::fmt::Debug + Send + Sync {
-    /// # Errors
-    /// The driver's own.
-    async fn connect(&self) -> Result<C, sqlx::Error>;
-}
-
-#[async_trait]
-impl<O: ConnectOptions> Connector<O::Connection> for O
-where
-    O::Connection: Sized,
-{
-    async fn connect(&self) -> Result<O::Connection, sqlx::Error> {
-        ConnectOptions::connect(self).await
-    }
-}
-
-/// What connections are opened for.
-#[derive(Debug, Clone, Copy)]
-pub enum Purpose {
-    /// Many short reads, each under a deadline.
-    Lookups {
-        /// No statement is worth more time than this.
-        timeout: Duration,
-        /// Prepared statements that a connection keeps. 0 leaves nothing behind in a session.
-        statement_cache: usize,
-    },
-    /// A few long reads.
-    Scans,
 }
 
 impl std::fmt::Debug for Database {

@@ -1,6 +1,8 @@
 //! What backends and key sources share of SQL: connections, the meaning of errors, and how a key becomes a parameter.
 
 mod connect;
+mod connector;
+mod driver_error;
 mod error;
 pub mod mysql;
 mod pooled;
@@ -9,7 +11,8 @@ mod spelling;
 pub mod sqlite;
 mod substitute;
 
-pub use connect::{Connector, Database, Purpose};
+pub use connect::Database;
+pub use connector::{Connector, Purpose};
 pub use error::SqlError;
 pub use pooled::{LookupConnections, SqlConnect};
 pub use substitute::substitute;

@@ -101,7 +101,7 @@ impl SqliteArgument {
     /// # Errors
     /// If the key is not text although its form requires it.
     pub fn new(form: KeyForm, key: &Key) -> Result<Self, String> {
-        let text = || key.as_str().ok_or_else(|| format!("the key is not UTF-8, as key form \"{form}\" demands"));
+        let text = || key.as_str().ok_or_else(|| format!("the key is not UTF-8, as key form \"{form}\" requires"));
         Ok(match form {
             KeyForm::Bytes => Self::Blob(Bytes::copy_from_slice(key.as_bytes())),
             KeyForm::Integer => {

@@ -236,7 +236,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Goes on to the quote that continues an `E''` string on another line, under the rules of its prefix.
+    /// Moves to the quote that continues an `E''` string on another line, under the rules of its prefix.
     fn is_continued(&mut self) -> bool {
         let end = self.at;
         let mut line_ended = false;

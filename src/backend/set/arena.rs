@@ -1,4 +1,4 @@
-//! Byte strings without a header each: all in one buffer, with their starts.
+//! Byte strings without a header each: all in one buffer, with their starts. LEB128 lengths are four lines, and no crate.
 
 use super::SetError;
 

@@ -8,14 +8,14 @@ use crate::key::{Key, KeyBatch, KeyForm};
 
 /// The keys of one scan. Never changes.
 #[derive(Debug)]
-pub struct KeySet(Keys);
+pub struct KeySet(KeyArrays);
 
 /// Keys of a scan under way, in order of arrival, with duplicates.
 #[derive(Debug)]
-pub struct KeySetBuilder(Keys);
+pub struct KeySetBuilder(KeyArrays);
 
 #[derive(Debug)]
-enum Keys {
+enum KeyArrays {
     /// 8 bytes a key. The range of the form exceeds each type of that size.
     Integers { negative: Vec<i64>, natural: Vec<u64> },
     /// 16 bytes a key.
@@ -37,9 +37,9 @@ impl KeySetBuilder {
     #[must_use]
     pub fn new(form: KeyForm) -> Self {
         Self(match form {
-            KeyForm::Integer => Keys::Integers { negative: Vec::new(), natural: Vec::new() },
-            KeyForm::Uuid => Keys::Uuids(Vec::new()),
-            KeyForm::Text | KeyForm::TextCi | KeyForm::Bytes => Keys::Bytes(Arena::default()),
+            KeyForm::Integer => KeyArrays::Integers { negative: Vec::new(), natural: Vec::new() },
+            KeyForm::Uuid => KeyArrays::Uuids(Vec::new()),
+            KeyForm::Text | KeyForm::TextCi | KeyForm::Bytes => KeyArrays::Bytes(Arena::default()),
         })
     }
 
@@ -58,12 +58,12 @@ impl KeySetBuilder {
     #[must_use]
     pub fn bytes_with(&self, batch: &KeyBatch) -> u64 {
         match &self.0 {
-            Keys::Integers { negative, natural } => {
+            KeyArrays::Integers { negative, natural } => {
                 let below_zero = count_negative(batch);
                 ((grown(negative, below_zero) + grown(natural, batch.len() - below_zero)) * size_of::<u64>()) as u64
             }
-            Keys::Uuids(uuids) => (grown(uuids, batch.len()) * size_of::<u128>()) as u64,
-            Keys::Bytes(arena) => arena.bytes_with(batch.len(), record_bytes(batch)),
+            KeyArrays::Uuids(uuids) => (grown(uuids, batch.len()) * size_of::<u128>()) as u64,
+            KeyArrays::Bytes(arena) => arena.bytes_with(batch.len(), record_bytes(batch)),
         }
     }
 
@@ -73,13 +73,13 @@ impl KeySetBuilder {
     /// [`SetError`]; the keys added so far are no key set.
     pub fn extend(&mut self, batch: &KeyBatch) -> Result<(), SetError> {
         match &mut self.0 {
-            Keys::Integers { negative, natural } => {
+            KeyArrays::Integers { negative, natural } => {
                 let below_zero = count_negative(batch);
                 make_room(negative, below_zero);
                 make_room(natural, batch.len() - below_zero);
             }
-            Keys::Uuids(uuids) => make_room(uuids, batch.len()),
-            Keys::Bytes(arena) => arena.make_room(batch.len(), record_bytes(batch)),
+            KeyArrays::Uuids(uuids) => make_room(uuids, batch.len()),
+            KeyArrays::Bytes(arena) => arena.make_room(batch.len(), record_bytes(batch)),
         }
         batch.iter().try_for_each(|key| self.0.push(key.as_bytes()))
     }
@@ -88,12 +88,12 @@ impl KeySetBuilder {
     #[must_use]
     pub fn finish(mut self) -> KeySet {
         match &mut self.0 {
-            Keys::Integers { negative, natural } => {
+            KeyArrays::Integers { negative, natural } => {
                 sort(negative);
                 sort(natural);
             }
-            Keys::Uuids(uuids) => sort(uuids),
-            Keys::Bytes(arena) => arena.sort(),
+            KeyArrays::Uuids(uuids) => sort(uuids),
+            KeyArrays::Bytes(arena) => arena.sort(),
         }
         KeySet(self.0)
     }
@@ -104,10 +104,10 @@ impl KeySet {
     #[must_use]
     pub fn contains(&self, key: &Key) -> bool {
         match (&self.0, self.0.pack(key.as_bytes())) {
-            (Keys::Integers { negative, .. }, Some(Packed::Negative(n))) => negative.binary_search(&n).is_ok(),
-            (Keys::Integers { natural, .. }, Some(Packed::Natural(n))) => natural.binary_search(&n).is_ok(),
-            (Keys::Uuids(uuids), Some(Packed::Uuid(uuid))) => uuids.binary_search(&uuid).is_ok(),
-            (Keys::Bytes(arena), Some(Packed::Bytes(bytes))) => arena.contains(bytes),
+            (KeyArrays::Integers { negative, .. }, Some(Packed::Negative(n))) => negative.binary_search(&n).is_ok(),
+            (KeyArrays::Integers { natural, .. }, Some(Packed::Natural(n))) => natural.binary_search(&n).is_ok(),
+            (KeyArrays::Uuids(uuids), Some(Packed::Uuid(uuid))) => uuids.binary_search(&uuid).is_ok(),
+            (KeyArrays::Bytes(arena), Some(Packed::Bytes(bytes))) => arena.contains(bytes),
             // Every key of the set has its form.
             _ => false,
         }
@@ -117,9 +117,9 @@ impl KeySet {
     #[must_use]
     pub const fn len(&self) -> usize {
         match &self.0 {
-            Keys::Integers { negative, natural } => negative.len() + natural.len(),
-            Keys::Uuids(uuids) => uuids.len(),
-            Keys::Bytes(arena) => arena.len(),
+            KeyArrays::Integers { negative, natural } => negative.len() + natural.len(),
+            KeyArrays::Uuids(uuids) => uuids.len(),
+            KeyArrays::Bytes(arena) => arena.len(),
         }
     }
 
@@ -133,16 +133,16 @@ impl KeySet {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match &self.0 {
-            Keys::Integers { negative, natural } => {
+            KeyArrays::Integers { negative, natural } => {
                 ((negative.capacity() + natural.capacity()) * size_of::<u64>()) as u64
             }
-            Keys::Uuids(uuids) => (uuids.capacity() * size_of::<u128>()) as u64,
-            Keys::Bytes(arena) => arena.bytes_with(0, 0),
+            KeyArrays::Uuids(uuids) => (uuids.capacity() * size_of::<u128>()) as u64,
+            KeyArrays::Bytes(arena) => arena.bytes_with(0, 0),
         }
     }
 }
 
-impl Keys {
+impl KeyArrays {
     /// `None`: the key has another form.
     fn pack<'k>(&self, key: &'k [u8]) -> Option<Packed<'k>> {
         match self {

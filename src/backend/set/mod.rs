@@ -21,7 +21,7 @@ pub struct SetBackend(Members);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     /// It has not the form of the others.
-    #[error("a key of the scan has not the form of the keyspace")]
+    #[error("a key of the scan does not have the keyspace's form")]
     Form,
     /// No place is left that a start can address.
     #[error("the keys take more than 1 TiB")]
@@ -44,7 +44,7 @@ impl Backend for SetBackend {
 
     /// The keyspace asks the members themselves: only it knows whether they are fresh enough for an absence.
     async fn fetch(&self, _key: &Key, _context: &FetchContext) -> Result<Option<Value>, BackendError> {
-        Err(BackendError::Invalid("a set in memory is not fetched from".into()))
+        Err(BackendError::Invalid("keys in memory can't be fetched".into()))
     }
 
     fn members(&self) -> Option<&Members> {

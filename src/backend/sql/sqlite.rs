@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Column, Connection, Executor, Row, SqlSafeStr, SqlStr, Statement};
 
+use super::columns::{RAW_COLUMN, unique_names};
 use super::reader::RowQuery;
-use super::{RAW_COLUMN, unique_names};
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};
 use crate::sql::SqlError;
@@ -86,7 +86,8 @@ impl RowQuery for SqliteRows {
         let names: Vec<String> = (0..columns.len()).map(|i| format!("c{i}")).collect();
         let names = names.join(", ");
         let statement = format!(
-            "WITH q({names}) AS ({}\n) SELECT {names}, (SELECT schema_version FROM pragma_schema_version) FROM q LIMIT 1",
+            "WITH q({names}) AS ({}\n) SELECT {names}, (SELECT schema_version FROM pragma_schema_version) FROM q \
+             LIMIT 1",
             self.query
         );
         Ok(SqlitePlan { statement: AssertSqlSafe(statement).into_sql_str(), columns, schema_version })

@@ -36,10 +36,7 @@ impl<T> Verdict<T> {
             Ok(accepted) => Some(accepted),
             Err(SqlError::Invalid { message: why, .. }) => {
                 self.logged.call_once(|| {
-                    tracing::info!(
-                        why,
-                        "the backend's query can't be asked for several keys at once: batches are looked up key by key"
-                    );
+                    tracing::info!(why, "backend query takes one key at a time");
                 });
                 None
             }

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::entry::{EntryId, LogEntry, LogEntryKind, WriterId};
+use super::super::entry::{EntryId, LogEntry, LogEntryKind};
 use super::super::log::LogPage;
-use super::{Loss, PageOutcome, millis};
+use super::super::writer::WriterId;
+use super::loss::{Loss, PageOutcome, millis};
 use crate::redis::LogIdentity;
 
 /// Writers whose chains are checked. Further ones are checked from the present position on.

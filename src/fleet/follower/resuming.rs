@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::entry::{Delta, LogEntryKind, WriterId};
+use super::super::entry::{Delta, LogEntry, LogEntryKind};
+use super::super::writer::WriterId;
 use super::*;
 use crate::key::KeyHash;
 

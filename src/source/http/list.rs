@@ -1,4 +1,6 @@
 //! Keys from the parts of a body.
+//!
+//! Not the `LinesCodec` of tokio-util: it wants UTF-8, and keys of form `bytes` are any bytes.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -58,16 +58,18 @@ impl HttpSource {
         }
         let invalid = |what: &str| Err(SourceError::Invalid(format!("{} answered with {what}", answer.origin())));
         if let Some(coding) = answer.coding() {
-            return invalid(&format!("a body coded as {coding}, which nobody asked for"));
+            return invalid(&format!("a body with content coding {coding}, which was not requested"));
         }
         if is_one_page(answer.headers()) {
             return invalid(
-                "one page of several (a Link header with rel=\"next\"): the key source must list every key in one answer",
+                "one page of several (a Link header with rel=\"next\"): the key source must list every key in one \
+                 answer",
             );
         }
         if !answer.tells_its_end() && counted(answer.headers()).is_none() {
             return invalid(
-                "a body whose end can't be told from a broken connection: it has neither a content-length nor chunks, and no Bloomguard-Count",
+                "a body whose end looks like a broken connection: it has neither a content-length nor chunks, and \
+                 no Bloomguard-Count",
             );
         }
         Ok(answer)
@@ -82,7 +84,7 @@ impl HttpSource {
         let keys = list.end(batcher).await?;
         match announced {
             Some(announced) if keys < announced => Err(SourceError::Invalid(format!(
-                "{} sent {keys} keys of {announced} that it announced: the list must be whole, in one answer",
+                "{} sent {keys} keys of {announced} announced: the list must be complete, in one answer",
                 answer.origin()
             ))),
             _ => Ok(()),
@@ -96,7 +98,7 @@ impl HttpSource {
         match (&essence[..], self.format) {
             // Such an answer is a page for people, as for a login or an error, whatever its status.
             (b"text/html", _) => Err(SourceError::Invalid(format!(
-                "{} answered with {shown}, which is no list of keys",
+                "{} answered with {shown}, which is not a list of keys",
                 answer.origin()
             ))),
             (_, Some(format)) => Ok(format),
@@ -106,7 +108,7 @@ impl HttpSource {
             ) => Ok(KeyListFormat::Ndjson),
             (b"text/plain" | b"application/octet-stream" | b"", None) => Ok(KeyListFormat::Lines),
             _ => Err(SourceError::Invalid(format!(
-                "{} answered with content type {shown}, which does not tell how keys are listed: set source.format",
+                "{} answered with content type {shown}, which does not say how keys are listed: set source.format",
                 answer.origin()
             ))),
         }

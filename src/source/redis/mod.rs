@@ -38,13 +38,13 @@ pub struct RedisSource {
     settings: AsyncConnectionConfig,
     /// Where it connects, without the password.
     target: String,
-    keys: Keys,
+    keys: ScanTarget,
     /// What the last scan found that endangers the key set.
     warning: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
-enum Keys {
+enum ScanTarget {
     /// Names that match `pattern`, without the `prefix`.
     Names { pattern: String, prefix: String },
     /// Members of the set of this name.
@@ -79,8 +79,8 @@ impl RedisSource {
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(ANSWER_TIMEOUT));
         let keys = match &config.pattern {
-            Some(pattern) => Keys::Names { pattern: pattern.clone(), prefix: config.strip_prefix.clone() },
-            None => Keys::Members { set: config.set.clone().unwrap_or_default() },
+            Some(pattern) => ScanTarget::Names { pattern: pattern.clone(), prefix: config.strip_prefix.clone() },
+            None => ScanTarget::Members { set: config.set.clone().unwrap_or_default() },
         };
         Ok(Self { client, settings, target, keys, warning: Mutex::default() })
     }
@@ -103,12 +103,12 @@ impl RedisSource {
     async fn server(&self, connection: &mut MultiplexedConnection) -> Result<Server, SourceError> {
         let info: String = self.ask(connection, redis::cmd("INFO").arg("default")).await?;
         let server = Server::read(&info)
-            .ok_or_else(|| SourceError::Invalid(format!("{}: its answer to INFO is strange", self.target)))?;
+            .ok_or_else(|| SourceError::Invalid(format!("{}: its answer to INFO can't be understood", self.target)))?;
         match self.keys {
             _ if !server.is_primary => {
                 Err(SourceError::Invalid(format!("{} is a replica; the url must name the primary", self.target)))
             }
-            Keys::Names { .. } if server.is_clustered => Err(SourceError::Invalid(format!(
+            ScanTarget::Names { .. } if server.is_clustered => Err(SourceError::Invalid(format!(
                 "{} is part of a cluster, and a pattern finds only the keys of one node",
                 self.target
             ))),
@@ -119,8 +119,8 @@ impl RedisSource {
     /// Returns true if the set has an expiry.
     async fn expires(&self, connection: &mut MultiplexedConnection) -> Result<bool, SourceError> {
         match &self.keys {
-            Keys::Names { .. } => Ok(false),
-            Keys::Members { set } => Ok(self.ask::<i64>(connection, redis::cmd("PTTL").arg(set)).await? >= 0),
+            ScanTarget::Names { .. } => Ok(false),
+            ScanTarget::Members { set } => Ok(self.ask::<i64>(connection, redis::cmd("PTTL").arg(set)).await? >= 0),
         }
     }
 
@@ -156,8 +156,8 @@ impl RedisSource {
     async fn page(&self, connection: &mut MultiplexedConnection, cursor: u64) -> Result<ScanPage, SourceError> {
         let command = self.keys.page(cursor);
         let ((next, found), members) = match &self.keys {
-            Keys::Names { .. } => (self.ask(connection, &command).await?, 0),
-            Keys::Members { set } => {
+            ScanTarget::Names { .. } => (self.ask(connection, &command).await?, 0),
+            ScanTarget::Members { set } => {
                 // Counted behind the page: to SSCAN, a deleted set has simply ended.
                 let mut both = redis::pipe();
                 both.add_command(command).cmd("SCARD").arg(set);
@@ -170,15 +170,16 @@ impl RedisSource {
     /// Members of the set; 0 when names are read.
     async fn members(&self, connection: &mut MultiplexedConnection) -> Result<u64, SourceError> {
         match &self.keys {
-            Keys::Names { .. } => Ok(0),
-            Keys::Members { set } => self.ask(connection, redis::cmd("SCARD").arg(set)).await,
+            ScanTarget::Names { .. } => Ok(0),
+            ScanTarget::Members { set } => self.ask(connection, redis::cmd("SCARD").arg(set)).await,
         }
     }
 
     fn lost_members(&self, most: u64, left: u64) -> SourceError {
         let target = &self.target;
         SourceError::Invalid(format!(
-            "{target}: the set had {most} members and then {left} while it was read; fill a set anew under another name and RENAME it over this one"
+            "{target}: the set had {most} members and then {left} while it was read; fill a new set under another \
+             name and RENAME it over this one"
         ))
     }
 
@@ -205,8 +206,8 @@ impl KeySource for RedisSource {
     /// Members of the set. Only a scan can tell how many names match a pattern.
     async fn count(&self) -> Result<Option<u64>, SourceError> {
         match &self.keys {
-            Keys::Names { .. } => Ok(None),
-            Keys::Members { .. } => {
+            ScanTarget::Names { .. } => Ok(None),
+            ScanTarget::Members { .. } => {
                 let mut connection = self.connect().await?;
                 self.members(&mut connection).await.map(Some)
             }
@@ -235,7 +236,7 @@ impl KeySource for RedisSource {
     }
 }
 
-impl Keys {
+impl ScanTarget {
     fn page(&self, cursor: u64) -> Cmd {
         let mut command = match self {
             Self::Names { .. } => redis::cmd("SCAN"),

@@ -27,11 +27,11 @@ impl Server {
         let eviction = self.eviction.as_deref().unwrap_or("unknown");
         if eviction != "noeviction" {
             return Some(format!(
-                "the key source's maxmemory-policy is {eviction}, under which Redis drops keys by itself, and the filter then calls them absent: set noeviction"
+                "the key source's maxmemory-policy is {eviction}, under which Redis drops keys by itself, and the \
+                 filter then calls them absent: set noeviction"
             ));
         }
-        expires
-            .then(|| "the key source's set expires, and with it every key: take its expiry away (PERSIST)".to_owned())
+        expires.then(|| "the key source's set expires, and with it every key: remove its expiry (PERSIST)".to_owned())
     }
 }
 

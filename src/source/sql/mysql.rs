@@ -3,11 +3,12 @@
 use sqlx::mysql::{MySqlColumn, MySqlConnection, MySqlStatement};
 use sqlx::{AssertSqlSafe, Column, Either, Executor, Row, SqlSafeStr, Statement, TypeInfo, ValueRef};
 
-use super::{
-    Batcher, KeyQuery, KeyReader, TAKES_PARAMETERS, close, next_row, next_scanned, unusable, without_parameters,
+use super::reader::{
+    KeyQuery, KeyReader, TAKES_PARAMETERS, close, next_row, next_scanned, unusable, without_parameters,
 };
 use crate::key::KeyForm;
 use crate::source::SourceError;
+use crate::source::batch::Batcher;
 use crate::sql::mysql::{ColumnInfo, MySqlKeyType, MySqlSession, collation, column_info, conflict, write_key};
 use crate::sql::{Connector, SqlError};
 use crate::sqltext::Dialect;

@@ -17,23 +17,25 @@ pub fn conflict(kind: MySqlKeyType, column_info: &ColumnInfo, form: KeyForm) -> 
     match kind {
         // MariaDB sends values of these types as text, but accepts several spellings of each.
         MySqlKeyType::Text if matches!(data_type, "uuid" | "inet4" | "inet6") && by_bytes => {
-            let mend =
+            let fix =
                 if data_type == "uuid" { "set key = \"uuid\"" } else { "cast it to CHAR in source and backend query" };
             Some(format!(
-                "the key column is of type {}: it matches keys that key form \"{form}\" tells apart; {mend}",
+                "the key column is of type {}: it treats keys as equal that key form \"{form}\" keeps apart; {fix}",
                 data_type.to_uppercase()
             ))
         }
         MySqlKeyType::Text if by_bytes => {
             let collation = column_info.collation.as_deref()?;
-            let equal = taken_for_equal(collation)?;
+            let equal = treated_as_equal(collation)?;
             Some(format!(
-                "the key column is compared under collation {collation}, which takes {equal} for equal: key form \"{form}\" tells them apart; \
+                "the key column is compared under collation {collation}, which treats {equal} as equal: key form \
+                 \"{form}\" keeps them apart; \
                  give it an exact collation (utf8mb4_0900_bin on MySQL, utf8mb4_nopad_bin on MariaDB) or type VARBINARY"
             ))
         }
         MySqlKeyType::Integer | MySqlKeyType::Decimal if by_bytes => Some(format!(
-            "the key column is a number: 042 and 42 are one key to it, which key form \"{form}\" tells apart; set key = \"integer\""
+            "the key column is a number: it treats 042 and 42 as equal, which key form \"{form}\" keeps apart; \
+             set key = \"integer\""
         )),
         // An integer or a UUID has one spelling, of ASCII letters and digits only.
         MySqlKeyType::Text | MySqlKeyType::Integer | MySqlKeyType::Decimal | MySqlKeyType::Binary => None,
@@ -41,7 +43,7 @@ pub fn conflict(kind: MySqlKeyType, column_info: &ColumnInfo, form: KeyForm) -> 
 }
 
 /// `None` for collations that compare every byte and pad nothing.
-fn taken_for_equal(collation: &str) -> Option<&'static str> {
+fn treated_as_equal(collation: &str) -> Option<&'static str> {
     let bin = collation.ends_with("_bin");
     if collation == "binary" || (bin && (collation.contains("_nopad_") || collation.contains("_0900_"))) {
         None

@@ -73,7 +73,8 @@ pub async fn collation(
 ) -> Result<Option<String>, SqlError> {
     let others: String = (1..columns).map(|i| format!(", c{i}")).collect();
     let statement = format!(
-        "WITH bloomguard_query (c0{others}) AS ({query}\n) SELECT COLLATION(c0) FROM (SELECT 1 AS one) AS o LEFT JOIN bloomguard_query ON FALSE"
+        "WITH bloomguard_query (c0{others}) AS ({query}\n) SELECT COLLATION(c0) FROM (SELECT 1 AS one) AS o LEFT \
+         JOIN bloomguard_query ON FALSE"
     );
     let mut asked = sqlx::query_scalar(AssertSqlSafe(statement)).persistent(false);
     for _ in 0..parameters {

@@ -9,41 +9,12 @@ use sqlx::{Decode, Encode, MySql, Type, TypeInfo, ValueRef};
 use uuid::Uuid;
 
 use super::ColumnInfo;
+use super::key_type::MySqlKeyType;
 use crate::key::{Key, KeyForm};
 use crate::sql::spelling::{integer, numeric, shortest, uuid, write_integer};
 
 /// Bytes of a UUID.
 const UUID_BYTES: usize = 16;
-
-/// How a column type holds keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MySqlKeyType {
-    /// `TINYINT` to `BIGINT`, signed or not
-    Integer,
-    /// `DECIMAL`
-    Decimal,
-    /// `CHAR`, `VARCHAR`, `TEXT`, `ENUM`, `SET`, and what MariaDB sends as text
-    Text,
-    /// `BINARY`, `VARBINARY`, `BLOB`
-    Binary,
-}
-
-impl MySqlKeyType {
-    /// Returns `None` for a type that can't hold keys. `YEAR` can't: it treats 24 and 2024 as equal.
-    #[must_use]
-    pub fn of(info: &MySqlTypeInfo) -> Option<Self> {
-        match info.name() {
-            "BOOLEAN" => Some(Self::Integer),
-            name if name.split(' ').next().is_some_and(|base| base.ends_with("INT")) => Some(Self::Integer),
-            "DECIMAL" => Some(Self::Decimal),
-            "ENUM" | "SET" => Some(Self::Text),
-            // By collation and not by name: the driver calls text under a `_bin` collation binary.
-            _ if <str as Type<MySql>>::compatible(info) => Some(Self::Text),
-            _ if <[u8] as Type<MySql>>::compatible(info) => Some(Self::Binary),
-            _ => None,
-        }
-    }
-}
 
 /// A statement's only parameter, with the column that it is compared with, if that is known.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +28,8 @@ impl MySqlParameter {
     pub fn compared_with(info: &MySqlTypeInfo, column_info: ColumnInfo) -> Result<Self, String> {
         let kind = MySqlKeyType::of(info).ok_or_else(|| {
             format!(
-                "its parameter is compared with a column of type {}, which can't take a key: compare CAST(… AS CHAR) of the column with it",
+                "its parameter is compared with a column of type {}, which can't take a key: compare CAST(… AS \
+                 CHAR) of the column with it",
                 info.name()
             )
         })?;
@@ -77,7 +49,7 @@ impl MySqlParameter {
     /// Why the key can't be written in that type. Another spelling of a value (`042` under key form `text`) is an error
     /// as well: the filter keeps such keys apart, so the database must not make them one.
     pub fn bind(&self, form: KeyForm, key: &Key) -> Result<MySqlArgument, String> {
-        let text = || key.as_str().ok_or_else(|| "the key is not UTF-8, as the query's parameter demands".to_owned());
+        let text = || key.as_str().ok_or_else(|| "the key is not UTF-8, as the query's parameter requires".to_owned());
         let refused = |what: &str| format!("the key can't be {what}, which the query's parameter is compared with");
         let number = || whole(text()?).ok_or_else(|| refused("an integer"));
         let bytes = || Ok(MySqlArgument::Bytes(Bytes::copy_from_slice(key.as_bytes())));

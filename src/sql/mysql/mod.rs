@@ -5,6 +5,7 @@ mod column;
 mod compared;
 mod error;
 mod key;
+mod key_type;
 mod parts;
 mod session;
 
@@ -12,6 +13,7 @@ pub use collation::conflict;
 pub use column::{ColumnInfo, TableColumn, collation, column_info, is_json_text, is_mariadb};
 pub use compared::comparison;
 pub(super) use error::from_number as error;
-pub use key::{MySqlArgument, MySqlKeyType, MySqlParameter, write_key};
+pub use key::{MySqlArgument, MySqlParameter, write_key};
+pub use key_type::MySqlKeyType;
 pub use parts::{QueryHalves, parts};
 pub use session::MySqlSession;

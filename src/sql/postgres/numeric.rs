@@ -1,4 +1,6 @@
 //! `numeric` in PostgreSQL's binary form, written as a key.
+//!
+//! Not by `BigDecimal`, which the driver decodes to: a scan would allocate one for each row, only to print it.
 
 use sqlx::error::BoxDynError;
 

@@ -343,7 +343,7 @@ fn what_an_api_can_not_do_is_refused() {
             "backend.absent_header = \"X-Row:\"",
             "backend.absent_header: must be the name of a header, or \"Name: value\", is",
         ),
-        ("backend.headers = { \"Bad Name\" = \"hunter2\" }", "backend.headers: \"Bad Name\" is no name of a header"),
+        ("backend.headers = { \"Bad Name\" = \"hunter2\" }", "backend.headers: \"Bad Name\" is not a header name"),
         ("backend.headers = { X = \"hunter2\\n\" }", "backend.headers: the value of x must be printable ASCII"),
         ("backend.headers = { Content-Length = \"1\" }", "backend.headers: content-length can't be set"),
         ("backend.headers = \"Authorization: hunter2\"", "backend.headers: must be a table"),

@@ -135,5 +135,5 @@ async fn the_three_curl_lines_of_the_quickstart_show_three_outcomes() {
     // A second start takes the database as it is.
     let mut process = Process::start(dir.path(), &[]);
     process.printed("found again");
-    assert!(!process.log().contains("made the demo database"), "{}", process.log());
+    assert!(!process.log().contains("created demo database"), "{}", process.log());
 }

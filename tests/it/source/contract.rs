@@ -204,7 +204,7 @@ async fn padded_and_case_insensitive_columns_of_postgresql_conflict_with_text() 
     assert_eq!(
         conflict("padded", KeyForm::Text).await.as_deref(),
         Some(
-            "the key column is of type CHAR(n): it matches keys that key form \"text\" tells apart; cast it to text in source and backend query"
+            "the key column is of type CHAR(n): it treats keys as equal that key form \"text\" keeps apart; cast it to text in source and backend query"
         )
     );
     assert!(conflict("padded", KeyForm::TextCi).await.is_some());
@@ -249,7 +249,7 @@ async fn collations_and_integer_columns_of_sqlite_conflict_with_text() {
     assert_eq!(
         conflict("SELECT a FROM t", KeyForm::Text).await.as_deref(),
         Some(
-            "the key column is compared under collation NOCASE: it matches keys that key form \"text\" tells apart; set key = \"text-ci\""
+            "the key column is compared under collation NOCASE: it treats keys as equal that key form \"text\" keeps apart; set key = \"text-ci\""
         )
     );
     assert!(conflict("SELECT k FROM v", KeyForm::Text).await.unwrap().contains("NOCASE"));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bloomguard::config::{IncrementalConfig, SecretUrl, SourceConfig};
 use bloomguard::key::KeyForm;
-use bloomguard::source::{Incremental, Plan, PolledKey, Position, SourceError, SqlPolls, Watermark};
+use bloomguard::source::{Incremental, PollPlan, PolledKey, Position, SourceError, SqlPolls, Watermark};
 use tokio::sync::mpsc;
 
 use crate::support::database::{Site, on_every_database};
@@ -45,7 +45,7 @@ async fn since(polls: &SqlPolls, from: Watermark, reach: Duration) -> Result<(Ve
         keys.sort_unstable();
         keys
     };
-    let plan = Plan { from, reach };
+    let plan = PollPlan { from, reach };
     let (position, keys) = tokio::join!(polls.since(&plan, KeyForm::Integer, sender), collected);
     Ok((keys, position?))
 }

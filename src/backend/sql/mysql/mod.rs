@@ -15,8 +15,8 @@ use sqlx::{
 
 use self::batch::MySqlBatch;
 use self::render::{object, raw};
+use super::columns::{RAW_COLUMN, unique_names};
 use super::reader::{Answer, Answers, RowQuery, counted, each_row};
-use super::{RAW_COLUMN, unique_names};
 use crate::backend::context::RowBudget;
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};

@@ -1,5 +1,6 @@
 //! New keys from a SQL database: [`SqlPolls`].
 
+mod database;
 mod mysql;
 mod postgres;
 mod rows;
@@ -10,16 +11,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use sqlx::Connection;
 
+use self::database::{Look, PolledDatabase, WatermarkKind};
 use self::mysql::MySqlFeed;
 use self::postgres::PostgresFeed;
 use self::rows::RowBatcher;
 use self::sqlite::SqliteFeed;
-use super::{CONNECT_TIMEOUT, SourceError, next_row};
+use super::reader::CONNECT_TIMEOUT;
 use crate::config::{IncrementalConfig, SecretUrl, SourceConfig};
 use crate::key::KeyForm;
-use crate::source::incremental::{Incremental, Plan, PolledRows, Position, Watermark};
+use crate::source::SourceError;
+use crate::source::incremental::{Incremental, PollPlan, PolledRows, Position, Watermark};
 use crate::sql::{Connector, Database, Purpose, SqlError};
 
 /// How far local time may be behind UTC: a column without a zone may hold local time.
@@ -72,98 +74,9 @@ impl Incremental for SqlPolls {
         self.poll().position().await
     }
 
-    async fn since(&self, plan: &Plan, form: KeyForm, rows: PolledRows) -> Result<Position, SourceError> {
+    async fn since(&self, plan: &PollPlan, form: KeyForm, rows: PolledRows) -> Result<Position, SourceError> {
         self.poll().since(plan, form, rows).await
     }
-}
-
-/// Kind of a watermark column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WatermarkKind {
-    Integer,
-    Timestamp { zoned: bool },
-    Text,
-}
-
-impl WatermarkKind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Integer => "integer",
-            Self::Timestamp { .. } => "timestamp",
-            Self::Text => "text",
-        }
-    }
-
-    /// Lower than all others.
-    fn lowest(self) -> Watermark {
-        match self {
-            Self::Integer => Watermark::Integer(i64::MIN.into()),
-            Self::Timestamp { .. } => Watermark::Timestamp(0),
-            Self::Text => Watermark::Text(String::new()),
-        }
-    }
-
-    fn holds(self, watermark: &Watermark) -> bool {
-        matches!(
-            (self, watermark),
-            (Self::Integer, Watermark::Integer(_))
-                | (Self::Timestamp { .. }, Watermark::Timestamp(_))
-                | (Self::Text, Watermark::Text(_))
-        )
-    }
-}
-
-/// State before the rows are read: rows that are invisible to their snapshot were not committed at this moment.
-#[derive(Debug)]
-struct Look {
-    /// The database's clock: microseconds since 1970.
-    now: i64,
-    /// How long the oldest open transaction had been open.
-    open_for: Duration,
-    /// Why transactions of others can't be seen.
-    hidden: Option<&'static str>,
-}
-
-/// How one kind of database is polled.
-trait PolledDatabase: std::fmt::Debug + Send + Sync {
-    type Connection: Connection;
-    /// The description of the query.
-    type Shape: Send + Sync;
-
-    fn connector(&self) -> &impl Connector<Self::Connection>;
-
-    fn begin(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), SqlError>> + Send;
-
-    fn end(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), SqlError>> + Send;
-
-    fn describe(
-        &self,
-        connection: &mut Self::Connection,
-    ) -> impl Future<Output = Result<(WatermarkKind, Self::Shape), SqlError>> + Send;
-
-    /// Whether the column can be polled by, if only its rows show that. Asked once.
-    fn check(&self, _: &mut Self::Connection, _: &Self::Shape) -> impl Future<Output = Result<(), SqlError>> + Send {
-        std::future::ready(Ok(()))
-    }
-
-    fn look(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Look, SqlError>> + Send;
-
-    /// The answer of the `watermark` query.
-    fn highest(
-        &self,
-        connection: &mut Self::Connection,
-        kind: WatermarkKind,
-        query: &str,
-    ) -> impl Future<Output = Result<Option<Watermark>, SourceError>> + Send;
-
-    /// Sends the rows from `from` on.
-    fn rows(
-        &self,
-        connection: &mut Self::Connection,
-        shape: &Self::Shape,
-        from: &Watermark,
-        rows: &mut RowBatcher,
-    ) -> impl Future<Output = Result<(), SourceError>> + Send;
 }
 
 /// Keeps its connection between polls, which may be a second apart.
@@ -195,12 +108,12 @@ where
     }
 
     /// A connection that failed, or whose poll was cancelled, is dropped: it may be in the middle of a result.
-    async fn ask(&self, plan: Option<&Plan>, mut rows: Option<RowBatcher>) -> Result<Position, SourceError> {
+    async fn ask(&self, plan: Option<&PollPlan>, mut rows: Option<RowBatcher>) -> Result<Position, SourceError> {
         let kept = self.idle.lock().take();
         if let Some(mut connection) = kept {
             match self.run(&mut connection, plan, rows.as_mut()).await {
                 // It broke while it was idle. Rows that were sent already may be sent twice.
-                Err(SourceError::Unavailable(reason)) => tracing::debug!(reason, "polling on a new connection"),
+                Err(SourceError::Unavailable(reason)) => tracing::debug!(reason, "poll connection broke, reconnecting"),
                 asked => return self.keep(connection, asked),
             }
         }
@@ -219,7 +132,7 @@ where
     async fn run(
         &self,
         connection: &mut F::Connection,
-        plan: Option<&Plan>,
+        plan: Option<&PollPlan>,
         rows: Option<&mut RowBatcher>,
     ) -> Result<Position, SourceError> {
         self.feed.begin(connection).await?;
@@ -255,7 +168,7 @@ where
         match (kind, highest) {
             (WatermarkKind::Timestamp { zoned }, highest) => {
                 let Watermark::Timestamp(highest) = highest.unwrap_or(Watermark::Timestamp(i64::MAX)) else {
-                    return Err(SourceError::Invalid("the watermark query tells no timestamp".to_owned()));
+                    return Err(SourceError::Invalid("the watermark query returns no timestamp".to_owned()));
                 };
                 let zone = if zoned { Duration::ZERO } else { FARTHEST_ZONE };
                 let clock = Watermark::Timestamp(look.now).earlier(zone);
@@ -271,7 +184,7 @@ where
 
 /// A database's clock that was set back stamps rows below the highest watermark: at least this much of its own past is
 /// read.
-fn from(plan: &Plan, look: &Look) -> Watermark {
+fn from(plan: &PollPlan, look: &Look) -> Watermark {
     match (&plan.from, Watermark::Timestamp(look.now).earlier(plan.reach)) {
         (Watermark::Timestamp(seen), Watermark::Timestamp(bound)) => Watermark::Timestamp(bound.min(*seen)),
         (other, _) => other.clone(),
@@ -287,13 +200,7 @@ where
         self.ask(None, None).await
     }
 
-    async fn since(&self, plan: &Plan, form: KeyForm, rows: PolledRows) -> Result<Position, SourceError> {
+    async fn since(&self, plan: &PollPlan, form: KeyForm, rows: PolledRows) -> Result<Position, SourceError> {
         self.ask(Some(plan), Some(RowBatcher::new(form, rows))).await
     }
-}
-
-fn no_watermark(column: &str, type_name: &str) -> String {
-    format!(
-        "column \"{column}\" is of type {type_name}, which can't be a watermark: it must be an integer, a timestamp or text"
-    )
 }

@@ -5,10 +5,12 @@ use std::time::Duration;
 use sqlx::mysql::{MySqlConnection, MySqlRow, MySqlTypeInfo};
 use sqlx::{AssertSqlSafe, Column, Either, Executor, Row, SqlSafeStr, Statement, TypeInfo, ValueRef};
 
+use super::database::{Look, PolledDatabase, WatermarkKind, no_watermark};
 use super::rows::{RowBatcher, parse_timestamp, write_timestamp};
-use super::{Look, PolledDatabase, SourceError, WatermarkKind, next_row};
 use crate::config::IncrementalConfig;
+use crate::source::SourceError;
 use crate::source::incremental::Watermark;
+use crate::source::sql::reader::next_row;
 use crate::sql::mysql::{MySqlKeyType, MySqlSession, write_key};
 use crate::sql::{Connector, SqlError};
 use crate::sqltext::{Dialect, SingleStatement};
@@ -71,7 +73,7 @@ impl PolledDatabase for MySqlFeed {
             return Err(SqlError::invalid("the incremental query must take one parameter, the watermark"));
         }
         let kind = kind_of(watermark.type_info())
-            .ok_or_else(|| SqlError::invalid(super::no_watermark(watermark.name(), watermark.type_info().name())))?;
+            .ok_or_else(|| SqlError::invalid(no_watermark(watermark.name(), watermark.type_info().name())))?;
         let name = key.type_info().name();
         let key = MySqlKeyType::of(key.type_info()).ok_or_else(|| {
             SqlError::invalid(format!("the first column is of type {name}, which can't be a key: cast it to CHAR"))
@@ -88,7 +90,8 @@ impl PolledDatabase for MySqlFeed {
             Ok(open_for) => (
                 open_for,
                 Some(
-                    "the source is read only, as replicas are, and they don't show the transactions that are open at their primary",
+                    "the source is read only, as replicas are, and they don't show the transactions that are open \
+                     at their primary",
                 ),
             ),
             Err(SqlError::Invalid { .. }) => {
@@ -119,7 +122,7 @@ impl PolledDatabase for MySqlFeed {
             return Ok(None);
         };
         let unfit =
-            || SourceError::Invalid(format!("the watermark query does not tell a value of type {}", kind.name()));
+            || SourceError::Invalid(format!("the watermark query does not return a value of type {}", kind.name()));
         read(&text, kind).map(Some).ok_or_else(unfit)
     }
 

@@ -12,11 +12,13 @@ use sqlx::{
     ValueRef,
 };
 
+use super::database::{Look, PolledDatabase, WatermarkKind, no_watermark};
 use super::rows::RowBatcher;
 use super::unseen::Unseen;
-use super::{Look, PolledDatabase, SourceError, WatermarkKind, next_row};
 use crate::config::IncrementalConfig;
+use crate::source::SourceError;
 use crate::source::incremental::Watermark;
+use crate::source::sql::reader::next_row;
 use crate::sql::postgres::{PostgresKeyType, write_key};
 use crate::sql::{Connector, SqlError};
 use crate::sqltext::{Dialect, SingleStatement};
@@ -101,7 +103,7 @@ impl PolledDatabase for PostgresFeed {
             return Err(SqlError::invalid("the incremental query must take one parameter, the watermark"));
         };
         let kind = kind_of(watermark.type_info())
-            .ok_or_else(|| SqlError::invalid(super::no_watermark(watermark.name(), watermark.type_info().name())))?;
+            .ok_or_else(|| SqlError::invalid(no_watermark(watermark.name(), watermark.type_info().name())))?;
         if kind_of(parameter) != Some(kind) {
             let (name, other) = (watermark.type_info().name(), parameter.name());
             return Err(SqlError::invalid(format!(
@@ -123,7 +125,7 @@ impl PolledDatabase for PostgresFeed {
             Some("the source is a replica, which does not show the transactions that are open at its primary")
         } else if row.try_get(3)? {
             prepared_before.then_some(
-                "a transaction had been prepared before polls began, and the database does not tell when it was begun",
+                "a transaction had been prepared before polls began, and the database does not show when it began",
             )
         } else {
             Some("the database's user may not see other users' transactions: GRANT pg_read_all_stats to it")
@@ -150,7 +152,7 @@ impl PolledDatabase for PostgresFeed {
         let told = row.columns().first().and_then(|column| kind_of(column.type_info()));
         if !told.is_some_and(|told| std::mem::discriminant(&told) == std::mem::discriminant(&kind)) {
             return Err(SourceError::Invalid(format!(
-                "the watermark query does not tell a value of type {}",
+                "the watermark query does not return a value of type {}",
                 kind.name()
             )));
         }

@@ -5,10 +5,12 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Column, Connection, Executor, Row, SqlSafeStr, Statement};
 
+use super::database::{Look, PolledDatabase, WatermarkKind, no_watermark};
 use super::rows::{RowBatcher, parse_timestamp, write_timestamp};
-use super::{Look, PolledDatabase, SourceError, WatermarkKind, next_row};
 use crate::config::IncrementalConfig;
+use crate::source::SourceError;
 use crate::source::incremental::Watermark;
+use crate::source::sql::reader::next_row;
 use crate::sql::sqlite::{Affinity, StoredValue, declared_type};
 use crate::sql::{Connector, SqlError};
 use crate::sqltext::{Dialect, SingleStatement};
@@ -71,7 +73,7 @@ impl PolledDatabase for SqliteFeed {
             Affinity::Integer => WatermarkKind::Integer,
             Affinity::Text => WatermarkKind::Text,
             Affinity::Blob | Affinity::Number => {
-                return Err(SqlError::invalid(super::no_watermark(watermark.name(), &declared)));
+                return Err(SqlError::invalid(no_watermark(watermark.name(), &declared)));
             }
         };
         Ok((kind, SqliteShape { kind, columns: described.columns().len() }))
@@ -122,7 +124,7 @@ impl PolledDatabase for SqliteFeed {
         let value = row.try_get_raw(0).map_err(SqlError::from)?;
         let stored = StoredValue::read(value).map_err(|error| SourceError::Invalid(error.to_string()))?;
         let unfit =
-            || SourceError::Invalid(format!("the watermark query does not tell a value of type {}", kind.name()));
+            || SourceError::Invalid(format!("the watermark query does not return a value of type {}", kind.name()));
         if stored == StoredValue::Null { Ok(None) } else { read(stored, kind).map(Some).ok_or_else(unfit) }
     }
 

@@ -1,5 +1,7 @@
 //! The binary form of `COPY … TO STDOUT`, one column wide.
 //!
+//! No crate: those that read it belong to another driver than ours, and decode into types of theirs.
+//!
 //! A signature, flags and an extension; a tuple for each row, which is a number of fields and for each of them its
 //! length, −1 for NULL, and its bytes; a trailer. The server sends each in a message of its own, but the protocol does
 //! not promise that: it is one stream of bytes.
@@ -77,7 +79,7 @@ impl Copied {
         match i16::from_be_bytes(*fields) {
             1 => {}
             TRAILER if rest.is_empty() => return Ok(Next::End),
-            TRAILER => return Err("a copy goes on behind its trailer"),
+            TRAILER => return Err("a copy continues behind its trailer"),
             _ => return Err("a row of a copy does not have one field"),
         }
         let Some((length, rest)) = rest.split_first_chunk() else { return Ok(Next::Nothing) };

@@ -12,12 +12,13 @@ use sqlx::{
 };
 
 use self::copy::{Copied, Next};
-use super::{
-    Batcher, KeyQuery, KeyReader, LONGEST_SILENCE, TAKES_PARAMETERS, close, next_row, next_scanned, next_wanted,
-    silent, unusable,
+use super::reader::{
+    KeyQuery, KeyReader, LONGEST_SILENCE, TAKES_PARAMETERS, close, next_row, next_scanned, next_wanted, silent,
+    unusable,
 };
 use crate::key::KeyForm;
 use crate::source::SourceError;
+use crate::source::batch::Batcher;
 use crate::sql::postgres::{PostgresKeyType, write_key};
 use crate::sql::{Connector, SqlError};
 use crate::sqltext::{Dialect, SingleStatement};
@@ -90,7 +91,7 @@ impl KeyQuery for PostgresKeys {
         let mut transaction = self.begin(connection).await?;
         let described = self.describe(&mut transaction).await?;
         let (column, kind) = key_column(&described)?;
-        let (what, mend) = match kind {
+        let (what, fix) = match kind {
             PostgresKeyType::Padded if !matches!(form, KeyForm::Integer | KeyForm::Uuid) => {
                 ("of type CHAR(n)", "cast it to text in source and backend query")
             }
@@ -115,7 +116,9 @@ impl KeyQuery for PostgresKeys {
             ),
             _ => return Ok(None),
         };
-        Ok(Some(format!("the key column is {what}: it matches keys that key form \"{form}\" tells apart; {mend}")))
+        Ok(Some(format!(
+            "the key column is {what}: it treats keys as equal that key form \"{form}\" keeps apart; {fix}"
+        )))
     }
 
     async fn count(&self, connection: &mut PgConnection) -> Result<u64, SourceError> {
@@ -132,7 +135,7 @@ impl KeyQuery for PostgresKeys {
     async fn scan(&self, reader: &KeyReader<Self>, mut batcher: Batcher) -> Result<u64, SourceError> {
         let mut connection = reader.connect().await?;
         if let Copying::Refused(why) = self.copy(&mut connection, &mut batcher).await? {
-            tracing::debug!(%why, "scanning by SELECT, as the server refuses COPY");
+            tracing::debug!(%why, "server rejects COPY, scanning by SELECT");
             // After a COPY that did not begin, the driver is out of step with the server. A role may be limited to one
             // connection, and the server takes time to notice that this one is gone.
             drop(connection);
@@ -204,7 +207,7 @@ impl PostgresKeys {
         // The server may still report a failure.
         match next_wanted(&mut messages, batcher).await? {
             None => Ok(Copying::Ended),
-            Some(_) => Err(SourceError::Invalid("a copy goes on behind its trailer".to_owned())),
+            Some(_) => Err(SourceError::Invalid("a copy continues behind its trailer".to_owned())),
         }
     }
 
@@ -275,7 +278,8 @@ fn key_column(described: &PgStatement) -> Result<(&PgColumn, PostgresKeyType), S
 async fn has_nondeterministic_collation(connection: &mut PgConnection, column: &PgColumn) -> Result<bool, SqlError> {
     let (Some(table), Some(number)) = (column.relation_id(), column.relation_attribute_no()) else { return Ok(false) };
     let found: Option<bool> = sqlx::query_scalar(
-        "SELECT NOT c.collisdeterministic FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation WHERE a.attrelid = $1 AND a.attnum = $2",
+        "SELECT NOT c.collisdeterministic FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation WHERE \
+         a.attrelid = $1 AND a.attnum = $2",
     )
     .bind(table)
     .bind(number)

@@ -13,9 +13,10 @@ use sqlx::{AssertSqlSafe, Executor, SqlSafeStr, Statement};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Batcher, KeyQuery, KeyReader, LONGEST_SILENCE, close, next_row, silent, without_parameters};
+use super::reader::{KeyQuery, KeyReader, LONGEST_SILENCE, close, next_row, silent, without_parameters};
 use crate::key::KeyForm;
 use crate::source::SourceError;
+use crate::source::batch::Batcher;
 use crate::sql::sqlite::{Affinity, StoredValue, declared_type, first_column_collation};
 use crate::sql::{Connector, SqlError};
 use crate::sqltext::Dialect;
@@ -75,19 +76,21 @@ impl KeyQuery for SqliteKeys {
         if form == KeyForm::Text
             && let Some(collation) = first_column_collation(connection, &self.keys(described.columns().len())).await?
         {
-            let mend = if collation == "NOCASE" {
+            let fix = if collation == "NOCASE" {
                 "set key = \"text-ci\""
             } else {
                 "compare it COLLATE BINARY in source and backend query"
             };
             return Ok(Some(format!(
-                "the key column is compared under collation {collation}: it matches keys that key form \"{form}\" tells apart; {mend}"
+                "the key column is compared under collation {collation}: it treats keys as equal that key form \
+                 \"{form}\" keeps apart; {fix}"
             )));
         }
         let declared = declared_type(connection, described.column(0)).await?;
         if matches!(form, KeyForm::Text | KeyForm::TextCi) && matches!(Affinity::of(&declared), Affinity::Integer) {
             return Ok(Some(format!(
-                "the key column is of type {declared}: 042 and 42 are one key to it, which key form \"{form}\" tells apart; set key = \"integer\""
+                "the key column is of type {declared}: it treats 042 and 42 as equal, which key form \"{form}\" \
+                 keeps apart; set key = \"integer\""
             )));
         }
         Ok(None)
