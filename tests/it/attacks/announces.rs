@@ -124,6 +124,7 @@ fn tells_of_it(status: &Value) -> bool {
     status["reason"].as_str().unwrap().contains("its false-positive rate is exceeded: an estimated ")
 }
 
+/// Invariant: rebuilds-stay-rare
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_batches_into_a_small_filter_are_made_good_by_few_rebuilds() {
     let site = site(100_000).await;
@@ -166,6 +167,7 @@ async fn an_overfull_filter_says_so_until_a_rebuild_that_comes_by_itself() {
     assert!(announced.iter().all(|key| ks.keyspace.peek(key).verdict == Verdict::Maybe), "their rows may come yet");
 }
 
+/// Invariant: bounded-memory
 #[tokio::test(flavor = "multi_thread")]
 async fn announces_over_the_rate_are_refused_and_change_nothing() {
     let site = site(1000).await;
@@ -216,6 +218,7 @@ async fn one_key_announced_again_and_again_takes_the_room_of_one() {
     }
 }
 
+/// Invariant: bounded-memory
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_that_memory_refuses_degrades_no_instance() {
     let (site, redis) = (site(1000).await, RedisServer::start());

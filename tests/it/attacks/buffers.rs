@@ -191,6 +191,7 @@ async fn chunked_bodies_reserve_as_they_grow() {
     victim.took_no_more_than_the_budget();
 }
 
+/// Invariant: bounded-memory
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_at_once_are_refused_rather_than_held() {
     let victim = Victim::start().await;

@@ -16,6 +16,7 @@ use crate::product::users::{USERS, config, site};
 use crate::support::app::Http;
 use crate::support::bystander::Bystander;
 use crate::support::database::Site;
+use crate::support::long_run::ATTACK_SECONDS;
 use crate::support::process::Process;
 
 /// Clients that attack at once.
@@ -158,7 +159,7 @@ fn start(dir: &Path, site: &Site) -> Process {
 #[tokio::test(flavor = "multi_thread")]
 #[allow(clippy::print_stdout)]
 async fn no_attack_costs_a_well_behaved_client_an_answer() {
-    let length = std::env::var("BLOOMGUARD_ATTACK_SECONDS").map_or(0.3, |seconds| seconds.parse().unwrap());
+    let length = ATTACK_SECONDS.size();
     println!(
         "| attack by {ATTACKERS} clients | memory before → peak | CPU of the process | other client's P50 · P99 | its answers |"
     );

@@ -110,6 +110,7 @@ fn command(redis: &RedisServer, words: &[&str]) {
     redis::cmd(words[0]).arg(&words[1..]).exec(&mut redis.connection()).unwrap();
 }
 
+/// Invariant: removed-rows-stay-removed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_that_ends_after_a_wipe_stores_nothing() {
     let redis = RedisServer::start();
@@ -124,6 +125,7 @@ async fn a_load_that_ends_after_a_wipe_stores_nothing() {
     }
 }
 
+/// Invariant: removed-rows-stay-removed
 #[tokio::test(flavor = "multi_thread")]
 async fn no_value_comes_back_without_identity_or_scripts() {
     let redis = RedisServer::start();
@@ -159,6 +161,7 @@ async fn no_value_comes_back_after_a_restart_without_data() {
     assert!(!holds(&mut redis.connection(), 1, "old"));
 }
 
+/// Invariant: removed-rows-stay-removed
 #[tokio::test(flavor = "multi_thread")]
 async fn no_value_comes_back_after_a_failover_without_its_tombstone() {
     let mut pair = RedisPair::start(1, 7).await;

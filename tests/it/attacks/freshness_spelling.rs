@@ -119,6 +119,7 @@ async fn never_absent(app: &TestApp, name: &str) {
     assert_eq!(check.status, 204, "{name}");
 }
 
+/// Invariant: spelling-is-kept
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_is_found_as_it_is_spelled_however_its_database_folds() {
     for table in tables().await {
@@ -137,6 +138,7 @@ async fn a_row_is_found_as_it_is_spelled_however_its_database_folds() {
     }
 }
 
+/// Invariant: spelling-is-kept
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_of_two_spellings_are_never_mixed_up_by_the_caches() {
     // To this one É and é are two rows.
@@ -165,6 +167,7 @@ async fn values_of_two_spellings_are_never_mixed_up_by_the_caches() {
     assert_eq!(statuses, [404, 200, 404, 200], "{batch}");
 }
 
+/// Invariant: spelling-is-kept
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_odd_spellings_is_still_rejected_by_the_filter() {
     let table = tables().await.swap_remove(0);
@@ -177,6 +180,7 @@ async fn a_flood_of_odd_spellings_is_still_rejected_by_the_filter() {
     assert!(asked >= 190.0, "{asked} of 200 were rejected");
 }
 
+/// Invariant: spelling-is-kept
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_whose_lower_case_the_database_tells_is_found_as_it_is_spelled() {
     // Under LC_CTYPE=C its lower case is none to Unicode, which a build notices by itself.

@@ -182,6 +182,7 @@ async fn insert(site: &Site, id: &str) {
     site.run(&format!("INSERT INTO users VALUES ('{id}', 'new')")).await;
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_announced_under_another_key_form_is_never_404() {
     let (redis, site) = (RedisServer::start(), site().await);
@@ -212,6 +213,7 @@ async fn a_row_announced_under_another_key_form_is_never_404() {
     new.is("enforcing", "").await;
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absence_of_before_such_an_announce_is_not_believed_after_it() {
     let (redis, site) = (RedisServer::start(), site().await);
@@ -231,6 +233,7 @@ async fn an_absence_of_before_such_an_announce_is_not_believed_after_it() {
     assert_eq!(new.get(&id, &[]).await.told(), "200 backend");
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_of_another_source_is_told_of_and_does_no_harm() {
     let (redis, site) = (RedisServer::start(), site().await);
@@ -247,6 +250,7 @@ async fn an_instance_of_another_source_is_told_of_and_does_no_harm() {
     assert_eq!(new.get("5000", &[]).await.status, 200);
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn the_longest_window_of_the_fleet_counts_for_every_reader() {
     let (redis, site) = (RedisServer::start(), site().await);
@@ -275,6 +279,7 @@ async fn the_longest_window_of_the_fleet_counts_for_every_reader() {
     quick.warns("its commit_window is 1m").await;
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_with_a_shorter_window_keeps_the_longer_for_old_announces() {
     for with_redis in [false, true] {
@@ -313,6 +318,7 @@ async fn write(redis: &RedisServer, terms: Option<Terms>) -> WriterId {
     writer
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_instance_of_an_earlier_release_writes_is_a_loss() {
     let (redis, site) = (RedisServer::start(), site().await);
@@ -323,6 +329,7 @@ async fn what_an_instance_of_an_earlier_release_writes_is_a_loss() {
     instance.recovers(1, &why, before).await;
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absurd_window_is_told_and_does_not_hold_the_fleet_for_ever() {
     let (redis, site) = (RedisServer::start(), site().await);

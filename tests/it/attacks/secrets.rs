@@ -190,6 +190,7 @@ fn end(process: &mut Process) -> String {
     process.log()
 }
 
+/// Invariant: secrets-are-never-told
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_is_said_holds_a_secret_of_the_configuration() {
     let (dir, redis, database) =
@@ -235,6 +236,7 @@ async fn nothing_that_is_said_holds_a_secret_of_the_configuration() {
     said.holds_none_of(&INTERNAL, "telemetry");
 }
 
+/// Invariant: secrets-are-never-told
 #[test]
 fn a_url_whose_password_would_end_early_is_refused_unseen() {
     let dir = TempDir::new().unwrap();

@@ -278,6 +278,7 @@ async fn changed_table_is_noticed(site: Site) {
     assert_eq!(row(&backend, KeyForm::Integer, "1").await, json!({"id": "1", "c": "z"}));
 }
 
+/// Invariant: failure-is-no-absence
 async fn unreachable_database_is_unavailable_and_not_an_absence(site: Site) {
     let started = Instant::now();
     let backend =

@@ -381,6 +381,7 @@ async fn a_server_that_always_breaks_off_is_asked_no_more_than_twice() {
     assert_eq!(asked.load(Ordering::SeqCst), 3, "once on the connection that was kept, once on a new one");
 }
 
+/// Invariant: fingerprint-guards-values
 #[tokio::test]
 async fn the_fingerprint_covers_what_selects_rows_and_no_credentials() {
     let of = |change: &dyn Fn(&mut BackendConfig)| {

@@ -57,6 +57,7 @@ async fn keyspaces_do_not_see_each_other() {
     assert_eq!(entry(&orders, &key("1")).await, Entry::Nothing);
 }
 
+/// Invariant: undecodable-is-a-miss
 #[tokio::test]
 async fn what_can_not_be_decoded_is_a_miss_and_gives_way_to_a_value() {
     let linked = Linked::to(RedisServer::start()).await;
@@ -402,6 +403,8 @@ async fn dropped_link_closes_its_connection() {
 }
 
 /// The network keeps what was sent, also when its sender has given up: a mark that came in between may have lived and ended before it arrives.
+///
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn what_arrives_after_the_marks_that_forbid_it_have_ended_is_not_stored() {
     let server = RedisServer::start();

@@ -1,3 +1,5 @@
 //! Rules about the repository itself.
 
 pub mod architecture;
+mod invariants;
+mod suite;

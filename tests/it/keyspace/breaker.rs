@@ -22,6 +22,7 @@ fn patient() -> bloomguard::config::KeyspaceConfig {
     patient
 }
 
+/// Invariant: backend-outage-one-call
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_is_down_gets_one_call_at_a_time() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -45,6 +46,7 @@ async fn a_backend_that_is_down_gets_one_call_at_a_time() {
     assert_eq!(ks.metric(CLOSED), 1.0);
 }
 
+/// Invariant: backend-outage-one-call
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_does_not_fit_is_no_outage() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -57,6 +59,7 @@ async fn a_query_that_does_not_fit_is_no_outage() {
     assert_eq!((ks.metric(CLOSED), ks.metric(REJECTED)), (1.0, 0.0));
 }
 
+/// Invariant: backend-outage-one-call
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_hangs_opens_the_breaker_though_callers_leave_early() {
     let mut hasty = config();
@@ -122,6 +125,7 @@ async fn hangs_up_while_loading(ks: &Arc<TestKeyspace>, keys: &[&str]) -> Vec<to
     keys.iter().map(|name| ask(name)).collect()
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disconnect_cancels_a_load_without_other_waiters() {
     let mut narrow = patient();
@@ -146,6 +150,7 @@ async fn a_disconnect_cancels_a_load_without_other_waiters() {
     assert_eq!((ks.metric(CLOSED), ks.metric(REJECTED)), (1.0, 0.0), "that nobody waits any more is no outage");
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_goes_on_for_waiters_and_after_a_timeout() {
     let ks = Arc::new(TestKeyspace::enforcing(patient()).await);
@@ -172,6 +177,7 @@ async fn a_load_goes_on_for_waiters_and_after_a_timeout() {
     assert_eq!(ks.backend.calls(), before + 2, "it was not loaded in vain");
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_without_waiters_ends_with_its_calls_in_flight() {
     let mut narrow = patient();

@@ -11,6 +11,7 @@ use crate::support::assert_eventually;
 use crate::support::keyspace::{TestKeyspace, config};
 use crate::support::scripted::key;
 
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn absence_read_inside_the_commit_window_is_never_cached() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);
@@ -56,6 +57,7 @@ async fn after_the_window() -> Option<Vec<String>> {
     (!told.contains(&"503".to_owned())).then_some(told)
 }
 
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn no_absence_of_the_window_is_left_when_it_closes() {
     for _ in 0..10 {
@@ -67,6 +69,7 @@ async fn no_absence_of_the_window_is_left_when_it_closes() {
     panic!("the machine stood still each time");
 }
 
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn absence_read_before_the_announce_is_not_cached_after_it() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);
@@ -87,6 +90,7 @@ async fn absence_read_before_the_announce_is_not_cached_after_it() {
     assert_eq!(ks.get(&stranger).await, "200 hot");
 }
 
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn announce_drops_an_absence_that_was_cached_before_it() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -124,6 +128,7 @@ async fn an_absence_is_not_shared_with_callers_that_joined_after_the_read() {
     assert!(late == "404 hot" || late == "200 backend", "it looked once more, as a new request would: {late}");
 }
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread")]
 async fn row_committed_after_the_scan_survives_the_swap() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -144,6 +149,7 @@ async fn row_committed_after_the_scan_survives_the_swap() {
     }
 }
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acknowledged_announce_survives_a_crash() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -184,6 +190,7 @@ async fn a_damaged_journal_degrades_until_a_scan_after_the_window() {
     assert_eq!(next.get("lost").await.split(' ').next(), Some("200"));
 }
 
+/// Invariant: acknowledged-is-durable
 #[tokio::test(flavor = "multi_thread")]
 async fn an_announce_without_a_marker_is_not_acknowledged() {
     let ks = TestKeyspace::with_cache(config(), Arc::new(crate::support::scripted::DeadCache::default())).built().await;
@@ -193,6 +200,7 @@ async fn an_announce_without_a_marker_is_not_acknowledged() {
     assert_eq!(ks.get("user:1").await, "200 backend", "and lookups go on without the cache");
 }
 
+/// Invariant: removed-rows-stay-removed
 #[tokio::test(flavor = "multi_thread")]
 async fn late_fill_does_not_bring_a_deleted_row_back() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);

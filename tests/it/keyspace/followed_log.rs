@@ -64,6 +64,7 @@ async fn instance(
     (ks, cache, gate)
 }
 
+/// Invariant: announced-found-by-fleet
 #[tokio::test(flavor = "multi_thread")]
 async fn no_build_begins_before_the_first_page_of_the_log_was_read() {
     let redis = RedisServer::start();
@@ -78,6 +79,8 @@ async fn no_build_begins_before_the_first_page_of_the_log_was_read() {
     .await;
 }
 
+/// Invariant: announced-never-cached-absent
+/// Invariant: no-absence-while-not-enforcing
 #[tokio::test(flavor = "multi_thread")]
 async fn no_absence_is_stored_or_served_under_a_log_that_has_not_been_read_yet() {
     let mut redis = RedisServer::start();

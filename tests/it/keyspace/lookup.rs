@@ -11,6 +11,7 @@ use crate::support::keyspace::{TestKeyspace, config, told};
 use crate::support::scripted::key;
 use crate::support::{assert_eventually, eventually};
 
+/// Invariant: flood-leaves-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn absent_key_never_reaches_cache_or_backend() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -58,6 +59,7 @@ async fn false_positive_costs_one_query_and_its_absence_is_cached() {
     assert_eq!(ks.metric("bloomguard_filter_false_positives_total{keyspace=\"users\"}"), 1.0);
 }
 
+/// Invariant: one-call-a-key
 #[tokio::test(flavor = "multi_thread")]
 async fn one_backend_call_however_many_ask_at_once() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);
@@ -84,6 +86,7 @@ async fn one_backend_call_however_many_ask_at_once() {
     }
 }
 
+/// Invariant: one-call-a-key
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_leader_hands_over() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);
@@ -107,6 +110,7 @@ async fn cancelled_leader_hands_over() {
     assert_eq!(ks.backend.calls(), before + 1);
 }
 
+/// Invariant: failure-is-no-absence
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_is_never_an_absence_and_never_cached() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -123,6 +127,7 @@ async fn a_failure_is_never_an_absence_and_never_cached() {
     assert_eq!(ks.get("user:1").await, "200 backend");
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lookup_ends_by_its_deadline_and_by_the_shorter_one_of_the_request() {
     let mut short = config();
@@ -210,6 +215,7 @@ async fn values_over_the_limit_are_answered_but_not_cached() {
     assert_eq!(ks.get("user:1").await, "200 backend");
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_false_negative_is_answered_200_counted_and_degrades() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -251,6 +257,7 @@ async fn nothing_is_stored_after_the_deadline() {
     assert_eq!(shared.entry, bloomguard::cache::Entry::Nothing);
 }
 
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absence_from_before_a_pause_is_not_cached_after_it() {
     let mut short = config();

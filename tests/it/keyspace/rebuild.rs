@@ -14,6 +14,7 @@ use crate::support::keyspace::{TestKeyspace, config};
 use crate::support::scripted::key;
 use crate::support::{assert_eventually, eventually};
 
+/// Invariant: builds-touch-no-active-filter
 #[test]
 fn lookup_hashed_before_a_swap_finds_its_key_after() {
     let (secret, active) = (KeySecret::random(), Arc::new(Active::default()));
@@ -27,6 +28,7 @@ fn lookup_hashed_before_a_swap_finds_its_key_after() {
     }
 }
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread")]
 async fn no_present_or_announced_key_is_missed_while_filters_are_swapped() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);
@@ -248,6 +250,7 @@ async fn a_scalable_filter_needs_to_know_no_number_of_keys() {
     assert!(new.iter().all(|key| ks.keyspace.peek(key).verdict == Verdict::Maybe));
 }
 
+/// Invariant: rate-is-kept
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_past_its_capacity_keeps_its_rate_then_warns() {
     for kind in [FilterKind::Bloom, FilterKind::Classic] {

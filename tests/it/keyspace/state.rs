@@ -7,6 +7,8 @@ use bloomguard::config::{Enforcement, Freshness};
 use crate::support::eventually;
 use crate::support::keyspace::{TestKeyspace, config};
 
+/// Invariant: only-enforcing-rejects
+/// Invariant: no-absence-while-not-enforcing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cold_keyspace_rejects_no_key_and_caches_no_absence() {
     let ks = TestKeyspace::cold(config());
@@ -18,6 +20,7 @@ async fn a_cold_keyspace_rejects_no_key_and_caches_no_absence() {
     assert_eq!(ks.metric("bloomguard_filter_false_positives_total{keyspace=\"users\"}"), 0.0);
 }
 
+/// Invariant: only-enforcing-rejects
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shadow_keyspace_rejects_no_key_and_counts_what_it_would_have() {
     let mut shadow = config();
@@ -33,6 +36,8 @@ async fn a_shadow_keyspace_rejects_no_key_and_counts_what_it_would_have() {
     assert_eq!(ks.get(&stranger).await, "404 hot");
 }
 
+/// Invariant: only-enforcing-rejects
+/// Invariant: no-absence-while-not-enforcing
 #[tokio::test(flavor = "multi_thread")]
 async fn an_aged_filter_stops_rejecting_and_serves_no_cached_absence() {
     let mut aging = config();

@@ -47,6 +47,7 @@ fn told(answer: Answer) -> (u16, BTreeMap<String, String>, String) {
     (answer.status, headers, String::from_utf8_lossy(&answer.body).into_owned())
 }
 
+/// Invariant: fast-path-equals-layers
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_answered_at_once_is_answered_and_counted_as_the_layers_do() {
     let site = site(Site::sqlite()).await;
@@ -200,6 +201,7 @@ pub(super) async fn read_answer(stream: &mut BufReader<impl AsyncReadExt + Unpin
     (status, String::from_utf8(body).unwrap())
 }
 
+/// Invariant: fast-path-equals-layers
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_keep_the_order_of_their_requests_however_these_arrive() {
     let site = site(Site::sqlite()).await;

@@ -34,6 +34,7 @@ fn passing_at_most(count: f64) -> f64 {
     count * RATE + 5.0 * (count * RATE * (1.0 - RATE)).sqrt()
 }
 
+/// Invariant: flood-leaves-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_random_keys_costs_false_positives_only() {
     let (site, redis) = (site(Site::postgres()).await, RedisServer::start());
@@ -77,6 +78,7 @@ async fn a_flood_of_random_keys_costs_false_positives_only() {
     assert!((entries(&redis) - before) as f64 <= passed);
 }
 
+/// Invariant: flood-leaves-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replayed_false_positive_costs_one_call_in_absent_ttl() {
     const TTL: Duration = Duration::from_secs(1);
@@ -99,6 +101,7 @@ async fn a_replayed_false_positive_costs_one_call_in_absent_ttl() {
     }
 }
 
+/// Invariant: flood-leaves-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn what_passes_one_filter_does_not_pass_the_next() {
     let site = site(Site::sqlite()).await;

@@ -42,6 +42,7 @@ async fn a_wrong_404_ends_the_rejecting(app: &TestApp, site: &Site) {
     app.wait_for("degraded").await;
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn the_canary_finds_an_unannounced_row_and_degrades_for_its_hold() {
     let site = site(Site::postgres()).await;
@@ -73,6 +74,7 @@ async fn the_canary_finds_an_unannounced_row_and_degrades_for_its_hold() {
     assert_eq!(app.get(&path).await.status, 200);
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_just_announced_elsewhere_counts_as_late_for_the_canary() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -195,6 +197,7 @@ async fn a_row_that_is_younger_than_the_last_poll_is_late_and_no_mistake() {
     assert_eq!(app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await, 0.0);
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_just_announced_elsewhere_counts_as_late_for_lookups() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -221,6 +224,7 @@ async fn a_row_just_announced_elsewhere_counts_as_late_for_lookups() {
     assert_eq!(one.keyspace("users").status().false_negatives, 1);
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn only_rows_answered_404_degrade_a_filter_that_is_rebuilt() {
     let site = site(Site::sqlite()).await;
@@ -238,6 +242,7 @@ async fn only_rows_answered_404_degrade_a_filter_that_is_rebuilt() {
     a_wrong_404_ends_the_rejecting(&app, &site).await;
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_polls_do_not_list_ends_the_rejecting() {
     let site = site(Site::postgres()).await;

@@ -106,6 +106,7 @@ async fn connections_are_warmed_in_the_background_and_readiness_waits_for_none()
     );
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_database_is_answered_by_the_deadline_and_leaves_nothing_behind() {
     let far = Far::away().await;
@@ -127,6 +128,7 @@ async fn a_hung_database_is_answered_by_the_deadline_and_leaves_nothing_behind()
     until("a task is left", &app, INFLIGHT, |calls| calls == 0.0).await;
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_hangs_up_or_has_little_time_cancels_its_own_work_only() {
     let far = Far::away().await;
@@ -160,6 +162,7 @@ async fn a_client_that_hangs_up_or_has_little_time_cancels_its_own_work_only() {
     assert!(app.get("/v1/keys/users/2").await.told().starts_with("200"));
 }
 
+/// Invariant: backend-outage-one-call
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_cut_off_is_a_503_with_retry_after_and_never_a_404() {
     let far = Far::away().await;
@@ -238,6 +241,7 @@ async fn a_database_that_is_far_away_is_slower_and_never_wrong() {
     assert_eq!(app.metric(CLOSED).await, 1.0);
 }
 
+/// Invariant: expired-values-only-in-outages
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_value_is_served_while_the_database_is_cut_off_and_says_so() {
     let (far, redis) = (Far::away().await, RedisServer::start());

@@ -121,6 +121,7 @@ async fn answers(app: &TestApp, requests: &str, end: &str, mut pieces: StdRng) -
     String::from_utf8(bytes).unwrap().split("HTTP/1.1 ").map(lines).collect()
 }
 
+/// Invariant: fast-path-equals-layers
 #[tokio::test(flavor = "multi_thread")]
 async fn any_stream_of_requests_is_answered_in_front_of_hyper_as_behind_it() {
     let site = site(Site::sqlite()).await;

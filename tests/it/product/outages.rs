@@ -10,6 +10,7 @@ use crate::support::postgres::Postgres;
 use crate::support::redis::RedisServer;
 use crate::support::{assert_eventually, eventually};
 
+/// Invariant: redis-outage-costs-no-answer
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_killed_while_requests_flow_gives_answers_slower_but_never_wrong() {
     let mut redis = RedisServer::start();

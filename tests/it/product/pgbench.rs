@@ -7,6 +7,7 @@ use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::postgres::{Postgres, binary};
 
+/// Invariant: flood-leaves-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_million_accounts_of_pgbench_are_guarded_as_psql_sees_them() {
     let postgres =

@@ -86,6 +86,7 @@ pub async fn polled_again(app: &TestApp, count: f64) {
     assert_eventually!(polls(app).await >= before + count, "no polls: {}", app.status("users").await);
 }
 
+/// Invariant: polls-find-every-row
 async fn a_row_inserted_behind_the_guards_back_is_found_by_the_next_poll(database: Site) {
     let site = site(database).await;
     let app = TestApp::enforcing(&polled(&site.url(), "updated_at")).await;
@@ -115,6 +116,7 @@ async fn a_row_inserted_behind_the_guards_back_is_found_by_the_next_poll(databas
     assert!(app.metric("bloomguard_polled_keys_total{keyspace=\"users\"}").await >= 10.0);
 }
 
+/// Invariant: polled-rows-outlive-builds
 async fn an_absence_that_was_cached_before_the_row_is_dropped(database: Site) {
     let site = site(database).await;
     let redis = RedisServer::start();
@@ -133,6 +135,7 @@ async fn an_absence_that_was_cached_before_the_row_is_dropped(database: Site) {
     }
 }
 
+/// Invariant: polls-find-every-row
 async fn a_row_of_2099_does_not_blind_the_polls(database: Site) {
     let site = site(database).await;
     // MariaDB's TIMESTAMP ends in 2038.
@@ -154,6 +157,7 @@ async fn a_row_of_2099_does_not_blind_the_polls(database: Site) {
     }
 }
 
+/// Invariant: polls-find-every-row
 async fn rows_of_one_watermark_are_all_found(database: Site) {
     let site = site(database).await;
     let app = TestApp::enforcing(&polled(&site.url(), "version")).await;
@@ -182,6 +186,7 @@ async fn texts_are_watermarks_in_the_databases_own_order(database: Site) {
     }
 }
 
+/// Invariant: polled-rows-outlive-builds
 async fn rows_that_come_while_filters_are_swapped_stay_found(database: Site) {
     let site = site(database).await;
     let app = TestApp::enforcing(&polled(&site.url(), "updated_at")).await;
@@ -257,6 +262,7 @@ where
     writer.close().await.unwrap();
 }
 
+/// Invariant: polls-find-every-row
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_of_a_long_postgresql_transaction_is_found_at_its_commit() {
     for column in ["updated_at", "version"] {
@@ -266,6 +272,7 @@ async fn a_row_of_a_long_postgresql_transaction_is_found_at_its_commit() {
     }
 }
 
+/// Invariant: polls-find-every-row
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_of_a_long_transaction_of_mariadb_is_found_when_it_is_committed() {
     for column in ["updated_at", "version"] {
@@ -298,6 +305,7 @@ async fn who_may_not_see_transactions_is_told_so() {
     postgres.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
+/// Invariant: polled-rows-outlive-builds
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_down_ends_the_rejecting_and_its_return_mends_it() {
     let mut server = Postgres::start();

@@ -57,6 +57,7 @@ async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
     assert!(process.log().contains("every request was answered"), "{}", process.log());
 }
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acknowledged_announce_survives_sigkill() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);

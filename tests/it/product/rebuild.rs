@@ -13,6 +13,7 @@ use crate::support::database::Site;
 use crate::support::process::Process;
 use crate::support::{assert_eventually, eventually};
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rebuild_under_load_loses_no_request_and_no_announced_key() {
     let site = Arc::new(site(Site::postgres()).await);

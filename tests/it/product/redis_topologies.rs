@@ -111,6 +111,7 @@ impl Fleet {
     }
 }
 
+/// Invariant: new-primary-is-new-log
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_failover_loses_no_acknowledged_announce() {
     let mut redis = RedisSentinels::start().await;
@@ -126,6 +127,7 @@ async fn a_sentinel_failover_loses_no_acknowledged_announce() {
     assert_eq!(redis.primary(), Some(1 - primary));
 }
 
+/// Invariant: new-primary-is-new-log
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_was_cut_off_and_replaced_is_not_gone_back_to() {
     let redis = RedisSentinels::start().await;
@@ -148,6 +150,7 @@ async fn a_primary_that_was_cut_off_and_replaced_is_not_gone_back_to() {
     fleet.works().await;
 }
 
+/// Invariant: new-primary-is-new-log
 #[tokio::test(flavor = "multi_thread")]
 async fn whom_sentinels_name_is_followed_though_the_old_primary_goes_on() {
     let redis = RedisSentinels::start().await;
@@ -157,6 +160,7 @@ async fn whom_sentinels_name_is_followed_though_the_old_primary_goes_on() {
     assert!(clients.contains("cmd=evalsha"), "{clients}");
 }
 
+/// Invariant: new-primary-is-new-log
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyspace_lives_on_one_cluster_node_and_follows_it() {
     let mut redis = RedisCluster::start();

@@ -87,6 +87,7 @@ async fn found(app: &TestApp, id: u32) {
     );
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_enforces_before_any_scan_and_knows_old_announces() {
     let site = scannable().await;
@@ -123,6 +124,7 @@ async fn locked_after(site: &Site, app: &TestApp) -> sqlx::PgConnection {
     locked(site).await
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_announced_while_an_instance_was_down_are_found_at_once() {
     let (redis, site) = (RedisServer::start(), scannable().await);
@@ -144,6 +146,7 @@ async fn keys_announced_while_an_instance_was_down_are_found_at_once() {
     drop(lock);
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_does_not_go_on_from_the_snapshot_waits_for_a_scan() {
     let site = scannable().await;
@@ -177,6 +180,7 @@ async fn a_log_that_does_not_go_on_from_the_snapshot_waits_for_a_scan() {
     }
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_came_while_no_instance_polled_are_found_before_enforcing() {
     let site = scannable().await;
@@ -200,6 +204,7 @@ async fn rows_that_came_while_no_instance_polled_are_found_before_enforcing() {
     drop(lock);
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_is_not_believed_for_longer_than_its_scan() {
     let site = scannable().await;
@@ -227,6 +232,8 @@ async fn a_snapshot_is_not_believed_for_longer_than_its_scan() {
     drop(lock);
 }
 
+/// Invariant: damaged-snapshot-refused
+/// Invariant: bad-input-changes-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_or_foreign_snapshot_is_not_used_and_says_why() {
     let site = scannable().await;
@@ -259,6 +266,7 @@ async fn a_damaged_or_foreign_snapshot_is_not_used_and_says_why() {
     assert_eq!(scans(&app).await, 1.0);
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_the_filter_had_called_absent_makes_the_snapshot_void() {
     let site = scannable().await;
@@ -285,6 +293,7 @@ fn inspect(file: &std::path::Path) -> (i32, String) {
     (out.status.code().unwrap(), String::from_utf8([out.stdout, out.stderr].concat()).unwrap())
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_is_followed_by_one_that_enforces_from_its_snapshot() {
     let (dir, site) = (TempDir::new().unwrap(), scannable().await);

@@ -260,6 +260,7 @@ async fn collations_and_integer_columns_of_sqlite_conflict_with_text() {
     assert!(conflict("SELECT i FROM t", KeyForm::Text).await.unwrap().contains("042 and 42"));
 }
 
+/// Invariant: failure-is-no-absence
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broken_connection_is_an_error_and_not_a_shorter_list() {
     let database = Database::create();

@@ -25,6 +25,7 @@ fn refuse_copy(from_client: bool, message: &mut Message) -> Fate {
     Fate::Pass
 }
 
+/// Invariant: one-key-one-form
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_every_type_are_the_same_by_copy_and_by_select() {
     let database = Database::create();
@@ -72,6 +73,7 @@ async fn keys_of_every_type_are_the_same_by_copy_and_by_select() {
     );
 }
 
+/// Invariant: failure-is-no-absence
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_lacks_its_end_is_an_error_and_not_a_shorter_list() {
     let database = Database::create();

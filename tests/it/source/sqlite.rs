@@ -50,6 +50,7 @@ async fn what_can_be_no_key_fails_with_its_row() {
     }
 }
 
+/// Invariant: failure-is-no-absence
 #[tokio::test]
 async fn a_failure_among_the_rows_is_an_error_and_not_a_shorter_list() {
     let site = Site::sqlite();

@@ -27,7 +27,7 @@ impl Drop for Process {
 
 /// The program: of this build, or what `BLOOMGUARD_TEST_BINARY` names, such as a release build whose figures are wanted.
 fn program() -> String {
-    std::env::var("BLOOMGUARD_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_bloomguard").to_owned())
+    super::long_run::given("BLOOMGUARD_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_bloomguard").to_owned())
 }
 
 impl Process {

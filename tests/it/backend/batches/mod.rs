@@ -51,6 +51,7 @@ async fn together(backend: &SqlBackend, form: KeyForm, raw: &[&str]) -> Vec<Stri
     many
 }
 
+/// Invariant: batch-equals-single
 async fn many_keys_are_answered_as_each_alone(site: Site) {
     site.run("CREATE TABLE t (id TEXT PRIMARY KEY, n INTEGER, nil TEXT); INSERT INTO t VALUES ('a', 1, NULL), ('é/''\"', 2, NULL), ('{\"x\",NULL}', 3, '')")
         .await;
@@ -128,6 +129,7 @@ async fn first_of_several_rows_is_taken_for_each_key(site: Site) {
     }
 }
 
+/// Invariant: batch-equals-single
 async fn a_key_that_fails_the_statement_fails_alone(site: Site) {
     site.run("CREATE TABLE t (id TEXT PRIMARY KEY, n BIGINT); INSERT INTO t VALUES ('a', 1), ('b', 2), ('bad', 3)")
         .await;
@@ -194,6 +196,7 @@ async fn more_keys_than_a_statement_takes_are_all_found(site: Site) {
     }
 }
 
+/// Invariant: bounded-memory
 async fn rows_without_room_are_neither_kept_nor_absent(site: Site) {
     let name = "n".repeat(1000);
     site.run(&format!(

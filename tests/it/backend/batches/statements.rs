@@ -177,6 +177,7 @@ async fn index_of_the_key_column_is_used_for_many_keys() {
     assert_eq!(scans(), before);
 }
 
+/// Invariant: batch-equals-single
 #[tokio::test]
 async fn batch_that_times_out_answers_no_key_with_an_absence() {
     let database = Database::create();
@@ -221,6 +222,7 @@ async fn batches_leave_no_prepared_statement_where_none_may_be_kept() {
     }
 }
 
+/// Invariant: batch-equals-single
 #[tokio::test]
 async fn a_query_too_slow_for_a_whole_chunk_is_asked_for_fewer_keys() {
     let database = Database::create();

@@ -9,6 +9,7 @@ use crate::backend::mysql::EVERY_TYPE;
 use crate::support::mariadb;
 use crate::support::postgres::Database;
 
+/// Invariant: batch-equals-single
 #[tokio::test]
 async fn every_type_of_postgresql_is_the_same_together() {
     let database = Database::create();
@@ -56,6 +57,7 @@ async fn every_type_of_postgresql_is_the_same_together() {
     );
 }
 
+/// Invariant: batch-equals-single
 #[tokio::test]
 async fn every_type_of_mysql_is_the_same_together() {
     let database = mariadb::Database::create();
