@@ -18,7 +18,8 @@ use crate::support::{assert_eventually, eventually};
 const STORMS: &str = "bloomguard_backend_absence_storms_total{keyspace=\"users\"}";
 const FALSE_POSITIVES: &str = "bloomguard_filter_false_positives_total{keyspace=\"users\"}";
 
-/// Random keys of a flood, so many at once, and between them keys that the filter is known to let pass. Returns the latter.
+/// Random keys of a flood, so many at once, and between them keys that the filter is known to let pass. Returns the
+/// latter.
 async fn flood(ks: &TestKeyspace, keys: u64, replayed: usize) -> Vec<String> {
     let positives: Vec<String> = (0..)
         .map(|n| format!("replayed:{n}"))
@@ -282,7 +283,7 @@ async fn checks_alone_prove_a_filter_at_the_pace_of_the_canary() {
             .await;
         told.json()["absent"].as_array().unwrap().len()
     };
-    assert_eq!(check().await, 0, "it rejects nobody yet");
+    assert_eq!(check().await, 0, "it rejects no key yet");
     let start = std::time::Instant::now();
     let mut id = 8_000_000;
     while app.keyspace("users").state().as_str() != "enforcing" {

@@ -11,7 +11,7 @@ use crate::support::process::Process;
 use crate::support::redis::RedisServer;
 use crate::support::redis_pair::RedisPair;
 
-/// Reads the row as it was when the statement began, and then waits for whoever has the lock.
+/// Reads the row as it was when the statement began, and then waits for the holder of the lock.
 const SLOW: &str = "SELECT id, name FROM users WHERE id = $1 AND pg_advisory_xact_lock_shared(7)::text IS NOT NULL";
 
 async fn site() -> Site {
@@ -69,7 +69,8 @@ impl Held {
         );
     }
 
-    /// A load has read the old row and waits; the row is changed and invalidated; Redis forgets that by `forget`; the load ends.
+    /// A load has read the old row and waits; the row is changed and invalidated; Redis forgets that by `forget`; the
+    /// load ends.
     async fn attack(&mut self, id: u32, forget: impl AsyncFnOnce()) {
         self.lock.execute("SELECT pg_advisory_lock(7)").await.unwrap();
         let load = tokio::spawn({

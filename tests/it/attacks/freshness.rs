@@ -37,7 +37,7 @@ async fn an_absence_that_a_dead_instance_stores_late_is_turned_away() {
     let (asked, released) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let api = {
         let (asked, released) = (Arc::clone(&asked), Arc::clone(&released));
-        // The first who asks for a row that is still to come gets its answer late.
+        // The first request for a row that is still to come gets its answer late.
         HttpServer::start(move |request| {
             let id: u32 = request.target().trim_start_matches("/users/").parse().unwrap();
             if id <= 1000 {

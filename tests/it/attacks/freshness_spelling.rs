@@ -126,7 +126,8 @@ async fn a_row_is_found_as_it_is_spelled_however_its_database_folds() {
         let app = start(&table, 2).await;
         for (name, canonical) in NAMES {
             assert_eq!(app.send("PUT", &path("keys", name), &[]).await.status, 204);
-            // Nobody has committed it yet: both spellings are absent at the backend, and one absence is cached as soon as its window is over.
+            // It is not committed yet: both spellings are absent at the backend, and one absence is cached as soon as
+            // its window is over.
             told(&app, canonical, "404 hot").await;
             assert_ne!(app.get(&path("keys", name)).await.told(), "404 hot", "{name}: an absence of another spelling");
             table.run(&format!("INSERT INTO users VALUES ('{name}', 'new')")).await;

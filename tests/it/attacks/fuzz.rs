@@ -1,4 +1,5 @@
-//! The fuzz targets with their corpus and with mutations of it, the same ones every time. `make fuzz TARGET=…` looks for new ones.
+//! The fuzz targets with their corpus and with mutations of it, the same ones every time. `make fuzz TARGET=…` looks
+//! for new ones.
 
 #[path = "../../../fuzz/bodies/mod.rs"]
 mod bodies;
@@ -65,7 +66,7 @@ fn mutated(rng: &mut StdRng, corpus: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Tries the corpus and so many mutations; an input that fails is in the message.
+/// Tries the corpus and this number of mutations; an input that fails is in the message.
 fn try_target(target: &str, mutations: usize) {
     let corpus = corpus(target);
     let rounds = FUZZ_ROUNDS.size();

@@ -1,4 +1,5 @@
-//! Instances that differ in their configuration, as during a rolling restart: what the one announces the other never answers 404.
+//! Instances that differ in their configuration, as during a rolling restart: what the one announces the other never
+//! answers 404.
 
 use std::time::{Duration, Instant};
 
@@ -105,7 +106,8 @@ impl Instance {
         self.status().await["generation"].as_u64().unwrap()
     }
 
-    /// Waits until it has told so many losses for this reason, and enforces again, with a filter of after generation `before`.
+    /// Waits until it has logged this number of losses for this reason, and enforces again, with a filter of after
+    /// generation `before`.
     async fn recovers(&self, losses: usize, why: &str, before: u64) {
         let told = || {
             self.process.log().lines().filter(|line| line.contains("may have been lost") && line.contains(why)).count()
@@ -160,7 +162,7 @@ impl Instance {
         assert_eq!(progress["last"]["outcome"], "swapped", "{progress}");
     }
 
-    /// A key that nobody has and that passes the filter, once this filter enforces.
+    /// An absent key that passes the filter, once this filter enforces.
     async fn false_positive(&self) -> u32 {
         for from in (2_000_000..).step_by(10_000) {
             let keys: Vec<u32> = (from..from + 10_000).collect();
@@ -205,7 +207,7 @@ async fn a_row_announced_under_another_key_form_is_never_404() {
     insert(&site, "6000").await;
     old.recovers(1, "its key form is integer, here text", before).await;
     assert_eq!(old.get("6000", &[("bloomguard-min-version", version.as_str())]).await.status, 200);
-    // When both run the same again, nobody objects to anything.
+    // Two instances of one configuration agree again.
     let old = old.restarted(&roomy(&site, &redis)).await;
     let version = old.announce("07000").await;
     insert(&site, "7000").await;

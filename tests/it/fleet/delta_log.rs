@@ -203,7 +203,7 @@ async fn a_demoted_primary_is_not_read_over_kept_connections() {
     let (writer, reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);
     writer.append(&[delta(Kind::Announce, 0..1)]).await;
     let _: () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(other.port()).query(&mut raw).unwrap();
-    // Nobody has looked at its role since. Where the machine is slow somebody has, and given the connection up.
+    // No check of its role came since. On a slow machine one may have come, and closed the connection.
     let read = reader.log.read(reader.follower.after()).await;
     assert!(matches!(read, Err(LogError::Replaced | LogError::Unavailable(_))), "{read:?}");
     let role: (String, String, i64, String, i64) = redis::cmd("ROLE").query(&mut raw).unwrap();

@@ -30,7 +30,8 @@ async fn absence_read_inside_the_commit_window_is_never_cached() {
     assert_eq!(ks.get("new").await, "200 backend", "and left nothing behind");
 }
 
-/// Reads absences before an announce and within its window; `None` where the machine stood still meanwhile, else what is answered after the window.
+/// Reads absences before an announce and within its window; `None` where the machine stood still meanwhile, else what
+/// is answered after the window.
 async fn after_the_window() -> Option<Vec<String>> {
     let mut short = config();
     short.commit_window = Duration::from_secs(1);
@@ -38,7 +39,8 @@ async fn after_the_window() -> Option<Vec<String>> {
     short.cache.hot_ttl = Duration::from_secs(60);
     let window = short.commit_window;
     let ks = TestKeyspace::enforcing(short).await;
-    // Cached before the announce, and read within the window: neither may come back once the memory has forgotten the key.
+    // Cached before the announce, and read within the window: neither may come back once the memory has forgotten the
+    // key.
     let stranger = ks.false_positive();
     let cached = ks.get(&stranger).await;
     for announced in [stranger.as_str(), "new"] {
@@ -83,7 +85,7 @@ async fn absence_read_before_the_announce_is_not_cached_after_it() {
     ks.backend.hold_no_more();
     ks.keyspace.announce(&[key(&stranger)]).await.unwrap();
     ks.backend.commit(&stranger);
-    // The old flight is still up: nobody may join it any more.
+    // The old flight still runs: no lookup may join it any more.
     assert_eq!(ks.get(&stranger).await, "200 backend");
     turnstile.release();
     assert_eq!(early.await.unwrap(), "404 backend");

@@ -166,7 +166,7 @@ async fn the_backends_cap_holds_and_the_rest_is_shed_at_once() {
     eventually("two are served, three wait, the next is shed", || ks.backend.calls() == before + 2).await;
     let shed = "bloomguard_shed_total{keyspace=\"users\",reason=\"queue_full\"}";
     for i in 5.. {
-        // Whoever comes before the three have queued takes a place in the queue and waits: ask with little patience.
+        // A lookup that comes before the three takes a place in the queue and waits: it has a short deadline.
         let options = LookupOptions { timeout: Some(Duration::from_millis(20)), ..LookupOptions::default() };
         let lookup = ks.keyspace.lookup(key(format!("user:{i}")), options).await;
         assert_eq!(told(&lookup), "503");
@@ -201,7 +201,7 @@ async fn a_bypass_that_finds_no_row_takes_the_value_from_both_caches() {
     let ks = TestKeyspace::enforcing(config()).await;
     assert_eq!(ks.get("user:1").await, "200 backend");
     ks.backend.remove("user:1");
-    assert_eq!(ks.get("user:1").await, "200 hot", "nobody has said that the row is gone");
+    assert_eq!(ks.get("user:1").await, "200 hot", "no drop of the row was sent");
     assert_eq!(ks.get_bypassing("user:1").await, "404 backend");
     assert_eq!(ks.get("user:1").await.split(' ').next(), Some("404"));
 }
@@ -225,7 +225,7 @@ async fn a_false_negative_is_answered_200_counted_and_degrades() {
     eventually("it is judged", || ks.keyspace.state().as_str() == "degraded").await;
     assert_eq!(ks.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}"), 1.0);
     assert_eq!(ks.keyspace.peek(&key(&absent)).verdict, Verdict::Maybe, "the key was put into the filter");
-    assert_eq!(ks.get(&ks.absent()).await, "404 backend", "a broken promise rejects nobody");
+    assert_eq!(ks.get(&ks.absent()).await, "404 backend", "a broken promise rejects no key");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -268,7 +268,8 @@ async fn an_absence_from_before_a_pause_is_not_cached_after_it() {
         let announced = Instant::now();
         // On a slow disk it may not be durable by the deadline.
         let durable = ks.keyspace.announce(&[key(&late)]).await.is_ok();
-        // The backend says absent, and then the whole process stands still until the memory of the announce has expired.
+        // The backend says absent, and then the whole process stands still until the memory of the announce has
+        // expired.
         ks.backend.block_for(Duration::from_millis(400));
         ks.get(&late).await;
         eventually("the load has ended", || {

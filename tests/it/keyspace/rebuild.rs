@@ -1,4 +1,4 @@
-//! Builds: what they must pass, and that a failure keeps the filter in force.
+//! Builds: what they must pass, and that a failure keeps the active filter.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ async fn a_source_that_lacks_keys_which_the_backend_answered_is_refused() {
     ks.source.keys.lock().retain(|k| k != "user:7");
     assert_eq!(ks.rebuild().await, RebuildOutcome::MissingKeys);
     assert!(ks.rebuild.progress().last_error.unwrap().contains("user:7"));
-    // Gone from the backend too, though nobody said so: that must not refuse every build from now on.
+    // Gone from the backend too, without a drop: later builds must not fail because of it.
     ks.backend.remove("user:7");
     eventually("the next build goes through", || ks.keyspace.status().generation == 2).await;
 }

@@ -64,7 +64,7 @@ async fn serves_the_last_value(shared: Arc<dyn SharedCache>) {
         let lookup = ks.lookup("user:1").await;
         assert_eq!(told(&lookup), "200 redis");
         let answer = lookup.answer.unwrap();
-        let stale = answer.stale.expect("it has expired, also for those who come later: it enters no other tier");
+        let stale = answer.stale.expect("it has expired, also for later lookups: it enters no other tier");
         assert_eq!(answer.value.unwrap().body, "changed");
         *if stale.forwarded { &mut forwarded } else { &mut kept_off } += 1;
     }
@@ -74,7 +74,7 @@ async fn serves_the_last_value(shared: Arc<dyn SharedCache>) {
         .lookup_all(vec![key("user:1"), key("user:2")], LookupOptions::default(), u64::MAX, &mut unlimited())
         .await;
     assert!(is_stale(&lookups[0]), "{:?}", lookups[0]);
-    assert_eq!(told(&lookups[1]), "503", "nobody has ever read it");
+    assert_eq!(told(&lookups[1]), "503", "no lookup has ever read it");
     ks.backend.fail_with(None);
     assert_eventually!(ks.get("user:1").await == "200 backend", "the backend is not asked again");
 }

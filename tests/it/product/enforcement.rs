@@ -80,7 +80,7 @@ async fn shadow_mode_lists_what_enforcing_would_have_got_wrong() {
         app.wait_for("shadow").await;
         let (row, stranger) = (absent(&app), false_positive(&app));
         site.run(&format!("INSERT INTO users VALUES ({row}, 'behind the keyspace')")).await;
-        assert_eq!(app.get(&path(row)).await.told(), "200 backend", "shadow rejects nobody");
+        assert_eq!(app.get(&path(row)).await.told(), "200 backend", "shadow rejects no key");
         assert_eq!(app.get(&path(stranger)).await.told(), "404 backend");
         crate::support::eventually("the row is judged", || app.keyspace("users").status().false_negatives == 1).await;
         let told = app.admin("GET", "/admin/keyspaces/users/mismatches", "").await.json();

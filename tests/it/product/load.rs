@@ -1,6 +1,7 @@
 //! Traffic at a given rate: one keyspace flooded beside another, and a mix of announces, reads and absent keys.
 //!
-//! A long run, see [`LOAD_SECONDS`]: then the runs are measured and printed. By default they are short, and tests judge only what holds on any machine.
+//! A long run, see [`LOAD_SECONDS`]: then the runs are measured and printed. By default they are short, and tests judge
+//! only what holds on any machine.
 
 #![allow(clippy::print_stdout, reason = "what was measured")]
 
@@ -29,7 +30,8 @@ fn run(brief: (Duration, u32), measured: u32) -> (Duration, u32) {
     }
 }
 
-/// What became of the requests of one kind: how many had which status, and how long each took, counted from when it was due.
+/// What became of the requests of one kind: how many had which status, and how long each took, counted from when it was
+/// due.
 #[derive(Default)]
 struct Run {
     statuses: BTreeMap<u16, u64>,
@@ -90,7 +92,8 @@ impl Connection {
     }
 }
 
-/// So many requests a second over so many connections, each of the kind that `draw` names; by kind.
+/// Sends at this rate over this number of connections, each request of the kind that `draw` names; returns runs by
+/// kind.
 async fn at_rate(
     address: SocketAddr,
     (rate, connections): (u32, u32),
@@ -111,7 +114,8 @@ async fn at_rate(
                     let status = connection.status_of(method, &path).await;
                     let run = runs.entry(kind).or_default();
                     *run.statuses.entry(status).or_default() += 1;
-                    // Not from when it was sent: who has to wait for the answer before does so because of it.
+                    // Not from when it was sent: a request that waits for the answer before it waits because of the
+                    // server.
                     run.took.push(due.elapsed());
                     due += pause;
                 }
@@ -237,7 +241,8 @@ fn mix() -> impl Fn() -> (&'static str, &'static str, String) + Clone {
     }
 }
 
-/// The mix at this rate; each call of the database takes so many seconds. Times are such that only the cap sheds, however slow the machine is.
+/// The mix at this rate; each call of the database takes so many seconds. Times are such that only the cap sheds,
+/// however slow the machine is.
 async fn mixed(
     lasting: Duration,
     rate: u32,
@@ -290,5 +295,5 @@ async fn a_pool_too_small_for_the_mix_sheds_and_says_why() {
     let shed = app.metric("bloomguard_shed_total{keyspace=\"users\",reason=\"queue_full\"}").await;
     println!("shed, queue_full: {shed}; answered {:?}", reads.statuses);
     assert!(shed > 0.0 && reads.of(&[503]) > 0, "{:?}", reads.statuses);
-    assert!(reads.of(&[200]) > 0, "those who have their turn are answered: {:?}", reads.statuses);
+    assert!(reads.of(&[200]) > 0, "calls within the cap are answered: {:?}", reads.statuses);
 }

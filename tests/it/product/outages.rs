@@ -90,7 +90,8 @@ async fn a_database_that_dies_is_a_503_and_never_a_404() {
     let url = postgres.create_database().url();
     postgres.psql(
         url.rsplit('/').next().unwrap().split('?').next().unwrap(),
-        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users VALUES (1, 'one'), (2, 'two')",
+        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users VALUES (1, 'one'), (2, \
+            'two')",
     );
     let app = TestApp::enforcing(&config(&url)).await;
     let stranger = absent(&app);

@@ -1,4 +1,4 @@
-//! Rows that nobody announces, found by polls.
+//! Rows without announce, found by polls.
 #![allow(clippy::print_stdout, reason = "the times that were measured")]
 
 use std::time::{Duration, Instant};
@@ -34,7 +34,8 @@ pub async fn site(site: Site) -> Site {
     };
     let series = site.series(1000);
     site.run(&format!(
-        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT, version BIGINT DEFAULT 7, word VARCHAR(50) DEFAULT 'a', updated_at {kind}); \
+        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT, version BIGINT DEFAULT 7, word VARCHAR(50) DEFAULT \
+            'a', updated_at {kind}); \
          INSERT INTO users (id, name) SELECT i, 'User ' || i FROM ({series}) AS n"
     ))
     .await;
@@ -80,7 +81,7 @@ pub async fn polls(app: &TestApp) -> f64 {
     app.metric("bloomguard_polls_total{keyspace=\"users\",outcome=\"completed\"}").await
 }
 
-/// Waits for so many further polls.
+/// Waits for this number of further polls.
 pub async fn polled_again(app: &TestApp, count: f64) {
     let before = polls(app).await;
     assert_eventually!(polls(app).await >= before + count, "no polls: {}", app.status("users").await);
@@ -241,7 +242,8 @@ where
     if let Some(prepare) = commit.strip_prefix("COMMIT PREPARED") {
         execute(&mut writer, format!("PREPARE TRANSACTION{prepare}")).await;
     }
-    // Longer than the overlap, the second that columns may be rounded to, and those that the server's ages are rounded by.
+    // Longer than the overlap, the second that columns may be rounded to, and those that the server's ages are rounded
+    // by.
     while start.elapsed() < Duration::from_secs(6) {
         version += 1;
         // Not the one that waits: its filter bits are not set yet.
@@ -311,7 +313,8 @@ async fn a_database_that_is_down_ends_the_rejecting_and_its_return_mends_it() {
     let mut server = Postgres::start();
     let database: Database<'_> = server.create_database();
     database.psql(
-        "CREATE TABLE users (id bigint PRIMARY KEY, name text, updated_at timestamptz DEFAULT now()); INSERT INTO users (id) VALUES (1); \
+        "CREATE TABLE users (id bigint PRIMARY KEY, name text, updated_at timestamptz DEFAULT now()); INSERT INTO \
+            users (id) VALUES (1); \
          CREATE ROLE keyspace LOGIN; GRANT SELECT ON users TO keyspace",
     );
     let url = database.url();
@@ -336,7 +339,7 @@ async fn a_database_that_is_down_ends_the_rejecting_and_its_return_mends_it() {
     );
 }
 
-/// Polls that fail from the first row on that nobody announced, found by the canary.
+/// Polls that fail from the first row without announce on, which the canary finds.
 async fn found_while_polls_fail(freshness: &str) -> TestApp {
     let site = site(Site::sqlite()).await;
     let config = polled(&site.url(), "updated_at")

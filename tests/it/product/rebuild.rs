@@ -148,7 +148,7 @@ async fn builds_yield_to_lookups_unless_there_is_no_filter_yet() {
         "{}",
     )
     .await;
-    // Who runs the tests may be nice already.
+    // The process that runs the tests may be nice already.
     eventually("one is filled by a nice thread", || {
         nice(&process, "fill-filter").iter().any(|nice| *nice > answering.min(4))
     })

@@ -1,4 +1,5 @@
-//! A network to Redis that hangs, is slow and lossy, or resets connections: answers come from the database meanwhile, and Redis is used again by itself.
+//! A network to Redis that hangs, is slow and lossy, or resets connections: answers come from the database meanwhile,
+//! and Redis is used again by itself.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Redis that is more than one server, and takes care of itself: Sentinel and Cluster. Two instances, on which no row that was announced and committed is
-//! ever absent, whatever becomes of the primary.
+//! Redis that is more than one server, and takes care of itself: Sentinel and Cluster. Two instances, on which no row
+//! that was announced and committed is ever absent, with any fate of the primary.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,8 @@ impl Fleet {
         [self.writer.metric(REPLACED).await, self.reader.metric(REPLACED).await]
     }
 
-    /// Announces a row, breaks something, commits the row, and asks for it until both instances have noticed, and enforce again.
+    /// Announces a row, breaks something, commits the row, and asks for it until both instances have noticed, and
+    /// enforce again.
     async fn survives(&self, pushed: bool, breaking: impl AsyncFnOnce()) {
         let (id, before) = (absent(&self.reader), self.losses().await);
         let path = format!("/v1/keys/users/{id}");

@@ -237,9 +237,10 @@ async fn settings_that_need_a_restart_are_named_and_the_others_applied() {
     let first = json!({"outcome": "needs_restart", "applied": applied, "needs_restart": waiting});
     assert!(told == first || told == again, "{told}");
     served.process.logged("\"applied\":\"keyspaces.users.cache.ttl, keyspaces.users.enforce_percent\"");
-    served
-        .process
-        .logged("needs a restart: keyspaces.users.backend.url_file, keyspaces.users.cache.hot_capacity, keyspaces.users.max_staleness");
+    served.process.logged(
+        "needs a restart: keyspaces.users.backend.url_file, keyspaces.users.cache.hot_capacity, \
+            keyspaces.users.max_staleness",
+    );
     assert_eq!(served.metric("bloomguard_config_settings_awaiting_restart").await, 3.0);
     let shown = served.admin("GET", "/admin/config", "").await.json();
     assert_eq!(shown["needs_restart"], waiting);

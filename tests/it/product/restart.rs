@@ -1,4 +1,5 @@
-//! A process that starts from the snapshot of one before it: it enforces before any scan has ended, and misses nothing that came meanwhile.
+//! A process that starts from the snapshot of one before it: it enforces before any scan has ended, and misses nothing
+//! that came meanwhile.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,7 +21,11 @@ use crate::support::redis::RedisServer;
 /// Users, and their ids once more in a table of its own, which is what is scanned.
 async fn scannable() -> Site {
     let site = site(Site::postgres()).await;
-    site.run("ALTER TABLE users ADD COLUMN updated_at timestamptz NOT NULL DEFAULT now(); CREATE TABLE ids AS SELECT id FROM users").await;
+    site.run(
+        "ALTER TABLE users ADD COLUMN updated_at timestamptz NOT NULL DEFAULT now(); CREATE TABLE ids AS SELECT \
+        id FROM users",
+    )
+    .await;
     site
 }
 
@@ -274,7 +279,7 @@ async fn a_row_that_the_filter_had_called_absent_makes_the_snapshot_void() {
     let app = TestApp::enforcing(&config).await;
     let lock = locked_after(&site, &app).await;
     let id = absent(&app);
-    // Nobody announced it.
+    // No caller announced it.
     site.run(&format!("INSERT INTO users (id, name) VALUES ({id}, 'new')")).await;
     let found = app.send("GET", &format!("/v1/keys/users/{id}"), &[("bloomguard-bypass", "1")]).await;
     assert_eq!(found.told(), "200 backend");

@@ -1,6 +1,7 @@
 //! Filters that are rebuilt again and again under load leave no memory behind.
 //!
-//! A long run, see [`SOAK_SECONDS`]: it rebuilds 1,000,000 keys every 10 s and prints the curve. By default a few rebuilds, one after another.
+//! A long run, see [`SOAK_SECONDS`]: it rebuilds 1,000,000 keys every 10 s and prints the curve. By default a few
+//! rebuilds, one after another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! A deterministic simulation: three real guards with their real runners over a simulated Redis and a simulated database, on one clock that jumps
-//! from event to event.
+//! A deterministic simulation: three real guards with their real runners over a simulated Redis and a simulated
+//! database, on one clock that jumps from event to event.
 //!
 //! ```text
 //!   Script (proptest) ── operations, one after another ──► World ──► answers ──► Promises: is any of them wrong?
@@ -12,8 +12,8 @@
 //!                              Server ──► replica                   Database: Backend, KeySource
 //! ```
 //!
-//! Everything is drawn from a script's seed, but for what the product itself leaves to chance and no promise may hang on: salts, and the spread of
-//! pauses, which the edges round.
+//! Everything is drawn from a script's seed, but for what the product itself leaves to chance and no promise may hang
+//! on: salts, and the spread of pauses, which the edges round.
 //!
 //! A long run, see [`SIMULATIONS`].
 

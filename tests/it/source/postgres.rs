@@ -30,12 +30,16 @@ fn refuse_copy(from_client: bool, message: &mut Message) -> Fate {
 async fn keys_of_every_type_are_the_same_by_copy_and_by_select() {
     let database = Database::create();
     database.psql(&format!(
-        "CREATE EXTENSION citext; CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE DOMAIN code AS varchar(9); CREATE DOMAIN short AS smallint;
-         CREATE TABLE t (i2 smallint, i4 int, i8 bigint, n numeric, scaled numeric(30, 10), x text, v varchar(9), name name, padded char(8),
+        "CREATE EXTENSION citext; CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE DOMAIN code AS varchar(9); CREATE \
+            DOMAIN short AS smallint;
+         CREATE TABLE t (i2 smallint, i4 int, i8 bigint, n numeric, scaled numeric(30, 10), x text, v varchar(9), \
+         name name, padded char(8),
                          ci citext, u uuid, b bytea, mood mood, code code, short short);
          INSERT INTO t VALUES
-           (-32768, 2147483647, -9223372036854775808, 120000.500, 0.0001, 'É Straße', 'a b', 'pg', 'ab', 'Foo', '{UUID}', '\\x00ff', 'happy', 'c1', 7),
-           (32767, 0, 9223372036854775807, -42.00, 12345678901234567890, ' 042 ', '042', 'n', 'x y', 'FOO', '{}', '\\x0a', 'sad', 'c2', -7)",
+           (-32768, 2147483647, -9223372036854775808, 120000.500, 0.0001, 'É Straße', 'a b', 'pg', 'ab', 'Foo', \
+           '{UUID}', '\\x00ff', 'happy', 'c1', 7),
+           (32767, 0, 9223372036854775807, -42.00, 12345678901234567890, ' 042 ', '042', 'n', 'x y', 'FOO', '{}', \
+           '\\x0a', 'sad', 'c2', -7)",
         UUID.to_uppercase().replace('6', "7")
     ));
     database.psql("INSERT INTO t SELECT FROM generate_series(1, 3)");

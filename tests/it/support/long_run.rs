@@ -1,8 +1,10 @@
-//! Long runs: tests that are short by default and take hours if they are asked to. Here alone tests read the environment.
+//! Long runs: tests that are short by default and take hours if they are asked to. Here alone tests read the
+//! environment.
 //!
 //! `make long` starts them all, with the sizes in the column `long`. One alone, of any size:
 //! `BLOOMGUARD_KILLS=200 cargo test --locked --test it product::kills -- --nocapture`.
-//! Tests that are too slow without optimisation even if they are small are ignored with the reason [`IGNORED`]; `make long` runs them too.
+//! Tests that are too slow without optimisation even if they are small are ignored with the reason [`IGNORED`]; `make
+//! long` runs them too.
 
 use std::fmt::Debug;
 use std::str::FromStr;

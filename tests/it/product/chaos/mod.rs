@@ -1,6 +1,7 @@
-//! Announces, commits and reads at several processes, while filters are rebuilt all the time, Redis is killed, fails over and loses entries, the
-//! network to it is slow, lossy, cut or dead, and processes are killed or stand still. No row that was announced and committed may be
-//! answered 404, and no row that was changed and invalidated with its old value.
+//! Announces, commits and reads at several processes, while filters are rebuilt all the time, Redis is killed, fails
+//! over and loses entries, the network to it is slow, lossy, cut or dead, and processes are killed or stand still. No
+//! row that was announced and committed may be answered 404, and no row that was changed and invalidated with its old
+//! value.
 //!
 //! A long run, see [`CHAOS_ROWS`]. `BLOOMGUARD_CHAOS_SEED` repeats the faults of a run that has printed it.
 
@@ -47,7 +48,7 @@ fn configuration(database: &str, redis_port: u16) -> Config {
         })
 }
 
-/// The figures, for whoever runs this by hand.
+/// Prints the figures.
 #[allow(clippy::print_stdout)]
 fn tell(text: &str) {
     println!("{text}");
@@ -105,7 +106,7 @@ async fn no_row_that_was_announced_and_committed_is_ever_absent() {
     }
 }
 
-/// Who asks too little finds no mistake.
+/// Too few requests find no mistake.
 fn proves_something(counts: &Counts, rows: u64, reads: &[(u64, u64)]) {
     let at_least = |counter: &AtomicU64, least: u64| {
         assert!(counter.load(Ordering::Relaxed) >= least, "too few to prove anything: {counts:#?}")

@@ -1,7 +1,9 @@
-//! SIGKILL at random moments, while processes start, serve, build and write, and while rows are announced, committed and read. What is on disk
-//! and in Redis must be enough for the next process: no row that was announced and committed in time is ever answered 404.
+//! SIGKILL at random moments, while processes start, serve, build and write, and while rows are announced, committed
+//! and read. What is on disk and in Redis must be enough for the next process: no row that was announced and committed
+//! in time is ever answered 404.
 //!
-//! A long run, see [`KILLS`]. `BLOOMGUARD_KILLS_SEED` repeats the moments of a run that has printed it, as far as the machine does.
+//! A long run, see [`KILLS`]. `BLOOMGUARD_KILLS_SEED` repeats the moments of a run that has printed it, as far as the
+//! machine does.
 
 mod rows;
 
@@ -136,7 +138,7 @@ async fn strike(world: &Arc<World>, seats: &mut [Seat], dice: &mut StdRng) {
     tokio::time::sleep(Duration::from_millis(dice.random_range(0..400))).await;
 }
 
-/// The figures, for whoever runs this by hand.
+/// Prints the figures.
 #[allow(clippy::print_stdout)]
 fn tell(text: &str) {
     println!("{text}");
@@ -178,7 +180,7 @@ async fn killed(what: &str, instances: usize, redis: Option<&RedisServer>, sched
     while counts.kills.load(Ordering::Relaxed) < kills && world.wrong.lock().is_empty() {
         strike(&world, &mut seats, &mut dice).await;
     }
-    // Who asks too little finds no mistake.
+    // Too few requests find no mistake.
     assert_eventually!(
         within PATIENCE => enough() || !world.wrong.lock().is_empty(),
         "too few rows to prove anything: {counts:?}"
