@@ -80,9 +80,9 @@ fn the_measured_rate_is_at_most_the_rate_asked_at_a_million_keys() {
     rate_is_kept(&filter(FilterKind::Bloom, 1_000_000, 0.001), KEY_STYLES[1], 1_000_000, 500_000);
 }
 
-/// The whole matrix: `make filter-rates`.
+/// The whole matrix: also `make filter-rates`.
 #[test]
-#[ignore = "minutes without optimisation"]
+#[ignore = "a long run: make long"]
 fn the_measured_rate_is_at_most_the_rate_asked_at_every_size() {
     for kind in FilterKind::ALL {
         for style in KEY_STYLES {
@@ -182,6 +182,7 @@ fn items_from_fill_are_within_one_percent() {
     }
 }
 
+/// Invariant: growth-loses-no-key
 #[test]
 fn many_writers_and_readers_at_once_miss_no_key_while_the_filter_grows() {
     const EACH: u64 = 400;
@@ -315,6 +316,7 @@ fn steps() -> impl Strategy<Value = Vec<Operation>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Invariant: growth-loses-no-key
     #[test]
     fn no_false_negative_under_any_sequence_of_operations(steps in steps(), kind in prop::sample::select(&FilterKind::ALL[..])) {
         let mut filter = filter(kind, 60, 0.05);

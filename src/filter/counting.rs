@@ -251,6 +251,7 @@ mod tests {
         assert!(Confirmed::by(hash(1), |_| false).is_none());
     }
 
+    /// Invariant: growth-loses-no-key
     #[test]
     fn keys_that_stay_are_never_missed_while_others_come_and_go() {
         let filter = Counting::new(20_000, 0.001).unwrap();

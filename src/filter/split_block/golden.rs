@@ -58,6 +58,7 @@ const FILTER: [u64; 24] = [
 ];
 const STEP: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
 
+/// Invariant: same-bits-everywhere
 #[test]
 fn places_are_as_documented() {
     for (hash, block, bits) in PLACES {
@@ -66,6 +67,7 @@ fn places_are_as_documented() {
     }
 }
 
+/// Invariant: same-bits-everywhere
 #[test]
 fn bits_of_a_filter_are_as_documented_however_they_were_set() {
     let keys: Vec<u128> = (1..=30).map(|i| STEP.wrapping_mul(i)).collect();

@@ -82,7 +82,9 @@ fn a_size_that_no_memory_holds_is_an_error() {
     assert!(matches!(SplitBlock::new(1 << 50, 0.001), Err(AllocError::Memory(_))));
 }
 
-/// A filter over 2³³ bits of address space; only touched pages become memory.
+/// A filter over 2³³ bits of address space, of which only what is touched becomes memory.
+///
+/// Invariant: same-bits-everywhere
 #[cfg_attr(miri, ignore = "Miri would zero all of it")]
 #[test]
 fn keys_past_the_first_billions_of_bits_are_found_where_they_belong() {
@@ -104,6 +106,7 @@ fn keys_past_the_first_billions_of_bits_are_found_where_they_belong() {
     assert!((100..10_000).all(|i| !filter.contains(hash(&i.to_string()))));
 }
 
+/// Invariant: same-bits-everywhere
 #[test]
 fn many_keys_are_answered_as_each_alone_by_every_form_of_the_probe() {
     let mut filter = SplitBlock::with_salt(1_000, 0.2, SALT).unwrap();
@@ -144,6 +147,7 @@ fn bits_are_the_same_whether_keys_are_inserted_or_filled() {
     assert_eq!(content(&filled), (words, ones));
 }
 
+/// Invariant: unions-are-exact
 #[test]
 fn a_union_is_the_filter_of_all_keys() {
     let all = SplitBlock::with_salt(2_000, 0.01, SALT).unwrap();
@@ -165,6 +169,7 @@ fn a_union_is_the_filter_of_all_keys() {
     assert_eq!(content(&right), before);
 }
 
+/// Invariant: unions-are-exact
 #[test]
 fn filters_that_differ_are_not_united_and_the_difference_is_named() {
     let filter = SplitBlock::with_salt(2_000, 0.01, SALT).unwrap();

@@ -22,7 +22,7 @@ const BATCH: u64 = 10_000;
 /// Of some 70 MiB: what the allocator keeps in fragments, 19 to 25 MiB where all came within seconds.
 const LEFT: u64 = 32;
 
-/// A table of so many users, and a keyspace over it for each name; `server` and `keyspace` are lines of these tables.
+/// A table of this number of users.
 async fn site(rows: usize) -> Site {
     let site = Site::sqlite();
     let series = site.series(rows);
@@ -67,7 +67,8 @@ async fn status_until(http: &Http, telemetry: &str, what: &str, holds: impl Fn(&
     status
 }
 
-/// Announces half a million keys; how far the memory grew at the most, and how much of that is left once their window has closed.
+/// Announces half a million keys; how far the memory grew at the most, and how much of that is left once their window
+/// has closed.
 async fn half_a_million(redis: Option<&RedisServer>) -> (u64, u64) {
     let (dir, site) = (TempDir::new().unwrap(), site(1000).await);
     let config = config(&site, &["users"], "40s")
@@ -123,6 +124,7 @@ fn tells_of_it(status: &Value) -> bool {
     status["reason"].as_str().unwrap().contains("its false-positive rate is exceeded: an estimated ")
 }
 
+/// Invariant: rebuilds-stay-rare
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_batches_into_a_small_filter_are_made_good_by_few_rebuilds() {
     let site = site(100_000).await;
@@ -164,6 +166,7 @@ async fn an_overfull_filter_says_so_until_a_rebuild_that_comes_by_itself() {
     assert!(announced.iter().all(|key| ks.keyspace.peek(key).verdict == Verdict::Maybe), "their rows may come yet");
 }
 
+/// Invariant: bounded-memory
 #[tokio::test(flavor = "multi_thread")]
 async fn announces_over_the_rate_are_refused_and_change_nothing() {
     let site = site(1000).await;
@@ -214,6 +217,7 @@ async fn one_key_announced_again_and_again_takes_the_room_of_one() {
     }
 }
 
+/// Invariant: bounded-memory
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_that_memory_refuses_degrades_no_instance() {
     let (site, redis) = (site(1000).await, RedisServer::start());
@@ -246,7 +250,7 @@ async fn a_flood_that_memory_refuses_degrades_no_instance() {
     let telemetry = other.telemetry.to_string();
     status_until(&other.http, &telemetry, "the other has read all", |status| status["announces"]["held"] == accepted)
         .await;
-    // What a later announce leaves in the log comes behind whatever the refusals had left there.
+    // A later announce stands in the log behind all that the refusals left there.
     let version = flooded.send("PUT", "/v1/keys/users/1", &[]).await;
     assert!([204, 503].contains(&version.status));
     for app in [&flooded, &other] {

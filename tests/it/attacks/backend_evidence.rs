@@ -18,7 +18,8 @@ use crate::support::{assert_eventually, eventually};
 const STORMS: &str = "bloomguard_backend_absence_storms_total{keyspace=\"users\"}";
 const FALSE_POSITIVES: &str = "bloomguard_filter_false_positives_total{keyspace=\"users\"}";
 
-/// Random keys of a flood, so many at once, and between them keys that the filter is known to let pass. Returns the latter.
+/// Random keys of a flood, so many at once, and between them keys that the filter is known to let pass. Returns the
+/// latter.
 async fn flood(ks: &TestKeyspace, keys: u64, replayed: usize) -> Vec<String> {
     let positives: Vec<String> = (0..)
         .map(|n| format!("replayed:{n}"))
@@ -53,16 +54,19 @@ async fn a_flood_leaves_the_caches_as_they_are(rate: f64) {
     assert_eq!(ks.metric(STORMS), 0.0);
 }
 
+/// Invariant: empty-backend-is-doubted
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_and_a_replay_at_a_tenth_of_a_percent_are_no_storm() {
     a_flood_leaves_the_caches_as_they_are(0.001).await;
 }
 
+/// Invariant: empty-backend-is-doubted
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_and_a_replay_at_one_percent_are_no_storm() {
     a_flood_leaves_the_caches_as_they_are(0.01).await;
 }
 
+/// Invariant: empty-backend-is-doubted
 #[tokio::test(flavor = "multi_thread")]
 async fn collected_false_positives_asked_at_once_are_no_storm() {
     let mut large = config();
@@ -90,6 +94,7 @@ async fn collected_false_positives_asked_at_once_are_no_storm() {
     assert_eq!(ks.metric(STORMS), 0.0);
 }
 
+/// Invariant: empty-backend-is-doubted
 #[tokio::test(flavor = "multi_thread")]
 async fn an_emptied_backend_is_noticed_within_a_hundred_answers_of_known_rows() {
     let mut short = config();
@@ -114,6 +119,7 @@ async fn an_emptied_backend_is_noticed_within_a_hundred_answers_of_known_rows() 
     }
 }
 
+/// Invariant: empty-backend-is-doubted
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_rows_are_no_evidence_against_the_backend() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -137,6 +143,7 @@ async fn source_that_lacks_rows() -> TestKeyspace {
     ks
 }
 
+/// Invariant: proved-before-enforcing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_lists_too_few_keys_gives_no_wrong_404() {
     let ks = source_that_lacks_rows().await.built().await;
@@ -154,6 +161,7 @@ async fn a_source_that_lists_too_few_keys_gives_no_wrong_404() {
     assert!(reason.starts_with("the proof failed: the backend has a row that the filter called absent"), "{reason}");
 }
 
+/// Invariant: proved-before-enforcing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyspace_without_history_proves_its_filter_before_it_rejects() {
     let mut proving = config();
@@ -173,6 +181,7 @@ async fn a_keyspace_without_history_proves_its_filter_before_it_rejects() {
     assert_eq!(ks.get("stranger:1").await, "404 filter", "a rebuild needs no further proof");
 }
 
+/// Invariant: proved-before-enforcing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_gives_no_answer_neither_proves_nor_refutes() {
     let mut proving = config();
@@ -186,6 +195,7 @@ async fn a_backend_that_gives_no_answer_neither_proves_nor_refutes() {
     assert_eq!((status.state.as_str(), status.enforcement.proof.unwrap().compared), ("shadow", 0));
 }
 
+/// Invariant: proved-before-enforcing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scan_after_a_failed_proof_begins_a_new_one() {
     let mut proving = config();
@@ -230,6 +240,7 @@ async fn state(http: &Http, telemetry: &str) -> String {
     status["keyspaces"]["users"]["state"].as_str().unwrap().to_owned()
 }
 
+/// Invariant: proved-before-enforcing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_from_a_snapshot_needs_no_second_proof() {
     let (dir, site) = (tempfile::TempDir::new().unwrap(), users::site(Site::sqlite()).await);
@@ -272,7 +283,7 @@ async fn checks_alone_prove_a_filter_at_the_pace_of_the_canary() {
             .await;
         told.json()["absent"].as_array().unwrap().len()
     };
-    assert_eq!(check().await, 0, "it rejects nobody yet");
+    assert_eq!(check().await, 0, "it rejects no key yet");
     let start = std::time::Instant::now();
     let mut id = 8_000_000;
     while app.keyspace("users").state().as_str() != "enforcing" {

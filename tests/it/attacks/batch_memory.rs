@@ -56,7 +56,8 @@ async fn the_largest_batch_takes_less_than_64_mib_of_a_process() {
     for site in [Site::sqlite(), Site::postgres()] {
         let rows = site.series(KEYS);
         site.run(&format!(
-            "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT); INSERT INTO users SELECT i, 'User ' || i FROM ({rows}) AS n"
+            "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT); INSERT INTO users SELECT i, 'User ' || i FROM \
+                ({rows}) AS n"
         ))
         .await;
         let states: [(&str, Edit); 3] = [

@@ -19,6 +19,7 @@ async fn statuses(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin), requ
     text.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].to_owned()).collect()
 }
 
+/// Invariant: scopes-limit-tokens
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_was_made_to_resolve_to_loopback_is_refused() {
     let site = site(Site::sqlite()).await;
@@ -50,6 +51,7 @@ async fn a_name_that_was_made_to_resolve_to_loopback_is_refused() {
     }
 }
 
+/// Invariant: scopes-limit-tokens
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_whose_first_host_was_right_is_looked_at_again() {
     let site = site(Site::sqlite()).await;
@@ -69,6 +71,7 @@ async fn a_connection_whose_first_host_was_right_is_looked_at_again() {
     assert_eq!(told, ["404", "403", "404", "403", "404", "404"]);
 }
 
+/// Invariant: scopes-limit-tokens
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_another_site_changes_nothing() {
     let site = site(Site::sqlite()).await;

@@ -22,7 +22,8 @@ use crate::support::metric;
 use crate::support::process::Process;
 
 const BUDGET: u64 = 64 << 20;
-/// What the process may take beyond its budget: what the kernel has handed over and nobody has looked at, fragments, and the code that runs.
+/// What the process may take beyond its budget: what the kernel has handed over and the process has not read,
+/// fragments, and the code that runs.
 const SLACK: u64 = 48 << 20;
 const ROWS: usize = 64;
 const ROW_BYTES: usize = 1 << 20;
@@ -47,7 +48,8 @@ impl Victim {
         let (dir, site) = (TempDir::new().unwrap(), Site::sqlite());
         let rows = site.series(ROWS);
         site.run(&format!(
-            "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users SELECT i, printf('%.{ROW_BYTES}c', 'n') FROM ({rows}) AS n; \
+            "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users SELECT i, \
+                printf('%.{ROW_BYTES}c', 'n') FROM ({rows}) AS n; \
              INSERT INTO users VALUES (1000, 'small')"
         ))
         .await;
@@ -89,7 +91,7 @@ impl Victim {
         assert_eventually!(self.metric("buffered_bytes").await <= 0.0, "bytes stay buffered");
     }
 
-    /// What is no list of keys is answered, whatever others hold.
+    /// Requests other than lists of keys are answered beside any load.
     async fn still_serves(&self) {
         let key = |id: &str| format!("http://{}/v1/keys/users/{id}", self.data);
         assert_eq!(self.http.get(&key("1000")).await.status, 200);
@@ -153,10 +155,10 @@ async fn unfinished_bodies_are_refused_unread_or_cut() {
     let victim = Victim::start().await;
     let body = format!("[{}", "1234567,".repeat(1 << 17));
     let mut clients: Vec<TcpStream> = (0..64).map(|_| victim.connect()).collect();
-    // A head alone holds nothing, and keeps nobody out.
+    // A head alone holds nothing, and keeps no client out.
     clients.iter_mut().for_each(|client| client.write_all(head("content-length: 16777216").as_bytes()).unwrap());
     assert_eq!(victim.batch(&format!("[{}1]", "1000,".repeat(9_999))).await.status, 200);
-    // Who is refused may be gone before all is sent.
+    // A refused connection may be closed before all is sent.
     clients.iter_mut().for_each(|client| drop(client.write_all(body.as_bytes())));
     assert_eventually!(victim.refused("request").await >= 60.0, "too few requests are refused");
     victim.still_serves().await;
@@ -191,6 +193,7 @@ async fn chunked_bodies_reserve_as_they_grow() {
     victim.took_no_more_than_the_budget();
 }
 
+/// Invariant: bounded-memory
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_at_once_are_refused_rather_than_held() {
     let victim = Victim::start().await;
@@ -219,7 +222,7 @@ async fn batches_at_once_are_refused_rather_than_held() {
     victim.took_no_more_than_the_budget();
 }
 
-/// Opens an HTTP/2 connection with a window of so many bytes a stream, and asks over it for large rows.
+/// Opens an HTTP/2 connection with a window of this size for each stream, and asks over it for large rows.
 async fn hoard(data: &str, window: u32, rows: std::ops::Range<usize>) -> (Vec<u16>, tokio::task::JoinHandle<()>) {
     let stream = tokio::net::TcpStream::connect(data).await.unwrap();
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -284,7 +287,7 @@ async fn a_client_that_reads_nothing_or_too_little_is_closed() {
     let reads = std::thread::spawn({
         let enough = Arc::clone(&enough);
         move || {
-            // What the kernel has of the response it delivers, whoever has closed the connection.
+            // The kernel delivers what it has of the response, also after a close.
             while !enough.load(Relaxed) && matches!(slow.read(&mut [0; 1]), Ok(1)) {
                 // The pace of a slow client.
                 std::thread::sleep(Duration::from_millis(50));

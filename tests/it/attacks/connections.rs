@@ -1,4 +1,5 @@
-//! Connections that cost more than they bring: too many of them, silent ones, floods of HTTP/2 control frames, malformed heads.
+//! Connections that cost more than they bring: too many of them, silent ones, floods of HTTP/2 control frames,
+//! malformed heads.
 
 mod descriptors;
 mod evictions;

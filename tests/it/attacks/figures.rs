@@ -1,6 +1,7 @@
 //! What each attack costs the process, and a well-behaved client beside it: the figures of docs/security.md.
 //!
-//! `make attacks` runs each for three seconds against the release binary and prints the table; without its variables a moment each, here.
+//! `make attacks` runs each for three seconds against the release binary and prints the table; without its variables a
+//! moment each, here.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,16 +17,19 @@ use crate::product::users::{USERS, config, site};
 use crate::support::app::Http;
 use crate::support::bystander::Bystander;
 use crate::support::database::Site;
+use crate::support::long_run::ATTACK_SECONDS;
 use crate::support::process::Process;
 
 /// Clients that attack at once.
 const ATTACKERS: u64 = 4;
 const MIB: u64 = 1 << 20;
-/// The buffers' budget, the announces' budget, what the kernel has handed over and nobody has looked at, and caches.
+/// The buffers' budget, the announces' budget, what the kernel has handed over and the process has not read, and
+/// caches.
 const MOST_GROWTH: u64 = (64 + 32 + 64) * MIB;
 const BEFORE: &str = "nothing";
 
-/// What one client does until it is told to stop; it may be refused or cut at any moment. The number tells the clients apart.
+/// What one client does until it is told to stop; it may be refused or cut at any moment. The number tells the clients
+/// apart.
 type Attack = fn(&Target, u64, &AtomicBool);
 
 const ATTACKS: &[(&str, Attack)] = &[
@@ -89,7 +93,8 @@ fn batches(target: &Target, n: u64, stop: &AtomicBool, route: &str, first: u64) 
 }
 
 fn half_bodies(target: &Target, _: u64, stop: &AtomicBool) {
-    let head = "POST /v1/lookup/users HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: 16777216\r\n\r\n";
+    let head = "POST /v1/lookup/users HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: \
+        16777216\r\n\r\n";
     let open = || {
         let mut stream = target.connect()?;
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&vec![b'\n'; 8 << 20])).ok().map(|()| stream)
@@ -158,9 +163,10 @@ fn start(dir: &Path, site: &Site) -> Process {
 #[tokio::test(flavor = "multi_thread")]
 #[allow(clippy::print_stdout)]
 async fn no_attack_costs_a_well_behaved_client_an_answer() {
-    let length = std::env::var("BLOOMGUARD_ATTACK_SECONDS").map_or(0.3, |seconds| seconds.parse().unwrap());
+    let length = ATTACK_SECONDS.size();
     println!(
-        "| attack by {ATTACKERS} clients | memory before → peak | CPU of the process | other client's P50 · P99 | its answers |"
+        "| attack by {ATTACKERS} clients | memory before → peak | CPU of the process | other client's P50 · P99 | its \
+            answers |"
     );
     println!("|---|---:|---:|---:|---:|");
     for (name, attack) in ATTACKS {

@@ -11,7 +11,7 @@ use crate::support::process::Process;
 use crate::support::redis::RedisServer;
 use crate::support::redis_pair::RedisPair;
 
-/// Reads the row as it was when the statement began, and then waits for whoever has the lock.
+/// Reads the row as it was when the statement began, and then waits for the holder of the lock.
 const SLOW: &str = "SELECT id, name FROM users WHERE id = $1 AND pg_advisory_xact_lock_shared(7)::text IS NOT NULL";
 
 async fn site() -> Site {
@@ -69,7 +69,8 @@ impl Held {
         );
     }
 
-    /// A load has read the old row and waits; the row is changed and invalidated; Redis forgets that by `forget`; the load ends.
+    /// A load has read the old row and waits; the row is changed and invalidated; Redis forgets that by `forget`; the
+    /// load ends.
     async fn attack(&mut self, id: u32, forget: impl AsyncFnOnce()) {
         self.lock.execute("SELECT pg_advisory_lock(7)").await.unwrap();
         let load = tokio::spawn({
@@ -110,6 +111,7 @@ fn command(redis: &RedisServer, words: &[&str]) {
     redis::cmd(words[0]).arg(&words[1..]).exec(&mut redis.connection()).unwrap();
 }
 
+/// Invariant: removed-rows-stay-removed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_that_ends_after_a_wipe_stores_nothing() {
     let redis = RedisServer::start();
@@ -124,6 +126,7 @@ async fn a_load_that_ends_after_a_wipe_stores_nothing() {
     }
 }
 
+/// Invariant: removed-rows-stay-removed
 #[tokio::test(flavor = "multi_thread")]
 async fn no_value_comes_back_without_identity_or_scripts() {
     let redis = RedisServer::start();
@@ -159,6 +162,7 @@ async fn no_value_comes_back_after_a_restart_without_data() {
     assert!(!holds(&mut redis.connection(), 1, "old"));
 }
 
+/// Invariant: removed-rows-stay-removed
 #[tokio::test(flavor = "multi_thread")]
 async fn no_value_comes_back_after_a_failover_without_its_tombstone() {
     let mut pair = RedisPair::start(1, 7).await;

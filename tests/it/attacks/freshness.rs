@@ -30,13 +30,14 @@ impl Drop for Release {
     }
 }
 
+/// Invariant: polled-rows-outlive-builds
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_absence_that_a_dead_instance_stores_late_is_turned_away() {
     let (redis, table) = (RedisServer::start(), site(Site::sqlite()).await);
     let (asked, released) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let api = {
         let (asked, released) = (Arc::clone(&asked), Arc::clone(&released));
-        // The first who asks for a row that is still to come gets its answer late.
+        // The first request for a row that is still to come gets its answer late.
         HttpServer::start(move |request| {
             let id: u32 = request.target().trim_start_matches("/users/").parse().unwrap();
             if id <= 1000 {
@@ -83,6 +84,7 @@ async fn an_absence_that_a_dead_instance_stores_late_is_turned_away() {
     assert_eq!(kinds(&redis, id), ['V']);
 }
 
+/// Invariant: polled-rows-outlive-builds
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_deleted_and_inserted_anew_between_two_polls_is_found() {
     for with_redis in [false, true] {
@@ -120,6 +122,7 @@ async fn a_row_deleted_and_inserted_anew_between_two_polls_is_found() {
     }
 }
 
+/// Invariant: polls-find-every-row
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_of_a_session_that_tracks_nothing_is_waited_for() {
     for column in ["updated_at", "version"] {
@@ -131,6 +134,7 @@ async fn a_transaction_of_a_session_that_tracks_nothing_is_waited_for() {
     }
 }
 
+/// Invariant: polls-find-every-row
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_prepared_transaction_is_waited_for() {
     for column in ["updated_at", "version"] {

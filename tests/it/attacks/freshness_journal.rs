@@ -78,6 +78,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// Invariant: damaged-journal-degrades
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_journal_cut_after_a_kill_ends_the_rejecting_for_its_window() {
     let killed = Killed::new().await;

@@ -119,13 +119,15 @@ async fn never_absent(app: &TestApp, name: &str) {
     assert_eq!(check.status, 204, "{name}");
 }
 
+/// Invariant: spelling-is-kept
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_is_found_as_it_is_spelled_however_its_database_folds() {
     for table in tables().await {
         let app = start(&table, 2).await;
         for (name, canonical) in NAMES {
             assert_eq!(app.send("PUT", &path("keys", name), &[]).await.status, 204);
-            // Nobody has committed it yet: both spellings are absent at the backend, and one absence is cached as soon as its window is over.
+            // It is not committed yet: both spellings are absent at the backend, and one absence is cached as soon as
+            // its window is over.
             told(&app, canonical, "404 hot").await;
             assert_ne!(app.get(&path("keys", name)).await.told(), "404 hot", "{name}: an absence of another spelling");
             table.run(&format!("INSERT INTO users VALUES ('{name}', 'new')")).await;
@@ -137,6 +139,7 @@ async fn a_row_is_found_as_it_is_spelled_however_its_database_folds() {
     }
 }
 
+/// Invariant: spelling-is-kept
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_of_two_spellings_are_never_mixed_up_by_the_caches() {
     // To this one É and é are two rows.
@@ -165,6 +168,7 @@ async fn values_of_two_spellings_are_never_mixed_up_by_the_caches() {
     assert_eq!(statuses, [404, 200, 404, 200], "{batch}");
 }
 
+/// Invariant: spelling-is-kept
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_odd_spellings_is_still_rejected_by_the_filter() {
     let table = tables().await.swap_remove(0);
@@ -177,6 +181,7 @@ async fn a_flood_of_odd_spellings_is_still_rejected_by_the_filter() {
     assert!(asked >= 190.0, "{asked} of 200 were rejected");
 }
 
+/// Invariant: spelling-is-kept
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_whose_lower_case_the_database_tells_is_found_as_it_is_spelled() {
     // Under LC_CTYPE=C its lower case is none to Unicode, which a build notices by itself.

@@ -1,4 +1,5 @@
-//! The fuzz targets with their corpus and with mutations of it, the same ones every time. `make fuzz TARGET=…` looks for new ones.
+//! The fuzz targets with their corpus and with mutations of it, the same ones every time. `make fuzz TARGET=…` looks
+//! for new ones.
 
 #[path = "../../../fuzz/bodies/mod.rs"]
 mod bodies;
@@ -9,8 +10,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
-/// Set to a number, that many rounds are tried, each with other mutations: a search without a nightly compiler.
-const ROUNDS: &str = "BLOOMGUARD_FUZZ_ROUNDS";
+use crate::support::long_run::FUZZ_ROUNDS;
 
 /// Pieces that bytes alone rarely make.
 const WORDS: [&[u8]; 20] = [
@@ -66,10 +66,10 @@ fn mutated(rng: &mut StdRng, corpus: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Tries the corpus and so many mutations; an input that fails is in the message.
+/// Tries the corpus and this number of mutations; an input that fails is in the message.
 fn try_target(target: &str, mutations: usize) {
     let corpus = corpus(target);
-    let rounds = std::env::var(ROUNDS).map_or(1, |rounds| rounds.parse().unwrap());
+    let rounds = FUZZ_ROUNDS.size();
     for round in 0..rounds {
         let mut rng = StdRng::seed_from_u64(0xb100_f11e + round);
         let inputs =
@@ -81,36 +81,43 @@ fn try_target(target: &str, mutations: usize) {
     }
 }
 
+/// Invariant: parsers-survive-any-bytes
 #[test]
 fn any_body_is_the_same_batch_however_it_is_cut() {
     try_target("batch", 5000);
 }
 
+/// Invariant: parsers-survive-any-bytes
 #[test]
 fn any_text_is_a_configuration_or_has_mistakes_of_one_line() {
     try_target("config", 40);
 }
 
+/// Invariant: parsers-survive-any-bytes
 #[test]
 fn any_bytes_are_an_entry_of_the_log_or_none() {
     try_target("entry", 100_000);
 }
 
+/// Invariant: parsers-survive-any-bytes
 #[test]
 fn any_requests_are_answered_in_front_of_hyper_as_behind_it() {
     try_target("http1", 500);
 }
 
+/// Invariant: parsers-survive-any-bytes
 #[test]
 fn any_file_opens_as_a_journal() {
     try_target("journal", 100);
 }
 
+/// Invariant: parsers-survive-any-bytes
 #[test]
 fn any_bytes_have_one_canonical_form_or_none() {
     try_target("key", 50_000);
 }
 
+/// Invariant: parsers-survive-any-bytes
 #[test]
 fn any_file_is_a_snapshot_or_refused() {
     try_target("snapshot", 3000);

@@ -1,4 +1,5 @@
-//! Instances that differ in their configuration, as during a rolling restart: what the one announces the other never answers 404.
+//! Instances that differ in their configuration, as during a rolling restart: what the one announces the other never
+//! answers 404.
 
 use std::time::{Duration, Instant};
 
@@ -105,7 +106,8 @@ impl Instance {
         self.status().await["generation"].as_u64().unwrap()
     }
 
-    /// Waits until it has told so many losses for this reason, and enforces again, with a filter of after generation `before`.
+    /// Waits until it has logged this number of losses for this reason, and enforces again, with a filter of after
+    /// generation `before`.
     async fn recovers(&self, losses: usize, why: &str, before: u64) {
         let told = || {
             self.process.log().lines().filter(|line| line.contains("may have been lost") && line.contains(why)).count()
@@ -160,7 +162,7 @@ impl Instance {
         assert_eq!(progress["last"]["outcome"], "swapped", "{progress}");
     }
 
-    /// A key that nobody has and that passes the filter, once this filter enforces.
+    /// An absent key that passes the filter, once this filter enforces.
     async fn false_positive(&self) -> u32 {
         for from in (2_000_000..).step_by(10_000) {
             let keys: Vec<u32> = (from..from + 10_000).collect();
@@ -182,6 +184,7 @@ async fn insert(site: &Site, id: &str) {
     site.run(&format!("INSERT INTO users VALUES ('{id}', 'new')")).await;
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_announced_under_another_key_form_is_never_404() {
     let (redis, site) = (RedisServer::start(), site().await);
@@ -204,7 +207,7 @@ async fn a_row_announced_under_another_key_form_is_never_404() {
     insert(&site, "6000").await;
     old.recovers(1, "its key form is integer, here text", before).await;
     assert_eq!(old.get("6000", &[("bloomguard-min-version", version.as_str())]).await.status, 200);
-    // When both run the same again, nobody objects to anything.
+    // Two instances of one configuration agree again.
     let old = old.restarted(&roomy(&site, &redis)).await;
     let version = old.announce("07000").await;
     insert(&site, "7000").await;
@@ -212,6 +215,7 @@ async fn a_row_announced_under_another_key_form_is_never_404() {
     new.is("enforcing", "").await;
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absence_of_before_such_an_announce_is_not_believed_after_it() {
     let (redis, site) = (RedisServer::start(), site().await);
@@ -231,6 +235,7 @@ async fn an_absence_of_before_such_an_announce_is_not_believed_after_it() {
     assert_eq!(new.get(&id, &[]).await.told(), "200 backend");
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_of_another_source_is_told_of_and_does_no_harm() {
     let (redis, site) = (RedisServer::start(), site().await);
@@ -247,6 +252,7 @@ async fn an_instance_of_another_source_is_told_of_and_does_no_harm() {
     assert_eq!(new.get("5000", &[]).await.status, 200);
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn the_longest_window_of_the_fleet_counts_for_every_reader() {
     let (redis, site) = (RedisServer::start(), site().await);
@@ -275,6 +281,7 @@ async fn the_longest_window_of_the_fleet_counts_for_every_reader() {
     quick.warns("its commit_window is 1m").await;
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_with_a_shorter_window_keeps_the_longer_for_old_announces() {
     for with_redis in [false, true] {
@@ -315,6 +322,7 @@ async fn write(redis: &RedisServer, terms: Option<Terms>) -> WriterId {
     writer
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_instance_of_an_earlier_release_writes_is_a_loss() {
     let (redis, site) = (RedisServer::start(), site().await);
@@ -325,6 +333,7 @@ async fn what_an_instance_of_an_earlier_release_writes_is_a_loss() {
     instance.recovers(1, &why, before).await;
 }
 
+/// Invariant: mixed-fleet-does-no-harm
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absurd_window_is_told_and_does_not_hold_the_fleet_for_ever() {
     let (redis, site) = (RedisServer::start(), site().await);

@@ -1,5 +1,5 @@
-//! Attacks that once worked against the release binary, each against a real process (docs/security.md lists them with their bounds),
-//! and the inputs of the fuzz targets.
+//! Attacks that once worked against the release binary, each against a real process (docs/security.md lists them with
+//! their bounds), and the inputs of the fuzz targets.
 
 mod announces;
 mod backend_evidence;

@@ -52,7 +52,8 @@ fn config(dir: &Path, redis: &RedisServer, database: &Database<'_>, web: &HttpSe
         file.display().to_string()
     };
     let mut toml = format!(
-        "[server]\ntoken_file = \"{}\"\nadmin_token_file = \"{}\"\n[[server.tokens]]\nfile = \"{}\"\nscopes = [\"read\"]\n[log]\nlevel = \"trace\"\n[redis]\nurl = \"{}\"\n",
+        "[server]\ntoken_file = \"{}\"\nadmin_token_file = \"{}\"\n[[server.tokens]]\nfile = \"{}\"\nscopes = \
+            [\"read\"]\n[log]\nlevel = \"trace\"\n[redis]\nurl = \"{}\"\n",
         file("data-token", "hunter2-data\n"),
         file("admin-token", "hunter2-admin\n"),
         file("reader-token", "hunter2-reader\n"),
@@ -92,7 +93,8 @@ fn config(dir: &Path, redis: &RedisServer, database: &Database<'_>, web: &HttpSe
             _ => "query = \"SELECT id FROM a_table\"".to_owned(),
         };
         toml += &format!(
-            "[keyspaces.{name}]\nkey = \"integer\"\nfreshness = \"announced\"\nfilter.expected_keys = 10\n[keyspaces.{name}.backend]\n{backend}\n[keyspaces.{name}.source]\n{source}\n"
+            "[keyspaces.{name}]\nkey = \"integer\"\nfreshness = \"announced\"\nfilter.expected_keys = \
+                10\n[keyspaces.{name}.backend]\n{backend}\n[keyspaces.{name}.source]\n{source}\n"
         );
     }
     toml
@@ -190,6 +192,7 @@ fn end(process: &mut Process) -> String {
     process.log()
 }
 
+/// Invariant: secrets-are-never-told
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_is_said_holds_a_secret_of_the_configuration() {
     let (dir, redis, database) =
@@ -235,13 +238,15 @@ async fn nothing_that_is_said_holds_a_secret_of_the_configuration() {
     said.holds_none_of(&INTERNAL, "telemetry");
 }
 
+/// Invariant: secrets-are-never-told
 #[test]
 fn a_url_whose_password_would_end_early_is_refused_unseen() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("bloomguard.toml");
     let sql = |url: &str| {
         format!(
-            "[keyspaces.a]\nfreshness = \"static\"\nfilter.expected_keys = 10\n[keyspaces.a.backend]\nurl = \"{url}\"\nquery = \"SELECT 1 WHERE 1 = {}\"\n",
+            "[keyspaces.a]\nfreshness = \"static\"\nfilter.expected_keys = 10\n[keyspaces.a.backend]\nurl \
+                = \"{url}\"\nquery = \"SELECT 1 WHERE 1 = {}\"\n",
             if url.starts_with("my") { "?" } else { "$1" }
         )
     };

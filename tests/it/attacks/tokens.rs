@@ -50,6 +50,7 @@ fn entry(dir: &TempDir, name: &str, tokens: &str, scopes: &[&str]) -> Value {
     Table::from_iter([("file".to_owned(), file.into()), ("scopes".to_owned(), scopes.into())]).into()
 }
 
+/// Invariant: scopes-limit-tokens
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_does_what_its_scopes_say_and_nothing_else() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
@@ -105,6 +106,7 @@ async fn a_token_does_what_its_scopes_say_and_nothing_else() {
     }
 }
 
+/// Invariant: scopes-limit-tokens
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_rotated_and_withdrawn_without_a_restart() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
@@ -151,6 +153,7 @@ async fn tokens_are_rotated_and_withdrawn_without_a_restart() {
     assert_eq!([status("new").await, status("").await], [200, 401]);
 }
 
+/// Invariant: scopes-limit-tokens
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bypass_is_refused_where_it_is_not_allowed() {
     let site = site(Site::sqlite()).await;

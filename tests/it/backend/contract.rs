@@ -76,8 +76,11 @@ pub(crate) async fn fetch(backend: &SqlBackend, raw: &str) -> Result<Option<Valu
 
 async fn integer_keys_bind_without_a_cast(site: Site) {
     for kind in ["SMALLINT", "INTEGER", "BIGINT", "NUMERIC"] {
-        site.run(&format!("CREATE TABLE t_{kind} (id {kind} PRIMARY KEY, name TEXT); INSERT INTO t_{kind} VALUES (42, 'Ada'), (-7, 'Bo')"))
-            .await;
+        site.run(&format!(
+            "CREATE TABLE t_{kind} (id {kind} PRIMARY KEY, name TEXT); INSERT INTO t_{kind} VALUES (42, \
+            'Ada'), (-7, 'Bo')"
+        ))
+        .await;
         let backend = backend(&site, KeyForm::Integer, &format!("SELECT name FROM t_{kind} WHERE id = $1"));
         assert_eq!(row(&backend, KeyForm::Integer, "042").await, json!({"name": "Ada"}), "{kind}");
         assert_eq!(row(&backend, KeyForm::Integer, "-7").await, json!({"name": "Bo"}), "{kind}");
@@ -93,7 +96,8 @@ async fn integer_keys_bind_without_a_cast(site: Site) {
 async fn text_keys_bind_without_a_cast(site: Site) {
     for kind in ["TEXT", "VARCHAR(40)"] {
         site.run(&format!(
-            "DROP TABLE IF EXISTS t; CREATE TABLE t (id {kind} PRIMARY KEY, n INTEGER); INSERT INTO t VALUES ('straße/é', 1), ('042', 2)"
+            "DROP TABLE IF EXISTS t; CREATE TABLE t (id {kind} PRIMARY KEY, n INTEGER); INSERT INTO t VALUES \
+                ('straße/é', 1), ('042', 2)"
         ))
         .await;
         let backend = backend(&site, KeyForm::Text, "SELECT n FROM t WHERE id = $1");
@@ -154,8 +158,10 @@ async fn absent_row_is_none(site: Site) {
 
 async fn columns_become_members_in_their_order(site: Site) {
     site.run(
-        "CREATE TABLE t (id INTEGER PRIMARY KEY, \"z \"\"q\"\"\" TEXT, big BIGINT, yes BOOLEAN, no BOOLEAN, price DECIMAL(10, 2), half DOUBLE PRECISION, nil TEXT, doc JSON);
-         INSERT INTO t VALUES (1, 'a \"quoted\" \\ line\nélan', 9007199254740993, true, false, 12.5, 0.1, NULL, '{\"a\": [1.50, null]}')",
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, \"z \"\"q\"\"\" TEXT, big BIGINT, yes BOOLEAN, no BOOLEAN, price \
+            DECIMAL(10, 2), half DOUBLE PRECISION, nil TEXT, doc JSON);
+         INSERT INTO t VALUES (1, 'a \"quoted\" \\ line\nélan', 9007199254740993, true, false, 12.5, 0.1, NULL, \
+         '{\"a\": [1.50, null]}')",
     )
     .await;
     let backend = backend(&site, KeyForm::Integer, "SELECT * FROM t WHERE id = $1");
@@ -172,7 +178,8 @@ async fn only_column_named_value_is_sent_as_it_is(site: Site) {
     let (kind, literal) = if site.is_postgres() { ("BYTEA", r"'\x00ff'") } else { ("BLOB", "x'00ff'") };
     site.run(&format!(
         "CREATE TABLE t (id INTEGER PRIMARY KEY, t TEXT, n BIGINT, b {kind}, doc JSON);
-         INSERT INTO t VALUES (1, 'plain \"text\"', 9007199254740993, {literal}, '{{\"a\": 1}}'), (2, NULL, NULL, NULL, NULL), (3, '', 0, {literal}, '[]')"
+         INSERT INTO t VALUES (1, 'plain \"text\"', 9007199254740993, {literal}, '{{\"a\": 1}}'), (2, NULL, NULL, \
+         NULL, NULL), (3, '', 0, {literal}, '[]')"
     ))
     .await;
     let expected: [(&str, &[u8]); 4] =
@@ -261,7 +268,8 @@ async fn trailing_semicolon_and_comments_do_no_harm(site: Site) {
 
 async fn query_with_order_and_limit_and_with_is_taken(site: Site) {
     site.run("CREATE TABLE t (id INTEGER, n INTEGER); INSERT INTO t VALUES (1, 1), (1, 2)").await;
-    let query = "WITH latest AS (SELECT id, n FROM t) SELECT max(n) AS most, count(*) AS \"all\" FROM latest WHERE id = $1 GROUP BY id ORDER BY 1 LIMIT 1";
+    let query = "WITH latest AS (SELECT id, n FROM t) SELECT max(n) AS most, count(*) AS \"all\" FROM latest WHERE id \
+        = $1 GROUP BY id ORDER BY 1 LIMIT 1";
     let backend = backend(&site, KeyForm::Integer, query);
     assert_eq!(row(&backend, KeyForm::Integer, "1").await, json!({"most": 2, "all": 2}));
 }
@@ -278,6 +286,7 @@ async fn changed_table_is_noticed(site: Site) {
     assert_eq!(row(&backend, KeyForm::Integer, "1").await, json!({"id": "1", "c": "z"}));
 }
 
+/// Invariant: failure-is-no-absence
 async fn unreachable_database_is_unavailable_and_not_an_absence(site: Site) {
     let started = Instant::now();
     let backend =
@@ -330,7 +339,10 @@ async fn concurrent_lookups_share_few_connections(site: Site) {
     }
     if let Some(database) = site.database() {
         let open: usize = database
-            .psql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'bloomguard'")
+            .psql(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = \
+                'bloomguard'",
+            )
             .parse()
             .unwrap();
         assert!((1..=2).contains(&open), "{open} connections");

@@ -82,7 +82,7 @@ async fn keys_that_are_folders_are_never_asked_for() {
     for raw in [&b"."[..], b"..", b"../admin", b"a/../../admin", b"a/.", b"..\\admin"] {
         assert!(backend.admits((&key(raw)).into()).is_err());
         for form in KeyForm::ALL.into_iter().filter(|form| backend.admits_all(*form)) {
-            assert!(form.canonical(raw).is_err(), "nobody would ask of {raw:?}, a key of form {form}");
+            assert!(form.canonical(raw).is_err(), "no request has {raw:?} as a key of form {form}");
         }
         let error = backend.fetch(&key(raw), &FetchContext::default()).await.unwrap_err();
         assert!(matches!(error, BackendError::Invalid(_)), "{error}");
@@ -381,6 +381,7 @@ async fn a_server_that_always_breaks_off_is_asked_no_more_than_twice() {
     assert_eq!(asked.load(Ordering::SeqCst), 3, "once on the connection that was kept, once on a new one");
 }
 
+/// Invariant: fingerprint-guards-values
 #[tokio::test]
 async fn the_fingerprint_covers_what_selects_rows_and_no_credentials() {
     let of = |change: &dyn Fn(&mut BackendConfig)| {

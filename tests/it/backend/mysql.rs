@@ -38,14 +38,21 @@ async fn keys(source: &SqlSource, form: KeyForm) -> Vec<String> {
 
 /// A table `t` with a row whose values are hard to render.
 pub(crate) const EVERY_TYPE: &str = "SET time_zone = '+02:00';
-         CREATE TABLE t (id int PRIMARY KEY, tiny tinyint, utiny tinyint unsigned, big bigint, ubig bigint unsigned, zero int(8) zerofill, amount decimal(65,30),
-                         price decimal(8,2) zerofill, f float, d double, yes bool, seven tinyint(1), flag bit, mask bit(64), day date, t time(3), at timestamp(6),
-                         naive datetime(3), never datetime, y year, doc json, c char(8), v varchar(40) collate utf8mb4_bin, latin varchar(40) charset latin1,
-                         long_text longtext, e enum('happy', 'sad'), s set('a', 'b', 'c'), b binary(3), vb varbinary(9), bb blob, nul int, u uuid, ip inet6, g point);
+         CREATE TABLE t (id int PRIMARY KEY, tiny tinyint, utiny tinyint unsigned, big bigint, ubig bigint unsigned, \
+         zero int(8) zerofill, amount decimal(65,30),
+                         price decimal(8,2) zerofill, f float, d double, yes bool, seven tinyint(1), flag bit, mask \
+                         bit(64), day date, t time(3), at timestamp(6),
+                         naive datetime(3), never datetime, y year, doc json, c char(8), v varchar(40) collate \
+                         utf8mb4_bin, latin varchar(40) charset latin1,
+                         long_text longtext, e enum('happy', 'sad'), s set('a', 'b', 'c'), b binary(3), vb \
+                         varbinary(9), bb blob, nul int, u uuid, ip inet6, g point);
          SET sql_mode = '';
-         INSERT INTO t VALUES (1, -128, 255, -9223372036854775808, 18446744073709551615, 42, 12345678901234567890123456789012345.123456789012345678901234567890,
-                         12.5, 0.1, 0.1, true, 7, b'1', 18446744073709551615, '2024-05-06', '-100:00:01.5', '2024-05-06 07:08:09.000123',
-                         '2024-05-06 07:08:09.120', '0000-00-00', 2024, '{\"a\": [1.50, null]}', 'pad', 'é \"q\"', 'é', '{\"no\": \"json\"}', 'sad', 'a,c', 'x', x'00ff', x'ff', NULL,
+         INSERT INTO t VALUES (1, -128, 255, -9223372036854775808, 18446744073709551615, 42, \
+         12345678901234567890123456789012345.123456789012345678901234567890,
+                         12.5, 0.1, 0.1, true, 7, b'1', 18446744073709551615, '2024-05-06', '-100:00:01.5', \
+                         '2024-05-06 07:08:09.000123',
+                         '2024-05-06 07:08:09.120', '0000-00-00', 2024, '{\"a\": [1.50, null]}', 'pad', 'é \"q\"', \
+                         'é', '{\"no\": \"json\"}', 'sad', 'a,c', 'x', x'00ff', x'ff', NULL,
                          '67E55044-10B1-426F-9247-BB680E5FE0C8', '::1', NULL)";
 
 #[tokio::test]
@@ -123,7 +130,8 @@ async fn integers_are_compared_exactly_at_the_ends_of_their_types() {
     let database = Database::create();
     database.sql(
         "CREATE TABLE t (s bigint, u bigint unsigned);
-         INSERT INTO t VALUES (9223372036854775807, 18446744073709551615), (-9223372036854775808, 0), (9007199254740993, 9007199254740993)",
+         INSERT INTO t VALUES (9223372036854775807, 18446744073709551615), (-9223372036854775808, 0), \
+         (9007199254740993, 9007199254740993)",
     );
     for (column, present, absent) in [
         (
@@ -162,7 +170,8 @@ async fn uuids_are_found_however_they_are_stored() {
     let database = Database::create();
     database.sql(&format!(
         "CREATE TABLE t (raw binary(16), var varbinary(16), txt char(36), bytes varbinary(36), native uuid);
-         INSERT INTO t VALUES (UNHEX(REPLACE('{UUID}', '-', '')), UNHEX(REPLACE('{UUID}', '-', '')), '{UUID}', '{UUID}', '{UUID}')"
+         INSERT INTO t VALUES (UNHEX(REPLACE('{UUID}', '-', '')), UNHEX(REPLACE('{UUID}', '-', '')), '{UUID}', \
+         '{UUID}', '{UUID}')"
     ));
     for column in ["raw", "var", "txt", "bytes", "native"] {
         let backend =
@@ -186,13 +195,18 @@ async fn uuids_are_found_however_they_are_stored() {
 async fn index_of_the_key_column_is_used() {
     let database = Database::create();
     database.sql(
-        "CREATE TABLE t (id int PRIMARY KEY, code varchar(20) UNIQUE, digits varchar(20) UNIQUE, ci varchar(20) COLLATE utf8mb4_general_ci UNIQUE,
-                         latin varchar(20) CHARSET latin1 UNIQUE, raw binary(16) UNIQUE, u bigint unsigned UNIQUE, d decimal(20) UNIQUE);
-         INSERT INTO t SELECT seq, CONCAT('c', seq), seq, CONCAT('c', seq), CONCAT('c', seq), UNHEX(LPAD(HEX(seq), 32, '0')), seq, seq FROM seq_1_to_20000",
+        "CREATE TABLE t (id int PRIMARY KEY, code varchar(20) UNIQUE, digits varchar(20) UNIQUE, ci varchar(20) \
+            COLLATE utf8mb4_general_ci UNIQUE,
+                         latin varchar(20) CHARSET latin1 UNIQUE, raw binary(16) UNIQUE, u bigint unsigned UNIQUE, d \
+                         decimal(20) UNIQUE);
+         INSERT INTO t SELECT seq, CONCAT('c', seq), seq, CONCAT('c', seq), CONCAT('c', seq), UNHEX(LPAD(HEX(seq), \
+         32, '0')), seq, seq FROM seq_1_to_20000",
     );
     let read = || -> u64 {
-        let rows = database
-            .sql("SELECT SUM(rows_read) FROM information_schema.table_statistics WHERE table_schema = DATABASE() AND table_name = 't'");
+        let rows = database.sql(
+            "SELECT SUM(rows_read) FROM information_schema.table_statistics WHERE table_schema = DATABASE() AND \
+                table_name = 't'",
+        );
         rows.parse().unwrap()
     };
     for (condition, form, present) in [
@@ -240,8 +254,10 @@ async fn column_that_can_not_be_a_key_is_refused_by_type() {
 async fn columns_that_take_other_spellings_conflict_with_text() {
     let database = Database::create();
     database.sql(
-        "CREATE TABLE t (general varchar(20) COLLATE utf8mb4_general_ci, bin varchar(20) COLLATE utf8mb4_bin, accents varchar(20) COLLATE utf8mb4_uca1400_nopad_as_ci,
-                         exact varchar(20) COLLATE utf8mb4_nopad_bin, padded char(8) COLLATE utf8mb4_nopad_bin, e enum('a') COLLATE utf8mb4_general_ci, u uuid, ip inet6,
+        "CREATE TABLE t (general varchar(20) COLLATE utf8mb4_general_ci, bin varchar(20) COLLATE utf8mb4_bin, accents \
+            varchar(20) COLLATE utf8mb4_uca1400_nopad_as_ci,
+                         exact varchar(20) COLLATE utf8mb4_nopad_bin, padded char(8) COLLATE utf8mb4_nopad_bin, e \
+                         enum('a') COLLATE utf8mb4_general_ci, u uuid, ip inet6,
                          raw binary(8), var varbinary(20), id int);
          CREATE VIEW v AS SELECT general AS k FROM t",
     );
@@ -304,7 +320,8 @@ fn codes(url: &str, form: &str, column: &str, condition: &str) -> Config {
 async fn column_that_ignores_case_never_rejects_and_says_why() {
     let database = Database::create();
     database.sql(
-        "CREATE TABLE codes (id int PRIMARY KEY, code varchar(20) COLLATE utf8mb4_general_ci UNIQUE, exact varchar(20) COLLATE utf8mb4_nopad_bin UNIQUE);
+        "CREATE TABLE codes (id int PRIMARY KEY, code varchar(20) COLLATE utf8mb4_general_ci UNIQUE, exact \
+            varchar(20) COLLATE utf8mb4_nopad_bin UNIQUE);
          INSERT INTO codes SELECT seq, CONCAT('Foo', seq), CONCAT('Foo', seq) FROM seq_1_to_100",
     );
     let url = database.url();
@@ -333,7 +350,8 @@ async fn column_that_ignores_case_never_rejects_and_says_why() {
 async fn exact_column_rejects_what_it_does_not_hold() {
     let database = Database::create();
     database.sql(
-        "CREATE TABLE codes (id int PRIMARY KEY, code varchar(20) COLLATE utf8mb4_nopad_bin UNIQUE, folded varchar(20) COLLATE utf8mb4_nopad_bin AS (LOWER(code)) UNIQUE);
+        "CREATE TABLE codes (id int PRIMARY KEY, code varchar(20) COLLATE utf8mb4_nopad_bin UNIQUE, folded \
+            varchar(20) COLLATE utf8mb4_nopad_bin AS (LOWER(code)) UNIQUE);
          INSERT INTO codes (id, code) SELECT seq, CONCAT('Foo', seq) FROM seq_1_to_100",
     );
     let app = TestApp::enforcing(&codes(&database.url(), "text", "code", "code = ?")).await;
@@ -412,7 +430,10 @@ async fn killed_scan_is_an_error_and_not_a_shorter_list() {
 async fn scan_sees_one_snapshot() {
     let database = Database::create();
     let rows = 100_000;
-    database.sql(&format!("CREATE TABLE t (id int PRIMARY KEY, k varchar(700)) ENGINE=InnoDB; INSERT INTO t SELECT seq, CONCAT(seq, REPEAT('x', 600)) FROM seq_1_to_{rows}"));
+    database.sql(&format!(
+        "CREATE TABLE t (id int PRIMARY KEY, k varchar(700)) ENGINE=InnoDB; INSERT INTO t SELECT \
+        seq, CONCAT(seq, REPEAT('x', 600)) FROM seq_1_to_{rows}"
+    ));
     let source = source(&database.url(), "SELECT k FROM t");
     let (sender, mut receiver) = mpsc::channel(1);
     let scan = tokio::spawn(async move { source.scan(KeyForm::Text, sender).await });
@@ -450,7 +471,8 @@ async fn answers_do_not_depend_on_how_the_server_is_set_up() {
     ]);
     let database = server.create_database();
     database.sql(
-        "SET autocommit = 1; CREATE TABLE t (id int PRIMARY KEY, c char(8), at timestamp DEFAULT '2024-01-01 05:00:00') ENGINE=InnoDB;
+        "SET autocommit = 1; CREATE TABLE t (id int PRIMARY KEY, c char(8), at timestamp DEFAULT '2024-01-01 \
+            05:00:00') ENGINE=InnoDB;
          INSERT INTO t (id, c) VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, NULL);
          CREATE USER app@'127.0.0.1'; GRANT SELECT ON *.* TO app@'127.0.0.1'",
     );
@@ -535,7 +557,10 @@ async fn refused_password_and_missing_tls_are_unavailable() {
 #[tokio::test]
 async fn key_that_a_columns_character_set_lacks_is_not_found_by_another() {
     let database = Database::create();
-    database.sql("CREATE TABLE t (k varchar(20) CHARSET latin1 COLLATE latin1_nopad_bin, n int); INSERT INTO t VALUES ('?', 1), ('é', 2)");
+    database.sql(
+        "CREATE TABLE t (k varchar(20) CHARSET latin1 COLLATE latin1_nopad_bin, n int); INSERT INTO t VALUES \
+        ('?', 1), ('é', 2)",
+    );
     let backend = open(&config(&database.url(), "SELECT n FROM t WHERE k = ?"), KeyForm::Text);
     assert_eq!(row(&backend, KeyForm::Text, "é").await, json!({"n": 2}));
     for foreign in ["日", "本", "\u{200b}"] {

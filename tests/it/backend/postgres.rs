@@ -19,10 +19,13 @@ async fn every_type_of_postgresql_is_rendered_exactly() {
     database.psql(&format!(
         "CREATE TYPE mood AS ENUM ('happy', 'sad');
          CREATE DOMAIN photo AS bytea;
-         CREATE TABLE t (id int PRIMARY KEY, amount numeric, at timestamptz, naive timestamp, day date, doc json, bin jsonb, u uuid, b bytea, p photo,
+         CREATE TABLE t (id int PRIMARY KEY, amount numeric, at timestamptz, naive timestamp, day date, doc json, bin \
+         jsonb, u uuid, b bytea, p photo,
                          tags text[], m mood, f real, d double precision, yes bool, i interval, ip inet, nul bytea);
-         INSERT INTO t VALUES (1, 123456789012345678901234567890.123456789, '2024-05-06 07:08:09.123+02', '2024-05-06 07:08:09', '2024-05-06',
-                         '{{\"a\": 1.50}}', '{{\"b\": [null, true]}}', '{UUID}', '\\x{}', '\\xff', '{{a,NULL,\"c d\"}}', 'happy', 1.5, 'NaN', true, '1 day', '10.0.0.1', NULL)",
+         INSERT INTO t VALUES (1, 123456789012345678901234567890.123456789, '2024-05-06 07:08:09.123+02', '2024-05-06 \
+         07:08:09', '2024-05-06',
+                         '{{\"a\": 1.50}}', '{{\"b\": [null, true]}}', '{UUID}', '\\x{}', '\\xff', '{{a,NULL,\"c \
+                         d\"}}', 'happy', 1.5, 'NaN', true, '1 day', '10.0.0.1', NULL)",
         "ab".repeat(100)
     ));
     let backend = open(&config(&database.url(), "SELECT * FROM t WHERE id = $1"), KeyForm::Integer);
@@ -69,7 +72,8 @@ async fn key_that_its_parameter_can_not_hold_is_invalid() {
         ("u = $1", "the key can't be a value of type UUID, which the query's parameter has"),
         (
             "at = $1",
-            "the query can't be used: its parameter is of type TIMESTAMPTZ, which can't take a key: write $1::text and cast that further",
+            "the query can't be used: its parameter is of type TIMESTAMPTZ, which can't take a key: write $1::text \
+                and cast that further",
         ),
     ] {
         let backend = open(&config(&database.url(), &format!("SELECT id FROM t WHERE {condition}")), KeyForm::Text);
@@ -90,7 +94,8 @@ async fn slow_query_times_out_here_and_at_the_server() {
     assert!(started.elapsed() < Duration::from_secs(60));
     eventually("the server has stopped it", || {
         database.psql(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()",
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> \
+                pg_backend_pid()",
         ) == "0"
     })
     .await;
@@ -125,7 +130,7 @@ async fn index_of_the_key_column_is_used() {
          INSERT INTO t SELECT i, 'c' || i FROM generate_series(1, 20000) i; ANALYZE t",
     );
     let uuid = database.psql("SELECT u FROM t WHERE id = 7");
-    // Whatever reads the table without an index from here on is ours.
+    // From here on each read of the table without an index is ours.
     let scans =
         || database.psql("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 't'").parse::<i64>().unwrap();
     let before = scans();
@@ -225,7 +230,10 @@ async fn minimum_of_connections_is_open_before_the_first_lookup() {
     config.min_connections = 3;
     let _backend = open(&config, KeyForm::Text);
     eventually("three connections are open", || {
-        database.psql("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'bloomguard'") == "3"
+        database.psql(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name \
+            = 'bloomguard'",
+        ) == "3"
     })
     .await;
 }

@@ -186,6 +186,7 @@ async fn absence_is_stored_only_where_nothing_is(cache: &dyn SharedCache) {
     assert_eq!(entry(cache, &key("1")).await, Entry::Value(value("a")));
 }
 
+/// Invariant: announced-never-cached-absent
 async fn absence_is_never_stored_over_a_mark(cache: &dyn SharedCache) {
     for mark in [Mark::Announced, Mark::Dropped] {
         let key = key(&format!("{mark:?}"));
@@ -220,6 +221,7 @@ async fn what_a_mark_replaced_does_not_come_back_when_the_mark_expires(cache: &d
     becomes(cache, &key("1"), Entry::Nothing).await;
 }
 
+/// Invariant: removed-rows-stay-removed
 async fn late_fill_does_not_resurrect_what_a_mark_replaced(cache: &dyn SharedCache) {
     let (fresh, filled, marked) = (key("1"), key("2"), key("3"));
     let stamp = seen(cache, &filled).await.stamp;

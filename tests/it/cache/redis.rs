@@ -57,6 +57,7 @@ async fn keyspaces_do_not_see_each_other() {
     assert_eq!(entry(&orders, &key("1")).await, Entry::Nothing);
 }
 
+/// Invariant: undecodable-is-a-miss
 #[tokio::test]
 async fn what_can_not_be_decoded_is_a_miss_and_gives_way_to_a_value() {
     let linked = Linked::to(RedisServer::start()).await;
@@ -250,7 +251,8 @@ async fn connection_lost_to_a_well_redis_is_made_anew_without_delay() {
         recovered(&cache).await;
         lost.push(start.elapsed());
     }
-    // A pause of 50 to 75 ms each; waiting for the next look at the connection would be about a second each. Half of them may meet a busy machine.
+    // A pause of 50 to 75 ms each; waiting for the next look at the connection would be about a second each. Half of
+    // them may meet a busy machine.
     lost.sort_unstable();
     assert!(lost[..10].iter().sum::<Duration>() < Duration::from_secs(6), "{lost:?} for twenty lost connections");
 }
@@ -401,7 +403,10 @@ async fn dropped_link_closes_its_connection() {
     eventually("only the test's own connection is left", || clients() == 1).await;
 }
 
-/// The network keeps what was sent, also when its sender has given up: a mark that came in between may have lived and ended before it arrives.
+/// The network keeps what was sent, also when its sender has given up: a mark that came in between may have lived and
+/// ended before it arrives.
+///
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn what_arrives_after_the_marks_that_forbid_it_have_ended_is_not_stored() {
     let server = RedisServer::start();
@@ -420,7 +425,7 @@ async fn what_arrives_after_the_marks_that_forbid_it_have_ended_is_not_stored() 
         proxy.heal();
     };
     let ((absence, value), ()) = tokio::join!(sent, later);
-    // Or nobody waited for the answer any more.
+    // Or no caller waited for the answer any more.
     assert!(!matches!(absence, Ok(Stored::Yes)) && !matches!(value, Ok(Stored::Yes)), "{absence:?}, {value:?}");
     let mut raw = server.connection();
     eventually("both have arrived", || {

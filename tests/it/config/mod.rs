@@ -188,7 +188,8 @@ query = "SELECT 1"
     let expected = [
         "keyspaces.Users: the name of a keyspace must match [a-z][a-z0-9_-]{0,62}",
         "keyspaces.Users.backend.max_queue: must be a whole number, 0 or more, is -1",
-        "keyspaces.Users.backend.url: is of scheme https, which needs kind = \"http\", is \"https://app:redacted@api/users\"",
+        "keyspaces.Users.backend.url: is of scheme https, which needs kind = \"http\", \
+            is \"https://app:redacted@api/users\"",
         "keyspaces.Users.enforcement: must be one of \"enforce\", \"shadow\", is \"off\"",
         "keyspaces.Users.filter.false_positive_rate: must be greater than 0 and less than 1, is 1.5",
         "keyspaces.Users.max_staleness: must be at least 1ms, is 0s",
@@ -201,7 +202,8 @@ query = "SELECT 1"
         "server.max_announces_per_second: must be from 1 to 10000000, is 0",
         "server.max_batch_bytes: must be at least 1, is 0",
         "server.max_batch_keys: must be from 1 to 1000000, is 0",
-        "server.max_buffered_bytes: must be 0, or at least 67108864 for a body of max_body_bytes and a batch of max_batch_keys, is 1048576",
+        "server.max_buffered_bytes: must be 0, or at least 67108864 for a body of max_body_bytes and a batch of \
+            max_batch_keys, is 1048576",
         "server.send_timeout: must be at least 1ms, is 0s",
         "server.workrs: unknown key; did you mean workers?",
     ];
@@ -634,7 +636,8 @@ fn a_keyspace_that_is_polled_rests_on_that_unless_it_says_otherwise() {
     let files = Files::new();
     let freshness = |more: &str| {
         let toml = format!(
-            "[keyspaces.users]\n{more}\nbackend = {{ url = \"sqlite:a.db\", query = \"SELECT a FROM t WHERE id = $1\" }}\n\
+            "[keyspaces.users]\n{more}\nbackend = {{ url = \"sqlite:a.db\", query = \"SELECT a FROM t WHERE id = $1\" \
+                }}\n\
              source = {{ query = \"SELECT id FROM t\", incremental.query = \"SELECT id, v FROM t WHERE v >= $1\" }}"
         );
         config::load(&[files.write("polled.toml", &toml)], std::iter::empty()).unwrap().keyspaces["users"].freshness
@@ -656,38 +659,58 @@ fn polls_are_judged_by_what_they_can_keep() {
     for (toml, error) in [
         (incremental(", interval = \"0s\""), format!("{key}.interval: must be at least 1ms, is 0s")),
         (incremental(", overlap = \"2days\""), format!("{key}.overlap: must be at most 1day, is 2days")),
-        (incremental(", watermark = \"SELECT $1\""), format!("{key}.watermark: must take no parameters, is \"SELECT $1\"")),
+        (
+            incremental(", watermark = \"SELECT $1\""),
+            format!(
+                "{key}.watermark: must take no parameters, is \"SELECT \
+            $1\""
+            ),
+        ),
         (
             incremental("").replace("v >= $1", "v >= 1"),
-            format!("{key}.query: must take the watermark as its only parameter, $1, is \"SELECT id, v FROM users WHERE v >= 1\""),
+            format!(
+                "{key}.query: must take the watermark as its only parameter, $1, is \"SELECT id, v FROM users \
+                WHERE v >= 1\""
+            ),
         ),
         (
             incremental("").replace("v >= $1", "v >= $1 limit 5"),
             format!(
-                "{key}.query: must list all rows, without LIMIT or FETCH: a poll reads them as a stream, is \"SELECT id, v FROM users WHERE v >= $1 limit 5\""
+                "{key}.query: must list all rows, without LIMIT or FETCH: a poll reads them as a stream, is \"SELECT \
+                    id, v FROM users WHERE v >= $1 limit 5\""
             ),
         ),
         (
             format!("{good}keyspaces.users.freshness = \"polled\"\nkeyspaces.users.max_staleness = \"1s\""),
-            format!("{key}.interval: must be shorter than max_staleness = 1s, otherwise the keyspace stops answering 404 between two polls, is 1s"),
+            format!(
+                "{key}.interval: must be shorter than max_staleness = 1s, otherwise the keyspace stops answering 404 between two polls, is 1s"
+            ),
         ),
         (
             format!("{good}keyspaces.users.freshness = \"static\""),
-            "keyspaces.users.freshness: \"static\" is a key set that does not change: leave source.incremental out".to_owned(),
+            "keyspaces.users.freshness: \"static\" is a key set that does not change: leave source.incremental \
+                out"
+            .to_owned(),
         ),
         (
             "keyspaces.users.freshness = \"polled\"".to_owned(),
-            "keyspaces.users.freshness: \"polled\" needs source.incremental, which says how new keys are found".to_owned(),
+            "keyspaces.users.freshness: \"polled\" needs source.incremental, which says how new keys are \
+                found"
+                .to_owned(),
         ),
         (
-            "keyspaces.users.source = { kind = \"file\", query = \"\", path = \"x\", incremental = {} }\nkeyspaces.users.key = \"text\""
+            "keyspaces.users.source = { kind = \"file\", query = \"\", path = \"x\", incremental = {} \
+                }\nkeyspaces.users.key = \"text\""
                 .to_owned(),
             format!("{key}: is not used by a source of kind \"file\""),
         ),
         (
-            "keyspaces.users.source = [{ query = \"SELECT 1\" }, { query = \"SELECT 1\", incremental = { query = \"SELECT 1, $1\" } }]"
+            "keyspaces.users.source = [{ query = \"SELECT 1\" }, \
+                { query = \"SELECT 1\", incremental = { query = \"SELECT 1, $1\" } }]"
                 .to_owned(),
-            "keyspaces.users.source[0].incremental: is required: all sources of a keyspace are polled, or none".to_owned(),
+            "keyspaces.users.source[0].incremental: is required: all sources of a keyspace are polled, or \
+                none"
+                .to_owned(),
         ),
     ] {
         assert_eq!(mistakes_of(&toml), [error], "{toml}");
@@ -773,7 +796,8 @@ fn listeners_off_loopback_need_a_token() {
     load_set("server = { listen = \"0.0.0.0:4040\", allow_unauthenticated = true }").unwrap();
     load_set("server.listen = \"unix:/run/bloomguard.sock\"").unwrap();
     let open = format!(
-        "server = {{ listen = \"0.0.0.0:4040\", token_file = \"{token}\", admin_listen = \"0.0.0.0:4042\", admin_token_file = \"{token}\" }}"
+        "server = {{ listen = \"0.0.0.0:4040\", token_file = \"{token}\", admin_listen = \"0.0.0.0:4042\", \
+            admin_token_file = \"{token}\" }}"
     );
     let config = load_set(&open).unwrap();
     assert_eq!(config.server.token.first().map(|token| token.expose()), Some("s3cr3t-token"));

@@ -148,6 +148,7 @@ async fn an_append_goes_over_the_connection_that_set_the_markers_or_not_at_all()
     );
 }
 
+/// Invariant: lost-log-is-noticed
 #[tokio::test]
 async fn entries_that_were_trimmed_or_deleted_before_they_were_read_are_a_loss() {
     let server = RedisServer::start_young();
@@ -194,6 +195,7 @@ async fn strangers_in_the_stream_are_a_loss_and_no_panic() {
     assert!(matches!(reader.log.read(EntryId::ZERO).await, Err(LogError::Refused(_))));
 }
 
+/// Invariant: announced-found-by-fleet
 #[tokio::test]
 async fn a_demoted_primary_is_not_read_over_kept_connections() {
     let (server, other) = (RedisServer::start_young(), RedisServer::start_young());
@@ -201,7 +203,7 @@ async fn a_demoted_primary_is_not_read_over_kept_connections() {
     let (writer, reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);
     writer.append(&[delta(LogEntryKind::Announce, 0..1)]).await;
     let _: () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(other.port()).query(&mut raw).unwrap();
-    // Nobody has looked at its role since. Where the machine is slow somebody has, and given the connection up.
+    // No check of its role came since. On a slow machine one may have come, and closed the connection.
     let read = reader.log.read(reader.follower.after()).await;
     assert!(matches!(read, Err(LogError::Replaced | LogError::Unavailable(_))), "{read:?}");
     let role: (String, String, i64, String, i64) = redis::cmd("ROLE").query(&mut raw).unwrap();

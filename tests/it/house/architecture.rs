@@ -56,8 +56,8 @@ const CONCRETE: &[(&str, &[&str])] = &[
 const METRICS_CRATE: &[&str] =
     &["use metrics::", "metrics_exporter_prometheus::", "metrics::counter!", "metrics::gauge!", "metrics::histogram!"];
 
-/// Where `unsafe` may stand: the memory of filters, the one call that leads from one safe interface of SQLite to the other, and a system call that no crate
-/// has.
+/// Where `unsafe` may stand: the memory of filters, the one call that leads from one safe interface of SQLite to the
+/// other, and a system call that no crate has.
 const UNSAFE: &[&str] = &["filter/", "source/sql/sqlite/step.rs", "background.rs"];
 
 const LONGEST_FILE: usize = 400;
@@ -314,7 +314,8 @@ fn breaches_are_found_however_they_are_written() {
         (
             "source/sql/sqlite/mod.rs",
             "#[allow(unsafe_code)]",
-            "source/sql/sqlite/mod.rs: allows unsafe code, which only filter/ and source/sql/sqlite/step.rs and background.rs may",
+            "source/sql/sqlite/mod.rs: allows unsafe code, which only filter/ and source/sql/sqlite/step.rs and \
+                background.rs may",
         ),
         ("flotilla/mod.rs", "", "flotilla/mod.rs: module flotilla has no level"),
     ] {

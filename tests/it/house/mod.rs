@@ -1,4 +1,6 @@
 //! Rules about the repository itself.
 
 pub mod architecture;
-pub mod rooms;
+mod invariants;
+mod rooms;
+mod suite;

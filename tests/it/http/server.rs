@@ -31,7 +31,8 @@ const LONG: Duration = Duration::from_secs(60);
 /// More than any buffer on the way holds.
 const LARGE: usize = 32 << 20;
 
-/// A listener whose `/slow` waits for a permit of `gate`, whose `/large` has a [`LARGE`] answer, and whose other paths answer at once.
+/// A listener whose `/slow` waits for a permit of `gate`, whose `/large` has a [`LARGE`] answer, and whose other paths
+/// answer at once.
 struct Server {
     addr: String,
     shutdown: CancellationToken,

@@ -20,6 +20,7 @@ fn the_allocator_counts() {
     assert_eq!(allocated(|| drop(std::hint::black_box(Box::new(1)))), 1);
 }
 
+/// Invariant: probes-allocate-nothing
 #[test]
 fn no_probe_allocates_anything() {
     let secret = KeySecret::random();
@@ -44,6 +45,7 @@ fn no_probe_allocates_anything() {
     }
 }
 
+/// Invariant: probes-allocate-nothing
 #[tokio::test]
 async fn a_check_of_many_keys_allocates_no_more_often_than_one_of_few() {
     let mut config = config();
@@ -63,6 +65,7 @@ async fn a_check_of_many_keys_allocates_no_more_often_than_one_of_few() {
     assert_eq!(allocated_for(&keys), allocated_for(&keys[19_990..]));
 }
 
+/// Invariant: probes-allocate-nothing
 #[tokio::test]
 async fn no_check_that_says_absent_allocates_anything() {
     let mut config = config();

@@ -1,4 +1,4 @@
-//! What a batch holds is bounded, and who shares its loads does not notice.
+//! What a batch holds is bounded, and lookups that share its loads do not notice.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A backend that gives no answer is not asked by everybody, and who hangs up has nothing loaded.
+//! A backend that gives no answer gets one call at a time, and a disconnect cancels its load.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +22,7 @@ fn patient() -> bloomguard::config::KeyspaceConfig {
     patient
 }
 
+/// Invariant: backend-outage-one-call
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_is_down_gets_one_call_at_a_time() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -37,7 +38,7 @@ async fn a_backend_that_is_down_gets_one_call_at_a_time() {
             other => panic!("{other}"),
         }
     }
-    assert!(ks.backend.calls() - before <= lookups - 20, "who is rejected asks nobody");
+    assert!(ks.backend.calls() - before <= lookups - 20, "a rejected lookup makes no call");
     assert_eq!(ks.metric(CLOSED), 0.0);
     assert_eq!(ks.get(&ks.absent()).await, "404 filter", "the filter needs no backend");
     ks.backend.fail_with(None);
@@ -45,6 +46,7 @@ async fn a_backend_that_is_down_gets_one_call_at_a_time() {
     assert_eq!(ks.metric(CLOSED), 1.0);
 }
 
+/// Invariant: backend-outage-one-call
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_does_not_fit_is_no_outage() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -57,6 +59,7 @@ async fn a_query_that_does_not_fit_is_no_outage() {
     assert_eq!((ks.metric(CLOSED), ks.metric(REJECTED)), (1.0, 0.0));
 }
 
+/// Invariant: backend-outage-one-call
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_hangs_opens_the_breaker_though_callers_leave_early() {
     let mut hasty = config();
@@ -76,7 +79,7 @@ async fn a_backend_that_hangs_opens_the_breaker_though_callers_leave_early() {
     ks.backend.hold_no_more();
 }
 
-/// Of a scripted backend, which knows no timeout of its own: only the deadline or who hangs up ends a call.
+/// A scripted backend has no timeout of its own: only the deadline or a disconnect ends a call.
 fn hung(deadline: Duration) -> bloomguard::config::KeyspaceConfig {
     let mut config = config();
     config.deadline = deadline;
@@ -85,7 +88,8 @@ fn hung(deadline: Duration) -> bloomguard::config::KeyspaceConfig {
     config
 }
 
-/// Has a lookup begun by one asker after another, as far apart as `pause`, until one is rejected; `leave` is what becomes of each asker then.
+/// Has a lookup begun by one asker after another, as far apart as `pause`, until one is rejected; `leave` is what
+/// becomes of each asker then.
 async fn asked_until_one_is_rejected(deadline: Duration, pause: Duration, leave: fn(tokio::task::JoinHandle<String>)) {
     let ks = Arc::new(TestKeyspace::enforcing(hung(deadline)).await);
     let _turnstile = ks.backend.hold_after_read();
@@ -122,6 +126,7 @@ async fn hangs_up_while_loading(ks: &Arc<TestKeyspace>, keys: &[&str]) -> Vec<to
     keys.iter().map(|name| ask(name)).collect()
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disconnect_cancels_a_load_without_other_waiters() {
     let mut narrow = patient();
@@ -134,7 +139,7 @@ async fn a_disconnect_cancels_a_load_without_other_waiters() {
     for asker in &loading {
         asker.abort();
     }
-    // Whoever is next in the queue has the backend now, and nobody has answered anything.
+    // The next lookup of the queue has the backend now; no call was answered.
     turnstile.reached().await;
     for asker in &queued {
         asker.abort();
@@ -143,9 +148,10 @@ async fn a_disconnect_cancels_a_load_without_other_waiters() {
     assert!(ks.backend.calls() <= before + 3);
     ks.backend.hold_no_more();
     assert_eq!(ks.get("user:4").await, "200 backend", "the backend is free again");
-    assert_eq!((ks.metric(CLOSED), ks.metric(REJECTED)), (1.0, 0.0), "that nobody waits any more is no outage");
+    assert_eq!((ks.metric(CLOSED), ks.metric(REJECTED)), (1.0, 0.0), "a load without waiters is no outage");
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_goes_on_for_waiters_and_after_a_timeout() {
     let ks = Arc::new(TestKeyspace::enforcing(patient()).await);
@@ -172,6 +178,7 @@ async fn a_load_goes_on_for_waiters_and_after_a_timeout() {
     assert_eq!(ks.backend.calls(), before + 2, "it was not loaded in vain");
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_without_waiters_ends_with_its_calls_in_flight() {
     let mut narrow = patient();

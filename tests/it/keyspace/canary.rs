@@ -1,4 +1,4 @@
-//! The canary gives way to lookups.
+//! The canary yields to lookups.
 
 use std::sync::Arc;
 use std::time::Duration;

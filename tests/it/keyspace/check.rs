@@ -15,6 +15,7 @@ fn keys() -> Vec<String> {
     (0..1_999).map(|n| if n % 4 == 0 { format!("user:{}", n / 2) } else { format!("nobody:{n}") }).collect()
 }
 
+/// Invariant: batch-equals-single
 #[tokio::test]
 async fn a_batch_check_says_of_each_key_what_a_check_of_it_says() {
     for percent in [0, 30, 100] {

@@ -11,6 +11,7 @@ use crate::support::assert_eventually;
 use crate::support::keyspace::{TestKeyspace, config};
 use crate::support::scripted::key;
 
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn absence_read_inside_the_commit_window_is_never_cached() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);
@@ -29,7 +30,8 @@ async fn absence_read_inside_the_commit_window_is_never_cached() {
     assert_eq!(ks.get("new").await, "200 backend", "and left nothing behind");
 }
 
-/// Reads absences before an announce and within its window; `None` where the machine stood still meanwhile, else what is answered after the window.
+/// Reads absences before an announce and within its window; `None` where the machine stood still meanwhile, else what
+/// is answered after the window.
 async fn after_the_window() -> Option<Vec<String>> {
     let mut short = config();
     short.commit_window = Duration::from_secs(1);
@@ -37,7 +39,8 @@ async fn after_the_window() -> Option<Vec<String>> {
     short.cache.hot_ttl = Duration::from_secs(60);
     let window = short.commit_window;
     let ks = TestKeyspace::enforcing(short).await;
-    // Cached before the announce, and read within the window: neither may come back once the memory has forgotten the key.
+    // Cached before the announce, and read within the window: neither may come back once the memory has forgotten the
+    // key.
     let stranger = ks.false_positive();
     let cached = ks.get(&stranger).await;
     for announced in [stranger.as_str(), "new"] {
@@ -56,6 +59,7 @@ async fn after_the_window() -> Option<Vec<String>> {
     (!told.contains(&"503".to_owned())).then_some(told)
 }
 
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn no_absence_of_the_window_is_left_when_it_closes() {
     for _ in 0..10 {
@@ -67,6 +71,7 @@ async fn no_absence_of_the_window_is_left_when_it_closes() {
     panic!("the machine stood still each time");
 }
 
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn absence_read_before_the_announce_is_not_cached_after_it() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);
@@ -80,13 +85,14 @@ async fn absence_read_before_the_announce_is_not_cached_after_it() {
     ks.backend.hold_no_more();
     ks.keyspace.announce(&[key(&stranger)]).await.unwrap();
     ks.backend.commit(&stranger);
-    // The old flight is still up: nobody may join it any more.
+    // The old flight still runs: no lookup may join it any more.
     assert_eq!(ks.get(&stranger).await, "200 backend");
     turnstile.release();
     assert_eq!(early.await.unwrap(), "404 backend");
     assert_eq!(ks.get(&stranger).await, "200 hot");
 }
 
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn announce_drops_an_absence_that_was_cached_before_it() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -124,6 +130,7 @@ async fn an_absence_is_not_shared_with_callers_that_joined_after_the_read() {
     assert!(late == "404 hot" || late == "200 backend", "it looked once more, as a new request would: {late}");
 }
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread")]
 async fn row_committed_after_the_scan_survives_the_swap() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -144,6 +151,7 @@ async fn row_committed_after_the_scan_survives_the_swap() {
     }
 }
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acknowledged_announce_survives_a_crash() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -184,6 +192,7 @@ async fn a_damaged_journal_degrades_until_a_scan_after_the_window() {
     assert_eq!(next.get("lost").await.split(' ').next(), Some("200"));
 }
 
+/// Invariant: acknowledged-is-durable
 #[tokio::test(flavor = "multi_thread")]
 async fn an_announce_without_a_marker_is_not_acknowledged() {
     let ks = TestKeyspace::with_cache(config(), Arc::new(crate::support::scripted::DeadCache::default())).built().await;
@@ -193,6 +202,7 @@ async fn an_announce_without_a_marker_is_not_acknowledged() {
     assert_eq!(ks.get("user:1").await, "200 backend", "and lookups go on without the cache");
 }
 
+/// Invariant: removed-rows-stay-removed
 #[tokio::test(flavor = "multi_thread")]
 async fn late_fill_does_not_bring_a_deleted_row_back() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);

@@ -14,7 +14,8 @@ const TTL: Duration = Duration::from_secs(3600);
 const JITTER: f64 = 0.1;
 const BINS: usize = 20;
 
-/// Each entry lives within the range, and no twentieth of it holds more than a uniform draw puts there, six standard deviations included.
+/// Each entry lives within the range, and no twentieth of it holds more than a uniform draw puts there, six standard
+/// deviations included.
 fn assert_spread(what: &str, left: &[Duration], took: Duration) {
     let [shortest, longest] = [1.0 - JITTER, 1.0 + JITTER].map(|share| TTL.as_secs_f64() * share);
     // Entries made earlier have lost what has passed since; that only spreads them further.

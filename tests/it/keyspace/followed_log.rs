@@ -64,11 +64,13 @@ async fn instance(
     (ks, cache, gate)
 }
 
+/// Invariant: announced-found-by-fleet
 #[tokio::test(flavor = "multi_thread")]
 async fn no_build_begins_before_the_first_page_of_the_log_was_read() {
     let redis = RedisServer::start();
     let (ks, _, gate) = instance(&redis, Duration::from_millis(200), false).await;
-    // A scan of now would pass keys that are announced after it, and that a first page of much later does not reach back to.
+    // A scan of now would pass keys that are announced after it, and that a first page of much later does not reach
+    // back to.
     assert_eq!(ks.rebuild().await, RebuildOutcome::NoLog);
     assert_eq!(ks.keyspace.generation(), 0);
     gate.send_replace(true);
@@ -78,6 +80,8 @@ async fn no_build_begins_before_the_first_page_of_the_log_was_read() {
     .await;
 }
 
+/// Invariant: announced-never-cached-absent
+/// Invariant: no-absence-while-not-enforcing
 #[tokio::test(flavor = "multi_thread")]
 async fn no_absence_is_stored_or_served_under_a_log_that_has_not_been_read_yet() {
     let mut redis = RedisServer::start();
@@ -101,7 +105,7 @@ async fn no_absence_is_stored_or_served_under_a_log_that_has_not_been_read_yet()
     eventually("the connection is there again", || *cache.epochs().borrow() > before).await;
     let other: String = (0..).map(|i| format!("other:{i}")).find(|name| ks.maybe(name)).unwrap();
     assert_eq!(ks.get(&other).await, "404 backend");
-    assert!(!stored(&redis, &other), "under the new log, whose announces nobody has read here");
+    assert!(!stored(&redis, &other), "under the new log, whose announces this instance has not read");
     assert_eq!(ks.keyspace.state(), State::Enforcing, "nothing but the log could have told");
 
     // Nor does one count that another instance has stored there.

@@ -87,6 +87,7 @@ impl Fleet {
     }
 }
 
+/// Invariant: one-call-a-key
 #[tokio::test(flavor = "multi_thread")]
 async fn one_instance_loads_for_the_whole_fleet() {
     let fleet = Fleet::of(3, &patient()).await;
@@ -105,6 +106,7 @@ async fn one_instance_loads_for_the_whole_fleet() {
     eventually("the lease was given back", || !fleet.command::<bool>("EXISTS", &[LEASE])).await;
 }
 
+/// Invariant: one-call-a-key
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_died_is_replaced_within_the_deadline() {
     let fleet = Fleet::of(2, &patient()).await;
@@ -120,6 +122,7 @@ async fn a_holder_that_died_is_replaced_within_the_deadline() {
     assert_eq!(fleet.waited("taken_over"), 1.0);
 }
 
+/// Invariant: one-call-a-key
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_hangs_is_not_waited_for_longer_than_its_lease() {
     let mut quick = patient();
@@ -156,6 +159,7 @@ async fn who_has_waited_too_long_loads_while_there_is_time() {
     panic!("each time the deadline was over");
 }
 
+/// Invariant: one-call-a-key
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_killed_while_waiting_makes_everybody_load() {
     let mut fleet = Fleet::of(3, &patient()).await;
@@ -170,6 +174,7 @@ async fn redis_killed_while_waiting_makes_everybody_load() {
     assert!(fleet.waited("error") >= 1.0);
 }
 
+/// Invariant: one-call-a-key
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_stored_is_loaded_by_all_at_once_and_not_in_turn() {
     let mut small = patient();
@@ -193,6 +198,7 @@ async fn what_is_not_stored_is_loaded_by_all_at_once_and_not_in_turn() {
     assert!(fleet.waited("freed") >= 1.0);
 }
 
+/// Invariant: waiting-serves-nothing-old
 #[tokio::test(flavor = "multi_thread")]
 async fn a_value_changed_while_waiting_is_not_served_old() {
     let fleet = Fleet::of(3, &patient()).await;
@@ -214,6 +220,7 @@ async fn a_value_changed_while_waiting_is_not_served_old() {
     assert_eq!(stored, ("200 redis".into(), "changed".into()), "in the tombstone's place, which the wait had seen");
 }
 
+/// Invariant: waiting-serves-nothing-old
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_announced_while_waiting_is_not_served_absent() {
     let fleet = Fleet::of(3, &patient()).await;

@@ -11,6 +11,7 @@ use crate::support::keyspace::{TestKeyspace, config, told};
 use crate::support::scripted::key;
 use crate::support::{assert_eventually, eventually};
 
+/// Invariant: flood-leaves-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn absent_key_never_reaches_cache_or_backend() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -58,6 +59,7 @@ async fn false_positive_costs_one_query_and_its_absence_is_cached() {
     assert_eq!(ks.metric("bloomguard_filter_false_positives_total{keyspace=\"users\"}"), 1.0);
 }
 
+/// Invariant: one-call-a-key
 #[tokio::test(flavor = "multi_thread")]
 async fn one_backend_call_however_many_ask_at_once() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);
@@ -84,6 +86,7 @@ async fn one_backend_call_however_many_ask_at_once() {
     }
 }
 
+/// Invariant: one-call-a-key
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_leader_hands_over() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);
@@ -107,6 +110,7 @@ async fn cancelled_leader_hands_over() {
     assert_eq!(ks.backend.calls(), before + 1);
 }
 
+/// Invariant: failure-is-no-absence
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_is_never_an_absence_and_never_cached() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -123,6 +127,7 @@ async fn a_failure_is_never_an_absence_and_never_cached() {
     assert_eq!(ks.get("user:1").await, "200 backend");
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lookup_ends_by_its_deadline_and_by_the_shorter_one_of_the_request() {
     let mut short = config();
@@ -161,7 +166,7 @@ async fn the_backends_cap_holds_and_the_rest_is_shed_at_once() {
     eventually("two are served, three wait, the next is shed", || ks.backend.calls() == before + 2).await;
     let shed = "bloomguard_shed_total{keyspace=\"users\",reason=\"queue_full\"}";
     for i in 5.. {
-        // Whoever comes before the three have queued takes a place in the queue and waits: ask with little patience.
+        // A lookup that comes before the three takes a place in the queue and waits: it has a short deadline.
         let options = LookupOptions { timeout: Some(Duration::from_millis(20)), ..LookupOptions::default() };
         let lookup = ks.keyspace.lookup(key(format!("user:{i}")), options).await;
         assert_eq!(told(&lookup), "503");
@@ -196,7 +201,7 @@ async fn a_bypass_that_finds_no_row_takes_the_value_from_both_caches() {
     let ks = TestKeyspace::enforcing(config()).await;
     assert_eq!(ks.get("user:1").await, "200 backend");
     ks.backend.remove("user:1");
-    assert_eq!(ks.get("user:1").await, "200 hot", "nobody has said that the row is gone");
+    assert_eq!(ks.get("user:1").await, "200 hot", "no drop of the row was sent");
     assert_eq!(ks.get_bypassing("user:1").await, "404 backend");
     assert_eq!(ks.get("user:1").await.split(' ').next(), Some("404"));
 }
@@ -210,6 +215,7 @@ async fn values_over_the_limit_are_answered_but_not_cached() {
     assert_eq!(ks.get("user:1").await, "200 backend");
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_false_negative_is_answered_200_counted_and_degrades() {
     let ks = TestKeyspace::enforcing(config()).await;
@@ -219,7 +225,7 @@ async fn a_false_negative_is_answered_200_counted_and_degrades() {
     eventually("it is judged", || ks.keyspace.state().as_str() == "degraded").await;
     assert_eq!(ks.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}"), 1.0);
     assert_eq!(ks.keyspace.peek(&key(&absent)).verdict, Verdict::Maybe, "the key was put into the filter");
-    assert_eq!(ks.get(&ks.absent()).await, "404 backend", "a broken promise rejects nobody");
+    assert_eq!(ks.get(&ks.absent()).await, "404 backend", "a broken promise rejects no key");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -251,6 +257,7 @@ async fn nothing_is_stored_after_the_deadline() {
     assert_eq!(shared.entry, bloomguard::cache::Entry::Nothing);
 }
 
+/// Invariant: announced-never-cached-absent
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absence_from_before_a_pause_is_not_cached_after_it() {
     let mut short = config();
@@ -261,7 +268,8 @@ async fn an_absence_from_before_a_pause_is_not_cached_after_it() {
         let announced = Instant::now();
         // On a slow disk it may not be durable by the deadline.
         let durable = ks.keyspace.announce(&[key(&late)]).await.is_ok();
-        // The backend says absent, and then the whole process stands still until the memory of the announce has expired.
+        // The backend says absent, and then the whole process stands still until the memory of the announce has
+        // expired.
         ks.backend.block_for(Duration::from_millis(400));
         ks.get(&late).await;
         eventually("the load has ended", || {

@@ -8,6 +8,7 @@ use bloomguard::source::PolledKey;
 use crate::support::keyspace::{TestKeyspace, config};
 use crate::support::scripted::key;
 
+/// Invariant: polled-rows-outlive-builds
 #[tokio::test]
 async fn a_polled_row_ends_cached_absences_for_good_and_leaves_values_alone() {
     let keyspace = TestKeyspace::enforcing(bloomguard::config::KeyspaceConfig {

@@ -1,4 +1,4 @@
-//! Builds: what they must pass, and that a failure keeps the filter in force.
+//! Builds: what they must pass, and that a failure keeps the active filter.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use crate::support::keyspace::{TestKeyspace, config};
 use crate::support::scripted::key;
 use crate::support::{assert_eventually, eventually};
 
+/// Invariant: builds-touch-no-active-filter
 #[test]
 fn lookup_hashed_before_a_swap_finds_its_key_after() {
     let (secret, active) = (KeySecret::random(), Arc::new(Active::default()));
@@ -27,6 +28,7 @@ fn lookup_hashed_before_a_swap_finds_its_key_after() {
     }
 }
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread")]
 async fn no_present_or_announced_key_is_missed_while_filters_are_swapped() {
     let ks = Arc::new(TestKeyspace::enforcing(config()).await);
@@ -107,7 +109,7 @@ async fn a_source_that_lacks_keys_which_the_backend_answered_is_refused() {
     ks.source.keys.lock().retain(|k| k != "user:7");
     assert_eq!(ks.rebuild().await, RebuildOutcome::MissingKeys);
     assert!(ks.rebuild.progress().last_error.unwrap().contains("user:7"));
-    // Gone from the backend too, though nobody said so: that must not refuse every build from now on.
+    // Gone from the backend too, without a drop: later builds must not fail because of it.
     ks.backend.remove("user:7");
     eventually("the next build goes through", || ks.keyspace.status().generation == 2).await;
 }
@@ -248,6 +250,7 @@ async fn a_scalable_filter_needs_to_know_no_number_of_keys() {
     assert!(new.iter().all(|key| ks.keyspace.peek(key).verdict == Verdict::Maybe));
 }
 
+/// Invariant: rate-is-kept
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_past_its_capacity_keeps_its_rate_then_warns() {
     for kind in [KeyspaceFilterKind::Bloom, KeyspaceFilterKind::Classic] {

@@ -36,7 +36,7 @@ fn refreshes(ks: &TestKeyspace, outcome: &str) -> f64 {
     ks.metric(&format!("bloomguard_cache_refreshes_total{{keyspace=\"users\",outcome=\"{outcome}\"}}"))
 }
 
-/// Reads a cached key until `done`; nobody may wait for the backend meanwhile.
+/// Reads a cached key until `done`; meanwhile no read may wait for the backend.
 async fn read_until(what: &str, ks: &TestKeyspace, asked: &str, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -46,7 +46,8 @@ async fn read_until(what: &str, ks: &TestKeyspace, asked: &str, done: impl Fn() 
     }
 }
 
-/// Reads a key for three of its lives; whether it was loaded in each of them, and none of the reads but the first had to wait for that.
+/// Reads a key for three of its lives; whether it was loaded in each of them, and none of the reads but the first had
+/// to wait for that.
 async fn never_expires(ks: &TestKeyspace, asked: &str) -> bool {
     let before = ks.backend.calls();
     assert_eq!(ks.get(asked).await, "200 backend");
@@ -68,7 +69,8 @@ async fn a_hot_key_never_expires_under_its_readers() {
     short.cache.ttl = Duration::from_secs(1);
     short.cache.refresh_ahead = 0.75;
     let ks = TestKeyspace::with_cache(short, telling(&linked)).built().await;
-    // A machine that stands still for most of a second loses any such race: it may try again. Without refreshes no try succeeds.
+    // A machine that stands still for most of a second loses any such race: it may try again. Without refreshes no try
+    // succeeds.
     for attempt in 0..10 {
         if never_expires(&ks, &format!("user:{attempt}")).await {
             assert!(refreshes(&ks, "refreshed") >= 2.0);
@@ -120,7 +122,7 @@ async fn a_refresh_that_finds_no_row_removes_the_value() {
     ks.backend.hold_no_more();
     turnstile.release();
     eventually("it is gone", || refreshes(&ks, "absent") == 1.0).await;
-    assert_eq!(ks.metric(FALSE_POSITIVES), 0.0, "nobody asked the filter");
+    assert_eq!(ks.metric(FALSE_POSITIVES), 0.0, "no lookup asked the filter");
     assert_eq!(ks.get("user:1").await, "404 backend");
     assert_eq!(ks.metric(FALSE_POSITIVES), 1.0);
 }
@@ -141,7 +143,7 @@ async fn a_storm_takes_no_value_away_by_refreshes() {
     let start = Instant::now();
     while refreshes(&ks, "absent") < 3.0 {
         assert!(start.elapsed() < Duration::from_secs(60), "no read refreshes");
-        // A storm ends when nobody feeds it.
+        // A storm ends without further absences.
         storm().await;
         for _ in 0..20 {
             let told = ks.get("user:999").await;

@@ -284,7 +284,8 @@ async fn too_many_announces_for_the_set_answer_no_absence_until_a_scan() {
     for batch in batches.by_ref().take(36) {
         assert!(!announce(batch).await);
     }
-    // The crowd calls for a scan by itself, which holds the same announces; it ends after further ones are lost to both.
+    // The crowd calls for a scan by itself, which holds the same announces; it ends after further ones are lost to
+    // both.
     turnstile.reached().await;
     let mut lost = false;
     while !lost {
@@ -299,7 +300,7 @@ async fn too_many_announces_for_the_set_answer_no_absence_until_a_scan() {
         within Duration::from_secs(300) => ks.get(&stranger).await.starts_with("404"),
         "no later scan mends it by itself: {:?}", ks.keyspace.status()
     );
-    // The new set is in force a moment before its filter is, and the old one's notes are given back between.
+    // The new set is active a moment before its filter; between the two the old notes are freed.
     assert_eventually!(
         within Duration::from_secs(600) => ks.keyspace.status().warnings.is_empty(),
         "the crowded filter is not replaced: {:?}", ks.keyspace.status()

@@ -64,7 +64,7 @@ async fn serves_the_last_value(shared: Arc<dyn SharedCache>) {
         let lookup = ks.lookup("user:1").await;
         assert_eq!(told(&lookup), "200 redis");
         let answer = lookup.answer.unwrap();
-        let stale = answer.stale.expect("it has expired, also for those who come later: it enters no other tier");
+        let stale = answer.stale.expect("it has expired, also for later lookups: it enters no other tier");
         assert_eq!(answer.value.unwrap().body, "changed");
         *if stale.forwarded { &mut forwarded } else { &mut kept_off } += 1;
     }
@@ -74,7 +74,7 @@ async fn serves_the_last_value(shared: Arc<dyn SharedCache>) {
         .lookup_all(vec![key("user:1"), key("user:2")], LookupOptions::default(), u64::MAX, &mut unlimited())
         .await;
     assert!(is_stale(&lookups[0]), "{:?}", lookups[0]);
-    assert_eq!(told(&lookups[1]), "503", "nobody has ever read it");
+    assert_eq!(told(&lookups[1]), "503", "no lookup has ever read it");
     ks.backend.fail_with(None);
     assert_eventually!(ks.get("user:1").await == "200 backend", "the backend is not asked again");
 }
@@ -84,6 +84,7 @@ async fn the_last_value_of_this_process_stands_in_for_a_backend_that_is_down() {
     serves_the_last_value(Arc::new(MemoryCache::new(64 << 20, 1 << 20).keeping_stale(HOUR))).await;
 }
 
+/// Invariant: expired-values-only-in-outages
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_value_of_redis_stands_in_for_a_backend_that_is_down() {
     let linked = Linked::to(RedisServer::start()).await;
@@ -108,6 +109,7 @@ async fn a_hung_backend_is_stood_in_for_within_the_deadline() {
     assert!(is_stale(&lookups[0]), "{:?}", lookups[0]);
 }
 
+/// Invariant: expired-values-only-in-outages
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absence_is_never_served_past_its_life() {
     let mut brief = fleeting();
@@ -123,6 +125,7 @@ async fn an_absence_is_never_served_past_its_life() {
     assert_eq!(ks.metric(STALE), 0.0);
 }
 
+/// Invariant: expired-values-only-in-outages
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_dropped_or_announced_anew_is_not_served_expired() {
     let ks = Arc::new(keyspace(fleeting()).await);
@@ -148,6 +151,7 @@ async fn what_was_dropped_or_announced_anew_is_not_served_expired() {
     assert_eq!(ks.metric(STALE), 0.0);
 }
 
+/// Invariant: expired-values-only-in-outages
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bypass_or_a_later_version_gets_no_expired_value() {
     let ks = keyspace(fleeting()).await;
@@ -165,6 +169,7 @@ async fn a_bypass_or_a_later_version_gets_no_expired_value() {
     assert_eq!(ks.get("user:1").await, "200 redis");
 }
 
+/// Invariant: expired-values-only-in-outages
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_served_longer_than_configured_or_where_nothing_is() {
     for configured in [Duration::ZERO, Duration::from_millis(1)] {

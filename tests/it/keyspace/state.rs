@@ -7,6 +7,8 @@ use bloomguard::config::{Enforcement, Freshness};
 use crate::support::eventually;
 use crate::support::keyspace::{TestKeyspace, config};
 
+/// Invariant: only-enforcing-rejects
+/// Invariant: no-absence-while-not-enforcing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cold_keyspace_rejects_no_key_and_caches_no_absence() {
     let ks = TestKeyspace::cold(config());
@@ -18,6 +20,7 @@ async fn a_cold_keyspace_rejects_no_key_and_caches_no_absence() {
     assert_eq!(ks.metric("bloomguard_filter_false_positives_total{keyspace=\"users\"}"), 0.0);
 }
 
+/// Invariant: only-enforcing-rejects
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shadow_keyspace_rejects_no_key_and_counts_what_it_would_have() {
     let mut shadow = config();
@@ -33,6 +36,8 @@ async fn a_shadow_keyspace_rejects_no_key_and_counts_what_it_would_have() {
     assert_eq!(ks.get(&stranger).await, "404 hot");
 }
 
+/// Invariant: only-enforcing-rejects
+/// Invariant: no-absence-while-not-enforcing
 #[tokio::test(flavor = "multi_thread")]
 async fn an_aged_filter_stops_rejecting_and_serves_no_cached_absence() {
     let mut aging = config();
@@ -49,7 +54,7 @@ async fn an_aged_filter_stops_rejecting_and_serves_no_cached_absence() {
         assert_eq!(ks.get(&stranger).await, "404 backend");
     }
     ks.rebuild().await;
-    assert_eq!(ks.get(&ks.absent()).await, "404 filter", "a new scan mends it");
+    assert_eq!(ks.get(&ks.absent()).await, "404 filter", "a new scan fixes it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,15 +99,15 @@ async fn a_build_that_does_not_fit_the_memory_limit_is_refused() {
     let ks = TestKeyspace::with_memory(config(), Some(limit)).built().await;
     assert_eq!(ks.keyspace.status().last_rebuild.unwrap().reason, None);
     let in_force = ks.keyspace.status().bytes;
-    // It would fit alone, and not beside the one in force.
+    // It would fit alone, but not beside the active filter.
     ks.source.keys.lock().extend((0..22_000).map(|i| format!("later:{i}")));
     assert_eq!(ks.rebuild().await.as_str(), "no_memory");
     let (error, told) = (ks.rebuild.progress().last_error.unwrap(), ks.keyspace.status().last_rebuild.unwrap().reason);
-    assert_eq!(told.as_deref(), Some(error.as_str()), "the sum is nobody's secret");
+    assert_eq!(told.as_deref(), Some(error.as_str()), "the sum is no secret");
     for part in [format!("in force ({in_force} bytes)"), format!("over the memory limit of {limit} bytes")] {
         assert!(error.contains(&part), "no {part:?} in {error}");
     }
     assert_eq!(ks.metric("bloomguard_rebuilds_total{keyspace=\"users\",outcome=\"no_memory\"}"), 1.0);
-    assert_eq!((ks.keyspace.state().as_str(), ks.keyspace.generation()), ("enforcing", 1), "the filter in force stays");
+    assert_eq!((ks.keyspace.state().as_str(), ks.keyspace.generation()), ("enforcing", 1), "the active filter stays");
     assert_eq!(ks.get("user:1").await, "200 backend");
 }

@@ -5,6 +5,7 @@ use crate::support::{assert_eventually, eventually};
 
 const STORMS: &str = "bloomguard_backend_absence_storms_total{keyspace=\"users\"}";
 
+/// Invariant: empty-backend-is-doubted
 #[tokio::test(flavor = "multi_thread")]
 async fn absences_of_a_backend_that_has_lost_its_rows_are_not_cached() {
     let ks = TestKeyspace::enforcing(config()).await;

@@ -13,7 +13,7 @@ async fn an_announced_row_is_found_as_soon_as_it_is_committed() {
         let path = format!("/v1/keys/users/{id}");
         assert_eq!(app.get(&path).await.told(), "404 filter");
         assert_eq!(app.send("PUT", &path, &[]).await.status, 204);
-        assert_eq!(app.get(&path).await.told(), "404 backend", "the row is not there yet, and nobody caches that");
+        assert_eq!(app.get(&path).await.told(), "404 backend", "the row is not there yet, and no tier caches that");
         site.run(&format!("INSERT INTO users VALUES ({id}, 'new')")).await;
         assert_eq!(app.get(&path).await.told(), "200 backend");
         assert_eq!(app.metric("bloomguard_announces_total{keyspace=\"users\",outcome=\"accepted\"}").await, 1.0);
@@ -27,7 +27,7 @@ async fn a_deleted_row_is_gone_from_every_cache() {
     let app = TestApp::enforcing(&config(&site.url()).redis(&redis)).await;
     assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 backend");
     site.run("DELETE FROM users WHERE id = 42").await;
-    assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 hot", "nobody has said so yet");
+    assert_eq!(app.get("/v1/keys/users/42").await.told(), "200 hot", "no drop was sent yet");
     assert_eq!(app.send("DELETE", "/v1/keys/users/42", &[]).await.status, 202);
     assert_eq!(app.get("/v1/keys/users/42").await.told(), "404 backend");
     assert_eq!(app.metric("bloomguard_filter_false_positives_total{keyspace=\"users\"}").await, 0.0);

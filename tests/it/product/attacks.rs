@@ -34,6 +34,7 @@ fn passing_at_most(count: f64) -> f64 {
     count * RATE + 5.0 * (count * RATE * (1.0 - RATE)).sqrt()
 }
 
+/// Invariant: flood-leaves-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_random_keys_costs_false_positives_only() {
     let (site, redis) = (site(Site::postgres()).await, RedisServer::start());
@@ -61,7 +62,7 @@ async fn a_flood_of_random_keys_costs_false_positives_only() {
     let calls = app.metric(ABSENT).await - statements;
     assert!(passed > 0, "the rate is one in a hundred");
     assert!(calls <= passing_at_most(4000.0), "{calls} calls for 4000 keys");
-    assert_eq!(calls, passed as f64, "each that passed has asked once, and nobody else");
+    assert_eq!(calls, passed as f64, "each key that passed makes one call, and no other does");
     assert_eq!(app.metric(FOUND).await, 0.0);
     let left = entries(&redis) - before;
     assert!(left <= passed, "{left} entries are left of {passed} keys that passed");
@@ -77,6 +78,7 @@ async fn a_flood_of_random_keys_costs_false_positives_only() {
     assert!((entries(&redis) - before) as f64 <= passed);
 }
 
+/// Invariant: flood-leaves-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replayed_false_positive_costs_one_call_in_absent_ttl() {
     const TTL: Duration = Duration::from_secs(1);
@@ -99,6 +101,7 @@ async fn a_replayed_false_positive_costs_one_call_in_absent_ttl() {
     }
 }
 
+/// Invariant: flood-leaves-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn what_passes_one_filter_does_not_pass_the_next() {
     let site = site(Site::sqlite()).await;
@@ -152,7 +155,8 @@ async fn a_fleet_without_redis_keeps_the_database_under_its_caps() {
             })
         })
         .collect();
-    let busy = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND query LIKE '%pg_sleep(0.02)%' AND pid <> pg_backend_pid()";
+    let busy = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND \
+        query LIKE '%pg_sleep(0.02)%' AND pid <> pg_backend_pid()";
     let (mut most, start) = (0, Instant::now());
     // Until the caps were seen in use together, and a while longer.
     for looks in 0.. {

@@ -37,7 +37,8 @@ async fn what_is_no_key_is_refused_with_the_reason() {
 async fn injections_and_traversals_are_only_ever_keys() {
     let site = Site::postgres();
     site.run(
-        "CREATE TABLE files (path TEXT PRIMARY KEY); INSERT INTO files VALUES ('a'), ('../../admin'), ('1; DROP TABLE files'), ('b/c')",
+        "CREATE TABLE files (path TEXT PRIMARY KEY); INSERT INTO files VALUES ('a'), ('../../admin'), ('1; DROP TABLE \
+            files'), ('b/c')",
     )
     .await;
     let config = Config::new().keyspace("files", |k| {
@@ -137,7 +138,11 @@ async fn rows_spelled_otherwise_than_their_key_form_end_the_rejecting() {
 #[tokio::test(flavor = "multi_thread")]
 async fn columns_may_have_any_name() {
     let site = Site::postgres();
-    site.run("CREATE TABLE t (id INT PRIMARY KEY, q TEXT, r INT4RANGE, b BYTEA); INSERT INTO t VALUES (1, 'x', '[1,3)', 'ab')").await;
+    site.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, q TEXT, r INT4RANGE, b BYTEA); INSERT INTO t VALUES (1, 'x', \
+        '[1,3)', 'ab')",
+    )
+    .await;
     let config = Config::new().keyspace("t", |k| {
         k.set("freshness", "static")
             .backend(&site.url(), "SELECT * FROM t WHERE id = $1")

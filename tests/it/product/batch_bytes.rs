@@ -51,7 +51,8 @@ async fn a_batch_of_large_rows_is_answered_in_parts() {
         let name = "n".repeat(BYTES);
         let rows = site.series(ROWS);
         site.run(&format!(
-            "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users SELECT i, '{name}' FROM ({rows}) AS n"
+            "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users SELECT i, '{name}' FROM \
+                ({rows}) AS n"
         ))
         .await;
         // The second time they come from Redis or the process.
@@ -97,7 +98,8 @@ fn lines_are_not_held_while_the_others_arrive() {
     let lines = line.repeat(LINES - 1);
     let length = lines.len() + line.len();
     let head = format!(
-        "POST /v1/check/users HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        "POST /v1/check/users HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: \
+            {length}\r\nConnection: close\r\n\r\n"
     );
     let mut clients: Vec<TcpStream> = (0..BODIES).map(|_| TcpStream::connect(&data).unwrap()).collect();
     for client in &mut clients {

@@ -18,10 +18,11 @@ impl Client {
         Self(BufReader::new(TcpStream::connect(app.data).await.unwrap()))
     }
 
-    /// Each piece is a chunk, and so reaches whoever reads the body by itself.
+    /// Each piece is a chunk, and so reaches the reader of the body by itself.
     async fn send(&mut self, path: &str, content_type: &str, pieces: &[&str]) {
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n"
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\ntransfer-encoding: \
+                chunked\r\n\r\n"
         );
         let chunks: String = pieces.iter().map(|piece| format!("{:x}\r\n{piece}\r\n", piece.len())).collect();
         self.0.write_all((head + &chunks).as_bytes()).await.unwrap();

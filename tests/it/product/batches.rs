@@ -128,7 +128,7 @@ async fn invalidate_drops_values_and_absences() {
     assert_eq!(app.get(&format!("/v1/keys/users/{stranger}")).await.told(), "404 backend");
     site.run(&format!("UPDATE users SET name = 'changed' WHERE id = 1; INSERT INTO users VALUES ({stranger}, 'new')"))
         .await;
-    assert_eq!(app.get("/v1/keys/users/1").await.told(), "200 hot", "nobody has said so yet");
+    assert_eq!(app.get("/v1/keys/users/1").await.told(), "200 hot", "no drop was sent yet");
     assert_eq!(post(&app, "/v1/invalidate/users", "application/json", &format!("[1, {stranger}]")).await.status, 204);
     let answer = app.get("/v1/keys/users/1").await;
     assert_eq!((answer.told().as_str(), &answer.json()["name"]), ("200 backend", &serde_json::json!("changed")));

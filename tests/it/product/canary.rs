@@ -1,4 +1,5 @@
-//! What nobody announced and no scan has seen is noticed while the filter answers; and a filter that its keys outgrow is built anew.
+//! A row without announce that no scan has seen is noticed while the filter answers; a filter that is too small is
+//! built anew.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ async fn checks(app: &TestApp, result: &str) -> f64 {
     app.metric(&format!("bloomguard_filter_canary_checks_total{{keyspace=\"users\",result=\"{result}\"}}")).await
 }
 
-/// Waits until so many checks have come out like this.
+/// Waits for this number of checks with this result.
 async fn checked(app: &TestApp, result: &str, count: f64) {
     assert_eventually!(checks(app, result).await >= count, "no {result} in a minute");
 }
@@ -42,6 +43,7 @@ async fn a_wrong_404_ends_the_rejecting(app: &TestApp, site: &Site) {
     app.wait_for("degraded").await;
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn the_canary_finds_an_unannounced_row_and_degrades_for_its_hold() {
     let site = site(Site::postgres()).await;
@@ -52,7 +54,7 @@ async fn the_canary_finds_an_unannounced_row_and_degrades_for_its_hold() {
     checked(&app, "absent", 1.0).await;
     insert(&site, id).await;
     let asked = Instant::now();
-    assert_eq!(app.get(&path).await.told(), "404 filter", "nobody could know");
+    assert_eq!(app.get(&path).await.told(), "404 filter", "no instance could know");
     checked(&app, "false_negative", 1.0).await;
     assert_eq!(app.get(&path).await.told(), "200 backend");
     assert_eq!(app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await, 1.0);
@@ -63,7 +65,7 @@ async fn the_canary_finds_an_unannounced_row_and_degrades_for_its_hold() {
     );
     let told = app.admin("GET", "/admin/keyspaces/users/mismatches", "").await.json();
     assert_eq!(told["false_negatives"][0]["found_by"], "canary");
-    assert_eq!(app.rebuild("users").await, "swapped", "which mends the filter at once");
+    assert_eq!(app.rebuild("users").await, "swapped", "which fixes the filter at once");
     let other = format!("/v1/keys/users/{}", absent(&app));
     assert_eventually!(app.get(&other).await.told() == "404 filter", "{}", app.status("users").await);
     assert!(asked.elapsed() >= Duration::from_secs(4), "{:?}", asked.elapsed());
@@ -73,6 +75,7 @@ async fn the_canary_finds_an_unannounced_row_and_degrades_for_its_hold() {
     assert_eq!(app.get(&path).await.status, 200);
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_just_announced_elsewhere_counts_as_late_for_the_canary() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -122,7 +125,7 @@ async fn a_filter_that_its_keys_outgrow_is_built_anew_at_the_size_they_need() {
     assert_eq!(before["capacity"], 1300, "{before}");
     let ids: Vec<u32> = (2_000_000..2_000_300).collect();
     let rows: Vec<String> = ids.iter().map(|id| format!("({id}, 'new')")).collect();
-    // In this order only because nobody asks meanwhile: the build may begin as soon as they are announced.
+    // In this order only because there are no lookups meanwhile: the build may begin as soon as they are announced.
     site.run(&format!("INSERT INTO users VALUES {}", rows.join(", "))).await;
     let announced = app
         .http
@@ -189,12 +192,13 @@ async fn a_row_that_is_younger_than_the_last_poll_is_late_and_no_mistake() {
     let id = absent(&app);
     let path = format!("/v1/keys/users/{id}");
     insert(&site, id).await;
-    assert_eq!(app.get(&path).await.told(), "404 filter", "nobody could know");
+    assert_eq!(app.get(&path).await.told(), "404 filter", "no instance could know");
     checked(&app, "late", 1.0).await;
     assert_eq!(app.get(&path).await.told(), "200 backend");
     assert_eq!(app.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await, 0.0);
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_just_announced_elsewhere_counts_as_late_for_lookups() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -214,13 +218,14 @@ async fn a_row_just_announced_elsewhere_counts_as_late_for_lookups() {
         assert_eq!(found.told(), "200 backend");
         late += u32::from(found.header("bloomguard-verdict") == "absent");
     }
-    // One that nobody announces is judged after those.
+    // A row without announce is judged after those.
     insert(&site, 9_000_000).await;
     assert_eq!(one.get("/v1/keys/users/9000000").await.header("bloomguard-verdict"), "absent");
     crate::support::eventually("it is judged", || one.keyspace("users").status().false_negatives > 0).await;
     assert_eq!(one.keyspace("users").status().false_negatives, 1);
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn only_rows_answered_404_degrade_a_filter_that_is_rebuilt() {
     let site = site(Site::sqlite()).await;
@@ -238,6 +243,7 @@ async fn only_rows_answered_404_degrade_a_filter_that_is_rebuilt() {
     a_wrong_404_ends_the_rejecting(&app, &site).await;
 }
 
+/// Invariant: wrong-404-is-noticed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_polls_do_not_list_ends_the_rejecting() {
     let site = site(Site::postgres()).await;

@@ -1,4 +1,5 @@
-//! The database hangs, is cut off, or is far away: each outage and its recovery, on PostgreSQL behind a network that can be made bad.
+//! The database hangs, is cut off, or is far away: each outage and its recovery, on PostgreSQL behind a network that
+//! can be made bad.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const CLOSED: &str = "bloomguard_breaker_state{dependency=\"backend\",state=\"cl
 const STALE: &str = "bloomguard_stale_answers_total{keyspace=\"users\"}";
 const BLACK_HOLE: Weather = Weather { round_trip: Duration::ZERO, loss: 0.0, unanswered: 0.0, black_hole: true };
 
-/// Connections that are open before anybody asks.
+/// Connections that are open before the first request.
 const WARM: u32 = 8;
 
 /// Users in a database that is reached through the proxy.
@@ -106,6 +107,7 @@ async fn connections_are_warmed_in_the_background_and_readiness_waits_for_none()
     );
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_database_is_answered_by_the_deadline_and_leaves_nothing_behind() {
     let far = Far::away().await;
@@ -127,6 +129,7 @@ async fn a_hung_database_is_answered_by_the_deadline_and_leaves_nothing_behind()
     until("a task is left", &app, INFLIGHT, |calls| calls == 0.0).await;
 }
 
+/// Invariant: deadline-ends-a-lookup
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_hangs_up_or_has_little_time_cancels_its_own_work_only() {
     let far = Far::away().await;
@@ -135,7 +138,7 @@ async fn a_client_that_hangs_up_or_has_little_time_cancels_its_own_work_only() {
     far.proxy.set(BLACK_HOLE);
     let answer = app.send("GET", "/v1/keys/users/2", &[("bloomguard-timeout", "50ms")]).await;
     assert_eq!((answer.status, kind(&answer).as_str()), (503, "deadline"), "{}", answer.text());
-    // It may come back for what is loaded; who hangs up does not.
+    // It may come back for what is loaded; a client that disconnects does not.
     let mut one = TcpStream::connect(app.data).await.unwrap();
     one.write_all(b"GET /v1/keys/users/3 HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     until("the load does not begin", &app, INFLIGHT, |calls| calls == 2.0).await;
@@ -160,6 +163,7 @@ async fn a_client_that_hangs_up_or_has_little_time_cancels_its_own_work_only() {
     assert!(app.get("/v1/keys/users/2").await.told().starts_with("200"));
 }
 
+/// Invariant: backend-outage-one-call
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_cut_off_is_a_503_with_retry_after_and_never_a_404() {
     let far = Far::away().await;
@@ -177,7 +181,8 @@ async fn a_database_that_is_cut_off_is_a_503_with_retry_after_and_never_a_404() 
     for (outage, begin) in [("hung", &hung as &dyn Fn()), ("cut off", &cut_off)] {
         begin();
         let mut id = 100;
-        // Users that exist and one that does not but passes the filter: none of them is absent while nobody can tell.
+        // Users that exist and one that does not but passes the filter: none of them is absent while the backend gives
+        // no answer.
         let open = loop {
             id = id % USERS + 1;
             for path in [format!("/v1/keys/users/{id}"), format!("/v1/keys/users/{passing}")] {
@@ -238,6 +243,7 @@ async fn a_database_that_is_far_away_is_slower_and_never_wrong() {
     assert_eq!(app.metric(CLOSED).await, 1.0);
 }
 
+/// Invariant: expired-values-only-in-outages
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_value_is_served_while_the_database_is_cut_off_and_says_so() {
     let (far, redis) = (Far::away().await, RedisServer::start());
@@ -275,7 +281,7 @@ async fn the_last_value_is_served_while_the_database_is_cut_off_and_says_so() {
         (&503.into(), &serde_json::Value::Null),
         "{batch}"
     );
-    assert_eq!(one.get("/v1/keys/users/900").await.status, 503, "which nobody has read");
+    assert_eq!(one.get("/v1/keys/users/900").await.status, 503, "which no lookup has read");
     // What an acknowledged change has taken away stays away, at both.
     assert_eq!(one.send("DELETE", "/v1/keys/users/2", &[]).await.status, 202);
     let invalidated =

@@ -34,6 +34,7 @@ async fn answers(app: &TestApp, expected: &str) {
     assert_eventually!(app.get(&path).await.told() == expected, "never {expected}: {}", app.status("users").await);
 }
 
+/// Invariant: same-share-at-every-instance
 #[tokio::test(flavor = "multi_thread")]
 async fn enforce_percent_covers_the_same_keys_at_every_instance() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -79,7 +80,7 @@ async fn shadow_mode_lists_what_enforcing_would_have_got_wrong() {
         app.wait_for("shadow").await;
         let (row, stranger) = (absent(&app), false_positive(&app));
         site.run(&format!("INSERT INTO users VALUES ({row}, 'behind the keyspace')")).await;
-        assert_eq!(app.get(&path(row)).await.told(), "200 backend", "shadow rejects nobody");
+        assert_eq!(app.get(&path(row)).await.told(), "200 backend", "shadow rejects no key");
         assert_eq!(app.get(&path(stranger)).await.told(), "404 backend");
         crate::support::eventually("the row is judged", || app.keyspace("users").status().false_negatives == 1).await;
         let told = app.admin("GET", "/admin/keyspaces/users/mismatches", "").await.json();
@@ -135,6 +136,7 @@ async fn without_redis_there_is_no_fleet_to_switch() {
     assert_eq!(app.admin("POST", "/admin/keyspaces/strangers/enforcement", "{\"mode\":\"shadow\"}").await.status, 404);
 }
 
+/// Invariant: fleet-switch-lasts
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_switch_reaches_newcomers_and_survives_a_redis_restart() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);

@@ -39,6 +39,7 @@ async fn answered(app: &TestApp, method: &str, path: &str, body: &str, status: u
     answer
 }
 
+/// Invariant: only-enforcing-rejects
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_and_back_is_noticed_by_an_instance_that_saw_neither() {
     let (mut redis, site) = (RedisPair::start(2, 1).await, site(Site::postgres()).await);

@@ -1,4 +1,5 @@
-//! Most answers wait for nothing and are given in front of hyper and the layers: they are those that hyper and the layers give, and in their order.
+//! Most answers wait for nothing and are given in front of hyper and the layers: they are those that hyper and the
+//! layers give, and in their order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,6 +48,7 @@ fn told(answer: Answer) -> (u16, BTreeMap<String, String>, String) {
     (answer.status, headers, String::from_utf8_lossy(&answer.body).into_owned())
 }
 
+/// Invariant: fast-path-equals-layers
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_answered_at_once_is_answered_and_counted_as_the_layers_do() {
     let site = site(Site::sqlite()).await;
@@ -77,7 +79,7 @@ async fn what_is_answered_at_once_is_answered_and_counted_as_the_layers_do() {
     let clients = [Http::default(), Http::h2c()];
     for (http, (path, headers)) in clients.iter().flat_map(|http| cases.iter().map(move |case| (http, case))) {
         let mut ways = Vec::new();
-        // Whoever sends a body is answered by the layers.
+        // The layers answer requests with a body.
         for body in ["", "a body"] {
             let before = counters(&app).await;
             let answer = http.send("GET", &format!("http://{}{path}", app.data), headers, body).await;
@@ -166,7 +168,8 @@ fn exchange(rng: &mut StdRng, absent: u32, long: &str) -> Exchange {
         11 => get("/v1/keys/nobody/1", "", 400, None),
         12 => Exchange {
             request: format!(
-                "POST /v1/check/users HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n{row}",
+                "POST /v1/check/users HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: \
+                    {}\r\n\r\n{row}",
                 row.to_string().len()
             ),
             status: 200,
@@ -200,6 +203,7 @@ pub(super) async fn read_answer(stream: &mut BufReader<impl AsyncReadExt + Unpin
     (status, String::from_utf8(body).unwrap())
 }
 
+/// Invariant: fast-path-equals-layers
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_keep_the_order_of_their_requests_however_these_arrive() {
     let site = site(Site::sqlite()).await;

@@ -1,4 +1,5 @@
-//! Any stream of requests is answered in front of hyper as behind it: by the same answers, in the same order, with the same end, counted alike.
+//! Any stream of requests is answered in front of hyper as behind it: by the same answers, in the same order, with the
+//! same end, counted alike.
 
 use std::time::Duration;
 
@@ -53,8 +54,10 @@ const HEADERS: &[&str] = &[
 /// Of these the whole body is read, so that the connection goes on behind it.
 const WITH_BODIES: &[&str] = &[
     "GET /v1/keys/users/ABSENT HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n",
-    "GET /v1/keys/users/42 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 51\r\n\r\nGET /v1/keys/nobody/1 HTTP/1.1\r\nhost: localhost\r\n\r\n",
-    "GET /v1/check/users/ABSENT HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: y\r\n\r\n",
+    "GET /v1/keys/users/42 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 51\r\n\r\nGET /v1/keys/nobody/1 \
+        HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "GET /v1/check/users/ABSENT HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: \
+        chunked\r\n\r\n5\r\nhello\r\n0\r\nx: y\r\n\r\n",
     "POST /v1/check/users HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\n1\n2\r\n",
 ];
 /// After each of these the server closes.
@@ -121,6 +124,7 @@ async fn answers(app: &TestApp, requests: &str, end: &str, mut pieces: StdRng) -
     String::from_utf8(bytes).unwrap().split("HTTP/1.1 ").map(lines).collect()
 }
 
+/// Invariant: fast-path-equals-layers
 #[tokio::test(flavor = "multi_thread")]
 async fn any_stream_of_requests_is_answered_in_front_of_hyper_as_behind_it() {
     let site = site(Site::sqlite()).await;

@@ -59,6 +59,7 @@ fn stranger(one: &TestApp, other: &TestApp) -> u32 {
         .unwrap()
 }
 
+/// Invariant: announced-found-by-fleet
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_was_announced_to_one_instance_is_found_at_every_other() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -72,6 +73,7 @@ async fn a_row_that_was_announced_to_one_instance_is_found_at_every_other() {
     assert_eq!(other.metric("bloomguard_filter_false_negatives_total{keyspace=\"users\"}").await, 0.0);
 }
 
+/// Invariant: announced-found-by-fleet
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_that_brings_the_version_is_right_at_once_on_any_instance() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -115,6 +117,7 @@ async fn a_version_that_was_applied_rejects_as_usual() {
     }
 }
 
+/// Invariant: announced-found-by-fleet
 #[tokio::test(flavor = "multi_thread")]
 async fn an_absence_that_another_instance_holds_ends_with_the_announce() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -147,6 +150,7 @@ async fn changed_and_removed_rows_leave_the_memory_of_every_instance() {
     becomes(&other, "/v1/keys/users/2", "404 backend").await;
 }
 
+/// Invariant: only-enforcing-rejects
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_can_not_be_read_ends_the_rejecting_until_it_can() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -165,6 +169,7 @@ async fn a_log_that_can_not_be_read_ends_the_rejecting_until_it_can() {
     assert!(app.keyspace("users").generation() > 1);
 }
 
+/// Invariant: only-enforcing-rejects
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hung_redis_ends_the_rejecting_without_a_timer() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -177,6 +182,7 @@ async fn a_hung_redis_ends_the_rejecting_without_a_timer() {
     assert_eq!(app.keyspace("users").generation(), 1, "nothing was lost, so nothing was scanned");
 }
 
+/// Invariant: only-enforcing-rejects
 #[tokio::test(flavor = "multi_thread")]
 async fn losses_and_gaps_are_mended_by_a_scan() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -197,6 +203,7 @@ async fn losses_and_gaps_are_mended_by_a_scan() {
     assert_eq!(resyncs("trimmed").await, 1.0);
 }
 
+/// Invariant: announced-found-by-fleet
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_starts_learns_of_rows_that_are_still_to_come() {
     let (redis, site) = (RedisServer::start(), site(Site::postgres()).await);
@@ -210,6 +217,7 @@ async fn an_instance_that_starts_learns_of_rows_that_are_still_to_come() {
     assert_eq!(newcomer.get(&path).await.told(), "200 backend");
 }
 
+/// Invariant: only-enforcing-rejects
 #[tokio::test(flavor = "multi_thread")]
 async fn a_young_log_is_not_believed_before_a_window_has_passed() {
     let (redis, site) = (RedisServer::start_young(), site(Site::postgres()).await);
@@ -221,6 +229,7 @@ async fn a_young_log_is_not_believed_before_a_window_has_passed() {
     assert_eq!(app.metric("bloomguard_delta_resyncs_total{keyspace=\"users\",reason=\"young\"}").await, 1.0);
 }
 
+/// Invariant: only-enforcing-rejects
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_without_redis_waits_for_the_secret_and_then_enforces() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);

@@ -196,6 +196,7 @@ async fn a_batch_holds_what_an_api_says_is_json_and_is_and_all_else_as_bytes() {
     );
 }
 
+/// Invariant: bad-input-changes-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_ends_short_keeps_the_old_filter() {
     let short = Arc::new(AtomicBool::new(false));

@@ -29,8 +29,11 @@ fn ask(stream: &mut TcpStream, more: &str) {
 async fn connections_that_were_sent_a_large_value_hold_no_copy_of_it() {
     const CONNECTIONS: usize = 64;
     let (dir, site) = (TempDir::new().unwrap(), Site::sqlite());
-    site.run(&format!("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, printf('%.{BYTES}c', 'n'))"))
-        .await;
+    site.run(&format!(
+        "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO users VALUES (1, \
+        printf('%.{BYTES}c', 'n'))"
+    ))
+    .await;
     let config = Config::new().users(|k| {
         k.set("freshness", "static")
             .set("deadline", "100s")

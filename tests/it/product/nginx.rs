@@ -24,7 +24,8 @@ async fn api() -> HttpServer {
 fn server(api: &str) -> String {
     let keys: String = (1..=USERS).map(|id| format!("{id}\n")).collect();
     format!(
-        "location /users/ {{ proxy_pass http://{api}; }} location = /keys {{ default_type text/plain; return 200 \"{}\"; }}",
+        "location /users/ {{ proxy_pass http://{api}; }} location = /keys {{ default_type text/plain; return \
+            200 \"{}\"; }}",
         keys.replace("\\n", "\n")
     )
 }
@@ -137,7 +138,8 @@ async fn rows_that_exist_stay_found_while_nginx_reloads() {
 async fn keys_that_nginx_would_take_for_another_path_are_refused() {
     let nginx = Nginx::start(
         "",
-        "location /users/ { return 404; } location /admin { return 200 'secrets'; } location = /keys { default_type text/plain; return 200 \"a\nb\"; }",
+        "location /users/ { return 404; } location /admin { return 200 'secrets'; } location = /keys \
+            { default_type text/plain; return 200 \"a\nb\"; }",
     );
     let exposed = Http::default().get(&format!("http://{}/users/..%2Fadmin", nginx.address())).await;
     assert_eq!(exposed.text(), "secrets", "if this changes, the rule may be laxer");

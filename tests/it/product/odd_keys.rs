@@ -9,8 +9,11 @@ use crate::support::http_server::{HttpServer, ok, status};
 async fn keys_with(odd: &str) -> Site {
     let site = Site::sqlite();
     let numbers = site.series(15);
-    site.run(&format!("CREATE TABLE t (id TEXT); INSERT INTO t SELECT CAST(i AS TEXT) FROM ({numbers}); INSERT INTO t VALUES ('{odd}')"))
-        .await;
+    site.run(&format!(
+        "CREATE TABLE t (id TEXT); INSERT INTO t SELECT CAST(i AS TEXT) FROM ({numbers}); INSERT INTO t \
+        VALUES ('{odd}')"
+    ))
+    .await;
     site
 }
 

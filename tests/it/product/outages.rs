@@ -10,6 +10,7 @@ use crate::support::postgres::Postgres;
 use crate::support::redis::RedisServer;
 use crate::support::{assert_eventually, eventually};
 
+/// Invariant: redis-outage-costs-no-answer
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_killed_while_requests_flow_gives_answers_slower_but_never_wrong() {
     let mut redis = RedisServer::start();
@@ -89,7 +90,8 @@ async fn a_database_that_dies_is_a_503_and_never_a_404() {
     let url = postgres.create_database().url();
     postgres.psql(
         url.rsplit('/').next().unwrap().split('?').next().unwrap(),
-        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users VALUES (1, 'one'), (2, 'two')",
+        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users VALUES (1, 'one'), (2, \
+            'two')",
     );
     let app = TestApp::enforcing(&config(&url)).await;
     let stranger = absent(&app);

@@ -81,6 +81,7 @@ async fn each_outcome_on_postgres_with_redis() {
     each_outcome(site(Site::postgres()).await, Some(&redis)).await;
 }
 
+/// Invariant: fingerprint-guards-values
 #[tokio::test(flavor = "multi_thread")]
 async fn two_instances_share_what_one_has_read() {
     let redis = RedisServer::start();

@@ -7,6 +7,7 @@ use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::postgres::{Postgres, binary};
 
+/// Invariant: flood-leaves-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_million_accounts_of_pgbench_are_guarded_as_psql_sees_them() {
     let postgres =
@@ -32,7 +33,10 @@ async fn a_million_accounts_of_pgbench_are_guarded_as_psql_sees_them() {
     assert_eq!(app.status("accounts").await["last_rebuild"]["keys"], 500_000);
 
     // What psql says of two thousand ids in a row.
-    let told = database.psql("SELECT string_agg(json_build_object('aid', aid, 'bid', bid, 'abalance', abalance)::text, E'\\n') FROM pgbench_accounts WHERE aid BETWEEN 400001 AND 402000");
+    let told = database.psql(
+        "SELECT string_agg(json_build_object('aid', aid, 'bid', bid, 'abalance', \
+        abalance)::text, E'\\n') FROM pgbench_accounts WHERE aid BETWEEN 400001 AND 402000",
+    );
     let rows: std::collections::HashMap<u64, serde_json::Value> = told
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
@@ -40,7 +44,10 @@ async fn a_million_accounts_of_pgbench_are_guarded_as_psql_sees_them() {
         .collect();
     assert_eq!(rows.len(), 1000);
     let reads = || -> u64 {
-        let count = database.psql("SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE '%abalance FROM pgbench_accounts WHERE aid = $1%' AND query NOT LIKE '%pg_stat_statements%'");
+        let count = database.psql(
+            "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE '%abalance \
+            FROM pgbench_accounts WHERE aid = $1%' AND query NOT LIKE '%pg_stat_statements%'",
+        );
         count.trim().parse().unwrap()
     };
     let before = reads();

@@ -37,7 +37,13 @@ fn every_kind_is_shown_with_what_it_takes() {
     let bloom = line(&page, "bloom");
     assert!(bloom[1] == "8" && bloom[3].starts_with("15.7"), "{page}");
     assert_eq!((bloom[4], bloom[5]), ("1,965,632", "3.7"), "filter and candidate: {page}");
-    assert!(page.contains("128.0 MiB for caches, 32.0 MiB for announces within their commit window, 64.0 MiB for requests and responses, 32.0 MiB for the process\n"), "{page}");
+    assert!(
+        page.contains(
+            "128.0 MiB for caches, 32.0 MiB for announces within their commit window, 64.0 MiB for \
+        requests and responses, 32.0 MiB for the process\n"
+        ),
+        "{page}"
+    );
     for kind in ["scalable", "counting", "windowed"] {
         assert!(line(&page, kind).len() >= 8, "{page}");
     }

@@ -1,4 +1,4 @@
-//! Rows that nobody announces, found by polls.
+//! Rows without announce, found by polls.
 #![allow(clippy::print_stdout, reason = "the times that were measured")]
 
 use std::time::{Duration, Instant};
@@ -34,7 +34,8 @@ pub async fn site(site: Site) -> Site {
     };
     let series = site.series(1000);
     site.run(&format!(
-        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT, version BIGINT DEFAULT 7, word VARCHAR(50) DEFAULT 'a', updated_at {kind}); \
+        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT, version BIGINT DEFAULT 7, word VARCHAR(50) DEFAULT \
+            'a', updated_at {kind}); \
          INSERT INTO users (id, name) SELECT i, 'User ' || i FROM ({series}) AS n"
     ))
     .await;
@@ -80,12 +81,13 @@ pub async fn polls(app: &TestApp) -> f64 {
     app.metric("bloomguard_polls_total{keyspace=\"users\",outcome=\"completed\"}").await
 }
 
-/// Waits for so many further polls.
+/// Waits for this number of further polls.
 pub async fn polled_again(app: &TestApp, count: f64) {
     let before = polls(app).await;
     assert_eventually!(polls(app).await >= before + count, "no polls: {}", app.status("users").await);
 }
 
+/// Invariant: polls-find-every-row
 async fn a_row_inserted_behind_the_guards_back_is_found_by_the_next_poll(database: Site) {
     let site = site(database).await;
     let app = TestApp::enforcing(&polled(&site.url(), "updated_at")).await;
@@ -115,6 +117,7 @@ async fn a_row_inserted_behind_the_guards_back_is_found_by_the_next_poll(databas
     assert!(app.metric("bloomguard_polled_keys_total{keyspace=\"users\"}").await >= 10.0);
 }
 
+/// Invariant: polled-rows-outlive-builds
 async fn an_absence_that_was_cached_before_the_row_is_dropped(database: Site) {
     let site = site(database).await;
     let redis = RedisServer::start();
@@ -133,6 +136,7 @@ async fn an_absence_that_was_cached_before_the_row_is_dropped(database: Site) {
     }
 }
 
+/// Invariant: polls-find-every-row
 async fn a_row_of_2099_does_not_blind_the_polls(database: Site) {
     let site = site(database).await;
     // MariaDB's TIMESTAMP ends in 2038.
@@ -154,6 +158,7 @@ async fn a_row_of_2099_does_not_blind_the_polls(database: Site) {
     }
 }
 
+/// Invariant: polls-find-every-row
 async fn rows_of_one_watermark_are_all_found(database: Site) {
     let site = site(database).await;
     let app = TestApp::enforcing(&polled(&site.url(), "version")).await;
@@ -182,6 +187,7 @@ async fn texts_are_watermarks_in_the_databases_own_order(database: Site) {
     }
 }
 
+/// Invariant: polled-rows-outlive-builds
 async fn rows_that_come_while_filters_are_swapped_stay_found(database: Site) {
     let site = site(database).await;
     let app = TestApp::enforcing(&polled(&site.url(), "updated_at")).await;
@@ -236,7 +242,8 @@ where
     if let Some(prepare) = commit.strip_prefix("COMMIT PREPARED") {
         execute(&mut writer, format!("PREPARE TRANSACTION{prepare}")).await;
     }
-    // Longer than the overlap, the second that columns may be rounded to, and those that the server's ages are rounded by.
+    // Longer than the overlap, the second that columns may be rounded to, and those that the server's ages are rounded
+    // by.
     while start.elapsed() < Duration::from_secs(6) {
         version += 1;
         // Not the one that waits: its filter bits are not set yet.
@@ -257,6 +264,7 @@ where
     writer.close().await.unwrap();
 }
 
+/// Invariant: polls-find-every-row
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_of_a_long_postgresql_transaction_is_found_at_its_commit() {
     for column in ["updated_at", "version"] {
@@ -266,6 +274,7 @@ async fn a_row_of_a_long_postgresql_transaction_is_found_at_its_commit() {
     }
 }
 
+/// Invariant: polls-find-every-row
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_of_a_long_transaction_of_mariadb_is_found_when_it_is_committed() {
     for column in ["updated_at", "version"] {
@@ -298,12 +307,14 @@ async fn who_may_not_see_transactions_is_told_so() {
     postgres.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
+/// Invariant: polled-rows-outlive-builds
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_down_ends_the_rejecting_and_its_return_mends_it() {
     let mut server = Postgres::start();
     let database: Database<'_> = server.create_database();
     database.psql(
-        "CREATE TABLE users (id bigint PRIMARY KEY, name text, updated_at timestamptz DEFAULT now()); INSERT INTO users (id) VALUES (1); \
+        "CREATE TABLE users (id bigint PRIMARY KEY, name text, updated_at timestamptz DEFAULT now()); INSERT INTO \
+            users (id) VALUES (1); \
          CREATE ROLE keyspace LOGIN; GRANT SELECT ON users TO keyspace",
     );
     let url = database.url();
@@ -328,7 +339,7 @@ async fn a_database_that_is_down_ends_the_rejecting_and_its_return_mends_it() {
     );
 }
 
-/// Polls that fail from the first row on that nobody announced, found by the canary.
+/// Polls that fail from the first row without announce on, which the canary finds.
 async fn found_while_polls_fail(freshness: &str) -> TestApp {
     let site = site(Site::sqlite()).await;
     let config = polled(&site.url(), "updated_at")

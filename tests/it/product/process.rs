@@ -31,7 +31,7 @@ async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
     let http = Http::default();
     enforces(&http, &telemetry).await;
     assert_eq!(http.get(&format!("http://{telemetry}/readyz")).await.status, 200);
-    // Nobody reads a row while this is held.
+    // No row can be read while this is held.
     let mut lock = sqlx::PgConnection::connect(&site.url()).await.unwrap();
     lock.execute("BEGIN; LOCK TABLE users IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let in_flight = tokio::spawn({
@@ -57,6 +57,7 @@ async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
     assert!(process.log().contains("all requests answered"), "{}", process.log());
 }
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acknowledged_announce_survives_sigkill() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);

@@ -20,7 +20,8 @@ const KUBELET: &str = "container_cpu_usage_seconds_total{namespace=\"shop\",pod=
 
 /// Users 1 to 1000, polled, behind Redis.
 async fn guarded(site: &Site, redis: &RedisServer) -> TestApp {
-    let users = "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL, at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP)";
+    let users = "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL, at DATETIME NOT NULL DEFAULT \
+        CURRENT_TIMESTAMP)";
     site.run(&format!("{users}; INSERT INTO users (id, name) SELECT i, 'User ' || i FROM ({})", site.series(1000)))
         .await;
     let config = Config::new().redis(redis).users(|k| {

@@ -13,6 +13,7 @@ use crate::support::database::Site;
 use crate::support::process::Process;
 use crate::support::{assert_eventually, eventually};
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rebuild_under_load_loses_no_request_and_no_announced_key() {
     let site = Arc::new(site(Site::postgres()).await);
@@ -147,7 +148,7 @@ async fn builds_yield_to_lookups_unless_there_is_no_filter_yet() {
         "{}",
     )
     .await;
-    // Who runs the tests may be nice already.
+    // The process that runs the tests may be nice already.
     eventually("one is filled by a nice thread", || {
         nice(&process, "fill-filter").iter().any(|nice| *nice > answering.min(4))
     })

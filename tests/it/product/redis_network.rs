@@ -1,4 +1,5 @@
-//! A network to Redis that hangs, is slow and lossy, or resets connections: answers come from the database meanwhile, and Redis is used again by itself.
+//! A network to Redis that hangs, is slow and lossy, or resets connections: answers come from the database meanwhile,
+//! and Redis is used again by itself.
 
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,8 @@ fn tasks() -> usize {
 }
 
 /// Nothing but the lookup's own deadline ends the waiting here.
+///
+/// Invariant: redis-outage-costs-no-answer
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_hangs_costs_at_most_the_deadline_and_leaks_no_task() {
     let behind = Behind::with("10m", "2s").await;
@@ -109,6 +112,7 @@ async fn a_redis_that_hangs_costs_at_most_the_deadline_and_leaks_no_task() {
     behind.until_used_again().await;
 }
 
+/// Invariant: redis-outage-costs-no-answer
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_breaker_sends_no_command_and_makes_no_lookup_wait() {
     let behind = Behind::with("200ms", "2m").await;
@@ -128,6 +132,7 @@ async fn an_open_breaker_sends_no_command_and_makes_no_lookup_wait() {
     assert!(behind.network.known().0 > sent);
 }
 
+/// Invariant: redis-outage-costs-no-answer
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_lossy_network_to_redis_sends_lookups_to_the_database() {
     let behind = Behind::with("100ms", "2m").await;
@@ -143,6 +148,7 @@ async fn a_slow_lossy_network_to_redis_sends_lookups_to_the_database() {
     behind.until_used_again().await;
 }
 
+/// Invariant: redis-outage-costs-no-answer
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_are_reset_again_and_again_cost_no_answer() {
     let behind = Behind::with("5s", "2m").await;

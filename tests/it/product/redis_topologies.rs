@@ -1,5 +1,5 @@
-//! Redis that is more than one server, and takes care of itself: Sentinel and Cluster. Two instances, on which no row that was announced and committed is
-//! ever absent, whatever becomes of the primary.
+//! Redis that is more than one server, and takes care of itself: Sentinel and Cluster. Two instances, on which no row
+//! that was announced and committed is ever absent, with any fate of the primary.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,8 @@ impl Fleet {
         [self.writer.metric(REPLACED).await, self.reader.metric(REPLACED).await]
     }
 
-    /// Announces a row, breaks something, commits the row, and asks for it until both instances have noticed, and enforce again.
+    /// Announces a row, breaks something, commits the row, and asks for it until both instances have noticed, and
+    /// enforce again.
     async fn survives(&self, pushed: bool, breaking: impl AsyncFnOnce()) {
         let (id, before) = (absent(&self.reader), self.losses().await);
         let path = format!("/v1/keys/users/{id}");
@@ -111,6 +112,7 @@ impl Fleet {
     }
 }
 
+/// Invariant: new-primary-is-new-log
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_failover_loses_no_acknowledged_announce() {
     let mut redis = RedisSentinels::start().await;
@@ -126,6 +128,7 @@ async fn a_sentinel_failover_loses_no_acknowledged_announce() {
     assert_eq!(redis.primary(), Some(1 - primary));
 }
 
+/// Invariant: new-primary-is-new-log
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_was_cut_off_and_replaced_is_not_gone_back_to() {
     let redis = RedisSentinels::start().await;
@@ -148,6 +151,7 @@ async fn a_primary_that_was_cut_off_and_replaced_is_not_gone_back_to() {
     fleet.works().await;
 }
 
+/// Invariant: new-primary-is-new-log
 #[tokio::test(flavor = "multi_thread")]
 async fn whom_sentinels_name_is_followed_though_the_old_primary_goes_on() {
     let redis = RedisSentinels::start().await;
@@ -157,6 +161,7 @@ async fn whom_sentinels_name_is_followed_though_the_old_primary_goes_on() {
     assert!(clients.contains("cmd=evalsha"), "{clients}");
 }
 
+/// Invariant: new-primary-is-new-log
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyspace_lives_on_one_cluster_node_and_follows_it() {
     let mut redis = RedisCluster::start();

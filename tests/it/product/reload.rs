@@ -130,6 +130,7 @@ async fn a_changed_file_is_active_within_seconds_and_costs_no_lookup() {
     assert_eq!(served.reloads("failed").await + served.reloads("needs_restart").await, 0.0);
 }
 
+/// Invariant: bad-input-changes-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_configuration_changes_only_a_counter_and_a_log_line() {
     let mut served = Served::enforcing().await;
@@ -210,6 +211,7 @@ async fn what_an_operator_has_switched_outlives_reloads_until_it_is_given_back()
     assert_eq!(given_back, json!({"mode": "enforce", "percent": 50, "origin": "config", "configured": configured}));
 }
 
+/// Invariant: bad-input-changes-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_need_a_restart_are_named_and_the_others_applied() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);

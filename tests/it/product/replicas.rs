@@ -52,6 +52,7 @@ fn assert_unreplicated(answer: &Answer, problem: &str) {
     );
 }
 
+/// Invariant: acknowledged-is-durable
 #[tokio::test(flavor = "multi_thread")]
 async fn an_announce_that_replicas_acknowledged_survives_the_primary() {
     let ((mut primary, replica), site) = (pair(), site(Site::sqlite()).await);
@@ -63,6 +64,7 @@ async fn an_announce_that_replicas_acknowledged_survives_the_primary() {
     assert!(has(&replica, "XLEN", "bloomguard:deltas:users"), "the entry");
 }
 
+/// Invariant: acknowledged-is-durable
 #[tokio::test(flavor = "multi_thread")]
 async fn what_no_replica_has_is_not_acknowledged_and_holds_up_no_lookup() {
     let ((primary, replica), site) = (pair(), site(Site::sqlite()).await);

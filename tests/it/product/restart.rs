@@ -1,4 +1,5 @@
-//! A process that starts from the snapshot of one before it: it enforces before any scan has ended, and misses nothing that came meanwhile.
+//! A process that starts from the snapshot of one before it: it enforces before any scan has ended, and misses nothing
+//! that came meanwhile.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,7 +21,11 @@ use crate::support::redis::RedisServer;
 /// Users, and their ids once more in a table of its own, which is what is scanned.
 async fn scannable() -> Site {
     let site = site(Site::postgres()).await;
-    site.run("ALTER TABLE users ADD COLUMN updated_at timestamptz NOT NULL DEFAULT now(); CREATE TABLE ids AS SELECT id FROM users").await;
+    site.run(
+        "ALTER TABLE users ADD COLUMN updated_at timestamptz NOT NULL DEFAULT now(); CREATE TABLE ids AS SELECT \
+        id FROM users",
+    )
+    .await;
     site
 }
 
@@ -87,6 +92,7 @@ async fn found(app: &TestApp, id: u32) {
     );
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_enforces_before_any_scan_and_knows_old_announces() {
     let site = scannable().await;
@@ -123,6 +129,7 @@ async fn locked_after(site: &Site, app: &TestApp) -> sqlx::PgConnection {
     locked(site).await
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_announced_while_an_instance_was_down_are_found_at_once() {
     let (redis, site) = (RedisServer::start(), scannable().await);
@@ -144,6 +151,7 @@ async fn keys_announced_while_an_instance_was_down_are_found_at_once() {
     drop(lock);
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_does_not_go_on_from_the_snapshot_waits_for_a_scan() {
     let site = scannable().await;
@@ -177,6 +185,7 @@ async fn a_log_that_does_not_go_on_from_the_snapshot_waits_for_a_scan() {
     }
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_came_while_no_instance_polled_are_found_before_enforcing() {
     let site = scannable().await;
@@ -200,6 +209,7 @@ async fn rows_that_came_while_no_instance_polled_are_found_before_enforcing() {
     drop(lock);
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_is_not_believed_for_longer_than_its_scan() {
     let site = scannable().await;
@@ -227,6 +237,8 @@ async fn a_snapshot_is_not_believed_for_longer_than_its_scan() {
     drop(lock);
 }
 
+/// Invariant: damaged-snapshot-refused
+/// Invariant: bad-input-changes-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_or_foreign_snapshot_is_not_used_and_says_why() {
     let site = scannable().await;
@@ -259,6 +271,7 @@ async fn a_damaged_or_foreign_snapshot_is_not_used_and_says_why() {
     assert_eq!(scans(&app).await, 1.0);
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_the_filter_had_called_absent_makes_the_snapshot_void() {
     let site = scannable().await;
@@ -266,7 +279,7 @@ async fn a_row_that_the_filter_had_called_absent_makes_the_snapshot_void() {
     let app = TestApp::enforcing(&config).await;
     let lock = locked_after(&site, &app).await;
     let id = absent(&app);
-    // Nobody announced it.
+    // No caller announced it.
     site.run(&format!("INSERT INTO users (id, name) VALUES ({id}, 'new')")).await;
     let found = app.send("GET", &format!("/v1/keys/users/{id}"), &[("bloomguard-bypass", "1")]).await;
     assert_eq!(found.told(), "200 backend");
@@ -285,6 +298,7 @@ fn inspect(file: &std::path::Path) -> (i32, String) {
     (out.status.code().unwrap(), String::from_utf8([out.stdout, out.stderr].concat()).unwrap())
 }
 
+/// Invariant: restart-knows-what-it-missed
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_is_followed_by_one_that_enforces_from_its_snapshot() {
     let (dir, site) = (TempDir::new().unwrap(), scannable().await);

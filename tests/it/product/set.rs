@@ -136,6 +136,7 @@ async fn before_the_source_can_be_read_nothing_is_absent() {
     assert!(told("b").await.starts_with("404 "));
 }
 
+/// Invariant: bad-input-changes-nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_fails_later_leaves_the_set_in_force() {
     let folder = tempfile::TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! SIGTERM while requests flow: whatever was accepted is answered, and what was acknowledged is there afterwards.
+//! SIGTERM while requests flow: each accepted request is answered, and what was acknowledged is there afterwards.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -53,7 +53,8 @@ struct Told {
     answered: AtomicUsize,
 }
 
-/// One request after another, until one has no answer; returns the numbers of those that were answered, with the status, and that one.
+/// One request after another, until one has no answer; returns the numbers of those that were answered, with the
+/// status, and that one.
 async fn ask(http: Http, told: Arc<Told>, method: &'static str, base: String) -> (Vec<(u64, u16)>, u64) {
     let mut answers = Vec::new();
     loop {
@@ -115,7 +116,7 @@ async fn sigterm_under_load(redis: Option<&RedisServer>) {
         assert!(known(number).await, "{number} was acknowledged and is forgotten");
     }
     for number in unanswered {
-        assert!(!known(number).await, "{number} was taken in, and nobody was told");
+        assert!(!known(number).await, "{number} was taken in without an answer");
     }
 }
 
@@ -194,7 +195,7 @@ async fn a_process_whose_log_is_not_read_serves_on_and_can_be_stopped() {
             http.send("POST", &rebuild, &[("content-type", "application/json")], "").await.status == 202,
             "the running build does not end"
         );
-        assert_eventually!(http.get(&rebuild).await.json()["last"]["job"] == job, "whoever logs is dead");
+        assert_eventually!(http.get(&rebuild).await.json()["last"]["job"] == job, "the thread that logs is dead");
     }
     process.signal("TERM");
     assert!(process.ended().success());

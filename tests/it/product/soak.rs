@@ -1,7 +1,7 @@
 //! Filters that are rebuilt again and again under load leave no memory behind.
 //!
-//! `BLOOMGUARD_SOAK_SECONDS=600 cargo test --test it product::soak -- --nocapture` rebuilds 1,000,000 keys every 10 s for so long and prints the curve;
-//! without the variable a few rebuilds of a filter as large, one after another.
+//! A long run, see [`SOAK_SECONDS`]: it rebuilds 1,000,000 keys every 10 s and prints the curve. By default a few
+//! rebuilds, one after another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,6 +14,7 @@ use crate::support::app::Http;
 use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
+use crate::support::long_run::SOAK_SECONDS;
 use crate::support::metric;
 use crate::support::process::Process;
 
@@ -159,16 +160,17 @@ async fn curve(seconds: u64) {
     tell(&format!("{} lookups", world.stop().await));
 }
 
-/// The figures, for whoever runs this by hand.
+/// Prints the figures.
 #[allow(clippy::print_stdout)]
 fn tell(text: &str) {
     println!("{text}");
 }
 
+/// Invariant: bounded-memory
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_stays_flat_however_often_filters_are_rebuilt() {
-    match std::env::var("BLOOMGUARD_SOAK_SECONDS") {
-        Ok(seconds) => curve(seconds.parse().unwrap()).await,
-        Err(_) => one_after_another().await,
+    match SOAK_SECONDS.size() {
+        0 => one_after_another().await,
+        seconds => curve(seconds).await,
     }
 }

@@ -129,7 +129,7 @@ impl Instance {
     }
 }
 
-/// Which of them wait; returns once so many do.
+/// Which of them wait; returns once this number does.
 async fn waiting(instances: &[Instance], http: &Http, count: usize) -> Vec<bool> {
     let mut waits;
     assert_eventually!(

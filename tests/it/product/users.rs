@@ -8,7 +8,7 @@ use crate::support::app::TestApp;
 use crate::support::config::{Config, Keyspace};
 use crate::support::database::Site;
 
-/// Users that exist: 1 to so many.
+/// Users that exist: 1 to this number.
 pub const USERS: u32 = 1000;
 
 /// A database with a table `users` of [`USERS`] rows.
@@ -25,11 +25,11 @@ pub fn config(url: &str) -> Config {
     Config::new().users(|keyspace| table(keyspace, url))
 }
 
-/// Makes this the keyspace of that table, whatever its name.
+/// Makes this the keyspace of that table; any name will do.
 pub fn table(keyspace: Keyspace, url: &str) -> Keyspace {
     let key = if url.starts_with("mysql:") { "?" } else { "$1" };
-    // The default is two in the morning, which may lie within a test. All configurations of a run have the same schedule:
-    // tests compare them.
+    // The default is two in the morning, which may lie within a test. All configurations of a run have the same
+    // schedule: tests compare them.
     static FAR: LazyLock<u32> = LazyLock::new(|| (chrono::Utc::now().hour() + 12) % 24);
     keyspace
         .set("freshness", "announced")
@@ -40,7 +40,7 @@ pub fn table(keyspace: Keyspace, url: &str) -> Keyspace {
         .set("canary.sample_rate", 0)
 }
 
-/// An id that does not exist and does not pass the filter in force.
+/// An id that does not exist and does not pass the active filter.
 pub fn absent(app: &TestApp) -> u32 {
     use bloomguard::labels::Verdict;
     let keyspace = app.keyspace("users");
@@ -49,7 +49,7 @@ pub fn absent(app: &TestApp) -> u32 {
         .unwrap()
 }
 
-/// An id that does not exist but passes the filter in force.
+/// An id that does not exist but passes the active filter.
 pub fn false_positive(app: &TestApp) -> u32 {
     use bloomguard::labels::Verdict;
     let keyspace = app.keyspace("users");

@@ -29,7 +29,8 @@ struct Rows {
 pub struct Database {
     rows: Mutex<Rows>,
     network: Arc<Network>,
-    /// Keys that every scan brings, whether or not they have rows: of these the filter says maybe, and absences are cached.
+    /// Keys that every scan brings, whether or not they have rows: of these the filter says maybe, and absences are
+    /// cached.
     phantoms: Vec<Key>,
 }
 
@@ -105,8 +106,8 @@ impl Backend for Reader {
     }
 }
 
-/// The other side. The scan itself takes no time on the simulated clock, which stands still while the filter's thread works; a build takes its
-/// time after it, until the swap.
+/// The other side. The scan itself takes no time on the simulated clock, which stands still while the filter's thread
+/// works; a build takes its time after it, until the swap.
 pub struct Source {
     database: Arc<Database>,
     /// How long the next builds take, and whether they come to nothing.

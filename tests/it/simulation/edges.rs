@@ -1,4 +1,5 @@
-//! What one instance holds of the simulated Redis: its [`SharedCache`] and its [`DeltaLog`], with the comparisons that the real ones make.
+//! What one instance holds of the simulated Redis: its [`SharedCache`] and its [`DeltaLog`], with the comparisons that
+//! the real ones make.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::network::{Link, Session};
 use super::server::{Content, RETENTION, Slot};
 
-/// Reads of the log begin at multiples of this. The reader's own pauses are spread over 80 to 120 ms by chance, which no seed decides.
+/// Reads of the log begin at multiples of this. The reader's own pauses are spread over 80 to 120 ms by chance, which
+/// no seed decides.
 const STEP: Duration = Duration::from_millis(130);
 const SECRET_AGAIN: Duration = Duration::from_secs(1);
 

@@ -24,7 +24,7 @@ pub const KEYSPACE: &str = "users";
 pub const MAX_LAG: Duration = Duration::from_millis(600);
 pub const WINDOW: Duration = Duration::from_millis(2000);
 
-/// Nobody looks at them, and to make them takes longer than a whole run.
+/// No test reads them, and making them takes longer than a whole run.
 static METRICS: LazyLock<Arc<KeyspaceMetrics>> = LazyLock::new(|| Metrics::new().keyspace(KEYSPACE));
 
 /// A process, from its start to its crash.
@@ -100,7 +100,8 @@ fn found(
 }
 
 impl Instance {
-    /// As the composition root builds it. Without hot tier, reads show what is in Redis; with it, nothing expires there during a run.
+    /// As the composition root builds it. Without hot tier, reads show what is in Redis; with it, nothing expires there
+    /// during a run.
     pub fn start(number: usize, network: &Arc<Network>, database: &Arc<Database>, disk: &Path, began: Instant) -> Self {
         let config = config(if number == 2 { 0 } else { 1 << 20 });
         let (journal, replayed) =

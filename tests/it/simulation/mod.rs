@@ -1,5 +1,5 @@
-//! A deterministic simulation: three real guards with their real runners over a simulated Redis and a simulated database, on one clock that jumps
-//! from event to event.
+//! A deterministic simulation: three real guards with their real runners over a simulated Redis and a simulated
+//! database, on one clock that jumps from event to event.
 //!
 //! ```text
 //!   Script (proptest) ── operations, one after another ──► World ──► answers ──► Promises: is any of them wrong?
@@ -12,10 +12,10 @@
 //!                              Server ──► replica                   Database: Backend, KeySource
 //! ```
 //!
-//! Everything is drawn from a script's seed, but for what the product itself leaves to chance and no promise may hang on: salts, and the spread of
-//! pauses, which the edges round.
+//! Everything is drawn from a script's seed, but for what the product itself leaves to chance and no promise may hang
+//! on: salts, and the spread of pauses, which the edges round.
 //!
-//! `BLOOMGUARD_SIMULATIONS=20000 cargo test --test it simulation -- --nocapture` runs as many scripts as that; without the variable a few.
+//! A long run, see [`SIMULATIONS`].
 
 mod database;
 mod edges;
@@ -38,10 +38,10 @@ use tokio::time::sleep;
 
 use self::operation::{Operation, Script, scripts};
 use self::world::{Counts, World};
+use crate::support::long_run::SIMULATIONS;
 
 /// A command to Redis that is under way for longer is lost.
 const LATEST: Duration = Duration::from_millis(250);
-const CASES: u32 = 100;
 
 fn simulate(script: &Script, total: &Mutex<Counts>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -71,13 +71,13 @@ fn simulate(script: &Script, total: &Mutex<Counts>) -> Result<(), String> {
     })
 }
 
+/// Invariant: promises-hold-in-any-order
 #[test]
 #[allow(clippy::print_stdout, reason = "how many runs there were, and of what, is the result where many are asked for")]
 fn no_promise_is_broken_in_any_order_of_events() {
-    let asked = std::env::var("BLOOMGUARD_SIMULATIONS").ok().map(|cases| cases.parse().unwrap());
-    // Always the same few, so that whoever sees them fail has broken something; others each time where many are asked for.
-    let rng_seed = if asked.is_some() { RngSeed::Random } else { RngSeed::Fixed(1) };
-    let config = Config { cases: asked.unwrap_or(CASES), rng_seed, failure_persistence: None, ..Config::default() };
+    // Always the same few, so that a failure is the fault of a change; others each time in a long run.
+    let rng_seed = if SIMULATIONS.is_long() { RngSeed::Random } else { RngSeed::Fixed(1) };
+    let config = Config { cases: SIMULATIONS.size(), rng_seed, failure_persistence: None, ..Config::default() };
     let (total, runs) = (Mutex::default(), AtomicU32::new(0));
     let ran = TestRunner::new(config).run(&scripts(50), |script| {
         let run = runs.fetch_add(1, Ordering::Relaxed) + 1;

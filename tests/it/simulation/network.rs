@@ -1,4 +1,5 @@
-//! What lies between the instances and their one Redis: delays, lost answers, partitions, and the connection of each instance.
+//! What lies between the instances and their one Redis: delays, lost answers, partitions, and the connection of each
+//! instance.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -152,7 +153,7 @@ impl Link {
         }
     }
 
-    /// Sends a command. It arrives whether or not anybody still waits for its answer.
+    /// Sends a command. It arrives also if no task waits for its answer any more.
     pub async fn execute<T: Send + 'static>(
         &self,
         session: &Arc<Session>,

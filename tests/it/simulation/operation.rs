@@ -10,8 +10,9 @@ pub const KEYS: usize = 6;
 /// One thing that happens. Each goes on beside those that follow.
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// Announce, commit so long after the announce was sent (or never), then ask everywhere: with the version, after `max_lag`, and after the
-    /// window, or only at some of these moments, for an answer that is right hides what was cached wrongly before it.
+    /// Announce, commit so long after the announce was sent (or never), then ask everywhere: with the version, after
+    /// `max_lag`, and after the window, or only at some of these moments, for an answer that is right hides what was
+    /// cached wrongly before it.
     Insert {
         instance: usize,
         key: usize,

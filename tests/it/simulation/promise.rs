@@ -24,7 +24,7 @@ pub struct Dropped {
     pub key: Key,
     pub upto: u64,
     pub acknowledged: Instant,
-    /// Who has applied this place of the log in time has applied the drop.
+    /// An instance that applied this place of the log in time has applied the drop.
     pub place: Option<Version>,
     /// The instance that acknowledged it, and those that were seen to have applied it.
     pub at: Vec<usize>,
@@ -61,13 +61,14 @@ impl Promises {
         self.drops.lock().push(dropped);
     }
 
-    /// Redis has lost what it was told after `since`: of tombstones nobody promises that they survive it.
+    /// Redis has lost what it was told after `since`: no promise covers tombstones then.
     pub fn redis_lost(&self, since: Instant) {
         self.drops.lock().retain(|dropped| dropped.acknowledged <= since);
     }
 
-    /// Looks which drops have been applied at an instance. One that begins to follow a log anew reads no drops that are older than its memory: those
-    /// that it had not applied until then it may never apply, and what is old in its hot tier ends with `hot_ttl`.
+    /// Looks which drops have been applied at an instance. One that begins to follow a log anew reads no drops that are
+    /// older than its memory: those that it had not applied until then it may never apply, and what is old in its hot
+    /// tier ends with `hot_ttl`.
     pub fn look(&self, instance: usize, applied: impl Fn(&Version) -> bool) {
         let in_time =
             |dropped: &&mut Dropped| dropped.acknowledged.elapsed() < WINDOW / 2 && !dropped.at.contains(&instance);

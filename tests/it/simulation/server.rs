@@ -86,7 +86,8 @@ impl Server {
         self.data = Data::default();
     }
 
-    /// The primary dies and the replica is promoted, whose clock may be ahead. Returns since when nothing had been received.
+    /// The primary dies and the replica is promoted, whose clock may be ahead. Returns since when nothing had been
+    /// received.
     pub fn fail_over(&mut self, skew: u64) -> Instant {
         self.up = false;
         self.run += 1;
@@ -110,7 +111,7 @@ impl Server {
         }
     }
 
-    /// The log's identity, made by who connects first.
+    /// The log's identity, made by the first connection.
     pub fn introduce(&mut self) -> LogIdentity {
         let (run, millis) = (self.run, self.millis());
         let token = self.token();

@@ -24,7 +24,8 @@ use super::promise::{Announced, Dropped, Promises};
 const STRAYS: usize = 30;
 /// Attempts of a client to have a drop acknowledged.
 const ATTEMPTS: usize = 5;
-/// Within this time after the last fault everybody must reject again: failed builds are tried again after a minute at the most.
+/// Within this time after the last fault everybody must reject again: failed builds are tried again after a minute at
+/// the most.
 const RECOVERY: Duration = Duration::from_secs(150);
 
 /// How often each thing happened.
@@ -248,7 +249,7 @@ impl World {
         let asked = self.promises.ask(&self.database, key, instance, version.is_some() || bypass);
         let lookup =
             keyspace.lookup(key.clone(), LookupOptions { bypass, unapplied_version, ..LookupOptions::default() }).await;
-        // Of a process that died nobody hears an answer.
+        // A process that died gives no answer.
         if !self.keyspace(instance).is_some_and(|now| Arc::ptr_eq(&now, &keyspace)) {
             return;
         }

@@ -66,7 +66,8 @@ async fn null_keys_are_left_out_and_not_counted(site: Site) {
 async fn text_and_uuid_and_bytes_keys_are_canonical(site: Site) {
     let (kind, literal) = if site.is_postgres() { ("BYTEA", r"'\x00ff'") } else { ("BLOB", "x'00ff'") };
     site.run(&format!(
-        "CREATE TABLE t (name VARCHAR(20), u UUID, b {kind}, n NUMERIC); INSERT INTO t VALUES ('É Straße', '{}', {literal}, 42.00), ('042', '{UUID}', {literal}, -1)",
+        "CREATE TABLE t (name VARCHAR(20), u UUID, b {kind}, n NUMERIC); INSERT INTO t VALUES ('É Straße', '{}', \
+            {literal}, 42.00), ('042', '{UUID}', {literal}, -1)",
         UUID.to_uppercase()
     ))
     .await;
@@ -100,8 +101,11 @@ async fn only_the_first_column_counts(site: Site) {
 
 async fn form_is_suggested_by_the_column(site: Site) {
     let bytes = if site.is_postgres() { "BYTEA" } else { "BLOB" };
-    site.run(&format!("CREATE TABLE t (i INTEGER PRIMARY KEY, s SMALLINT, b BIGINT, t TEXT, v VARCHAR(9), u UUID, y {bytes}, n NUMERIC)"))
-        .await;
+    site.run(&format!(
+        "CREATE TABLE t (i INTEGER PRIMARY KEY, s SMALLINT, b BIGINT, t TEXT, v VARCHAR(9), u UUID, y \
+        {bytes}, n NUMERIC)"
+    ))
+    .await;
     for (column, form) in [
         ("i", Some(KeyForm::Integer)),
         ("s", Some(KeyForm::Integer)),
@@ -243,8 +247,11 @@ async fn citext_suggests_its_form_and_conflicts_with_text() {
 #[tokio::test]
 async fn collations_and_integer_columns_of_sqlite_conflict_with_text() {
     let site = Site::sqlite();
-    site.run("CREATE TABLE t (a TEXT COLLATE NOCASE, b TEXT COLLATE RTRIM, c TEXT, i INTEGER); CREATE VIEW v AS SELECT a AS k FROM t")
-        .await;
+    site.run(
+        "CREATE TABLE t (a TEXT COLLATE NOCASE, b TEXT COLLATE RTRIM, c TEXT, i INTEGER); CREATE VIEW v AS \
+        SELECT a AS k FROM t",
+    )
+    .await;
     let conflict = async |query: &str, form| source(&site, query).form_conflict(form).await.unwrap();
     assert_eq!(
         conflict("SELECT a FROM t", KeyForm::Text).await.as_deref(),
@@ -260,6 +267,7 @@ async fn collations_and_integer_columns_of_sqlite_conflict_with_text() {
     assert!(conflict("SELECT i FROM t", KeyForm::Text).await.unwrap().contains("042 and 42"));
 }
 
+/// Invariant: failure-is-no-absence
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broken_connection_is_an_error_and_not_a_shorter_list() {
     let database = Database::create();
@@ -306,6 +314,7 @@ async fn column_that_can_not_be_a_key_is_refused_by_type() {
     let error = scan(&at(&database.url(), "SELECT now() AS at"), KeyForm::Text).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the key source's answer can't be used: column \"at\" is of type TIMESTAMPTZ, which can't be a key: cast it to text in the source's query"
+        "the key source's answer can't be used: column \"at\" is of type TIMESTAMPTZ, which can't be a key: cast it \
+            to text in the source's query"
     );
 }

@@ -83,7 +83,7 @@ async fn the_format_is_told_by_the_content_type_or_by_configuration() {
         );
         let told = SourceConfig { format: Some(KeyListFormat::Ndjson), ..config(&server.url("/keys")) };
         let scanned = scan(&HttpSource::new(&told, 1024).unwrap(), KeyForm::Text).await;
-        assert_eq!(scanned.is_ok(), !written.contains("html"), "a page is no list whatever is configured");
+        assert_eq!(scanned.is_ok(), !written.contains("html"), "a page is not a list, for any configured format");
     }
 }
 

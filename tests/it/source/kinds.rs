@@ -1,4 +1,4 @@
-//! What a key source does whatever its kind.
+//! What a key source of any kind does.
 
 use std::any::Any;
 use std::collections::BTreeSet;

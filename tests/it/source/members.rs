@@ -26,7 +26,8 @@ async fn tables(b_keys: usize) -> Site {
     let (a, b) = (site.series(5_000), site.series(b_keys));
     site.run(&format!(
         "CREATE TABLE a (id INTEGER PRIMARY KEY); INSERT INTO a {a};
-         CREATE TABLE b (id INTEGER PRIMARY KEY, other INTEGER); INSERT INTO b SELECT i + 1000000, i + 2000000 FROM ({b})"
+         CREATE TABLE b (id INTEGER PRIMARY KEY, other INTEGER); INSERT INTO b SELECT i + 1000000, i + 2000000 FROM \
+         ({b})"
     ))
     .await;
     site

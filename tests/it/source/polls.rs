@@ -60,6 +60,7 @@ const fn timestamp(site: &Site) -> &'static str {
 
 const STAMPED: &str = "SELECT id, at FROM t WHERE at >= $1";
 
+/// Invariant: polls-find-every-row
 async fn a_clock_that_was_set_back_loses_no_row(site: Site) {
     site.run(&format!("CREATE TABLE t (id INTEGER, at {}); INSERT INTO t (id) VALUES (1)", timestamp(&site))).await;
     // As where an hour ago the clock had been two hours ahead of what it is now.

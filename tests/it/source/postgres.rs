@@ -25,16 +25,21 @@ fn refuse_copy(from_client: bool, message: &mut Message) -> Fate {
     Fate::Pass
 }
 
+/// Invariant: one-key-one-form
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_every_type_are_the_same_by_copy_and_by_select() {
     let database = Database::create();
     database.psql(&format!(
-        "CREATE EXTENSION citext; CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE DOMAIN code AS varchar(9); CREATE DOMAIN short AS smallint;
-         CREATE TABLE t (i2 smallint, i4 int, i8 bigint, n numeric, scaled numeric(30, 10), x text, v varchar(9), name name, padded char(8),
+        "CREATE EXTENSION citext; CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE DOMAIN code AS varchar(9); CREATE \
+            DOMAIN short AS smallint;
+         CREATE TABLE t (i2 smallint, i4 int, i8 bigint, n numeric, scaled numeric(30, 10), x text, v varchar(9), \
+         name name, padded char(8),
                          ci citext, u uuid, b bytea, mood mood, code code, short short);
          INSERT INTO t VALUES
-           (-32768, 2147483647, -9223372036854775808, 120000.500, 0.0001, 'É Straße', 'a b', 'pg', 'ab', 'Foo', '{UUID}', '\\x00ff', 'happy', 'c1', 7),
-           (32767, 0, 9223372036854775807, -42.00, 12345678901234567890, ' 042 ', '042', 'n', 'x y', 'FOO', '{}', '\\x0a', 'sad', 'c2', -7)",
+           (-32768, 2147483647, -9223372036854775808, 120000.500, 0.0001, 'É Straße', 'a b', 'pg', 'ab', 'Foo', \
+           '{UUID}', '\\x00ff', 'happy', 'c1', 7),
+           (32767, 0, 9223372036854775807, -42.00, 12345678901234567890, ' 042 ', '042', 'n', 'x y', 'FOO', '{}', \
+           '\\x0a', 'sad', 'c2', -7)",
         UUID.to_uppercase().replace('6', "7")
     ));
     database.psql("INSERT INTO t SELECT FROM generate_series(1, 3)");
@@ -72,6 +77,7 @@ async fn keys_of_every_type_are_the_same_by_copy_and_by_select() {
     );
 }
 
+/// Invariant: failure-is-no-absence
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_lacks_its_end_is_an_error_and_not_a_shorter_list() {
     let database = Database::create();

@@ -73,7 +73,8 @@ async fn an_element_that_is_no_key_is_told_by_name() {
     command(&server, &["MSET", "user:1", "x", "user:1:settings", "x"]);
     let error = scan(&names(&server, "user:*", "user:"), KeyForm::Integer).await.unwrap_err();
     assert!(
-        matches!(&error, SourceError::Invalid(why) if why.starts_with("the element \"user:1:settings\": the key is not a decimal")),
+        matches!(&error, SourceError::Invalid(why) if why.starts_with("the element \"user:1:settings\": the key is \
+            not a decimal")),
         "{error}"
     );
 }

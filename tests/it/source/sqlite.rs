@@ -1,4 +1,5 @@
-//! Scans of SQLite: what is stored in a column of any type, files that others hold, and statements that nobody waits for.
+//! Scans of SQLite: what is stored in a column of any type, files that other processes hold, and statements without a
+//! reader.
 
 use std::time::Duration;
 
@@ -24,7 +25,8 @@ async fn values_are_keys_by_how_they_are_stored_and_not_by_their_column() {
     let site = Site::sqlite();
     site.run(
         "CREATE TABLE t (any, i INTEGER, x TEXT, n NUMERIC, r REAL);
-         INSERT INTO t VALUES (7, '042', 42, '1e2', 9007199254740992), ('7', -9223372036854775808, 'é', 'a', -3), (x'c3a9', 'x', x'00', 5.0, NULL)",
+         INSERT INTO t VALUES (7, '042', 42, '1e2', 9007199254740992), ('7', -9223372036854775808, 'é', 'a', -3), \
+         (x'c3a9', 'x', x'00', 5.0, NULL)",
     )
     .await;
     for (column, form, expected) in [
@@ -50,6 +52,7 @@ async fn what_can_be_no_key_fails_with_its_row() {
     }
 }
 
+/// Invariant: failure-is-no-absence
 #[tokio::test]
 async fn a_failure_among_the_rows_is_an_error_and_not_a_shorter_list() {
     let site = Site::sqlite();

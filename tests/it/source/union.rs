@@ -100,6 +100,6 @@ async fn shards_on_two_databases_guard_one_keyspace() {
     assert_eq!(app.rebuild("users").await, "source_failed");
     let progress = app.admin("GET", "/admin/keyspaces/users/rebuild", "").await.json();
     assert!(progress["last_error"].as_str().unwrap().starts_with("source[1]: "), "{progress}");
-    assert_eq!(app.get("/v1/keys/users/3").await.status, 200, "the filter in force stays");
+    assert_eq!(app.get("/v1/keys/users/3").await.status, 200, "the active filter stays");
     assert_eq!(app.status("users").await["state"], "enforcing");
 }

@@ -85,7 +85,7 @@ impl Http {
         Answer::read(response).await.unwrap()
     }
 
-    /// `None`: nobody answered, or not to the end.
+    /// `None`: there was no answer, or not to its end.
     pub async fn try_send(&self, method: &str, url: &str, headers: &[(&str, &str)], body: &str) -> Option<Answer> {
         Answer::read(self.0.request(request(method, url, headers, body)).await.ok()?).await.ok()
     }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Pause between two requests: a client that asks for little.
 const PAUSE: Duration = Duration::from_millis(2);
-/// A connection that is closed between two requests is opened again, as pools do; one request in flight may be repeated once.
+/// A connection that is closed between two requests is opened again, as pools do; one request in flight may be repeated
+/// once.
 const TRIES: usize = 2;
 
 /// What the client asks for, and the status that alone is right.

@@ -145,7 +145,7 @@ impl TestKeyspace {
         Self::start(config, shared, Arc::clone(&self.dir), Arc::clone(&self.source), None, None)
     }
 
-    /// Whatever asks for a build from now on gets none, so the filter in force stays.
+    /// From now on each request for a build gets none, so the active filter stays.
     pub fn builds_no_more(&self) {
         *self.source.failure.lock() = Some(SourceError::Unavailable("as the test wants it".into()));
     }
@@ -179,19 +179,19 @@ impl TestKeyspace {
         told(&self.keyspace.lookup(key(text), LookupOptions { bypass: true, ..LookupOptions::default() }).await)
     }
 
-    /// A key that neither exists nor passes the filter in force.
+    /// A key that neither exists nor passes the active filter.
     pub fn absent(&self) -> String {
         use bloomguard::labels::Verdict;
         (0..).map(|i| format!("stranger:{i}")).find(|k| self.keyspace.peek(&key(k)).verdict == Verdict::Absent).unwrap()
     }
 
-    /// A key that does not exist but passes the filter in force.
+    /// A key that does not exist but passes the active filter.
     pub fn false_positive(&self) -> String {
         use bloomguard::labels::Verdict;
         (0..).map(|i| format!("stranger:{i}")).find(|k| self.keyspace.peek(&key(k)).verdict == Verdict::Maybe).unwrap()
     }
 
-    /// Whether the filter in force lets a key pass.
+    /// Whether the active filter lets a key pass.
     pub fn maybe(&self, text: &str) -> bool {
         self.keyspace.peek(&key(text)).verdict == bloomguard::labels::Verdict::Maybe
     }

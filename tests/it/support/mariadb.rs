@@ -58,7 +58,8 @@ impl Mariadb {
         format!("mysql://root@127.0.0.1:{}/{database}", self.server.port())
     }
 
-    /// A new, empty database whose columns compare every byte, as those of the other databases do, unless they say otherwise.
+    /// A new, empty database whose columns compare every byte, as those of the other databases do, unless they say
+    /// otherwise.
     pub fn create_database(&self) -> Database<'_> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));

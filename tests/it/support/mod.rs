@@ -8,6 +8,7 @@ pub mod config;
 pub mod database;
 pub mod http_server;
 pub mod keyspace;
+pub mod long_run;
 pub mod mariadb;
 pub mod nginx;
 pub mod pgbouncer;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::wait::Wait;
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Ends nginx, workers included, when standard input closes: that happens when the test process ends, in whatever way.
+/// Ends nginx, workers included, when standard input closes: that happens whenever the test process ends.
 const GUARDIAN: &str = r#"
 "$@" </dev/null &
 server=$!
@@ -102,7 +102,8 @@ fn write_config(directory: &Path, port: u16, options: &str, server: &str, genera
 events {{ worker_connections 512; }}
 http {{
   access_log off; default_type application/octet-stream;
-  client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi; uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi;
+  client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi; uwsgi_temp_path \
+  {at}/uwsgi; scgi_temp_path {at}/scgi;
   server {{ listen 127.0.0.1:{port} {options}; location = /generation {{ return 200 '{generation}'; }}
 {server}
   }}
@@ -139,7 +140,8 @@ impl Certificates {
         std::fs::write(directory.path().join("names"), "subjectAltName=DNS:localhost\n").unwrap();
         let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
         for arguments in [
-            &[&["req", "-x509", "-days", "30", "-subj", "/CN=Test CA", "-keyout", "ca.key", "-out", "ca.pem"], &key[..]].concat()[..],
+            &[&["req", "-x509", "-days", "30", "-subj", "/CN=Test \
+                CA", "-keyout", "ca.key", "-out", "ca.pem"], &key[..]].concat()[..],
             &[&["req", "-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr"], &key[..]].concat(),
             &"x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile names -out server.pem"
                 .split(' ')

@@ -1,4 +1,4 @@
-//! PgBouncer, which gives each transaction whatever server connection is free.
+//! PgBouncer, which gives each transaction any free server connection.
 
 use std::path::PathBuf;
 
@@ -19,8 +19,10 @@ impl PgBouncer {
         std::fs::write(&users, "\"postgres\" \"\"\n").unwrap();
         let command = |server: &Server| {
             let settings = format!(
-                "[databases]\n* = user=postgres host={host} port={port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nunix_socket_dir =\n\
-                 auth_type = any\nauth_file = {}\npool_mode = transaction\ndefault_pool_size = {connections}\nmax_client_conn = 200\n",
+                "[databases]\n* = user=postgres host={host} port={port}\n[pgbouncer]\nlisten_addr = \
+                    127.0.0.1\nlisten_port = {}\nunix_socket_dir =\n\
+                 auth_type = any\nauth_file = {}\npool_mode = transaction\ndefault_pool_size = \
+                 {connections}\nmax_client_conn = 200\n",
                 server.port(),
                 users.display()
             );

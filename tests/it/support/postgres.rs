@@ -136,7 +136,8 @@ impl Database<'_> {
     /// Ends every session in this database but the one that does it, as an administrator or a failover would.
     pub fn terminate_sessions(&self) -> usize {
         let ended = self.psql(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid \
+                <> pg_backend_pid()",
         );
         ended.parse().unwrap()
     }

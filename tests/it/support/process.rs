@@ -25,9 +25,10 @@ impl Drop for Process {
     }
 }
 
-/// The program: of this build, or what `BLOOMGUARD_TEST_BINARY` names, such as a release build whose figures are wanted.
+/// The program: of this build, or what `BLOOMGUARD_TEST_BINARY` names, such as a release build whose figures are
+/// wanted.
 fn program() -> String {
-    std::env::var("BLOOMGUARD_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_bloomguard").to_owned())
+    super::long_run::given("BLOOMGUARD_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_bloomguard").to_owned())
 }
 
 impl Process {
@@ -71,7 +72,7 @@ impl Process {
         self.out.lock().unwrap().clone()
     }
 
-    /// With the next line that it writes, nobody reads its log any more.
+    /// After the next line that it writes, its log is not read any more.
     pub fn stop_reading_log(&self) {
         self.reads_log.store(false, Ordering::Relaxed);
     }

@@ -29,13 +29,17 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes each target several times a second, under this job's name and with these labels, which targets' own labels override.
+    /// Scrapes each target several times a second, under this job's name and with these labels, which targets' own
+    /// labels override.
     pub async fn scraping(targets: &[(&str, SocketAddr, &str)]) -> Self {
         let directory = tempfile::Builder::new().prefix("bloomguard-prometheus-").tempdir().unwrap();
         let jobs: Vec<String> = targets
             .iter()
             .map(|(job, address, labels)| {
-                format!("- job_name: {job}\n  honor_labels: true\n  static_configs: [{{targets: [\"{address}\"], labels: {{{labels}}}}}]\n")
+                format!(
+                    "- job_name: {job}\n  honor_labels: true\n  static_configs: [{{targets: [\"{address}\"], \
+                    labels: {{{labels}}}}}]\n"
+                )
             })
             .collect();
         let config =

@@ -1,8 +1,8 @@
 //! Redis servers on free ports in temporary directories.
 //!
-//! A server dies with the test process, however that ends: `setpriv --pdeathsig KILL` ties it to the thread that started it, which
-//! is one thread of its own that lives as long as the process. (Tied to a test's thread it would die with that test, to one of
-//! Tokio's blocking threads even while the test runs.)
+//! A server dies with the test process, however that ends: `setpriv --pdeathsig KILL` ties it to the thread that
+//! started it, which is one thread of its own that lives as long as the process. (Tied to a test's thread it would die
+//! with that test, to one of Tokio's blocking threads even while the test runs.)
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,8 @@ use tempfile::TempDir;
 use super::wait::Wait;
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Below the ports that the kernel gives to outgoing connections, so that none of them takes a server's port while it is down.
+/// Below the ports that the kernel gives to outgoing connections, so that none of them takes a server's port while it
+/// is down.
 const PORTS: std::ops::Range<u16> = 10_000..30_000;
 
 /// A server of its own. Dropped, it is killed and its files are removed.
@@ -199,7 +200,7 @@ pub(super) fn spawn(command: Command) -> Child {
     child.recv().unwrap().expect("setpriv (util-linux) is installed")
 }
 
-/// A port that nobody has, and no outgoing connection takes.
+/// A free port, which no outgoing connection takes.
 pub(super) fn free_port() -> u16 {
     loop {
         let port = rand::random_range(PORTS);

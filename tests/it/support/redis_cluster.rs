@@ -22,7 +22,8 @@ impl RedisCluster {
             let (port, on) =
                 (port.to_string(), ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port"]);
             let more = ["--repl-diskless-sync-delay", "0", "--requirepass", PASSWORD, "--masterauth", PASSWORD];
-            // A replica is not told of before its first ping. Nobody takes over from a node that is only slow, as all are on a busy machine.
+            // A replica is not told of before its first ping. No replica takes over from a node that is only slow, as
+            // all are on a busy machine.
             let calm = ["--repl-ping-replica-period", "1", "--cluster-replica-no-failover", "yes"];
             RedisServer::start_with(&[&on[..], &[&port], &more, &calm].concat())
         });

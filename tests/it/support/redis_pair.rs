@@ -1,4 +1,5 @@
-//! Two Redis servers, one following the other, as instances see them: behind one address each, which leads to whoever is the primary.
+//! Two Redis servers, one following the other, as instances see them: behind one address each, which leads to the
+//! current primary.
 
 use super::assert_eventually;
 use std::sync::Arc;
@@ -80,7 +81,7 @@ impl RedisPair {
 
     /// The two change places, and both live on.
     pub async fn change_places(&mut self) {
-        // Nobody talks to the old one any more when it becomes a replica.
+        // No client talks to the old one any more when it becomes a replica.
         self.promote();
         self.follow().await;
     }

@@ -1,4 +1,5 @@
-//! A primary, its replica, and three sentinels that fail over between the two. Whoever they name is reached through a proxy.
+//! A primary, its replica, and three sentinels that fail over between the two. A proxy leads to the server that they
+//! name.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -15,7 +16,8 @@ use super::wait::Wait;
 const SERVICE: &str = "main";
 /// Of the servers, and of the sentinels.
 const PASSWORDS: [&str; 2] = ["of-servers", "of-sentinels"];
-/// A primary that does not answer for so many milliseconds is down: never, however slow the machine is, and soon, once a failover is wanted.
+/// A primary that does not answer for so many milliseconds is down: never, however slow the machine is, and soon, once
+/// a failover is wanted.
 const ASLEEP: &str = "1000000";
 const AWAKE: &str = "500";
 /// How long something is waited for that takes a moment.

@@ -1,4 +1,5 @@
-//! A backend and a source whose every step the test decides: for races, where a real server can't be stopped between two instructions.
+//! A backend and a source whose every step the test decides: for races, where a real server can't be stopped between
+//! two instructions.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use bloomguard::source::{KeyBatches, KeySource, SourceError};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-/// A point where whoever passes waits until the test lets it go on.
+/// A point where a task waits until the test lets it go on.
 #[derive(Debug)]
 pub struct Turnstile {
     reached: Semaphore,

@@ -1,8 +1,8 @@
 //! Database servers in temporary directories.
 //!
-//! Each server runs under a small shell that waits for its standard input to close. That happens when the test process ends, in
-//! whatever way; the shell then stops the server and removes the directory. Destructors alone would not do: statics have none,
-//! and a killed process runs none.
+//! Each server runs under a small shell that waits for its standard input to close. That happens when the test process
+//! ends, in whatever way; the shell then stops the server and removes the directory. Destructors alone would not do:
+//! statics have none, and a killed process runs none.
 
 use std::io::Write;
 use std::net::TcpListener;

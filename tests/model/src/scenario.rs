@@ -66,7 +66,8 @@ pub struct Scenario {
     pub retention: u8,
     /// How much may happen.
     pub left: Left,
-    /// Faults strike after the 204, and lookups begin after them: a small part of what may happen, which deep counterexamples lie in.
+    /// Faults strike after the 204, and lookups begin after them: a small part of what may happen, which deep
+    /// counterexamples lie in.
     pub late: bool,
     /// A window that is known to remain: the search is to find it.
     pub window_remains: bool,

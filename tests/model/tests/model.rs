@@ -49,6 +49,7 @@ fn searched(name: &str, rules: Rules) -> Found {
     case.search(rules, MOST).found
 }
 
+/// Invariant: promises-hold-in-any-order
 #[test]
 fn no_interleaving_of_a_short_case_breaks_a_promise() {
     for case in Case::short() {

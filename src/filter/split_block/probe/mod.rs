@@ -165,6 +165,7 @@ mod tests {
     }
 
     proptest! {
+        /// Invariant: same-bits-everywhere
         #[test]
         fn all_forms_that_run_here_agree(words in any::<[u64; 8]>(), sparse in any::<[u64; 8]>(), bits in any::<u64>()) {
             // Random words would have all eight bits once in 256 cases: make it about every second one.

@@ -1,4 +1,4 @@
-//! File descriptors run out for nobody: what the process needs itself is set aside, and each listener has a cap of its own.
+//! File descriptors never run out: what the process needs itself is set aside, and each listener has a cap of its own.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -93,7 +93,7 @@ async fn idle_http2_connections_make_room_for_a_new_client() {
         idle.push(tokio::spawn(connection));
         let request = hyper::Request::builder().uri(app.url("/v1/keys/users/42")).body(Full::default()).unwrap();
         assert_eq!(send.send_request(request).await.unwrap().status(), 200);
-        // Pings and window updates make nobody busy.
+        // Pings and window updates make no connection busy.
         std::mem::forget(send);
     }
     for _ in 0..3 {

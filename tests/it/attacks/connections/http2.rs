@@ -1,4 +1,5 @@
-//! HTTP/2 clients that send control frames without end are told to calm down and closed; those that send as many as clients do are not.
+//! HTTP/2 clients that send control frames without end are told to calm down and closed; those that send as many as
+//! clients do are not.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -85,7 +86,8 @@ async fn a_flood_of_control_frames_ends_the_connection() {
         let (address, bytes) = (app.data.to_string(), [PREFACE, &open, &one.repeat(20_000)].concat());
         let told = tokio::task::spawn_blocking(move || told(&address, &bytes)).await.unwrap();
         assert_eq!(goaway(&told), Some(11), "{name}: ENHANCE_YOUR_CALM");
-        // h2 bounds empty DATA by itself too, and may be first. The connection is counted as it ends, a moment after its client has seen it.
+        // h2 bounds empty DATA by itself too, and may be first. The connection is counted as it ends, a moment after
+        // its client has seen it.
         assert_eventually!(
             app.metric(CUT).await >= (n + usize::from(name != "DATA, empty")) as f64,
             "the connection is not counted as cut"

@@ -51,9 +51,13 @@ async fn together(backend: &SqlBackend, form: KeyForm, raw: &[&str]) -> Vec<Stri
     many
 }
 
+/// Invariant: batch-equals-single
 async fn many_keys_are_answered_as_each_alone(site: Site) {
-    site.run("CREATE TABLE t (id TEXT PRIMARY KEY, n INTEGER, nil TEXT); INSERT INTO t VALUES ('a', 1, NULL), ('é/''\"', 2, NULL), ('{\"x\",NULL}', 3, '')")
-        .await;
+    site.run(
+        "CREATE TABLE t (id TEXT PRIMARY KEY, n INTEGER, nil TEXT); INSERT INTO t VALUES ('a', 1, NULL), \
+        ('é/''\"', 2, NULL), ('{\"x\",NULL}', 3, '')",
+    )
+    .await;
     let backend = backend(&site, KeyForm::Text, "SELECT n, nil FROM t WHERE id = $1 -- by $1");
     let hostile = ["a", "b", "é/'\"", "{\"x\",NULL}", "a", "'); DROP TABLE t; --", "NULL", "$1", "?", "{}", "\\", ","];
     let told = together(&backend, KeyForm::Text, &hostile).await;
@@ -82,8 +86,11 @@ async fn keys_of_every_form_are_found_together(site: Site) {
         ),
     ] {
         let [first, second] = present;
-        site.run(&format!("DROP TABLE IF EXISTS t; CREATE TABLE t (id {kind} PRIMARY KEY, n INTEGER); INSERT INTO t VALUES ('{first}', 1), ('{second}', 2)"))
-            .await;
+        site.run(&format!(
+            "DROP TABLE IF EXISTS t; CREATE TABLE t (id {kind} PRIMARY KEY, n INTEGER); INSERT INTO t \
+            VALUES ('{first}', 1), ('{second}', 2)"
+        ))
+        .await;
         let backend = backend(&site, form, "SELECT n FROM t WHERE id = $1");
         let told = together(&backend, form, &[first, absent[0], second, absent[1], first, absent[2]]).await;
         let (one, two, none) = (r#"{"n":1}"#, r#"{"n":2}"#, "absent");
@@ -100,7 +107,8 @@ async fn keys_of_every_form_are_found_together(site: Site) {
 async fn raw_values_are_the_same_together(site: Site) {
     let (kind, literal) = if site.is_postgres() { ("BYTEA", r"'\x00ff'") } else { ("BLOB", "x'00ff'") };
     site.run(&format!(
-        "CREATE TABLE t (id INTEGER PRIMARY KEY, t TEXT, b {kind}); INSERT INTO t VALUES (1, 'plain', {literal}), (2, NULL, NULL)"
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, t TEXT, b {kind}); INSERT INTO t VALUES (1, 'plain', {literal}), (2, \
+            NULL, NULL)"
     ))
     .await;
     for (column, body) in [("t", "b\"plain\""), ("b", "b\"\\0\\xff\"")] {
@@ -128,6 +136,7 @@ async fn first_of_several_rows_is_taken_for_each_key(site: Site) {
     }
 }
 
+/// Invariant: batch-equals-single
 async fn a_key_that_fails_the_statement_fails_alone(site: Site) {
     site.run("CREATE TABLE t (id TEXT PRIMARY KEY, n BIGINT); INSERT INTO t VALUES ('a', 1), ('b', 2), ('bad', 3)")
         .await;
@@ -194,6 +203,7 @@ async fn more_keys_than_a_statement_takes_are_all_found(site: Site) {
     }
 }
 
+/// Invariant: bounded-memory
 async fn rows_without_room_are_neither_kept_nor_absent(site: Site) {
     let name = "n".repeat(1000);
     site.run(&format!(

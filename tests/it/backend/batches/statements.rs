@@ -26,7 +26,8 @@ fn counting() -> Postgres {
 fn statements(server: &Postgres) -> (u64, u64) {
     let count = |many: &str| {
         let sql = format!(
-            "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE '%name FROM users WHERE%' AND query NOT LIKE '%pg_stat_statements%' AND query {many} LIKE '%unnest%'"
+            "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE '%name FROM users WHERE%' AND \
+                query NOT LIKE '%pg_stat_statements%' AND query {many} LIKE '%unnest%'"
         );
         server.psql("postgres", &sql).parse().unwrap()
     };
@@ -67,7 +68,8 @@ async fn a_batch_lookup_costs_postgresql_one_statement_a_chunk() {
     let server = counting();
     server.psql(
         "postgres",
-        "CREATE TABLE users (id bigint PRIMARY KEY, name text); INSERT INTO users SELECT i, 'User ' || i FROM generate_series(1, 1000) i",
+        "CREATE TABLE users (id bigint PRIMARY KEY, name text); INSERT INTO users SELECT i, 'User ' || i FROM \
+            generate_series(1, 1000) i",
     );
     let app = TestApp::enforcing(&guarded(&server.url("postgres"), "$1")).await;
     assert_eq!(statements(&server), (1, 0), "the build has tried its samples together");
@@ -88,12 +90,16 @@ async fn a_batch_lookup_costs_mariadb_one_statement_a_chunk() {
     let server = Mariadb::start_with(&["--general-log=ON", "--log-output=TABLE"]);
     let database = server.create_database();
     database.sql(
-        "CREATE TABLE users (id bigint PRIMARY KEY, name text); INSERT INTO users SELECT seq, CONCAT('User ', seq) FROM seq_1_to_1000",
+        "CREATE TABLE users (id bigint PRIMARY KEY, name text); INSERT INTO users SELECT seq, CONCAT('User ', seq) \
+            FROM seq_1_to_1000",
     );
     let app = TestApp::enforcing(&guarded(&database.url(), "?")).await;
     let statements = || -> u64 {
-        let count = server
-            .sql("", "SELECT count(*) FROM mysql.general_log WHERE command_type = 'Execute' AND argument LIKE '%FROM users WHERE id = %'");
+        let count = server.sql(
+            "",
+            "SELECT count(*) FROM mysql.general_log WHERE command_type = 'Execute' AND argument LIKE '%FROM \
+                users WHERE id = %'",
+        );
         count.parse().unwrap()
     };
     for (asked, chunks) in [(1..=70, 3), (71..=102, 1), (103..=103, 1), (104..=105, 1)] {
@@ -128,7 +134,8 @@ async fn queries_that_take_one_key_at_a_time_are_asked_so() {
         "SELECT n, bloomguard_many.id AS k FROM t AS bloomguard_many WHERE bloomguard_many.id = $1",
         "SELECT row_to_json(t) AS t, (SELECT count(*) FROM t AS u WHERE u.id <= $1) AS up_to FROM t WHERE id = $1",
         "SELECT s.n FROM (SELECT n FROM t WHERE id = $1) AS s JOIN generate_series(1, 3) g ON g < CAST($1 AS int) + 9",
-        "WITH RECURSIVE r AS (SELECT id, n FROM t WHERE id = $1 UNION ALL SELECT t.id, t.n FROM t JOIN r ON t.id = r.id + 1) SELECT count(*) AS n FROM r HAVING count(*) > 0",
+        "WITH RECURSIVE r AS (SELECT id, n FROM t WHERE id = $1 UNION ALL SELECT t.id, t.n FROM t JOIN r ON t.id = \
+            r.id + 1) SELECT count(*) AS n FROM r HAVING count(*) > 0",
         "SELECT n FROM t WHERE id = $1 UNION ALL SELECT n FROM t WHERE id = $1 + 100",
         "SELECT n FROM t WHERE id = $1 FOR UPDATE",
         "SELECT n FROM t WHERE id < 4 ORDER BY id OFFSET $1",
@@ -177,6 +184,7 @@ async fn index_of_the_key_column_is_used_for_many_keys() {
     assert_eq!(scans(), before);
 }
 
+/// Invariant: batch-equals-single
 #[tokio::test]
 async fn batch_that_times_out_answers_no_key_with_an_absence() {
     let database = Database::create();
@@ -194,7 +202,8 @@ async fn batch_that_times_out_answers_no_key_with_an_absence() {
     );
     eventually("the server has stopped it", || {
         database.psql(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()",
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND pid <> \
+                pg_backend_pid()",
         ) == "0"
     })
     .await;
@@ -221,6 +230,7 @@ async fn batches_leave_no_prepared_statement_where_none_may_be_kept() {
     }
 }
 
+/// Invariant: batch-equals-single
 #[tokio::test]
 async fn a_query_too_slow_for_a_whole_chunk_is_asked_for_fewer_keys() {
     let database = Database::create();

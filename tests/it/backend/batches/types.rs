@@ -9,15 +9,21 @@ use crate::backend::mysql::EVERY_TYPE;
 use crate::support::mariadb;
 use crate::support::postgres::Database;
 
+/// Invariant: batch-equals-single
 #[tokio::test]
 async fn every_type_of_postgresql_is_the_same_together() {
     let database = Database::create();
     database.psql(&format!(
-        "CREATE TYPE mood AS ENUM ('happy', 'sad'); CREATE DOMAIN photo AS bytea; CREATE DOMAIN code AS varchar(10); CREATE EXTENSION IF NOT EXISTS citext;
-         CREATE TABLE t (id int PRIMARY KEY, amount numeric, at timestamptz, naive timestamp, day date, doc json, bin jsonb, u uuid, b bytea, p photo,
-                         tags text[], m mood, f real, d double precision, yes bool, i interval, ip inet, nul bytea, c code, pad char(8), n name, ci citext);
-         INSERT INTO t VALUES (1, 123456789012345678901234567890.123456789, '2024-05-06 07:08:09.123+02', '2024-05-06 07:08:09', '2024-05-06',
-                         '{{\"a\": 1.50}}', '{{\"b\": [null, true]}}', '{UUID}', '\\x{}', '\\xff', '{{a,NULL,\"c d\"}}', 'happy', 1.5, 'NaN', true, '1 day', '10.0.0.1', NULL,
+        "CREATE TYPE mood AS ENUM ('happy', 'sad'); CREATE DOMAIN photo AS bytea; CREATE DOMAIN code AS varchar(10); \
+            CREATE EXTENSION IF NOT EXISTS citext;
+         CREATE TABLE t (id int PRIMARY KEY, amount numeric, at timestamptz, naive timestamp, day date, doc json, bin \
+         jsonb, u uuid, b bytea, p photo,
+                         tags text[], m mood, f real, d double precision, yes bool, i interval, ip inet, nul bytea, c \
+                         code, pad char(8), n name, ci citext);
+         INSERT INTO t VALUES (1, 123456789012345678901234567890.123456789, '2024-05-06 07:08:09.123+02', '2024-05-06 \
+         07:08:09', '2024-05-06',
+                         '{{\"a\": 1.50}}', '{{\"b\": [null, true]}}', '{UUID}', '\\x{}', '\\xff', '{{a,NULL,\"c \
+                         d\"}}', 'happy', 1.5, 'NaN', true, '1 day', '10.0.0.1', NULL,
                          'x1', 'pad', 'nm', 'Ci')",
         "ab".repeat(100)
     ));
@@ -56,16 +62,21 @@ async fn every_type_of_postgresql_is_the_same_together() {
     );
 }
 
+/// Invariant: batch-equals-single
 #[tokio::test]
 async fn every_type_of_mysql_is_the_same_together() {
     let database = mariadb::Database::create();
     database.sql(EVERY_TYPE);
-    database.sql("SET sql_mode = ''; INSERT INTO t (id, yes, seven, flag, f, e) VALUES (2, false, 0, b'0', 1e20, 'no label'), (3, 1, 1, b'1', -0.0, 'happy')");
+    database.sql(
+        "SET sql_mode = ''; INSERT INTO t (id, yes, seven, flag, f, e) VALUES (2, false, 0, b'0', 1e20, 'no \
+        label'), (3, 1, 1, b'1', -0.0, 'happy')",
+    );
     let columns = database
         .sql("SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 't'");
     let lists = [
         "*",
-        "*, yes + 1 AS more, JSON_EXTRACT(doc, '$.a') AS a, COUNT(*) AS n, NULL AS nothing, CAST(u AS CHAR) AS txt, IF(id = 1, yes, NULL) AS maybe",
+        "*, yes + 1 AS more, JSON_EXTRACT(doc, '$.a') AS a, COUNT(*) AS n, NULL AS nothing, CAST(u AS CHAR) AS txt, \
+            IF(id = 1, yes, NULL) AS maybe",
     ];
     let raw: Vec<String> = columns.lines().map(|column| format!("{column} AS value")).collect();
     for list in lists.into_iter().chain(raw.iter().map(String::as_str)) {
@@ -82,8 +93,10 @@ async fn every_type_of_mysql_is_the_same_together() {
 async fn every_key_of_mysql_is_the_same_together() {
     let database = mariadb::Database::create();
     database.sql(&format!(
-        "CREATE TABLE t (id int PRIMARY KEY, raw binary(16) UNIQUE, u uuid, code varchar(20), digits varchar(20), d decimal(10,2), ub bigint unsigned, general varchar(20) COLLATE utf8mb4_general_ci);
-         INSERT INTO t VALUES (1, UNHEX(REPLACE('{UUID}', '-', '')), '{UUID}', 'c1', '42abc', 1.5, 18446744073709551615, 'Foo'), (2, UNHEX('01'), NULL, 'c2', '42', 2.5, 0, 'Bar')"
+        "CREATE TABLE t (id int PRIMARY KEY, raw binary(16) UNIQUE, u uuid, code varchar(20), digits varchar(20), d \
+            decimal(10,2), ub bigint unsigned, general varchar(20) COLLATE utf8mb4_general_ci);
+         INSERT INTO t VALUES (1, UNHEX(REPLACE('{UUID}', '-', '')), '{UUID}', 'c1', '42abc', 1.5, \
+         18446744073709551615, 'Foo'), (2, UNHEX('01'), NULL, 'c2', '42', 2.5, 0, 'Bar')"
     ));
     let nil = "00000000-0000-0000-0000-000000000000";
     for (column, form, raw, expected) in [

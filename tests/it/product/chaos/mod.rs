@@ -1,16 +1,15 @@
-//! Announces, commits and reads at several processes, while filters are rebuilt all the time, Redis is killed, fails over and loses entries, the
-//! network to it is slow, lossy, cut or dead, and processes are killed or stand still. No row that was announced and committed may be
-//! answered 404, and no row that was changed and invalidated with its old value.
+//! Announces, commits and reads at several processes, while filters are rebuilt all the time, Redis is killed, fails
+//! over and loses entries, the network to it is slow, lossy, cut or dead, and processes are killed or stand still. No
+//! row that was announced and committed may be answered 404, and no row that was changed and invalidated with its old
+//! value.
 //!
-//! `BLOOMGUARD_CHAOS_ROWS=100000 cargo test --test it chaos -- --nocapture` takes at least so many rows; without the variable a few.
-//! `BLOOMGUARD_CHAOS_SEED` repeats the faults of a run that has printed it, `BLOOMGUARD_CHAOS_WRITERS` is how many rows are written at a time.
+//! A long run, see [`CHAOS_ROWS`]. `BLOOMGUARD_CHAOS_SEED` repeats the faults of a run that has printed it.
 
 mod faults;
 mod outages;
 mod rows;
 mod world;
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +22,7 @@ use super::users::{config, site};
 use crate::support::app::Http;
 use crate::support::config::Config;
 use crate::support::database::Site;
+use crate::support::long_run::{CHAOS_ROWS, CHAOS_WRITERS, given};
 use crate::support::redis_pair::RedisPair;
 
 /// Rows that are changed all the time, of those that there are from the start.
@@ -32,10 +32,6 @@ const MAX_LAG: Duration = Duration::from_secs(2);
 const WINDOW: Duration = Duration::from_secs(4);
 const DEADLINE: Duration = Duration::from_secs(3);
 const HOT_TTL: Duration = Duration::from_secs(1);
-
-fn variable<T: FromStr<Err: std::fmt::Debug>>(name: &str) -> Option<T> {
-    std::env::var(format!("BLOOMGUARD_CHAOS_{name}")).ok().map(|text| text.parse().unwrap())
-}
 
 fn configuration(database: &str, redis_port: u16) -> Config {
     let millis = |time: Duration| format!("{}ms", time.as_millis());
@@ -52,15 +48,17 @@ fn configuration(database: &str, redis_port: u16) -> Config {
         })
 }
 
-/// The figures, for whoever runs this by hand.
+/// Prints the figures.
 #[allow(clippy::print_stdout)]
 fn tell(text: &str) {
     println!("{text}");
 }
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_row_that_was_announced_and_committed_is_ever_absent() {
-    let (rows, seed) = (variable("ROWS").unwrap_or(500), variable("SEED").unwrap_or_else(rand::random::<u64>));
+    let rows = CHAOS_ROWS.size();
+    let seed = given("BLOOMGUARD_CHAOS_SEED").unwrap_or_else(rand::random::<u64>);
     tell(&format!("BLOOMGUARD_CHAOS_SEED={seed}"));
     let (redis, site) = (RedisPair::start(PROCESSES, seed).await, site(Site::postgres()).await);
     let instances = redis.faces.iter().map(|face| Instance::start(&configuration(&site.url(), face.port()))).collect();
@@ -74,7 +72,7 @@ async fn no_row_that_was_announced_and_committed_is_ever_absent() {
         wrong: Mutex::default(),
     });
     world.wait_until_all_enforce().await;
-    let writers = variable("WRITERS").unwrap_or(96);
+    let writers = CHAOS_WRITERS.size();
     let (start, next) = (Instant::now(), Arc::new(AtomicU64::new(FIRST_ID)));
     let watch = tokio::spawn(Arc::clone(&world).watch());
     let mut load: Vec<_> =
@@ -108,7 +106,7 @@ async fn no_row_that_was_announced_and_committed_is_ever_absent() {
     }
 }
 
-/// Who asks too little finds no mistake.
+/// Too few requests find no mistake.
 fn proves_something(counts: &Counts, rows: u64, reads: &[(u64, u64)]) {
     let at_least = |counter: &AtomicU64, least: u64| {
         assert!(counter.load(Ordering::Relaxed) >= least, "too few to prove anything: {counts:#?}")

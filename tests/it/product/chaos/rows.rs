@@ -9,7 +9,7 @@ use super::{DEADLINE, HOT_TTL, MAX_LAG, WINDOW};
 
 /// Readers of before a commit are not waited for any longer: the commit window runs.
 const BEFORE_COMMIT: Duration = Duration::from_millis(500);
-/// Pause before somebody who was refused tries again.
+/// Pause before a refused request is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Rows from one end of time to the other.
@@ -25,7 +25,8 @@ async fn write_and_read(world: &World, id: u64) {
     let mut writer = id as usize % PROCESSES;
     let (sent, version) = loop {
         let (sent, version) = announce(world, &path, &mut writer).await;
-        // Before the commit, 404 is right, and must not be remembered by anybody. Who has not answered by then goes on alone.
+        // Before the commit, 404 is right, and no instance may remember it. A request without an answer by then goes on
+        // alone.
         let ask = |instance| tokio::time::timeout(BEFORE_COMMIT, world.ask("GET", instance, &path, &[], ""));
         let early = futures_util::future::join_all((0..PROCESSES).map(ask)).await;
         let answers = early.iter().flatten().flatten();
@@ -73,7 +74,7 @@ fn judge(world: &World, answers: Vec<Option<Told>>, found: &AtomicU64, what: &st
     }
 }
 
-/// A row that is changed again and again, by nobody else.
+/// A row that this task alone changes, again and again.
 pub async fn change_row(world: Arc<World>, id: u32) {
     let path = format!("/v1/keys/users/{id}");
     for version in 1.. {
@@ -92,7 +93,7 @@ pub async fn change_row(world: Arc<World>, id: u32) {
         let writer = invalidate(&world, id, version).await;
         let invalidated = Instant::now();
         count(&world.counts.invalidated);
-        // Who has applied the drop never answers the old value. The writer has.
+        // An instance that applied the drop never answers the old value. The writer has.
         match world.ask("GET", writer, &path, &[], "").await {
             Some(Told { status: 200, body, .. }) if body.contains(&name) => count(&world.counts.new_at_once),
             Some(Told { status: 503, .. }) | None => count(&world.counts.no_answer),
@@ -102,8 +103,8 @@ pub async fn change_row(world: Arc<World>, id: u32) {
         let others = world.ask_all(&path, &[]).await;
         let old = others.iter().flatten().filter(|told| told.status == 200 && !told.body.contains(&name)).count();
         world.counts.old_elsewhere_within_hot_ttl.fetch_add(old as u64, Ordering::Relaxed);
-        // A load that had begun before may have stored the old value hot until its deadline; the jitter spreads lifetimes by a tenth.
-        // The time itself is tested: after that no instance has the old value.
+        // A load that had begun before may have stored the old value hot until its deadline; the jitter spreads
+        // lifetimes by a tenth. The time itself is tested: after that no instance has the old value.
         tokio::time::sleep((HOT_TTL.mul_f64(1.1) + DEADLINE).saturating_sub(invalidated.elapsed())).await;
         for (instance, answer) in world.ask_all(&path, &[]).await.into_iter().enumerate() {
             match answer {
@@ -118,7 +119,7 @@ pub async fn change_row(world: Arc<World>, id: u32) {
     }
 }
 
-/// Invalidates until that is done; returns who did it.
+/// Invalidates until that is acknowledged; returns the instance that did it.
 async fn invalidate(world: &World, id: u32, version: usize) -> usize {
     let json = [("content-type", "application/json")];
     for attempt in 0.. {

@@ -132,7 +132,8 @@ impl World {
         (users["state"] != "enforcing").then(|| users["reason"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// How often the instance has noticed that announces may have been lost; `None` where it has not read the log yet, and so has nothing to notice.
+    /// How often the instance has noticed that announces may have been lost; `None` where it has not read the log yet,
+    /// and so has nothing to notice.
     pub async fn resyncs(&self, instance: usize) -> Option<f64> {
         let status = self.telemetry(instance, "/status").await?;
         if status.json()["keyspaces"]["users"]["delta_lag_seconds"].is_null() {
@@ -157,7 +158,7 @@ impl World {
             (Vec::new(), [const { None::<Watch> }; PROCESSES].map(Option::unwrap_or_default));
         while !self.is_over() {
             for (instance, watch) in watches.iter_mut().enumerate() {
-                // A process that is paused answers nobody.
+                // A process that is paused does not answer.
                 let asked = tokio::time::timeout(Duration::from_secs(1), self.trouble(instance)).await;
                 let trouble = asked.unwrap_or_else(|_| Some("the process does not answer".into()));
                 outages.extend(watch.note(*self.fault.lock(), trouble));

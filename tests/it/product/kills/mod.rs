@@ -1,12 +1,12 @@
-//! SIGKILL at random moments, while processes start, serve, build and write, and while rows are announced, committed and read. What is on disk
-//! and in Redis must be enough for whoever starts next: no row that was announced and committed in time is ever answered 404.
+//! SIGKILL at random moments, while processes start, serve, build and write, and while rows are announced, committed
+//! and read. What is on disk and in Redis must be enough for the next process: no row that was announced and committed
+//! in time is ever answered 404.
 //!
-//! `BLOOMGUARD_KILLS=200 cargo test --test it product::kills -- --nocapture` kills so often; without the variable a dozen times.
-//! `BLOOMGUARD_KILLS_SEED` repeats the moments of a run that has printed it, as far as the machine does.
+//! A long run, see [`KILLS`]. `BLOOMGUARD_KILLS_SEED` repeats the moments of a run that has printed it, as far as the
+//! machine does.
 
 mod rows;
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ use crate::support::app::{Answer, Http};
 use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
+use crate::support::long_run::{KILLS, given};
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
 
@@ -137,11 +138,7 @@ async fn strike(world: &Arc<World>, seats: &mut [Seat], dice: &mut StdRng) {
     tokio::time::sleep(Duration::from_millis(dice.random_range(0..400))).await;
 }
 
-fn variable<T: FromStr<Err: std::fmt::Debug>>(name: &str) -> Option<T> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap())
-}
-
-/// The figures, for whoever runs this by hand.
+/// Prints the figures.
 #[allow(clippy::print_stdout)]
 fn tell(text: &str) {
     println!("{text}");
@@ -149,7 +146,7 @@ fn tell(text: &str) {
 
 /// So many instances, which are told by `redis` of each other, are killed so often.
 async fn killed(what: &str, instances: usize, redis: Option<&RedisServer>, schedule: &str, kills: u64) {
-    let seed = variable("BLOOMGUARD_KILLS_SEED").unwrap_or_else(rand::random::<u64>);
+    let seed = given("BLOOMGUARD_KILLS_SEED").unwrap_or_else(rand::random::<u64>);
     let mut dice = StdRng::seed_from_u64(seed);
     let site = site(Site::postgres()).await;
     let config = config(&site.url()).maybe_redis(redis).users(|k| {
@@ -183,7 +180,7 @@ async fn killed(what: &str, instances: usize, redis: Option<&RedisServer>, sched
     while counts.kills.load(Ordering::Relaxed) < kills && world.wrong.lock().is_empty() {
         strike(&world, &mut seats, &mut dice).await;
     }
-    // Who asks too little finds no mistake.
+    // Too few requests find no mistake.
     assert_eventually!(
         within PATIENCE => enough() || !world.wrong.lock().is_empty(),
         "too few rows to prove anything: {counts:?}"
@@ -202,9 +199,10 @@ async fn killed(what: &str, instances: usize, redis: Option<&RedisServer>, sched
     assert_eq!(*world.wrong.lock(), [""; 0], "{what}, BLOOMGUARD_KILLS_SEED={seed}");
 }
 
+/// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_committed_row_is_absent_whenever_processes_are_killed() {
-    let kills = variable::<u64>("BLOOMGUARD_KILLS").unwrap_or(12).div_ceil(3);
+    let kills = KILLS.size::<u64>().div_ceil(3);
     // Nothing but snapshots and journals brings old rows back.
     killed("one instance, never rebuilt", 1, None, "0 0 1 1 *", kills).await;
     killed("one instance, rebuilt every second", 1, None, "* * * * * *", kills).await;

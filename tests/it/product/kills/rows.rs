@@ -1,4 +1,4 @@
-//! Rows that are announced, committed and read, whoever is killed meanwhile.
+//! Rows that are announced, committed and read, while processes are killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{PATIENCE, WINDOW, World, count};
 
-/// Pause before somebody who had no answer tries again.
+/// Pause before a request without an answer is sent again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One row after another, and between them one of before, at any instance.
@@ -39,7 +39,7 @@ async fn write_and_read(world: &World, id: u64) {
         // Outside the commit window nothing is promised.
         return count(&world.counts.late_commits);
     }
-    // Where it was announced nobody needs its version.
+    // The instance that took the announce needs no version.
     read(world, writer, id, &[]).await;
     for instance in (0..world.addresses.len()).filter(|instance| *instance != writer) {
         is_found(world, instance, (id, version.clone())).await;

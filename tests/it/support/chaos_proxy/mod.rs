@@ -1,12 +1,16 @@
 //! A TCP proxy whose network can be made bad: slow, lossy, dead, or leading elsewhere.
 //!
 //! - **Delay** holds what is read for half a round trip, each way.
-//! - **Loss** is what TCP makes of it: whoever reads a connection sees no hole, but waits. A lost segment and all behind it come one
+//! - **Loss** is what TCP makes of it: the reader of a connection sees no hole, but waits. A lost segment and all
+//!   behind it come one
 //!   retransmission timeout later, which doubles while the segment is lost again.
-//! - **A dropped reply** can't be taken out of a stream whose replies are told apart by their order alone. Either the connection is cut before
+//! - **A dropped reply** can't be taken out of a stream whose replies are told apart by their order alone. Either the
+//!   connection is cut before
 //!   the request goes out, or nothing comes back over it any more: the client's timeout must end that.
-//! - **A black hole** keeps what was sent until it heals, as retransmissions do: a command may arrive long after its sender has given up and gone.
-//! - **Cutting** resets connections both ways. The **upstream** can be switched for connections to come: with a cut, a failover behind a
+//! - **A black hole** keeps what was sent until it heals, as retransmissions do: a command may arrive long after its
+//!   sender has given up and gone.
+//! - **Cutting** resets connections both ways. The **upstream** can be switched for connections to come: with a cut, a
+//!   failover behind a
 //!   virtual address.
 
 mod commands;
@@ -102,7 +106,7 @@ impl ChaosProxy {
         self.network.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// From now on everybody reaches another server: who was connected is cut off.
+    /// From now on each client reaches another server: open connections are cut.
     pub fn switch(&self, upstream: u16) {
         self.network.upstream.store(upstream, Ordering::SeqCst);
         self.cut();
@@ -134,7 +138,7 @@ async fn connect(mut client: TcpStream, network: Arc<Network>) {
     // Before the upstream is read: a switch between the two ends this connection.
     let mut cuts = network.cuts.subscribe();
     let upstream = network.upstream.load(Ordering::SeqCst);
-    // Nobody there: the client is told so by the end of its connection.
+    // No server: the client sees the end of its connection.
     let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, upstream)).await else { return };
     for end in [&client, &server] {
         end.set_nodelay(true).unwrap();
@@ -163,7 +167,7 @@ async fn carry(client: &mut TcpStream, server: &mut TcpStream, network: &Network
         pump(network, from_server, to_client, |_| if mute.load(Ordering::Relaxed) { Fate::Hang } else { Fate::Pass });
     tokio::pin!(requests, replies);
     tokio::select! {
-        // Of one that is mute, only the client's end is ever seen; after a cut nobody waits for the other half.
+        // Of one that is mute, only the client's end is ever seen; after a cut no task waits for the other half.
         cut = &mut requests => if !cut && !mute.load(Ordering::Relaxed) { replies.await; },
         _ = &mut replies => { requests.await; }
     }
@@ -259,7 +263,7 @@ async fn pump(
             }
             cut
         }
-        // Nobody takes it any more.
+        // No client takes it any more.
         () = &mut writing => false,
     }
 }

@@ -199,7 +199,7 @@ fn for_the_same_calls_a_writer_that_comes_with_a_new_filter_is_found_earlier() {
 
 /// The table of docs/scaling.md: `cargo test --lib canary::policy -- --ignored --nocapture`.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a long run: make long"]
 #[allow(clippy::print_stdout)]
 fn table_of_wrong_answers_until_detection() {
     println!(
