@@ -77,7 +77,7 @@ async fn a_limit_that_can_not_be_enough_is_said_at_the_start() {
     let toml = config(&site.url(), "", "")
         .replace("[keyspaces.users.source]", "max_concurrency = 300\n[keyspaces.users.source]");
     let mut process = limited(dir.path(), &toml);
-    process.logged("open file limit too low for this configuration");
+    process.logged("open file limit too low");
     let line = process.log().lines().find(|line| line.contains("open file limit too low")).unwrap().to_owned();
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(
