@@ -1,4 +1,4 @@
-//! What asking for many keys at once saves: rows a second, each alone and together, on servers that it starts itself.
+//! Measures what batches save: rows per second one by one and together, on servers that the benchmark starts itself.
 //!
 //! ```sh
 //! cargo bench --bench batches
@@ -14,7 +14,7 @@ use bloomguard::key::{Key, KeyForm};
 
 use self::support::database::Site;
 
-// What the tests share, of which this needs the databases only.
+// Shared with the tests; only the databases are needed here.
 #[allow(dead_code, unused_imports, unused_macros)]
 #[path = "../tests/it/support/mod.rs"]
 mod support;
@@ -43,7 +43,7 @@ async fn measure(name: &str, site: Site) {
     let backend = SqlBackend::new(&config, Arc::new(OnceLock::from(KeyForm::Integer))).unwrap();
     let keys: Vec<Key> =
         (1..=ASKED).map(|i| KeyForm::Integer.canonical((i * 97).to_string().as_bytes()).unwrap()).collect();
-    // Connections, plans and statements are made by the first round.
+    // The first round creates connections, plans and statements.
     for round in 0..=ROUNDS {
         let (alone, together) = (each_alone(&backend, &keys).await, by_chunks(&backend, &keys).await);
         if round > 0 {

@@ -79,14 +79,7 @@ impl App {
         let metrics = Arc::new(Metrics::new());
         let redis_until = Instant::now() + links::REDIS_AT_START;
         let redis = connect_redis(config, &metrics).await?;
-        let announces = config.server.max_announce_bytes;
-        let caches: u64 =
-            config.keyspaces.values().map(|keyspace| cache_bytes(keyspace, redis.is_some()) + announces).sum();
-        // Without a memory limit the buffers may use a quarter of the machine.
-        let limit = memory_limit();
-        let (least, most) = config.server.buffered_bytes(limit.or_else(machine_memory));
-        let buffers = Buffers::new(most, metrics.buffers.clone());
-        let memory = Arc::new(MemoryBudget::new(limit, caches).with_buffers(&buffers, least, most));
+        let (buffers, memory) = memory_budgets(config, redis.is_some(), &metrics);
         let mut tasks = JoinSet::new();
         let mut keyspaces = BTreeMap::new();
         let deadlines = StartDeadlines { read_until: Instant::now() + snapshot::MAX_READ_TIME, redis_until };
@@ -156,6 +149,18 @@ impl App {
             self.tasks.spawn(Reloader::new(config, parts, triggers).run());
         }
     }
+}
+
+/// The budget of buffered bytes, and the memory budget that it is a part of.
+fn memory_budgets(config: &Config, has_redis: bool, metrics: &Metrics) -> (Arc<Buffers>, Arc<MemoryBudget>) {
+    let announces = config.server.max_announce_bytes;
+    let caches = config.keyspaces.values().map(|keyspace| cache_bytes(keyspace, has_redis) + announces).sum();
+    // Without a memory limit the buffers may use a quarter of the machine.
+    let limit = memory_limit();
+    let (least, most) = config.server.buffered_bytes(limit.or_else(machine_memory));
+    let buffers = Buffers::new(most, metrics.buffers.clone());
+    let memory = Arc::new(MemoryBudget::new(limit, caches).with_buffers(&buffers, least, most));
+    (buffers, memory)
 }
 
 /// Upper bound of what a keyspace keeps in memory besides its filter and its keys.

@@ -29,7 +29,8 @@ impl LogLevel {
 fn filter(level: &str) -> anyhow::Result<EnvFilter> {
     EnvFilter::try_new(level).map_err(|e| {
         anyhow::anyhow!(
-            "log.level: must be error, warn, info, debug, trace or a filter such as \"info,bloomguard::keyspace=debug\", is {level:?}: {e}"
+            "log.level: must be error, warn, info, debug, trace or a filter such as \
+             \"info,bloomguard::keyspace=debug\", is {level:?}: {e}"
         )
     })
 }

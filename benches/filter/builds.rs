@@ -1,4 +1,5 @@
-//! Building each structure from the same keys, hashing included; the best of a few rounds that take turns, since one build is too long to be repeated often.
+//! Builds each structure from the same keys, hashing included. Reports the best of a few rounds that take turns,
+//! because one build is too long to repeat often.
 
 use std::time::Instant;
 
@@ -10,10 +11,10 @@ use crate::peers::{BloomFilter, FastBloom, Fuse8, Peer, Sbbf};
 use crate::table::Table;
 
 const ROUNDS: usize = 2;
-/// Hashes handed over at a time, as a scan does.
-const HANDFUL: usize = 1_024;
+/// Hashes per call, as in a scan.
+const HASHES_PER_CALL: usize = 1_024;
 
-/// Everything that lookups ask.
+/// All structures for lookups.
 pub(crate) struct Structures {
     pub lines: Lines,
     pub ours: SplitBlock,
@@ -80,10 +81,10 @@ fn handed(keys: &Keys, add: impl FnMut(&mut SplitBlock, &[u128])) -> SplitBlock 
 }
 
 fn in_handfuls(mut filter: SplitBlock, keys: &Keys, mut add: impl FnMut(&mut SplitBlock, &[u128])) -> SplitBlock {
-    let mut handful = Vec::with_capacity(HANDFUL);
+    let mut handful = Vec::with_capacity(HASHES_PER_CALL);
     for key in keys.iter() {
         handful.push(hash(key));
-        if handful.len() == HANDFUL {
+        if handful.len() == HASHES_PER_CALL {
             add(&mut filter, &handful);
             handful.clear();
         }

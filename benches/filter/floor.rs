@@ -1,10 +1,10 @@
-//! What a lookup can't be cheaper than: a line of memory at a random place, and the hash that says where.
+//! The lower bound of a lookup: one random line of memory, and the hash that chooses it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use bloomguard::filter::Memory;
 
-/// Keys whose lines are fetched together, as the table of peers has it.
+/// Keys whose lines are prefetched together, as in the table of peers.
 const BATCH: usize = 32;
 
 /// As many lines as a filter has.
@@ -13,14 +13,14 @@ pub(crate) struct Lines(Memory);
 impl Lines {
     pub(crate) fn like(bytes: u64) -> Self {
         let mut memory = Memory::zeroed(bytes / 8).unwrap();
-        // Written, so that they are memory of their own and not all the same page of zeros.
+        // Written, so that the pages exist and are not the shared zero page.
         memory.words_mut().iter_mut().zip(0..).for_each(|(word, value)| *word = value);
         Self(memory)
     }
 
     #[inline(always)]
     fn place(&self, hash: u128) -> usize {
-        // Of both halves, so that the compiler leaves no half of the hash out.
+        // Both halves, so that the compiler computes the whole hash.
         let hash = (hash as u64) ^ (hash >> 64) as u64;
         let lines = self.0.words().len() / 8;
         ((u128::from(hash) * lines as u128) >> 64) as usize * 8

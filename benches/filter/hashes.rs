@@ -1,4 +1,4 @@
-//! Hash functions: what they cost, and what false-positive rate a filter has with them.
+//! Hash functions: their cost, and the false-positive rate of a filter that uses them.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::hint::black_box;
@@ -9,14 +9,14 @@ use bloomguard::filter::SplitBlock;
 use xxhash_rust::{xxh3, xxh64};
 
 const LENGTHS: [usize; 5] = [8, 16, 32, 64, 1_024];
-/// Of the filters whose rate is measured.
+/// Keys in the filters whose rate is measured.
 const KEYS: u64 = 1_000_000;
 const RATE: f64 = 0.01;
-/// Bits and probes of a textbook filter of that rate.
+/// Bits and probes of a textbook filter with that rate.
 const BITS_PER_KEY: f64 = 9.592_955;
 const PROBES: u64 = 7;
 
-/// A hash of 64 bits stands in both halves.
+/// A 64-bit hash is in both halves.
 type HashOf = fn(&[u8]) -> u128;
 
 const HASHES: [(&str, HashOf); 6] = [
@@ -58,7 +58,7 @@ pub(crate) fn run() {
     }
 }
 
-/// The quickest of some passes over keys that fit the first cache.
+/// The fastest of several passes over keys that fit the L1 cache.
 fn nanoseconds(length: usize, hash: HashOf) -> f64 {
     const BYTES: usize = 16 << 10;
     let bytes: Vec<u8> = (0..BYTES).map(|at| (at * 151 % 251) as u8).collect();
@@ -91,7 +91,8 @@ fn ours(key: &dyn Fn(u64) -> Vec<u8>, hash: HashOf) -> f64 {
     absent().filter(|n| filter.contains(hash(&key(*n)))).count() as f64 / (absent().end - absent().start) as f64
 }
 
-/// Double hashing (Kirsch, Mitzenmacher 2006) by the halves of 64 bits, as most Bloom filters have it, with nothing that mends a poor hash.
+/// Double hashing (Kirsch, Mitzenmacher 2006) with the halves of 64 bits, as most Bloom filters use it. Nothing
+/// compensates for a poor hash.
 fn textbook(key: &dyn Fn(u64) -> Vec<u8>, hash: HashOf) -> f64 {
     let bits = (KEYS as f64 * BITS_PER_KEY).ceil() as u64;
     let places = |n: u64| {

@@ -1,11 +1,11 @@
-//! Keys as they come in requests: short strings in one piece of memory, so that reading them costs the same for every structure.
+//! Keys as in requests: short strings in one allocation, so that reading them costs the same for every structure.
 
 use std::io::Write;
 use std::ops::Range;
 
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_128_with_secret};
 
-/// Any will do.
+/// Any secret will do.
 const SECRET: [u8; 192] = {
     let mut secret = [0; 192];
     let mut i = 0;
@@ -16,13 +16,13 @@ const SECRET: [u8; 192] = {
     secret
 };
 
-/// As keyspaces hash their keys.
+/// Hashes as keyspaces do.
 #[inline(always)]
 pub(crate) fn hash(key: &[u8]) -> u128 {
     xxh3_128_with_secret(key, &SECRET)
 }
 
-/// What filters that take 64 bits are given: the cheaper hash of the family.
+/// The hash for 64-bit filters: the cheaper one of the family.
 #[inline(always)]
 pub(crate) fn hash64(key: &[u8]) -> u64 {
     xxh3_64_with_secret(key, &SECRET)
@@ -48,8 +48,8 @@ impl Keys {
         Self { bytes, ends }
     }
 
-    /// As many of these keys, numbered from 0, as `draws`, by a Zipf distribution of exponent 0.99 (Gray and others, 1994; YCSB's). The most frequent ones
-    /// are spread over the numbers.
+    /// `draws` of these keys, numbered from 0, by a Zipf distribution with exponent 0.99 (Gray and others, 1994; as in
+    /// YCSB). The most frequent keys are spread over the numbers.
     pub(crate) fn zipf(&self, draws: usize) -> Self {
         const SKEW: f64 = 0.99;
         let n = self.len() as f64;
@@ -63,11 +63,11 @@ impl Keys {
                 _ => (n * (eta * uniform - eta + 1.0).powf(1.0 / (1.0 - SKEW))) as u64,
             }
         };
-        // Of no common factor with any count of keys that is asked for.
+        // Coprime with every number of keys that is used.
         Self::of((0..draws as u64).map(|draw| rank(draw) * 1_000_003 % self.len() as u64))
     }
 
-    /// So many of them from the first on, or all.
+    /// The first `count` keys, or all.
     pub(crate) fn first(&self, count: usize) -> Self {
         let ends = self.ends[..=count.min(self.len())].to_vec();
         Self { bytes: self.bytes[..ends[ends.len() - 1] as usize].to_vec(), ends }

@@ -1,4 +1,5 @@
-//! Lookups, one thread: of absent and of present keys with their hashing, and with the hashes at hand, one by one and many at a time.
+//! Lookups on one thread: of absent and present keys with hashing, and with given hashes, one by one and many at a
+//! time.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -10,12 +11,12 @@ use crate::keys::{Keys, hash, hash64};
 use crate::peers::Peer;
 use crate::table::Table;
 
-/// Keys by which rates are measured.
+/// Keys for measuring rates.
 pub(crate) const QUERIES: u64 = 1_000_000;
-/// Those of them that are asked for in turn. A service has a key in its first cache when it asks for it: of many more it is the reading of keys that would be
-/// measured, and what it drives out of the caches.
+/// The subset that is timed repeatedly. A service has the key in its L1 cache when it looks it up. With many more keys,
+/// reading them and what they evict would be measured.
 const TIMED: usize = 200_000;
-const HANDFUL: usize = 256;
+const HASHES_PER_CALL: usize = 256;
 
 pub(crate) fn run(structures: &Structures, present: &Keys, absent: &Keys, table: &Table) {
     let mut criterion = Criterion::default()
@@ -43,7 +44,7 @@ pub(crate) fn run(structures: &Structures, present: &Keys, absent: &Keys, table:
     lookups.peer("fastbloom 1 %", fast);
     lookups.peer("xorf fuse8", fuse);
     lookups.peer("bloomfilter 1 %", bloom);
-    // What the wider hash costs by itself.
+    // The cost of the wider hash alone.
     lookups.keys("floor, 64-bit hash", |key| lines.read(hash64(key).into()));
     lookups.keys("sbbf-rs 1 %, our hash", |key| sbbf.contains_hash(folded(hash(key))));
     lookups.keys("fastbloom 1 %, our hash", |key| fast.contains_hash(folded(hash(key))));
@@ -89,8 +90,8 @@ impl Lookups<'_> {
 
     fn handfuls(&mut self, row: &'static str, hashes: &[u128], contains: impl Fn(&[u128], &mut [bool])) {
         self.measure(row, "batched", hashes.len(), || {
-            let mut answers = [false; HANDFUL];
-            for hashes in hashes.chunks(HANDFUL) {
+            let mut answers = [false; HASHES_PER_CALL];
+            for hashes in hashes.chunks(HASHES_PER_CALL) {
                 contains(hashes, &mut answers[..hashes.len()]);
                 black_box(&answers);
             }
@@ -98,7 +99,7 @@ impl Lookups<'_> {
         });
     }
 
-    /// Whole passes over the keys, so that the loop is that of a program and not of a benchmark.
+    /// Whole passes over the keys, so that the loop resembles a program and not a benchmark.
     fn measure(&mut self, row: &'static str, column: &'static str, keys: usize, pass: impl Fn() -> u64) {
         let table = self.table;
         let mut group = self.criterion.benchmark_group(row);
@@ -118,13 +119,13 @@ impl Lookups<'_> {
     }
 }
 
-/// Both halves, so that no part of the hash is left out.
+/// Both halves, so that the whole hash is computed.
 #[inline(always)]
 const fn folded(hash: u128) -> u64 {
     (hash as u64) ^ (hash >> 64) as u64
 }
 
-/// Kept as a function of its own for each structure: what is inlined beside it would cost it registers.
+/// A function of its own for each structure, because inlined neighbours would compete for registers.
 #[inline(never)]
 fn asked(keys: &Keys, contains: &impl Fn(&[u8]) -> bool) -> u64 {
     keys.iter().map(|key| u64::from(contains(key))).sum()

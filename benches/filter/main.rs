@@ -1,7 +1,9 @@
-//! The filter beside others of its kind, and beside what no filter can beat: one random cache line a lookup. `cargo bench --bench filter`
+//! The filter beside others of its kind, and beside what no filter can beat: one random cache line a lookup. `cargo
+//! bench --bench filter`
 //!
-//! Figures drift with the machine and with what else runs on it; the ratios are what counts, and they too want several runs.
-//! `BLOOMGUARD_BENCH_KEYS` sets the number of keys (10,000,000 if it is not set), `BLOOMGUARD_BENCH_PARTS` which parts run: `filters,maps,threads,before,hashes`.
+//! Figures drift with the machine and with what else runs on it; the ratios are what counts, and they too want several
+//! runs. `BLOOMGUARD_BENCH_KEYS` sets the number of keys (10,000,000 if it is not set), `BLOOMGUARD_BENCH_PARTS` which
+//! parts run: `filters,maps,threads,before,hashes`.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)] // A table is what this program is for.
 

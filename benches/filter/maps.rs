@@ -1,4 +1,4 @@
-//! Exact sets in place of a filter: what they take in memory, and what a lookup in them costs, one thread.
+//! Exact sets instead of a filter: their memory, and the cost of a lookup on one thread.
 
 use std::collections::{HashMap, HashSet};
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use dashmap::DashMap;
 use crate::allocations::live_bytes;
 use crate::keys::{Keys, hash};
 
-/// Passes over the absent and over the present keys; the quickest counts.
+/// Passes over the absent and the present keys; the fastest counts.
 const PASSES: usize = 3;
 
 pub(crate) fn run(keys: &Keys, absent: &Keys) {
@@ -66,7 +66,7 @@ pub(crate) fn run(keys: &Keys, absent: &Keys) {
     );
 }
 
-/// What has memory of its own, beside the allocator, says how much it is.
+/// Structures that don't use the allocator report their memory.
 type Bytes<'a, S> = Option<&'a dyn Fn(&S) -> f64>;
 
 fn measure<S>(

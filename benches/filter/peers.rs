@@ -1,11 +1,12 @@
-//! The structures that are measured, behind one trait, so that each is asked by the same loop. To measure one more: implement it, and name it in `builds`.
+//! The measured structures behind one trait, so that the same loop drives all. To add one, implement the trait and name
+//! it in `builds`.
 
 use bloomguard::filter::SplitBlock;
 use xorf::Filter as _;
 
 use crate::keys::{Keys, hash, hash64};
 
-/// A filter that is asked for keys as they come in requests: hashing is its own affair.
+/// A filter for keys as in requests; it hashes them itself.
 pub(crate) trait Peer {
     fn contains(&self, key: &[u8]) -> bool;
     fn bits(&self) -> u64;
@@ -53,7 +54,7 @@ impl Peer for FastBloom {
 pub(crate) struct Sbbf(sbbf_rs_safe::Filter);
 
 impl Sbbf {
-    /// Bits a key for 1 %: its own sizing takes whole ones only.
+    /// Bits per key for 1 %: its own sizing only takes whole numbers.
     const BITS_PER_KEY: f64 = 10.53;
 
     pub(crate) fn build(keys: &Keys) -> Self {
@@ -106,7 +107,7 @@ pub(crate) struct BloomFilter(bloomfilter::Bloom<[u8]>);
 
 impl BloomFilter {
     pub(crate) fn build(keys: &Keys, rate: f64) -> Self {
-        // Of two halves that differ: they are the keys of its two hashes.
+        // Two different halves: they are the keys of its two hashes.
         let seed = std::array::from_fn(|byte| byte as u8);
         let mut filter = bloomfilter::Bloom::new_for_fp_rate_with_seed(keys.len(), rate, &seed).unwrap();
         keys.iter().for_each(|key| filter.set(key));

@@ -1,4 +1,5 @@
-//! Many threads at once, each doing one operation after another for a while: how many a second, and how long one takes.
+//! Many threads at once, each running one operation after another for a while: operations per second, and their
+//! latency.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -6,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use crate::keys::Keys;
 
-/// One race.
+/// Duration of a race.
 const LASTS: Duration = Duration::from_millis(500);
-/// One operation in so many is timed: the clock takes longer than most of them.
+/// One in this many operations is timed, because the clock takes longer than most of them.
 const TIMED: usize = 16;
-/// Timed operations of one thread that are kept.
+/// Timed operations kept per thread.
 const KEPT: usize = 1 << 20;
 
-/// What came of a race.
+/// The result of a race.
 pub(crate) struct Outcome {
-    /// Operations a second, all threads together.
+    /// Operations per second of all threads.
     pub per_second: f64,
     /// Nanoseconds of each timed operation, in order.
     took: Vec<u32>,
@@ -34,7 +35,7 @@ impl Outcome {
     }
 }
 
-/// Each thread has its own share of the keys, and begins anew with it when it has come to its end if `again`.
+/// Each thread has its own share of the keys, and starts over at its end if `again`.
 pub(crate) fn race<C>(
     threads: usize,
     keys: &Keys,

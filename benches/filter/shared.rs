@@ -1,18 +1,19 @@
-//! Ways to share one filter between threads. The filter is the same in all of them; where only one thread can be at it, it is filled by plain stores.
+//! Ways to share one filter between threads. The filter is the same in all of them; if only one thread uses it at a
+//! time, it is filled by plain stores.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use bloomguard::filter::SplitBlock;
 use parking_lot::RwLock;
 
-/// Hashes that may wait for an actor.
+/// Hashes queued for an actor.
 const MAILBOX: usize = 1_024;
 
 /// A filter that threads share.
 pub(crate) trait Shared: Sync {
     const NAME: &'static str;
     fn new(capacity: u64, rate: f64) -> Self;
-    /// What one thread holds of it; what it has inserted is inserted once it is dropped.
+    /// One thread's handle; its inserts are done once it is dropped.
     fn client(&self) -> impl Client + '_;
 }
 
@@ -45,7 +46,7 @@ impl Client for &Ours {
     }
 }
 
-/// A cache line of its own, and the one that is fetched with it.
+/// A cache line of its own, with the one that is prefetched with it.
 #[repr(align(128))]
 pub(crate) struct Locked(RwLock<SplitBlock>);
 
@@ -71,7 +72,7 @@ impl Client for &Locked {
     }
 }
 
-/// By bits of the hash that neither choose a block nor bits in it.
+/// From bits of the hash that choose neither a block nor bits in it.
 fn shard(hash: u128, shards: usize) -> usize {
     ((hash >> 112) as usize * shards) >> 16
 }
@@ -105,7 +106,7 @@ enum Message {
     Contains(u128, SyncSender<bool>),
 }
 
-/// A thread for each processor, which alone is at its share of the filter.
+/// One thread per processor, which alone uses its share of the filter.
 pub(crate) struct Actors(Vec<SyncSender<Message>>);
 
 impl Shared for Actors {
@@ -127,7 +128,7 @@ impl Shared for Actors {
     }
 }
 
-/// Until nobody can send it anything.
+/// Until all senders are dropped.
 fn act(mut filter: SplitBlock, mailbox: &Receiver<Message>) {
     for message in mailbox {
         match message {
@@ -160,7 +161,7 @@ impl Client for ActorClient<'_> {
 }
 
 impl Drop for ActorClient<'_> {
-    /// An answer of each: what was sent before is done.
+    /// Waits for an answer of each actor: what was sent before is done.
     fn drop(&mut self) {
         (0..self.actors.len()).for_each(|actor| _ = self.ask(actor, 0));
     }

@@ -1,4 +1,4 @@
-//! All figures of a run side by side, and the ratios that they are for.
+//! All figures of a run, and their ratios.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ const COLUMNS: [&str; 8] = ["bits/key", "rate %", "absent", "present", "hashed",
 /// Row and column.
 type Figure = (&'static str, &'static str);
 
-/// What is asked of the filter, as a ratio within one run: ours, theirs, and the highest that will do.
+/// Goals as ratios within one run: ours, theirs, and the highest acceptable ratio.
 const GOALS: [(&str, Figure, Figure, f64); 8] = [
     ("absent, hash included: ours / floor", ("ours 1 %", "absent"), ("floor", "absent"), 1.2),
     ("absent, hash included: ours / sbbf-rs", ("ours 1 %", "absent"), ("sbbf-rs 1 %", "absent"), 1.0),
@@ -29,7 +29,7 @@ const GOALS: [(&str, Figure, Figure, f64); 8] = [
     ("batched, hash done: ours / floor", ("ours 1 %", "batched"), ("floor", "batched"), 1.2),
 ];
 
-/// The quickest sample of each figure: what disturbs a measurement only ever makes it slower.
+/// The fastest sample of each figure, because disturbances only make samples slower.
 #[derive(Default)]
 pub(crate) struct Table(RefCell<BTreeMap<Figure, f64>>);
 
@@ -53,7 +53,7 @@ impl Table {
         }
         println!();
         for (what, ours, theirs, goal) in GOALS {
-            // A run may be restricted to some of the rows.
+            // A run may be restricted to some rows.
             if let (Some(ours), Some(theirs)) = (figures.get(&ours), figures.get(&theirs)) {
                 println!("{what}: {:.2} (goal: at most {goal})", ours / theirs);
             }

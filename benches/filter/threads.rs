@@ -1,4 +1,4 @@
-//! Inserts and lookups by many threads at once, hashing included: ours beside locks and actors.
+//! Inserts and lookups by many threads, hashing included: our filter beside locks and actors.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -12,9 +12,9 @@ use crate::shared::{Actors, Client, Locked, Ours, Shards, Shared};
 
 const THREADS: [usize; 5] = [1, 2, 8, 16, 32];
 const RATE: f64 = 0.01;
-/// Lookups of the Zipf distribution.
+/// Lookups by the Zipf distribution.
 const DRAWS: usize = 2_000_000;
-/// Of a table of outcomes.
+/// Header of a table of results.
 const HEAD: &str = "| structure | threads | M ops/s | P50 | P90 | P99 | P99.9 |\n|---|---|---|---|---|---|---|";
 
 pub(crate) fn run(keys: &Keys) {
@@ -30,7 +30,7 @@ pub(crate) fn run(keys: &Keys) {
     table("Lookups of present keys, Zipf", |threads, at| at.lookup(threads, keys, &zipf));
 }
 
-/// Ratios first: what a machine does in a second is its own affair.
+/// Ratios first, because absolute figures depend on the machine.
 fn table(title: &str, run: impl Fn(usize, &dyn Contender) -> Outcome) {
     let contenders: [&dyn Contender; 4] =
         [&Kind::<Ours>::NEW, &Kind::<Locked>::NEW, &Kind::<Shards>::NEW, &Kind::<Actors>::NEW];
@@ -61,7 +61,7 @@ fn row(name: &str, threads: usize, outcome: &Outcome) {
     println!("| {name} | {threads} | {:.2} | {} |", outcome.per_second / 1e6, outcome.percentiles());
 }
 
-/// One way to share a filter, made anew for each race.
+/// A way to share a filter, created anew for each race.
 trait Contender {
     fn name(&self) -> &'static str;
     fn insert(&self, threads: usize, members: &Keys, keys: &Keys, again: bool) -> Outcome;
@@ -99,7 +99,7 @@ impl<S: Shared> Contender for Kind<S> {
     }
 }
 
-/// What a filter saves the map behind it: lookups of which nine in ten are of absent keys.
+/// What a filter saves the map behind it: nine of ten lookups are for absent keys.
 pub(crate) fn before_a_map(keys: &Keys) {
     let filter = SplitBlock::new(keys.len() as u64, RATE).unwrap();
     let mut map = HashMap::<Box<[u8]>, bool>::new();
@@ -109,7 +109,7 @@ pub(crate) fn before_a_map(keys: &Keys) {
     }
     let map = RwLock::new(map);
     let number = |draw: u64| {
-        // Not by turns: one operation in 16 is timed, and those have to be as all others.
+        // Not periodic: one operation in 16 is timed, and those must be representative.
         let random = xxhash_rust::xxh3::xxh3_64(&draw.to_be_bytes());
         if random.is_multiple_of(10) { (random >> 8) % keys.len() as u64 } else { 10 * keys.len() as u64 + draw }
     };

@@ -1,9 +1,9 @@
-//! A batch's body has the same keys, or the same mistake, however it is cut into pieces.
+//! A batch body has the same keys, or the same error, however it is split into pieces.
 
 use bloomguard::http::{BatchFormat, try_batch};
 use bloomguard::key::KeyForm;
 
-/// The first byte is where the body is cut.
+/// The first byte chooses where the body is split.
 pub fn run(data: &[u8]) {
     let Some((cut, body)) = data.split_first() else { return };
     let pieces = usize::from(*cut) % 7 + 1;

@@ -1,4 +1,4 @@
-//! Whatever a file says, it is a configuration that can be shown, or has errors of one line each.
+//! Any file is a configuration that can be shown, or has errors of one line each.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! Whatever the bytes, an entry of the delta log is refused, or is the one that writes the same bytes.
+//! Any bytes are rejected as an entry of the delta log, or decode to an entry that encodes to the same bytes.
 
 pub fn run(data: &[u8]) {
     if let Some(again) = bloomguard::fleet::try_entry(data) {

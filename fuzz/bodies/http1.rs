@@ -1,4 +1,4 @@
-//! Whatever a client sends, it is answered in front of hyper as behind it: by the same answers, in the same order.
+//! Any input gets the same responses in the same order, in front of hyper and behind it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-/// A server of a set of keys from 1 to 99, which is all in memory. Ends with the process.
+/// A server of a key set from 1 to 99 in memory. It ends with the process.
 struct Server {
     address: String,
     _runtime: Runtime,
@@ -21,12 +21,13 @@ struct Server {
 
 static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
 
-/// The first request of a connection. hyper reads for itself behind the one, and the fast path looks at what follows the other.
+/// The first request of a connection. After the first kind hyper reads by itself; after the second the fast path reads
+/// on.
 const WAYS: [&str; 2] = ["connection: keep-alive, x", "connection: keep-alive"];
-/// Ends any head, and closes wherever a request begins.
+/// Ends any head, and closes the connection wherever a request begins.
 const END: &str = "\r\n\r\nGET /v1/check/users/1 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-/// A server that takes longer waits for something that does not come.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A server that needs longer waits for input that does not arrive.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Server {
     fn start() -> Self {
@@ -57,7 +58,7 @@ async fn serve(dir: &Path) -> String {
 }
 
 pub fn run(data: &[u8]) {
-    // No longer than is read at once: a server that closes with bytes unread resets the connection, and takes answers with it.
+    // No longer than one read: a server that closes with unread bytes resets the connection and loses responses.
     let data = &data[..data.len().min(4096)];
     if !is_comparable(data) {
         return;
@@ -68,7 +69,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Nothing in it changes what the next one is answered, and no body is longer than what follows.
+/// Whether no request affects the next one, and no body is longer than the rest.
 fn is_comparable(data: &[u8]) -> bool {
     let text = String::from_utf8_lossy(data).to_ascii_lowercase();
     let posts = text.matches("post").count() - text.matches("post /v1/check/users http").count();
@@ -78,12 +79,13 @@ fn is_comparable(data: &[u8]) -> bool {
     posts == 0 && !text.contains("put") && !text.contains("delete") && lengths.into_iter().all(is_short)
 }
 
-/// What comes back until the server closes: the lines of each answer, in any order, and no date. `None`: it did not come to its end.
+/// Reads until the server closes: the lines of each response, sorted, without the date. `None` if the connection did
+/// not end.
 fn answers(way: &str, data: &[u8]) -> Option<Vec<Vec<String>>> {
     let mut stream = TcpStream::connect(&SERVER.address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(READ_TIMEOUT)).ok()?;
     let first = format!("GET /v1/check/users/1 HTTP/1.1\r\nhost: localhost\r\n{way}\r\n\r\n");
-    // Several: a body may take the first.
+    // Several, because a body may consume the first.
     stream.write_all(&[first.as_bytes(), data, END.repeat(3).as_bytes()].concat()).ok()?;
     let mut bytes = vec![];
     stream.read_to_end(&mut bytes).ok()?;

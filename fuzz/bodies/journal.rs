@@ -1,4 +1,4 @@
-//! Whatever is in a journal's file, it opens, with the keys of whole records; what was announced then is there when it opens again.
+//! Any journal file opens with the keys of complete records. What is announced then is there when it opens again.
 
 use std::sync::LazyLock;
 use std::time::Duration;

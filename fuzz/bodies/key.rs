@@ -1,4 +1,4 @@
-//! Whatever the bytes, they have a canonical form, which is its own, or are refused.
+//! Any bytes have a canonical form, which is canonical itself, or are rejected.
 
 use bloomguard::key::KeyForm;
 

@@ -1,5 +1,5 @@
-//! What each fuzz target does with some bytes: deterministic, bounded, and a panic where something is wrong. libFuzzer calls them (`make fuzz TARGET=…`), and the
-//! test suite with the corpus and mutations of it.
+//! The body of each fuzz target: deterministic and bounded; it panics if something is wrong. libFuzzer calls it (`make
+//! fuzz TARGET=…`), and the test suite calls it with the corpus and mutations of it.
 
 pub mod batch;
 pub mod config;
@@ -9,10 +9,10 @@ pub mod journal;
 pub mod key;
 pub mod snapshot;
 
-/// Longer inputs say nothing more.
+/// Longer inputs find nothing more.
 const MAX_BYTES: usize = 16 << 10;
 
-/// Calls the body of a target. Returns false for a target that there is not.
+/// Runs the body of a target. Returns false if there is no such target.
 #[allow(dead_code, reason = "libFuzzer calls one of them itself")]
 pub fn run(target: &str, data: &[u8]) -> bool {
     let data = &data[..data.len().min(MAX_BYTES)];

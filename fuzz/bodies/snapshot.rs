@@ -1,10 +1,10 @@
-//! Whatever the bytes, a snapshot is read or refused, and makes a filter or none.
+//! Any bytes are read or rejected as a snapshot, and make a filter or none.
 
 use bloomguard::filter::snapshot::{decode, seal};
 
 pub fn run(data: &[u8]) {
     read(data);
-    // Behind the checksum too, which no mutation finds.
+    // With a valid checksum too, which no mutation finds.
     read(&seal(data));
 }
 

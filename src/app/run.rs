@@ -21,25 +21,26 @@ impl App {
         // Closes the channel if no reloader took it, so that a reload request fails instead of waiting.
         drop(self.reload.take());
         let [data, telemetry, admin] = self.addresses();
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), %data, %telemetry, %admin, keyspaces = self.context.keyspaces.len(), "serving");
+        let (version, keyspaces) = (env!("CARGO_PKG_VERSION"), self.context.keyspaces.len());
+        tracing::info!(version, %data, %telemetry, %admin, keyspaces, "serving");
         let drained = CancellationToken::new();
         let (context, connections) = (|| Arc::clone(&self.context), self.connections);
         let limits = |max_connections| ConnectionLimits { max_connections, ..self.limits };
-        let counted = |listener| self.context.metrics.connections(listener);
+        let gauges = |listener| self.context.metrics.connections(listener);
         let responder = Arc::new(FastResponder::new(context()));
         let data = http::serve_with_fast_path(
             self.data,
             http::data_service(context()),
             responder,
             limits(connections.data),
-            counted(Listener::Data),
+            gauges(Listener::Data),
             shutdown.clone(),
         );
         let admin = http::serve(
             self.admin,
             http::admin_router(context()),
             limits(connections.admin),
-            counted(Listener::Admin),
+            gauges(Listener::Admin),
             shutdown.clone(),
         );
         // The drain timeout has passed by then: a slow reader must not get another one.
@@ -51,14 +52,14 @@ impl App {
             self.telemetry,
             http::telemetry_router(context()),
             last,
-            counted(Listener::Telemetry),
+            gauges(Listener::Telemetry),
             drained.clone(),
         );
         let work = async {
-            let ((data, admin), told) =
+            let ((data, admin), drain_began) =
                 tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));
             // After the last announce, while probes still see the drain.
-            let deadline = (told + self.drain_timeout).max(Instant::now() + MIN_SNAPSHOT_TIME);
+            let deadline = (drain_began + self.drain_timeout).max(Instant::now() + MIN_SNAPSHOT_TIME);
             let last_snapshots =
                 self.context.keyspaces.values().map(|served| Arc::clone(&served.keyspace).last_snapshot(deadline));
             futures_util::future::join_all(last_snapshots).await;

@@ -110,7 +110,8 @@ impl FoundSnapshot {
                 None
             }
             Err(refused) => {
-                tracing::warn!(file = %snapshots.place().display(), reason = %refused, "snapshot rejected: building from the source");
+                let file = snapshots.place().display();
+                tracing::warn!(%file, reason = %refused, "snapshot rejected: building from the source");
                 metrics.snapshots.ended(SnapshotOutcome::Refused);
                 snapshots.refused(&refused, refused.is_final());
                 None

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_path_to_error::{Path, Segment};
+use strsim::levenshtein;
 use toml::{Table, Value};
 
 use super::Config;
@@ -141,24 +142,9 @@ fn expected_in_words(expected: &str) -> &str {
 /// The most similar known key: at most two edits away, or with this prefix.
 fn nearest<'n>(unknown: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let close = |name: &&str| {
-        (edits(unknown, name) <= 2 && unknown.len() > 2) || (unknown.len() > 3 && name.starts_with(unknown))
+        (levenshtein(unknown, name) <= 2 && unknown.len() > 2) || (unknown.len() > 3 && name.starts_with(unknown))
     };
-    known.filter(close).min_by_key(|name| edits(unknown, name))
-}
-
-/// Levenshtein distance over bytes.
-fn edits(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+    known.filter(close).min_by_key(|name| levenshtein(unknown, name))
 }
 
 #[cfg(test)]
@@ -167,9 +153,9 @@ mod tests {
 
     #[test]
     fn edits_are_counted() {
-        assert_eq!(edits("kitten", "sitting"), 3);
-        assert_eq!(edits("", "abc"), 3);
-        assert_eq!(edits("ttl", "ttl"), 0);
+        assert_eq!(levenshtein("kitten", "sitting"), 3);
+        assert_eq!(levenshtein("", "abc"), 3);
+        assert_eq!(levenshtein("ttl", "ttl"), 0);
     }
 
     #[test]

@@ -49,7 +49,8 @@ const UNSUPPORTED: &[UnsupportedKey] = &[
     UnsupportedKey {
         path: &["keyspaces", "*", "filter", "kind"],
         when: When::Is(&["counting"]),
-        rule: "not supported on a keyspace: a delete would take a key out, and neither filter nor backend can prove that it was in",
+        rule: "not supported on a keyspace: a delete would remove a key, and neither filter nor backend can prove \
+               that it was in",
     },
     UnsupportedKey {
         path: &["keyspaces", "*", "filter", "kind"],

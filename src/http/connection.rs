@@ -204,7 +204,9 @@ where
         tokio::select! {
             biased;
             result = connection.as_mut() => return log_end(result, activity),
-            () = cut.as_mut() => return if activity.is_lingering() { ConnectionEnd::Closed } else { ConnectionEnd::Forced },
+            () = cut.as_mut() => {
+                return if activity.is_lingering() { ConnectionEnd::Closed } else { ConnectionEnd::Forced };
+            }
             () = timer.as_mut() => match due(activity, server, None) {
                 Due::At(at) => timer.as_mut().reset(at),
                 Due::HeaderTimeout | Due::IdleTimeout => return close_late_head(),

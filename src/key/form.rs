@@ -41,7 +41,8 @@ pub enum KeyError {
     ZeroByte(KeyForm),
     /// Not a decimal integer.
     #[error(
-        "the key is not a decimal integer between -9223372036854775808 and 18446744073709551615, as key form \"integer\" requires"
+        "the key is not a decimal integer between -9223372036854775808 and 18446744073709551615, as key form \
+         \"integer\" requires"
     )]
     NotAnInteger,
     /// Not a UUID.
@@ -49,7 +50,8 @@ pub enum KeyError {
     NotAUuid,
     /// `.` or `..`, alone or as a path segment, for an HTTP backend.
     #[error(
-        "the key is, or has a path segment, \".\" or \"..\", which HTTP servers resolve as folders: the HTTP backend can't look it up"
+        "the key is, or has a path segment, \".\" or \"..\", which HTTP servers resolve as folders: the HTTP backend \
+         can't look it up"
     )]
     DotSegment,
 }

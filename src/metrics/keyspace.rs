@@ -198,7 +198,8 @@ impl KeyspaceMetrics {
                 .map(|r| {
                     counter(
                         "delta_resyncs_total",
-                        "Times that announces of other instances may have been lost, by reason; the next scan recovers them",
+                        "Times that announces of other instances may have been lost, by reason; the next scan \
+                         recovers them",
                         &[("reason", r.as_str())],
                     )
                 })
@@ -207,17 +208,14 @@ impl KeyspaceMetrics {
                 "delta_lag_seconds",
                 "Seconds since the delta log was last read completely; 0 without a log",
             ),
-            invalidated: counter(
-                "invalidated_keys_total",
-                "Keys whose cached answers were invalidated",
-                &[],
-            ),
+            invalidated: counter("invalidated_keys_total", "Keys whose cached answers were invalidated", &[]),
             deletes: counter("deletes_total", "Deletes acknowledged", &[]),
             rebuilds: RebuildMetrics::new(registry, keyspace),
             state: State::ALL
                 .iter()
                 .map(|s| {
-                    registry.gauge("keyspace_state", "State of the keyspace: 1 for the current state, else 0", &[ks, ("state", s.as_str())])
+                    let help = "State of the keyspace: 1 for the current state, else 0";
+                    registry.gauge("keyspace_state", help, &[ks, ("state", s.as_str())])
                 })
                 .collect(),
             state_changes: State::ALL

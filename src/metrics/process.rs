@@ -1,7 +1,7 @@
 //! Process metrics under the names that all Prometheus client libraries share, without our prefix.
 //!
-//! Hand-written, because the registry's counters are integers and CPU seconds are not. A crate for these seven lines
-//! would bring a registry of its own.
+//! Hand-written, because the registry's counters are integers and CPU seconds are not. The crate for it records into a
+//! global recorder, which we don't have.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,14 +1,14 @@
-//! A process that does nothing but take processor time, as much as it is told.
+//! A process that only consumes a given share of processor time.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Between two looks at how much it has had.
+/// Pause between two checks of the consumed time.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Takes that share of one processor, for ever; all that it gets, where it gets less.
+/// Consumes that share of one processor forever, or all it gets if that is less.
 pub(crate) fn burn(share: f64) -> io::Result<()> {
     let begin = Instant::now();
     loop {

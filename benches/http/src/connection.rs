@@ -1,4 +1,4 @@
-//! One connection of the load generator: requests go out whole, and answers are only counted.
+//! One connection of the load generator: requests are sent whole, and responses only counted.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,21 +7,21 @@ use std::os::unix::net::UnixStream;
 
 use memchr::memmem;
 
-/// Longer than most answers to sixteen requests.
+/// Larger than most responses to sixteen requests.
 const BUFFER: usize = 64 << 10;
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     Tcp(SocketAddr),
     Unix(std::path::PathBuf),
 }
 
-/// What answers look like.
+/// Format of the responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wire {
     Http,
-    /// Redis' own protocol, of which only the answer to `GET` of a missing key is known.
+    /// The Redis protocol; only the answer to `GET` of a missing key is known.
     Resp,
 }
 
@@ -35,11 +35,11 @@ pub(crate) struct Connection {
     wire: Wire,
     buffer: Vec<u8>,
     filled: usize,
-    /// What could not be written at once.
+    /// Bytes that could not be written at once.
     unsent: Vec<u8>,
 }
 
-/// Answers that have arrived, and how many of them had the status that was wanted.
+/// Responses received, and how many had the expected status.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Answered {
     pub(crate) all: usize,
@@ -64,7 +64,7 @@ impl Connection {
         Ok(Self { stream, wire, buffer: vec![0; BUFFER], filled: 0, unsent: Vec::new() })
     }
 
-    /// Closing it says so at once, and leaves no port in use.
+    /// Resets on close, so that no port stays in use.
     pub(crate) fn reset_at_end(&self) -> io::Result<()> {
         match &self.stream {
             Stream::Tcp(stream) => {
@@ -84,7 +84,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what is left of earlier requests, as far as that goes without waiting.
+    /// Sends the rest of earlier requests as far as possible without waiting.
     pub(crate) fn send_rest(&mut self) -> io::Result<()> {
         if self.unsent.is_empty() {
             return Ok(());
@@ -111,7 +111,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there and takes the whole answers out of it. `wanted`: the beginning of an answer that is right.
+    /// Reads what has arrived and removes complete responses. `wanted`: the start of an expected response.
     pub(crate) fn receive(&mut self, wanted: &[u8]) -> io::Result<Answered> {
         if self.filled == self.buffer.len() {
             self.buffer.resize(2 * self.filled, 0);
@@ -147,7 +147,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Bytes of the answer that `bytes` begin with; `None` where it is not whole yet.
+/// Length of the first response in `bytes`; `None` if it is incomplete.
 fn answer_length(wire: Wire, bytes: &[u8]) -> Option<usize> {
     match wire {
         Wire::Resp => memmem::find(bytes, b"\r\n").map(|end| end + 2),

@@ -1,4 +1,5 @@
-//! The load generator: one thread, some connections, epoll. Either as fast as answers come, or at a fixed rate whatever the server does.
+//! The load generator: one thread, some connections, epoll. Either at full speed, or at a fixed rate regardless of the
+//! server.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +13,7 @@ use rustix::event::epoll::EventFlags;
 use crate::connection::{Connection, Place, Wire};
 use crate::requests::{Draw, Requests};
 
-/// What a run sends, and to whom.
+/// What a run sends, and where.
 #[derive(Debug, Clone)]
 pub(crate) struct Target<'a> {
     pub(crate) place: Place,
@@ -21,14 +22,15 @@ pub(crate) struct Target<'a> {
     pub(crate) connections: usize,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
     pub(crate) per_second: f64,
-    /// Answers that were not what was asked for.
+    /// Unexpected responses.
     pub(crate) wrong: usize,
-    /// Nanoseconds each, in order. At a fixed rate from the moment when the request was due, not from when it could be sent: a server that stalls makes
-    /// all those late that were due meanwhile (no coordinated omission). At full speed from when it was sent.
+    /// Latencies in nanoseconds, in order. At a fixed rate they start when the request was due and not when it could be
+    /// sent: a server that stalls delays all requests that were due meanwhile (no coordinated omission). At full speed
+    /// they start when it was sent.
     pub(crate) latencies: Vec<u64>,
 }
 
@@ -55,13 +57,13 @@ fn open(target: &Target<'_>) -> io::Result<Open> {
     Ok(Open { connections, epoll })
 }
 
-/// As fast as answers come, `depth` requests at once on each connection.
+/// As fast as responses arrive, with `depth` concurrent requests on each connection.
 pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, lasts: Duration) -> io::Result<Outcome> {
     let Open { mut connections, epoll } = open(target)?;
     let mut draw = target.requests.draw();
     let (mut waiting, mut sent) = (vec![depth; connections.len()], vec![Instant::now(); connections.len()]);
     let (mut latencies, mut free) = (Vec::new(), Vec::with_capacity(connections.len()));
-    // The first requests may be longer than what a socket takes at once.
+    // The first requests may be larger than a socket buffer.
     let mut interests = vec![EventFlags::IN | EventFlags::OUT; connections.len()];
     for (number, connection) in connections.iter_mut().enumerate() {
         connection.send(draw.next(depth))?;
@@ -86,13 +88,13 @@ pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, l
                 free.push(number);
             }
         }
-        // All in a row: a server that has gone to sleep is woken by whoever sends.
+        // All at once: the sender wakes a sleeping server.
         for number in free.drain(..) {
             (waiting[number], sent[number]) = (depth, Instant::now());
             connections[number].send(draw.next(depth))?;
         }
         for event in &events {
-            // What is longer than a socket's buffer goes out as it is read.
+            // What exceeds a socket's buffer is sent as the server reads.
             let number = event.data.u64() as usize;
             let interest =
                 if connections[number].has_unsent() { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
@@ -117,19 +119,19 @@ pub(crate) fn at_rate(target: &Target<'_>, per_second: f64, lasts: Duration) -> 
     Ok(at_rates(&[(target, 1)], per_second, lasts)?.pop().unwrap_or_default())
 }
 
-/// What goes to one target.
-struct Lane<'a> {
+/// The load of one target.
+struct TargetLoad<'a> {
     open: Open,
     draw: Draw<'a>,
     share: usize,
     wanted: &'a [u8],
-    /// When the requests under way were due, by connection.
+    /// When the requests in flight were due, by connection.
     due: Vec<VecDeque<Instant>>,
     sent: usize,
     outcome: Outcome,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> TargetLoad<'a> {
     fn open(target: &Target<'a>) -> io::Result<Self> {
         let (open, requests) = (open(target)?, target.requests);
         let due = vec![VecDeque::new(); open.connections.len()];
@@ -144,7 +146,7 @@ impl<'a> Lane<'a> {
         })
     }
 
-    /// On the connection whose turn it is.
+    /// Sends on the next connection.
     fn send(&mut self, due: Instant) -> io::Result<()> {
         let number = self.sent % self.due.len();
         self.sent += 1;
@@ -152,7 +154,7 @@ impl<'a> Lane<'a> {
         self.open.connections[number].send(self.draw.next(1))
     }
 
-    /// Takes the answers that have arrived.
+    /// Reads the responses that have arrived.
     fn receive(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         events.clear();
         epoll::wait(
@@ -175,38 +177,40 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// At a fixed rate, of which each target has its share: each request is sent when it is due. Spins between, since a thread that sleeps is woken late.
+/// At a fixed rate, of which each target has its share: each request is sent when it is due. Busy-waits in between,
+/// because a sleeping thread wakes late.
 pub(crate) fn at_rates(targets: &[(&Target<'_>, usize)], per_second: f64, lasts: Duration) -> io::Result<Vec<Outcome>> {
-    let mut lanes = Vec::new();
+    let mut loads = Vec::new();
     for (target, share) in targets {
-        lanes.push(Lane { share: *share, ..Lane::open(target)? });
+        loads.push(TargetLoad { share: *share, ..TargetLoad::open(target)? });
     }
     let (begin, every) = (Instant::now(), Duration::from_secs_f64(1.0 / per_second));
     let total = (per_second * lasts.as_secs_f64()) as usize;
     let (mut sent, mut next, mut events) = (0, begin, Vec::with_capacity(64));
-    while lanes.iter().map(|lane| lane.outcome.latencies.len()).sum::<usize>() < total {
+    while loads.iter().map(|load| load.outcome.latencies.len()).sum::<usize>() < total {
         let now = Instant::now();
         assert!(now < begin + lasts * 4, "the server does not keep up with {per_second} requests a second");
         while sent < total && next <= now {
-            // Who is furthest behind its share.
-            let behind = lanes.iter_mut().min_by_key(|lane| (lane.sent + 1) * 1_000_000 / lane.share);
-            behind.map_or(Ok(()), |lane| lane.send(next))?;
+            // The target that is furthest behind its share.
+            let behind = loads.iter_mut().min_by_key(|load| (load.sent + 1) * 1_000_000 / load.share);
+            behind.map_or(Ok(()), |load| load.send(next))?;
             sent += 1;
             next += every;
         }
-        for lane in &mut lanes {
-            lane.receive(&mut events)?;
+        for load in &mut loads {
+            load.receive(&mut events)?;
         }
     }
     let took = begin.elapsed().as_secs_f64();
-    for Lane { outcome, .. } in &mut lanes {
+    for TargetLoad { outcome, .. } in &mut loads {
         outcome.per_second = outcome.latencies.len() as f64 / took;
         outcome.latencies.sort_unstable();
     }
-    Ok(lanes.into_iter().map(|lane| lane.outcome).collect())
+    Ok(loads.into_iter().map(|load| load.outcome).collect())
 }
 
-/// As fast as answers come, each over a connection of its own: connected, asked, answered, and reset, so that none is left waiting for its end.
+/// As fast as responses arrive, each over a connection of its own: connect, request, response, reset. The reset leaves
+/// no connection in TIME_WAIT.
 pub(crate) fn reconnecting(target: &Target<'_>, lasts: Duration) -> io::Result<Outcome> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut draw = target.requests.draw();
@@ -232,7 +236,7 @@ pub(crate) fn reconnecting(target: &Target<'_>, lasts: Duration) -> io::Result<O
             if answered.all > 0 {
                 outcome.wrong += answered.all - answered.as_wanted;
                 outcome.latencies.push(began.elapsed().as_nanos() as u64);
-                // The old one is closed, and with that out of the epoll, as it is replaced.
+                // Replacing the old connection closes it and removes it from the epoll.
                 connections[event.data.u64() as usize] = connect(event.data.u64())?;
             }
         }

@@ -1,4 +1,4 @@
-//! Requests, made before a run: the load generator only copies them.
+//! Requests, created before a run: the load generator only copies them.
 
 use std::io::Write;
 
@@ -8,16 +8,16 @@ use rand::seq::SliceRandom;
 
 use crate::connection::Wire;
 
-/// Keys that the filter holds: the even numbers below twice this one.
+/// The filter contains the even numbers below twice this one.
 pub(crate) const MEMBERS: u64 = 1_000_000;
 const DISTINCT: u64 = 200_000;
 
-/// What is asked for.
+/// The requested keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mix {
     /// Absent keys only.
     Absent,
-    /// One key in a hundred is there.
+    /// One key in a hundred is present.
     MostlyAbsent,
     /// Present keys, a few of them most of the time.
     ZipfPresent,
@@ -25,15 +25,15 @@ pub(crate) enum Mix {
     OneHotKey,
 }
 
-/// How the keys of a check are written, and its answer.
+/// The format of a check's keys and of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchForm {
     Text,
-    /// Lines again, answered by a bit a key.
+    /// Lines, answered by one bit per key.
     TextBits,
     Ndjson,
     Json,
-    /// JSON again, of strings.
+    /// JSON strings.
     JsonStrings,
 }
 
@@ -54,7 +54,7 @@ impl BatchForm {
     }
 }
 
-/// Requests in one piece of memory.
+/// Requests in one allocation.
 #[derive(Debug)]
 pub(crate) struct Requests {
     bytes: Vec<u8>,
@@ -86,7 +86,7 @@ impl Requests {
         Self { bytes, ends, wanted }
     }
 
-    /// `POST /v1/check/users` of so many absent keys each.
+    /// `POST /v1/check/users` with this many absent keys each.
     pub(crate) fn checks(form: BatchForm, size: usize) -> Self {
         let (mut bytes, mut ends) = (Vec::new(), vec![0]);
         for batch in keys(Mix::Absent).chunks(size) {
@@ -108,18 +108,18 @@ impl Requests {
         Self { bytes, ends, wanted: b"HTTP/1.1 200" }
     }
 
-    /// Guarded reads of keys that a table of so many rows lacks, past the guard if `bypass`.
+    /// Guarded reads of keys that a table with this many rows lacks; they bypass the guard if `bypass`.
     pub(crate) fn beyond(rows: u64, bypass: bool) -> Self {
         let headers = if bypass { "bloomguard-bypass: 1\r\n" } else { "" };
         Self::single("GET", (0..DISTINCT).map(|n| 2 * spread(n, rows) + 1), headers, b"HTTP/1.1 404")
     }
 
-    /// Guarded reads of keys that such a table has.
+    /// Guarded reads of keys in such a table.
     pub(crate) fn rows(rows: u64) -> Self {
         Self::single("GET", (0..DISTINCT).map(|n| 2 * spread(n, rows)), "", b"HTTP/1.1 200")
     }
 
-    /// Announces of keys that it may get.
+    /// Announces of keys that may be added to it.
     pub(crate) fn announces(rows: u64) -> Self {
         Self::single("PUT", (0..DISTINCT).map(|n| 2 * (rows + n)), "", b"HTTP/1.1 204")
     }
@@ -135,12 +135,12 @@ impl Requests {
         Self { bytes, ends, wanted }
     }
 
-    /// The beginning of an answer that is right.
+    /// The start of an expected response.
     pub(crate) const fn wanted(&self) -> &'static [u8] {
         self.wanted
     }
 
-    /// All of them in order, again and again.
+    /// All requests in order, repeatedly.
     pub(crate) const fn draw(&self) -> Draw<'_> {
         Draw { requests: self, at: 0 }
     }
@@ -164,7 +164,7 @@ impl Draw<'_> {
     }
 }
 
-/// Numbers below `rows` that follow each other nowhere.
+/// Numbers below `rows` without neighbours.
 const fn spread(n: u64, rows: u64) -> u64 {
     n * 7_919 % rows
 }
@@ -181,7 +181,7 @@ fn keys(mix: Mix) -> Vec<u64> {
     keys
 }
 
-/// `draws` numbers below `n`, by a Zipf distribution of exponent 1: the number of rank r as often as 1/r says.
+/// `draws` numbers below `n` by a Zipf distribution with exponent 1: the frequency of rank r is proportional to 1/r.
 fn zipf(draws: u64, n: u64) -> impl Iterator<Item = u64> {
     let harmonic: f64 = (1..=n).map(|rank| 1.0 / rank as f64).sum();
     (1..=n).flat_map(move |rank| {

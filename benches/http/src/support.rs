@@ -1,4 +1,4 @@
-//! What the tests start their servers by.
+//! How the tests start their servers.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, missing_docs)]
 

@@ -35,7 +35,8 @@ fn log(settings: &LogConfig, section: &mut Section<'_>) {
     let named = LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level));
     // A filter takes any single word for a module name and then shows nothing else: "inof" would silence the log.
     let filter = level.contains(['=', ',']) && tracing_subscriber::EnvFilter::try_new(level).is_ok();
-    let rule = "be one of \"error\", \"warn\", \"info\", \"debug\", \"trace\", or a filter such as \"info,bloomguard::keyspace=debug\"";
+    let rule = "be one of \"error\", \"warn\", \"info\", \"debug\", \"trace\", or a filter such as \
+                \"info,bloomguard::keyspace=debug\"";
     section.must(named || filter, "level", rule, shown_text(level));
 }
 

@@ -44,9 +44,10 @@ impl KeyspaceConfig {
 
 fn message(keyspace: &KeyspaceConfig, gap: Duration, needed: Duration) -> String {
     format!(
-        "must be longer than {needed}, the longest time between two scheduled scans (rebuild.schedule {schedule:?}: {gap}, plus \
-         rebuild.jitter: {jitter}), is {is}; otherwise the filter stops answering 404 between two builds: raise max_staleness, make \
-         rebuild.schedule more frequent, lower rebuild.jitter, poll for new keys (source.incremental), or set freshness to \"announced\" or \"static\" if that is true",
+        "must be longer than {needed}, the longest time between two scheduled scans (rebuild.schedule {schedule:?}: \
+         {gap}, plus rebuild.jitter: {jitter}), is {is}; otherwise the filter stops answering 404 between two builds: \
+         raise max_staleness, make rebuild.schedule more frequent, lower rebuild.jitter, poll for new keys \
+         (source.incremental), or set freshness to \"announced\" or \"static\" if that is true",
         needed = format_duration(needed),
         schedule = keyspace.rebuild.schedule,
         gap = format_duration(gap),

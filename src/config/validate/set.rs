@@ -23,7 +23,11 @@ pub(super) fn check(keyspace: &KeyspaceConfig, section: &mut Section<'_>) {
         ("ca_file", backend.ca_file.is_some()),
     ] {
         if is_set {
-            inner.add(key, "is not used by a backend of kind \"set\": the keys are in memory, and source says where they come from");
+            inner.add(
+                key,
+                "is not used by a backend of kind \"set\": the keys are in memory, and source says where \
+                            they come from",
+            );
         }
     }
     if keyspace.cache != CacheConfig::default() {

@@ -6,17 +6,16 @@
 //! …      for each layer its words, padded with zeros to a multiple of 4096, so that they can be mapped
 //! ```
 //!
-//! Integers are little-endian, checksums as xxHash writes them: the highest byte first. Every byte of the file is under
-//! a checksum: the header's covers itself (its own sixteen bytes left out), and each layer's, which stands in the
-//! header, covers words and padding. `docs/formats.md` describes all of it for other readers.
+//! Integers are little-endian; checksums are written as xxHash does, the highest byte first. Every byte of the file is
+//! under a checksum: the header's covers the header except its own sixteen bytes, and each layer's, which is in the
+//! header, covers words and padding. `docs/formats.md` describes the format for other readers.
 //!
-//! **A copy is of one moment or later.** Inserts go on while words are copied; bits only ever go from 0 to 1, so a copy
-//! holds at least what was in the filter when it began. What says where the filter stood (log, polls, journal) must
-//! therefore be noted *before* that.
+//! **A copy is of one moment or later.** Inserts continue while words are copied. Bits only go from 0 to 1, so a copy
+//! contains at least what was in the filter when it began. So the filter's position (log, polls, journal) must be noted
+//! *before* that.
 //!
-//! **Files are read into memory and not mapped.** A mapping follows its file: who copies a backup over it in place
-//! changes the bits after they were verified, or ends the process with SIGBUS. Reading costs a copy that reading to
-//! verify would nearly cost anyway.
+//! **Files are read into memory and not mapped.** A mapping follows its file: copying a backup over it in place would
+//! change the bits after they were verified, or end the process with SIGBUS. Verifying reads the file anyway.
 
 mod header;
 mod layers;

@@ -30,7 +30,8 @@ impl Format {
             .ok_or_else(|| {
                 not_a_batch(
                     "Unsupported content type",
-                    "send a batch as application/json (an array), application/x-ndjson or text/plain (one key per line)",
+                    "send a batch as application/json (an array), application/x-ndjson or text/plain (one key per \
+                     line)",
                 )
             })
     }

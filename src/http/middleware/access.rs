@@ -140,7 +140,8 @@ impl AccessPolicy {
                 "without an admin token, this listener serves requests whose Host is localhost, 127.0.0.0/8 or [::1]",
             );
         }
-        let detail = "this listener is on loopback and serves requests whose Host is localhost, an IP address or in server.allowed_hosts";
+        let detail = "this listener is on loopback and serves requests whose Host is localhost, an IP address or in \
+                      server.allowed_hosts";
         Problem::new(StatusCode::FORBIDDEN, "host-not-allowed", "Host is not allowed", detail)
     }
 }

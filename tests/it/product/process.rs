@@ -48,7 +48,7 @@ async fn sigterm_finishes_requests_in_flight_and_refuses_new_ones() {
     assert!(!in_flight.is_finished(), "probes see the drain while requests are finished");
     // Supervisors send it again at will.
     process.signal("TERM");
-    process.logged("SIGTERM again");
+    process.logged("second SIGTERM ignored");
     assert_eq!(http.get(&format!("http://{telemetry}/livez")).await.status, 200);
     lock.close().await.unwrap();
     let answer = in_flight.await.unwrap();

@@ -15,10 +15,11 @@ use tokio::runtime::Builder;
 use crate::connection::Place;
 use crate::process::{Placement, Server, free_address, listening};
 
-/// Of the second form of [`start`].
+/// Number of runtimes in the second form of [`start`].
 const CORES: usize = 2;
 
-/// On one runtime, of as many threads as there are processors; or on a runtime of one thread for each, pinned, with a listener of its own on the same port.
+/// On one multi-threaded runtime; or on one pinned single-threaded runtime per core, each with a listener on the same
+/// port.
 pub(super) fn start(placement: Placement, by_cores: bool, directory: &Path) -> (Place, Server, Vec<Server>) {
     let program = std::env::current_exe().unwrap_or_else(|error| panic!("this program has no path: {error}"));
     let address = free_address();
@@ -32,7 +33,7 @@ pub(super) fn start(placement: Placement, by_cores: bool, directory: &Path) -> (
     (Place::Tcp(address), server, Vec::new())
 }
 
-/// Serves for ever.
+/// Serves forever.
 pub(crate) fn serve(address: SocketAddr, threads: &str) -> io::Result<()> {
     if threads == "by-cores" {
         return serve_by_cores(address);

@@ -1,4 +1,4 @@
-//! bloomguard as it is released: metrics, headers and limits on. Its keys come from a file, its values from a raw loop.
+//! bloomguard as released, with metrics, headers and limits. Keys come from a file, values from a raw loop.
 
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use crate::connection::Place;
 use crate::process::{Placement, Server, folder, free_address, until, write_keys};
 use crate::requests::MEMBERS;
 
-/// The program that is measured: `BLOOMGUARD_BIN`, or the one that lies beside this one.
+/// The measured program: `BLOOMGUARD_BIN`, or the one beside this one.
 pub(crate) fn program() -> PathBuf {
     let beside = || std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join("bloomguard")));
     let path = std::env::var_os("BLOOMGUARD_BIN").map(PathBuf::from).or_else(beside).unwrap_or_default();
@@ -37,20 +37,20 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
     (place, server, vec![backend_server])
 }
 
-/// A guard in front of a database, where it shares the processors with it.
+/// A guard in front of a database on the same processors.
 pub(crate) struct BeforeDatabase {
     pub(crate) running: Running,
     telemetry: SocketAddr,
 }
 
 impl BeforeDatabase {
-    /// Calls of its backend so far.
+    /// Backend calls so far.
     pub(crate) fn backend_calls(&self) -> f64 {
         metric(self.telemetry, "bloomguard_backend_requests_total")
     }
 }
 
-/// Starts a guard of the table `users` with so many rows.
+/// Starts a guard of the table `users` with this many rows.
 pub(crate) fn start_before(url: &str, rows: u64) -> BeforeDatabase {
     let directory = folder();
     let keyspace = format!(
@@ -62,18 +62,18 @@ source = {{ query = \"SELECT id FROM users\" }}\n"
     BeforeDatabase { running: Running { place, server, _others: Vec::new(), _directory: directory }, telemetry }
 }
 
-/// What its first build told of itself.
+/// Metrics of its first build.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Built {
     pub(crate) keys: u64,
-    /// From the count of the source to the swap, and how much of that was the scan.
+    /// From the count of the source to the swap, and the scan's share of it.
     pub(crate) seconds: f64,
     pub(crate) scan_seconds: f64,
     /// Processor time of the whole process until then.
     pub(crate) processor_seconds: f64,
 }
 
-/// Starts it anew before a source, for it to build from that, and ends it.
+/// Starts it with a source, waits for the build, and ends it.
 pub(crate) fn build_from(source: &str, backend: &str, expected: u64) -> Built {
     let directory = folder();
     let keyspace = format!("filter = {{ expected_keys = {expected} }}\nbackend = {backend}\nsource = {source}\n");
@@ -90,7 +90,7 @@ pub(crate) fn build_from(source: &str, backend: &str, expected: u64) -> Built {
     }
 }
 
-/// Starts it with one keyspace, and waits until that enforces.
+/// Starts it with one keyspace and waits until that enforces.
 fn launch(
     placement: Placement,
     transport: Transport,
@@ -112,7 +112,7 @@ fn launch(
     (place, server, telemetry)
 }
 
-/// Listeners, and one keyspace, of whose table `keyspace` is the rest.
+/// Listeners and one keyspace; `keyspace` is the rest of its table.
 pub(super) fn configuration(
     listen: &str,
     telemetry: SocketAddr,
@@ -134,7 +134,7 @@ pub(super) fn until_enforcing(telemetry: SocketAddr) {
     until("bloomguard enforces", enforces);
 }
 
-/// The sum of the series whose names and labels begin so.
+/// The sum of the series with this prefix.
 pub(super) fn metric(telemetry: SocketAddr, series: &str) -> f64 {
     let metrics = get(telemetry, "/metrics").unwrap_or_default();
     metrics
@@ -148,13 +148,13 @@ fn get(telemetry: SocketAddr, path: &str) -> Option<String> {
     send(telemetry, "GET", path, "")
 }
 
-/// The JSON document of an answer.
+/// The JSON document of a response.
 pub(super) fn document(answer: &str) -> serde_json::Value {
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{body}: {error}"))
 }
 
-/// The whole answer.
+/// The complete response.
 pub(super) fn send(to: SocketAddr, method: &str, path: &str, json: &str) -> Option<String> {
     let mut stream = TcpStream::connect(to).ok()?;
     let length = json.len();

@@ -1,4 +1,4 @@
-//! The servers that take turns.
+//! The contenders.
 
 mod bare_axum;
 mod guard;
@@ -17,18 +17,18 @@ pub(crate) use self::guard::{Built, build_from, program as guard_program, start_
 pub(crate) use self::raw::{serve as serve_raw, serve_rows};
 pub(crate) use self::site::{Site, program_bytes};
 
-/// What is measured.
+/// A contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contender {
     /// The whole product.
     Guard,
-    /// With one worker thread, however many processors there are.
+    /// With one worker thread, whatever the number of processors.
     GuardByOne,
-    /// An epoll loop with the filter and nothing else: what can't be beaten.
+    /// An epoll loop with only the filter: the lower bound.
     Raw,
-    /// A router that knows no route.
+    /// A router without routes.
     BareAxum,
-    /// The same on a runtime for each core.
+    /// The same with one runtime per core.
     AxumByCores,
     /// `return 404`.
     Nginx,
@@ -36,24 +36,24 @@ pub(crate) enum Contender {
     Redis,
 }
 
-/// How a server is reached.
+/// The transport to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     Tcp,
     Unix,
 }
 
-/// A server that answers.
+/// A server that is ready.
 pub(crate) struct Running {
     pub(crate) place: Place,
     pub(crate) server: Server,
-    /// What it needs besides.
+    /// Processes that it depends on.
     _others: Vec<Server>,
     _directory: TempDir,
 }
 
 impl Contender {
-    /// Those that differ by more than a setting.
+    /// Contenders that differ in more than a setting.
     pub(crate) const ALL: [Self; 5] = [Self::Guard, Self::Raw, Self::BareAxum, Self::Nginx, Self::Redis];
 
     pub(crate) const fn name(self) -> &'static str {

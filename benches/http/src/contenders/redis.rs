@@ -1,4 +1,4 @@
-//! redis-server without any key.
+//! redis-server without keys.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;

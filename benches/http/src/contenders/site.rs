@@ -1,4 +1,4 @@
-//! A folder that instances of bloomguard start in, one after another: their configuration, their keys, and what they leave behind.
+//! A folder in which instances of bloomguard start one after another: configuration, keys, and what they leave behind.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// One keyspace, of the even numbers below twice `keys`, which a file lists. Its backend is the raw loop.
+    /// One keyspace with the even numbers below twice `keys`, listed in a file. Its backend is the raw loop.
     pub(crate) fn new(placement: Placement, keys: u64, redis: Option<SocketAddr>) -> Self {
         let directory = folder();
         let (backend, server) = raw::start_backend(placement, directory.path());
@@ -48,7 +48,7 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
         Self { data, telemetry, admin, placement, directory, _backend: server }
     }
 
-    /// Starts an instance and waits for nothing.
+    /// Starts an instance without waiting for it.
     pub(crate) fn start(&self) -> Server {
         Server::start(self.placement, &program(), &["serve", "--config", "bloomguard.toml"], self.directory.path())
     }
@@ -57,20 +57,20 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
         until_enforcing(self.telemetry);
     }
 
-    /// The sum of the series whose names and labels begin so.
+    /// The sum of the series with this prefix.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         metric(self.telemetry, series)
     }
 
-    /// To be asked over all connections.
+    /// A target for requests over all connections.
     pub(crate) fn target<'a>(&self, requests: &'a Requests, connections: usize) -> Target<'a> {
         Target { place: Place::Tcp(self.data), wire: Wire::Http, requests, connections }
     }
 
-    /// Builds the filter anew, and waits until the new one is in force. How many seconds it took, as the instance tells.
+    /// Rebuilds the filter and waits for the swap. Returns the seconds that the instance reports.
     pub(crate) fn rebuild(&self) -> f64 {
         const PLACE: &str = "/admin/keyspaces/users/rebuild";
-        // Rarely, and not of /metrics, which takes a worker a millisecond: lookups would wait for the looking.
+        // Rarely, and not /metrics, which occupies a worker for a millisecond: the polling would delay lookups.
         let pause = Duration::from_millis(50);
         let job = until_every(pause, "a rebuild begins", || {
             let answer = send(self.admin, "POST", PLACE, "{}").filter(|it| it.contains(" 202 "))?;
@@ -84,7 +84,7 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
         last["duration_seconds"].as_f64().unwrap_or(f64::NAN)
     }
 
-    /// Waits until the filter in force is on disk.
+    /// Waits until the active filter is on disk.
     pub(crate) fn is_saved(&self) {
         let place = self.directory.path().join("data/users.snapshot");
         until("a snapshot is written", || {
@@ -93,7 +93,7 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
     }
 }
 
-/// Bytes of the program, and of a copy without symbols where `strip` is there.
+/// Bytes of the program, and of a stripped copy if `strip` is installed.
 pub(crate) fn program_bytes() -> (u64, Option<u64>) {
     let size = |path: &Path| std::fs::metadata(path).map(|file| file.len());
     let stripped = tempfile::tempdir().and_then(|directory| {

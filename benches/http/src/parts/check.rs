@@ -1,4 +1,4 @@
-//! Whether it is still as fast beside other servers as it was: ratios within one run, against floors that are kept here.
+//! Checks the speed relative to other servers: ratios within one run, against stored floors.
 
 use std::io;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use crate::load::full_speed;
 use crate::process::Placement;
 use crate::requests::{BatchForm, Mix, Requests};
 
-/// One run in five is off by a fifth: the median of so many is what counts.
+/// One run in five is off by a fifth, so the median of this many counts.
 const ROUNDS: usize = 5;
 const WARM_UP: Duration = Duration::from_millis(200);
 const LASTS: Duration = Duration::from_millis(600);
-/// Keys of a request, where it asks for many.
+/// Keys per request of many keys.
 const BATCH: usize = 1_000;
 
-/// A ratio that was measured.
+/// A measured ratio.
 #[derive(Debug)]
 struct Ratio {
     floor: &'static Floor,
     median: f64,
-    /// What either side did a second, in the median.
+    /// Median speeds of both sides, per second.
     speeds: [f64; 2],
 }
 
 impl Ratio {
-    /// Of the ratios of each round, whose runs were side by side.
+    /// From the ratios of each round, whose runs were consecutive.
     fn of(floor: &'static Floor, ours: &[f64], theirs: &[f64]) -> Self {
         let ratios = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
         Self { floor, median: median(ratios), speeds: [ours, theirs].map(|speeds| median(speeds.to_vec())) }
@@ -63,7 +63,7 @@ pub(crate) fn run() -> io::Result<()> {
     }
     let of = |side: &Side| sides.iter().position(|other| other == side).map_or(&[][..], |number| &speeds[number]);
     let ratios: Vec<Ratio> = FLOORS.iter().map(|floor| Ratio::of(floor, of(&floor.ours), of(&floor.theirs))).collect();
-    judge(&ratios)
+    report(&ratios)
 }
 
 fn requests(side: &Side) -> Requests {
@@ -75,7 +75,7 @@ fn requests(side: &Side) -> Requests {
     }
 }
 
-/// Keys a second.
+/// Keys per second.
 fn measure(side: &Side, server: &Running, requests: &Requests) -> io::Result<f64> {
     let wire: Wire = side.contender.wire();
     let depth = if side.question == Question::Pipelined { 16 } else { 1 };
@@ -87,8 +87,8 @@ fn measure(side: &Side, server: &Running, requests: &Requests) -> io::Result<f64
     Ok(outcome.per_second * keys as f64)
 }
 
-/// Prints them all, and names those below their floor.
-fn judge(ratios: &[Ratio]) -> io::Result<()> {
+/// Prints all ratios, and names those below their floor.
+fn report(ratios: &[Ratio]) -> io::Result<()> {
     println!("\n| ratio | median of {ROUNDS} | floor | keys/s | of the other |\n|---|---|---|---|---|");
     for Ratio { floor, median, speeds: [ours, theirs] } in ratios {
         println!("| {} | {median:.2} | {:.2} | {ours:.0} | {theirs:.0} |", floor.name, floor.least);
@@ -100,7 +100,7 @@ fn judge(ratios: &[Ratio]) -> io::Result<()> {
     Err(io::Error::other(format!("below their floor: {}", low.join("; "))))
 }
 
-/// One that could not be measured is below any floor.
+/// A ratio that could not be measured is below any floor.
 fn below(ratios: &[Ratio]) -> Vec<String> {
     let is_low = |ratio: &&Ratio| ratio.median.is_nan() || ratio.median < ratio.floor.least;
     ratios
@@ -124,7 +124,7 @@ mod tests {
         let low = below(&[ratio(0, 0.99), ratio(1, 1.0), ratio(2, f64::NAN)]);
         assert_eq!(low.len(), 2, "{low:?}");
         assert!(low[0].starts_with(FLOORS[0].name) && low[1].starts_with(FLOORS[2].name), "{low:?}");
-        assert!(judge(&[ratio(0, 0.5)]).is_err_and(|error| error.to_string().contains(FLOORS[0].name)));
+        assert!(report(&[ratio(0, 0.5)]).is_err_and(|error| error.to_string().contains(FLOORS[0].name)));
     }
 
     #[test]

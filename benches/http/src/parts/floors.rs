@@ -1,21 +1,22 @@
-//! The ratios that `make bench-check` looks at, and what each must reach: about 0.8 of what is measured, for other machines and busy ones.
+//! The ratios of `make bench-check` and their floors: about 0.8 of the measured value, for other machines and busy
+//! ones.
 //!
-//! Who makes something faster raises its floor.
+//! A change that makes something faster raises its floor.
 
 use crate::contenders::{Contender, Transport};
 
-/// What is asked.
+/// The kind of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Question {
     /// Absent keys one by one.
     Absent,
-    /// … sixteen at once on each connection.
+    /// Absent keys, sixteen concurrent requests per connection.
     Pipelined,
-    /// One key that is in the process.
+    /// One cached key.
     Hot,
-    /// A thousand absent keys a request, as lines.
+    /// A thousand absent keys per request, as lines.
     Text,
-    /// … as JSON.
+    /// A thousand absent keys per request, as JSON.
     Json,
 }
 
@@ -27,7 +28,7 @@ pub(super) struct Side {
     pub(super) question: Question,
 }
 
-/// A ratio, and the least that it may be.
+/// A ratio and its floor.
 #[derive(Debug)]
 pub(super) struct Floor {
     pub(super) name: &'static str,

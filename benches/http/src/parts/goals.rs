@@ -1,4 +1,4 @@
-//! What a run is to reach, and what it has reached: one table, which docs/benchmarks.md has between two marks.
+//! The goals of a run and its results: one table, between two marks of docs/benchmarks.md.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ pub(super) enum Goal {
     AtMost(f64),
 }
 
-/// Of the parts that have run.
+/// Results of the parts that have run.
 #[derive(Debug, Default)]
 pub(super) struct Goals(Vec<(String, f64, Goal)>);
 
@@ -27,19 +27,19 @@ impl Goals {
     pub(super) fn table(&self) -> String {
         let mut table = "| what | reached | goal |\n|---|---|---|\n".to_owned();
         for (what, value, goal) in &self.0 {
-            // As it is told.
+            // As printed.
             let value = (value * 100.0).round() / 100.0;
             let goal = match goal {
                 Goal::AtLeast(least) => format!("≥ {least}{}", if value >= *least { "" } else { ", missed" }),
                 Goal::AtMost(most) => format!("≤ {most}{}", if value <= *most { "" } else { ", missed" }),
             };
-            // Memory takes what is written to it.
+            // Writing to a string can't fail.
             let _ = writeln!(table, "| {what} | {value:.2} | {goal} |");
         }
         table
     }
 
-    /// In place of the table of the last run, of which it says how long each of its runs lasted.
+    /// Replaces the table of the last run; notes how long each run lasted.
     pub(super) fn write(&self, into: &Path, lasts: Duration) -> io::Result<()> {
         let text = fs::read_to_string(into)?;
         let table = format!("{}\nEach run lasted {} s.\n", self.table(), lasts.as_secs_f64());

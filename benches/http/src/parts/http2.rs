@@ -1,4 +1,4 @@
-//! HTTP/2 without TLS, asked by `oha`, which our own load generator does not speak: `make bench-tools` installs it.
+//! HTTP/2 without TLS, with `oha`, because our load generator does not support it: `make bench-tools` installs it.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::connection::Place;
 use crate::contenders::{Contender, Running, Transport};
 use crate::process::Placement;
 
-/// Connections, and requests at once on each where it takes several.
+/// Connections, and concurrent requests on each if there are several.
 const SHAPES: [(&str, &[&str]); 3] = [
     ("HTTP/1.1, 64 connections", &["-c", "64"]),
     ("h2c, 64 connections", &["-c", "64", "--http2"]),
@@ -39,7 +39,7 @@ pub(super) fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// Where the make target puts it, else on the path.
+/// In the make target's folder, else on the path.
 fn oha() -> Option<PathBuf> {
     let candidates = [PathBuf::from("target/tools/bin/oha"), PathBuf::from("oha")];
     candidates
@@ -47,7 +47,7 @@ fn oha() -> Option<PathBuf> {
         .find(|oha| Command::new(oha).arg("--version").output().is_ok_and(|output| output.status.success()))
 }
 
-/// Answers a second, all of them 404.
+/// Responses per second, all of them 404.
 fn ask(oha: &PathBuf, server: &Running, arguments: &[&str]) -> io::Result<f64> {
     let Place::Tcp(address) = server.place else { return Err(io::Error::other("asked for TCP")) };
     let seconds = format!("{:.1}s", lasts().as_secs_f64());

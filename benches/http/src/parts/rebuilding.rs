@@ -1,4 +1,4 @@
-//! At a fixed rate while filters are built, beside nginx next to a process that takes as much processor time.
+//! At a fixed rate while filters are built, compared with nginx beside a process that consumes as much processor time.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::process::{Placement, burner, folder};
 use crate::requests::{Mix, Requests};
 
 const KEYS: u64 = 10_000_000;
-/// Ratios of two rounds differ by a factor of two and more: so many for a median that does not.
+/// Ratios of two rounds differ by a factor of two and more; this many make a stable median.
 const ROUNDS: usize = 21;
 
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
@@ -32,7 +32,7 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the P99 during rebuilds beside nginx' next to the loop, in the median.
+/// Returns the median ratio of the P99 during rebuilds to nginx's beside the loop.
 fn compare(placement: Placement) -> io::Result<f64> {
     place_self(placement)?;
     let (requests, logs) = (Requests::new(Mix::Absent, Wire::Http), folder());
@@ -81,7 +81,7 @@ impl Row {
         Self { rounds: Rounds::new(), shares: Vec::new(), waited: Vec::new() }
     }
 
-    /// The share of this round.
+    /// Adds the share of this round.
     fn push(&mut self, Paced { outcome, share, waited }: Paced) -> f64 {
         self.rounds.push(outcome);
         self.shares.push(share);
@@ -99,7 +99,7 @@ impl Row {
     }
 }
 
-/// Tells those beside it that what they were beside is done; also where that panics, for their scope waits for them.
+/// Signals the end to concurrent threads, also after a panic, because their scope waits for them.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -108,7 +108,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Has both processors taken by lookups until `what` is done.
+/// Lookups use both processors until `what` is done.
 fn while_flooded<T>(target: &Target<'_>, what: impl FnOnce() -> T) -> io::Result<T> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,14 +1,15 @@
-//! Several rounds, in which those who are compared take turns: one round in five is off by a fifth, so medians are what counts.
+//! Several rounds in which the contenders take turns. One round in five is off by a fifth, so medians count.
 
 use super::Speed;
 use crate::load::Outcome;
 
 pub(super) const SPEED_ROUNDS: usize = 5;
 
-/// A round has hardly two hundred answers above its P99, and a pause of the machine's makes as many late at once: so many rounds.
+/// A round has hardly two hundred responses above its P99, and one pause of the machine delays as many. So many rounds
+/// are needed.
 pub(super) const PACED_ROUNDS: usize = 9;
 
-/// What came of one of those who are compared, round by round.
+/// The results of one contender, round by round.
 #[derive(Debug)]
 pub(super) struct Rounds(Vec<Outcome>);
 
@@ -21,23 +22,23 @@ impl Rounds {
         self.0.push(outcome);
     }
 
-    /// Of each round, in microseconds.
+    /// Per round, in microseconds.
     fn percentiles(&self, percent: f64) -> Vec<f64> {
         self.0.iter().map(|round| round.percentile(percent)).collect()
     }
 
-    /// The medians of the rounds' percentiles, in microseconds.
+    /// Medians of the rounds' percentiles, in microseconds.
     pub(super) fn medians<const N: usize>(&self, percents: [f64; N]) -> [f64; N] {
         percents.map(|percent| median(self.percentiles(percent)))
     }
 
-    /// The cells of a table: P50 and P99 in the median of the rounds, the P99 of the calmest one, and the P99.9 in the median.
+    /// Cells of a table: medians of P50 and P99, the P99 of the calmest round, and the median P99.9.
     pub(super) fn cells(&self) -> String {
         let [p50, p99, p999] = self.medians([50.0, 99.0, 99.9]);
         format!("{p50:.0} | {p99:.0} | {:.0} | {p999:.0}", least(&self.percentiles(99.0)))
     }
 
-    /// The P99 beside another's: the median of the rounds' ratios, and the ratio of the calmest rounds.
+    /// The P99 relative to another's: the median of the rounds' ratios, and the ratio of the calmest rounds.
     pub(super) fn beside(&self, other: &Self) -> [f64; 2] {
         let (ours, theirs) = (self.percentiles(99.0), other.percentiles(99.0));
         let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
@@ -45,7 +46,7 @@ impl Rounds {
     }
 }
 
-/// How fast one of those who are compared was, round by round.
+/// The speed of one contender, round by round.
 #[derive(Debug)]
 pub(super) struct Speeds(Vec<Speed>);
 
@@ -74,7 +75,7 @@ impl Speeds {
     }
 }
 
-/// The heads of [`Rounds::cells`].
+/// Headers of [`Rounds::cells`].
 pub(super) const HEADS: &str = "P50 | P99 | P99, calmest | P99.9";
 
 pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
@@ -82,7 +83,7 @@ pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// What disturbs a machine only ever adds.
+/// Disturbances only add time.
 fn least(numbers: &[f64]) -> f64 {
     numbers.iter().copied().fold(f64::INFINITY, f64::min)
 }

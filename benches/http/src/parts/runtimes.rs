@@ -1,4 +1,4 @@
-//! A runtime of several threads beside one for each core, where clients and other work are on the same cores.
+//! One multi-threaded runtime compared with one runtime per core, with clients and other work on the same cores.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use crate::requests::{Mix, Requests};
 
 const CONTENDERS: [Contender; 4] =
     [Contender::Guard, Contender::GuardByOne, Contender::BareAxum, Contender::AxumByCores];
-/// About what rebuilds one after another take of a core.
+/// About what continuous rebuilds take of a core.
 const SHARE: f64 = 0.6;
 
-/// What came of one of them, round by round.
+/// Results of one of them, round by round.
 struct Row {
     per_second: Vec<f64>,
     fast: Rounds,

@@ -1,4 +1,4 @@
-//! What a service asks that also writes: announces, reads and absent keys at once, at a fixed rate, in front of a database.
+//! A service that also writes: announces, reads and absent keys at a fixed rate, in front of a database.
 
 use std::io;
 
@@ -33,7 +33,7 @@ pub(super) fn run() -> io::Result<()> {
         connections: CONNECTIONS * 2,
     });
     let targets: Vec<_> = lanes.iter().zip(&kinds).map(|(lane, (_, share, _))| (lane, *share)).collect();
-    // Rows that have been read are in the process by then.
+    // By then the rows that are read are cached.
     at_rates(&targets, PACE, lasts() * 2)?;
     let before = guard.backend_calls();
     let outcomes = at_rates(&targets, PACE, lasts() * 5)?;

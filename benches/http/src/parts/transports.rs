@@ -1,4 +1,4 @@
-//! The ways to one server, each beside TCP with connections that are kept.
+//! The ways to one server, each compared with persistent TCP connections.
 
 use std::io;
 
@@ -12,9 +12,9 @@ use crate::requests::{Mix, Requests};
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Kept,
-    /// A connection for each request.
+    /// A connection per request.
     Closed,
-    /// So many requests at once on each connection.
+    /// This many requests at once on each connection.
     Pipelined(usize),
     Unix,
 }

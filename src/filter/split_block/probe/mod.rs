@@ -1,5 +1,4 @@
-//! Whether the eight bits of a key are all set in a block: the same question asked with the widest instructions that
-//! the processor has.
+//! Whether the eight bits of a key are all set in a block, tested with the widest instructions of the processor.
 //!
 //! # Why the vector forms are sound
 //!
