@@ -26,12 +26,12 @@ RUN case "$TARGETARCH" in \
     else touch /cross; fi; \
     echo "export TARGET=$triple-unknown-linux-gnu" >> /cross
 
-# Dependencies in a layer of their own: it is built again only when the manifests change.
+# Dependencies in a layer of their own, rebuilt only when the manifests change.
 COPY Cargo.toml Cargo.lock ./
 COPY benches/http/Cargo.toml benches/http/
 COPY tests/model/Cargo.toml tests/model/
 RUN . /cross; \
-    # Tests and benchmarks stay outside, also those that are packages of their own, but for their names.
+    # Tests and benchmarks stay outside; members of the workspace need a manifest and a file.
     sed -i '/^\[\[\(test\|bench\)\]\]/,/^$/d' Cargo.toml; \
     for member in benches/http tests/model; do mkdir "$member/src"; echo 'fn main() {}' > "$member/src/main.rs"; done; \
     mkdir src; \
@@ -42,7 +42,7 @@ RUN . /cross; \
 
 COPY src src
 RUN . /cross; \
-    # Cargo goes by times, and those of a checkout may be older than the layer's.
+    # Cargo compares times, and a checkout's may be older than the layer's.
     find src -name '*.rs' -exec touch {} +; \
     cargo build --locked --release --target "$TARGET" --bin bloomguard; \
     cp "target/$TARGET/release/bloomguard" /bloomguard

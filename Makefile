@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Warnings are errors here and not in Cargo.toml: a later compiler's new lints must not stop a build of the program.
 CHECK_FLAGS := -D warnings
 
-.PHONY: help quick test deps fmt clippy audit unit charts doc invariants
+.PHONY: help quick test deps fmt clippy audit unit charts doc reference invariants
 .PHONY: long filter-rates model loom fuzz miri attacks run
 .PHONY: bench bench-full bench-http bench-http-build bench-check bench-tools
 
@@ -46,6 +46,9 @@ charts: ## the chart and what else Kubernetes, Prometheus and Grafana are given
 		target/tools/python/bin/python -B -m unittest discover -s tests/kubernetes -p 'check_*.py'; \
 	else [ $$? -eq 3 ]; fi
 
+reference: ## write docs/configuration.md and docs/metrics.md from the code; the tests compare them
+	BLOOMGUARD_WRITE_REFERENCE=1 $(CARGO) test --locked --workspace --lib --bins --tests -- documents::reference::
+
 doc: ## doc tests, and the documentation of the source without warnings
 	$(CARGO) test --locked --doc
 	RUSTDOCFLAGS="$(CHECK_FLAGS)" $(CARGO) doc --locked --no-deps --quiet
@@ -65,7 +68,7 @@ long: ## every long run, one after another: most of a day
 filter-rates: ## the false-positive rate of every kind of filter, form of keys and size up to 10M keys; minutes
 	$(CARGO) test --locked --release --lib filter::contract -- --ignored --nocapture
 
-# docs/model.md. `make test` runs the short searches.
+# docs/consistency.md. `make test` runs the short searches.
 model: ## every search of the model, then each rule taken away; hours
 	$(CARGO) run --locked --release -p bloomguard-model -- all
 	$(CARGO) run --locked --release -p bloomguard-model -- mutate

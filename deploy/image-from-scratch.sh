@@ -1,10 +1,10 @@
 #!/bin/sh
-# Makes an image without any base image, where no registry can be reached: a bloomguard that is built already, the libraries that it needs,
-# certificate authorities, and nothing else. For all else there is the Dockerfile.
+# Makes an image without a base image, where no registry can be reached: a built bloomguard, its libraries, certificate
+# authorities, and nothing else. Otherwise use the Dockerfile.
 #
 #   cargo build --release && sh deploy/image-from-scratch.sh target/release/bloomguard bloomguard:0.1.0
 #
-# Takes buildah and the rights to mount: root, or `buildah unshare sh deploy/image-from-scratch.sh …`.
+# Needs buildah and the rights to mount: root, or `buildah unshare sh deploy/image-from-scratch.sh …`.
 set -eu
 
 binary=${1:-target/release/bloomguard}
@@ -16,7 +16,7 @@ trap 'buildah rm "$container" >/dev/null' EXIT
 root=$(buildah mount "$container")
 
 install -D -m 755 "$binary" "$root/usr/local/bin/bloomguard"
-# The loader stands in the program by its absolute path, the libraries are looked for where it has been built to look.
+# The program names its loader by an absolute path; libraries are found where the loader was built to look.
 ldd "$binary" | grep -o '/[^ ]*' | while read -r library; do
     install -D -m 755 "$library" "$root$library"
 done

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks a snapshot of bloomguard for keys, as docs/snapshot-format.md describes it. Needs libxxhash (Debian: libxxhash0).
+"""Asks a snapshot of bloomguard for keys, as docs/formats.md describes it. Needs libxxhash (Debian: libxxhash0).
 
 usage: snapshot_reader.py FILE KEY...      prints `maybe KEY` or `absent KEY`; keys in their canonical form
 """

@@ -26,7 +26,7 @@ use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
 use crate::config::{BackendKind, Config, Freshness, IncrementalConfig, KeyspaceConfig, SourceConfig, SourceKind};
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, Terms, WriterId};
 use crate::http::{self, AtOnce, Bound, ConnectionLimits, HttpContext, HttpSettings, LocalAddr, ServedKeyspace};
-use crate::keyspace::{AnnounceLimits, Journal, Keyspace, LogParts, Parts};
+use crate::keyspace::{AnnounceLimits, Journal, Keyspace, KeyspaceParts, LogParts};
 use crate::labels::Listener;
 use crate::metrics::{KeyspaceMetrics, Metrics};
 use crate::poll::Poller;
@@ -114,12 +114,7 @@ impl App {
             {
                 tasks.spawn(poller.run());
             }
-            tasks.spawn(Arc::clone(&keyspace).keep_marks());
-            tasks.spawn(Arc::clone(&keyspace).follow_log());
-            tasks.spawn(Arc::clone(&keyspace).keep_watch());
-            tasks.spawn(Arc::clone(&keyspace).keep_snapshots());
-            tasks.spawn(Arc::clone(&keyspace).run_canary());
-            tasks.spawn(Arc::clone(&keyspace).judge_found_rows());
+            tasks.spawn(Arc::clone(&keyspace).run());
             keyspaces.insert(name.clone(), ServedKeyspace { keyspace, rebuild, metrics: recorders });
         }
         let mode = config.server.socket_mode().unwrap_or(0o660);
@@ -258,7 +253,7 @@ async fn parts(
     metrics: &Metrics,
     memory: &Arc<MemoryBudget>,
     patience: Patience,
-) -> anyhow::Result<Parts> {
+) -> anyhow::Result<KeyspaceParts> {
     let form = Arc::new(keyspace.key.map_or_else(OnceLock::new, OnceLock::from));
     let log = delta_log(name, keyspace, config, redis);
     let backend: Arc<dyn Backend> = match keyspace.backend.kind {
@@ -297,7 +292,7 @@ async fn parts(
     replayed.damaged |= found.shows_lost_announces();
     let secret = secret(name, links.map(|links| &links.main), found.secret(), patience.redis_until).await;
     let recorders = metrics.keyspace(name);
-    Ok(Parts {
+    Ok(KeyspaceParts {
         name: name.to_owned(),
         config: keyspace.clone(),
         log,

@@ -1,14 +1,16 @@
-//! Work that only a rebuild needs and that takes a processor for long: on threads of its own, which those that answer come before.
+//! Long computations that only rebuilds need, on threads of their own with a lower priority than lookups.
 //!
-//! Nobody waits for an answer while keys are read, a filter is filled and the like. A scheduler that knows nothing of that gives them the processor as it gives
-//! it to those who answer, for milliseconds at a time, which is a hundred times what a lookup takes. So their threads are made nice.
+//! No request waits while keys are read or a filter is filled. A scheduler that does not know this gives these threads
+//! the processor for milliseconds at a time, a hundred times as long as a lookup takes. So they are made nice.
 //!
-//! A thread may become nicer, and needs a privilege to take that back. So they are no threads of the runtime's pool, which would stay nice for whatever comes
-//! next. One of the pool waits for each of them: who ends the runtime waits for them as for all that blocks, and a simulated clock stands still meanwhile. What a
-//! nice thread starts is nice too, so what runs here starts no threads, and nothing on the pool, whose threads are started by who needs them.
+//! A thread can become nicer, but needs a privilege to go back. So these are not threads of the runtime's pool, which
+//! would stay nice for the next task. One thread of the pool waits for each of them, so runtime shutdown waits for
+//! these threads as for all blocking tasks, and a paused test clock stands still meanwhile. Threads inherit niceness,
+//! so code here starts no threads and uses nothing of the pool.
 //!
-//! **Nothing that lookups or announces wait for is to be held here**, beyond the few instructions of a queue or of the allocator: who holds a lock and loses the
-//! processor to them has them wait for as long as the scheduler likes. That is the longer the nicer a thread is.
+//! **Hold nothing here that lookups or announces wait for**, beyond the few instructions of a queue or of the
+//! allocator: a thread that holds a lock and loses the processor makes them wait for as long as the scheduler decides.
+//! That is longer the nicer the thread is.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -20,33 +22,36 @@ use rustix::process::{getpriority_process, setpriority_process};
 use tokio::task::JoinHandle;
 use tokio::task_local;
 
-/// As nice as can be: beside a thread that wants all the processor such a one gets a seventieth of it, and beside others all that they leave. Under `SCHED_IDLE` it
-/// would get a three-hundredth, and under a flood no filter would be done for minutes, see docs/benchmarks.md. Builds for tests run beside a hundred others that want all the
-/// processor, which no process that serves does, and are less nice.
+/// The nicest value. Beside a busy thread such a thread gets a seventieth of the processor, and otherwise all that is
+/// free. Under `SCHED_IDLE` it would get a three-hundredth, and under a flood no filter would be done for minutes, see
+/// docs/benchmarks.md. Test builds run beside a hundred other busy processes, unlike a server, and are less nice.
 const NICEST: i32 = if cfg!(debug_assertions) { 5 } else { 19 };
-/// How long a turn at the processor it asks for, the longest that can be. It gets none longer than others do. But on kernels that deal in turns, Linux since 6.12, who
-/// wakes up may take the processor at once only from a thread of longer turns than its own, and else waits for the end of this one.
+/// The requested time slice, the longest possible. The thread gets no longer slices than others. But on kernels with
+/// such slices, Linux since 6.12, a thread that wakes up may preempt only threads with longer slices than its own, and
+/// otherwise waits for the end of the slice.
 const TURN: Duration = Duration::from_millis(100);
 
 task_local! {
-    static HURRY: ();
+    static NORMAL_PRIORITY: ();
 }
 
-/// Has what is started meanwhile come before nobody and behind nobody: as long as there is no filter to be believed, lookups have the backend to wait for, and that has the flood.
-pub async fn in_a_hurry<F: Future>(work: F) -> F::Output {
-    HURRY.scope((), work).await
+/// Runs what starts during `work` at normal priority. While no filter is trusted, lookups wait for the backend, which
+/// is under the flood.
+pub async fn at_normal_priority<F: Future>(work: F) -> F::Output {
+    NORMAL_PRIORITY.scope((), work).await
 }
 
-/// Starts `work` on a thread of that name, whether or not anybody waits for its end; what may last must learn by itself that nobody wants it any more.
+/// Starts `work` on a thread of that name, whether or not a caller waits for its end. Long work must check itself
+/// whether it is still wanted.
 pub fn start<T: Send + 'static>(name: &'static str, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    let hurries = HURRY.try_with(|()| ()).is_ok();
-    tokio::task::spawn_blocking(move || run_on_thread(name, !hurries, work))
+    let is_urgent = NORMAL_PRIORITY.try_with(|()| ()).is_ok();
+    tokio::task::spawn_blocking(move || run_on_thread(name, !is_urgent, work))
 }
 
 /// Waits, on a thread that may block, for `work` on a thread of that name.
 ///
 /// # Panics
-/// Where `work` does, and where the system has no thread left, as the runtime's pool does then.
+/// If `work` panics, and if the system has no thread left, as the runtime's pool does then.
 pub fn run<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
     run_on_thread(name, true, work)
 }
@@ -66,15 +71,15 @@ fn run_on_thread<T: Send>(name: &str, nice: bool, work: impl FnOnce() -> T + Sen
 }
 
 fn be_nice_here() {
-    // For Linux a process without a number is the thread that calls.
+    // On Linux a process without a number is the calling thread.
     let nice = getpriority_process(None).and_then(|already| {
         let nice = already.max(NICEST);
-        // Some sandboxes know the older call only.
+        // Some sandboxes know only the older call.
         be_nice(nice).or_else(|_| setpriority_process(None, nice))
     });
     if let Err(error) = nice {
         static TOLD: AtomicBool = AtomicBool::new(false);
-        // Relaxed: nothing hangs on it but how often it is told.
+        // Relaxed: it only limits how often this is logged.
         if !TOLD.swap(true, Ordering::Relaxed) {
             tracing::debug!(%error, "rebuilds take the processor as lookups do, for threads can't be made nicer here");
         }
@@ -89,22 +94,23 @@ fn be_nice(nice: i32) -> io::Result<()> {
         sched_flags: 0,
         sched_nice: nice,
         sched_priority: 0,
-        // Of this policy it is the length of a turn; kernels before 6.12 take no notice of it.
+        // Under this policy it is the length of a slice; kernels before 6.12 ignore it.
         sched_runtime: TURN.as_nanos() as u64,
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: thread 0 is the one that calls; the kernel reads `size` bytes there, which live until it returns, and keeps no pointer.
+    // SAFETY: thread 0 is the calling thread. The kernel reads `size` bytes of the attributes, which live until it
+    // returns, and keeps no pointer.
     let failed = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } != 0;
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Returns free memory to the system. glibc keeps what is free below something that is not: after a flood of small entries, half of what they took.
-/// Takes milliseconds, so not for threads that serve.
+/// Returns free memory to the system. glibc keeps free memory that lies below used memory: after a flood of small
+/// entries, half of what they used. Takes milliseconds, so not for threads that serve requests.
 #[allow(unsafe_code)] // No crate of ours has this call.
 pub fn give_memory_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: may be called at any time from any thread, and touches nothing that is allocated.
+    // SAFETY: may be called at any time from any thread, and touches no allocated memory.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -126,14 +132,14 @@ mod tests {
         assert_eq!(name.as_deref(), Some("looks-around"));
         assert_eq!(nicer, before.max(NICEST));
         assert_eq!(nice(), before);
-        // Of the pool, whose threads are given the next work, and which has one here.
+        // A thread of the pool, which gets the next task here.
         assert_eq!(tokio::task::spawn_blocking(nice).await.unwrap(), before);
     }
 
     #[tokio::test]
     async fn who_hurries_is_as_nice_as_others_and_only_meanwhile() {
         let before = nice();
-        let hurried = in_a_hurry(async { start("hurries", nice).await.unwrap() }).await;
+        let hurried = at_normal_priority(async { start("hurries", nice).await.unwrap() }).await;
         assert_eq!((hurried, start("takes-its-time", nice).await.unwrap()), (before, before.max(NICEST)));
     }
 

@@ -1,14 +1,15 @@
-//! The clock that promises are measured with: `CLOCK_BOOTTIME`, which also counts while the machine is suspended, so that a filter can't
-//! look young because its host slept.
+//! The clock for freshness: `CLOCK_BOOTTIME`, which also counts while the machine is suspended. Otherwise a filter
+//! could look young because its host slept.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// 73 years: the boot lies so long after [`Moment::NEVER`], so that a scan of before it, which a snapshot tells of, has its moment too.
+/// 73 years: offset of the boot from [`Moment::NEVER`], so that scans before the boot (from snapshots) can be
+/// represented.
 const BOOT: u64 = 1 << 61;
 
-/// A moment, in nanoseconds, counted so that it is comparable within one boot.
+/// A moment, in nanoseconds, comparable within one boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -47,27 +48,28 @@ impl Moment {
         Self(nanos)
     }
 
-    /// This moment and so much; never past [`Moment::FOREVER`].
+    /// Adds a duration, saturating at [`Moment::FOREVER`].
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// This moment less so much; `None`: so long ago that there is no moment for it.
+    /// Subtracts a duration; `None` if that is before all moments.
     #[must_use]
     pub fn minus(self, by: Duration) -> Option<Self> {
         self.0.checked_sub(u64::try_from(by.as_nanos()).ok()?).filter(|nanos| *nanos > 0).map(Self)
     }
 
-    /// How long after `earlier` this is; zero where it is not.
+    /// Time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Moments of this thread follow the clock of its Tokio runtime, which a test may have paused, until this is dropped: only so can a simulation let
-/// seconds of the protocol pass in a moment, on the same clock for timers and for promises. Not there in release builds, which read one clock only.
+/// Moments of this thread follow the clock of its Tokio runtime, which a test may have paused, until this is dropped. A
+/// simulation can then let seconds of the protocol pass at once, on one clock for timers and freshness. Absent in
+/// release builds.
 #[cfg(debug_assertions)]
 #[derive(Debug)]
 pub struct VirtualTime(std::marker::PhantomData<*const ()>);

@@ -22,10 +22,11 @@ pub const KEYSPACE: &str = "users";
 /// A user that exists.
 const PRESENT: u32 = 42;
 
-/// Makes the demo database in `data_dir` if it is not there. A half-made one is never taken for a whole one: it is written aside and renamed.
+/// Creates the demo database in `data_dir` if it is missing. It is written under another name and renamed, so an
+/// incomplete one is never used.
 ///
 /// # Errors
-/// Where the folder or the database can't be written.
+/// If the folder or the database can't be written.
 pub async fn prepare(data_dir: &Path) -> anyhow::Result<()> {
     let database = data_dir.join("quickstart.db");
     if database.exists() {
@@ -67,7 +68,7 @@ async fn fill(file: &Path) -> anyhow::Result<()> {
     }
     bar.finish_and_clear();
     connection.close().await?;
-    // Without a journal it is this that makes the file whole before it gets its name.
+    // Without a journal this sync makes the file complete before it gets its name.
     std::fs::File::open(file)?.sync_all()?;
     Ok(())
 }
@@ -97,11 +98,11 @@ pub async fn greet(keyspace: Arc<Keyspace>, address: &str) {
          curl -i http://{address}/v1/keys/{KEYSPACE}/{PRESENT}        # found: 200 from the backend, one query\n\
          curl -i http://{address}/v1/keys/{KEYSPACE}/{PRESENT}        # found again within 10 s: 200 from the cache\n\n"
     );
-    // Where standard output is closed, nobody reads it.
+    // If standard output is closed, there is no reader.
     let _ = std::io::stdout().lock().write_all(lines.as_bytes());
 }
 
-/// Compares absences with the database, so that the first request of a user who tries the demo is answered by the filter.
+/// Compares absences with the database, so that the filter answers the first request of a user who tries the demo.
 async fn prove(keyspace: &Keyspace) {
     let Some(needed) = keyspace.proof().filter(|_| keyspace.state() == State::Shadow).map(|proof| proof.needed) else {
         return;
@@ -113,7 +114,7 @@ async fn prove(keyspace: &Keyspace) {
     }
 }
 
-/// A user that does not exist and is no false positive of the filter in force.
+/// A user that does not exist and is no false positive of the active filter.
 fn absent_user(keyspace: &Keyspace) -> Option<u32> {
     (USERS * 2..USERS * 2 + 1000).find(|id| {
         keyspace.key(id.to_string().as_bytes()).is_ok_and(|key| keyspace.peek(&key).verdict == Verdict::Absent)

@@ -1,4 +1,4 @@
-"""What bloomguard leans on: the database, Redis, the other instances, its container."""
+"""Dependencies: the database, Redis, the other instances, the container."""
 
 from .vocabulary import SHARE, STACKED, panel, per_second, quantiles, share
 
@@ -26,12 +26,12 @@ ROWS = {
         ),
         panel(
             "Coalesced lookups", 8, "reqps",
-            "Lookups that waited for another's load of the same key. Many: a key that everybody asks for expired; cache.refresh_ahead helps.",
+            "Lookups that waited for another's load of the same key. Many: a popular key expired; cache.refresh_ahead helps.",
             (per_second("bloomguard_coalesced_lookups_total", "keyspace"), "{{keyspace}}"),
         ),
         panel(
             "Absence storms", 8, "none",
-            "Times that rows which the backend had were lost: it is empty, lags, or is another database. Look at once; absences are not cached meanwhile.",
+            "Times that rows which the backend had were lost: it is empty, lags, or is another database. Act at once; absences are not cached meanwhile.",
             ("sum by (keyspace) (increase(bloomguard_backend_absence_storms_total{@}[i]))", "{{keyspace}}"),
         ),
         panel(
@@ -43,7 +43,7 @@ ROWS = {
     "Redis": [
         panel(
             "Breakers", 8, "none",
-            "1: the dependency answers. 0: it does not. Without Redis lookups go on to the database, and announces are answered 503; without the backend, what neither filter nor caches know is 503. See the dependency, and the network between.",
+            "1: the dependency answers. 0: it does not. Without Redis lookups go to the database and announces are 503; without the backend, lookups that neither filter nor caches answer are 503. Check the dependency and the network.",
             ('min by (dependency, instance) (bloomguard_breaker_state{%, state="closed"})', "{{dependency}} {{instance}}"), defaults=SHARE,
         ),
         panel(
@@ -59,31 +59,31 @@ ROWS = {
         ),
         panel(
             "Waits for another instance", 12, "reqps",
-            "Lookups of a key that had expired and that another instance was loading already. filled is what leases are for; taken_over and timed_out tell of loads that took too long: see the backend's latency.",
+            "Lookups of an expired key that another instance was already loading. filled is what leases are for; taken_over and timed_out are loads that took too long: see the backend's latency.",
             (per_second("bloomguard_cache_lease_waits_total", "keyspace, outcome"), "{{keyspace}} {{outcome}}"),
         ),
         panel(
             "Refreshes ahead", 12, "reqps",
-            "Values that were loaded again before their expiry (cache.refresh_ahead). skipped: another instance was at it, or the database had no call to spare. error: the backend failed, the value stays.",
+            "Values that were reloaded before their expiry (cache.refresh_ahead). skipped: another instance was doing it, or no backend call was free. error: the backend failed, the value stays.",
             (per_second("bloomguard_cache_refreshes_total", "keyspace, outcome"), "{{keyspace}} {{outcome}}"),
         ),
     ],
     "Delta log": [
         panel(
             "Lag behind the other instances", 12, "s",
-            "Since the slowest instance last read the log to its end. Over redis.max_lag it stops rejecting: Redis or the network is slow, or the instance lacks CPU.",
+            "Since the slowest instance last read the log to its end. Over redis.max_lag it stops answering 404 from the filter: Redis or the network is slow, or the instance lacks CPU.",
             ("max by (keyspace) (bloomguard_delta_lag_seconds{@})", "{{keyspace}}"),
         ),
         panel(
             "Resyncs", 12, "none",
-            "Times that announces of other instances may have been lost. Each costs a scan, and the keyspace does not reject until it is done. trimmed: raise redis.log.max_bytes. replaced: Redis was restarted.",
+            "Times that announces of other instances may have been lost. Each costs a scan; the filter answers no 404 until it is done. trimmed: raise redis.log.max_bytes. replaced: Redis was restarted.",
             ("sum by (keyspace, reason) (increase(bloomguard_delta_resyncs_total{@}[i]))", "{{keyspace}} {{reason}}"),
         ),
     ],
     "Process": [
         panel(
             "Open connections", 12, "none",
-            "Of all instances, by listener, and how many there may be. An instance that is full closes idle ones: do clients keep theirs open, and how many of them are there?",
+            "Of all instances, by listener, and the limit. A full listener closes idle connections: do clients keep theirs open, and how many are they?",
             ("sum by (listener) (bloomguard_http_open_connections{%})", "{{listener}}"),
             ("sum by (listener) (bloomguard_http_max_connections{%})", "{{listener}} at most"),
         ),
@@ -94,13 +94,13 @@ ROWS = {
         ),
         panel(
             "Bytes of requests and responses", 8, "bytes",
-            "What request bodies, batches and responses that clients have not taken hold, of each instance. At the limit requests are answered 503 overloaded, batches at three quarters of it.",
+            "Bytes that request bodies, batches and unread responses hold, by instance. At the limit requests are answered 503 overloaded, batches at three quarters of it.",
             ("max by (instance) (bloomguard_buffered_bytes{%})", "{{instance}}"),
             ("max by (instance) (bloomguard_buffered_bytes_limit{%})", "{{instance}} limit"),
         ),
         panel(
             "Refused or cut for their bytes", 8, "reqps",
-            "request, values and response: no room under server.max_buffered_bytes. slow_body: a body that came too slowly. slow_client: a response that was not taken within server.send_timeout.",
+            "request, values and response: no room under server.max_buffered_bytes. slow_body: a body that came too slowly. slow_client: a response that was not read within server.send_timeout.",
             ("sum by (reason) (rate(bloomguard_buffer_refusals_total{%}[i]))", "{{reason}}"),
         ),
         panel(
@@ -115,13 +115,13 @@ ROWS = {
         ),
         panel(
             "Open files", 12, "none",
-            "Sockets and files, and how many there may be. At the limit no connection is accepted: raise the limit of open files of the container or service.",
+            "Sockets and files, and their limit. At the limit no connection is accepted: raise the limit of open files of the container or service.",
             ("max by (instance) (process_open_fds{%})", "{{instance}}"),
             ("min by (instance) (process_max_fds{%})", "{{instance}} limit"),
         ),
         panel(
             "Threads", 12, "none",
-            "server.workers, and those that scan and read files, which come and go. Ever more of them: a file system or a database hangs.",
+            "server.workers, and those that scan and read files, which come and go. Ever more: a file system or a database hangs.",
             ("max by (instance) (process_threads{%})", "{{instance}}"),
         ),
         panel(

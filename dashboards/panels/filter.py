@@ -31,7 +31,7 @@ ROWS = {
         ),
         panel(
             "Bytes", 6, "bytes",
-            "Filter in force, and keys that are held exactly (backend.kind = \"set\"), of one instance. A rebuild needs as much again: compare with the memory limit.",
+            "Active filter, and keys that are held exactly (backend.kind = \"set\"), of one instance. A rebuild needs as much again: compare with the memory limit.",
             ("max by (keyspace) (bloomguard_filter_bytes{@})", "{{keyspace}} filter"),
             ("max by (keyspace) (bloomguard_set_bytes{@})", "{{keyspace}} set"),
         ),
@@ -39,25 +39,25 @@ ROWS = {
     "Freshness": [
         panel(
             "Freshness lag", 8, "s",
-            "Since the start of what the promise rests on: the last complete poll, else the last scan. Past max_staleness (polled, rebuilt) nothing is rejected: see rebuilds and polls.",
+            "Since the start of what the promise rests on: the last complete poll, else the last scan. Past max_staleness (polled, rebuilt) the filter answers no 404: see rebuilds and polls.",
             ("max by (keyspace) (bloomguard_filter_freshness_lag_seconds{@})", "{{keyspace}}"),
             ("min by (keyspace) (bloomguard_keyspace_max_staleness_seconds{@})", "{{keyspace}} max_staleness"),
         ),
         panel(
             "Age", 8, "s",
-            "Since the filter was put in force. It should fall to zero as often as rebuild.schedule says.",
+            "Since the filter became active. It should fall to zero as often as rebuild.schedule says.",
             ("max by (keyspace) (bloomguard_filter_age_seconds{@})", "{{keyspace}}"),
         ),
         panel(
             "Generation", 8, "none",
-            "Number of the filter in force, for each instance. One that stays behind fails to build: see its log.",
+            "Number of the active filter of each instance. One that stays behind fails to build: see its log.",
             ("max by (keyspace, instance) (bloomguard_filter_generation{@})", "{{keyspace}} {{instance}}"),
         ),
     ],
     "Rebuilds": [
         panel(
             "Rebuilds", 8, "none",
-            "Rebuilds that ended, by outcome. Any but swapped left the old filter in force; docs/operations.md says what to do about each.",
+            "Rebuilds that ended, by outcome. All but swapped kept the old filter; docs/runbook.md says what to do about each.",
             ("sum by (keyspace, outcome) (increase(bloomguard_rebuilds_total{@}[i]))", "{{keyspace}} {{outcome}}"),
         ),
         panel(
@@ -94,7 +94,7 @@ ROWS = {
         ),
         panel(
             "Comparisons left to prove", 8, "none",
-            "Absences that a keyspace without history still compares with the backend before its filter answers anybody: canary.proof. Until then its state is shadow.",
+            "Absences that a keyspace without history still compares with the backend before its filter answers 404: canary.proof. Until then its state is shadow.",
             ("max by (keyspace) (bloomguard_keyspace_proof_remaining{@})", "{{keyspace}}"),
         ),
         panel(
@@ -126,7 +126,7 @@ ROWS = {
     "Polls (keyspaces with source.incremental)": [
         panel(
             "Polls", 8, "none",
-            "Polls for new keys, by outcome. Without one that is completed within max_staleness the keyspace does not reject: the log has the database's words.",
+            "Polls for new keys, by outcome. Without a complete one within max_staleness the filter answers no 404: the log has the database's words.",
             ("sum by (keyspace, outcome) (increase(bloomguard_polls_total{@}[i]))", "{{keyspace}} {{outcome}}"),
         ),
         panel(

@@ -1,4 +1,4 @@
-"""What the filter and the caches keep away from the database, and whether the filter may still decide."""
+"""What filter and caches keep away from the database, and whether the filter is enforcing."""
 
 from .vocabulary import SECOND_IS_A_SHARE, SHARE, STACKED, mapped, panel, per_second, quantiles, share
 
@@ -30,8 +30,8 @@ ROWS = {
     ],
     "Lookups": [
         panel(
-            "Lookups by who answered", 12, "reqps",
-            "filter: absent, at no cost. hot, redis: cached. backend: one call of the database. none: nobody could, a 503; see the error share.",
+            "Lookups by source", 12, "reqps",
+            "filter: absent, at no cost. hot, redis: cached. backend: one call of the database. none: 503; see the error share.",
             (per_second("bloomguard_lookups_total", "source"), "{{source}}"), custom=STACKED,
         ),
         panel(
@@ -71,7 +71,7 @@ ROWS = {
     "States": [
         panel(
             "State of each keyspace and instance", 16, "none",
-            "Only enforcing rejects; in every other state each lookup is answered, at the database's cost. /status says why, docs/operations.md what to do.",
+            "Only enforcing answers 404 from the filter; in every other state lookups go to caches and database. /status says why, docs/runbook.md what to do.",
             ("max by (keyspace, instance) (sum without (state) (" + " or ".join(
                 f'bloomguard_keyspace_state{{@, state="{state}"}} * {value}' for value, (state, _) in STATES.items()) + "))", "{{keyspace}} {{instance}}"),
             kind="state-timeline", mergeValues=True, defaults=mapped(STATES),
@@ -100,12 +100,12 @@ ROWS = {
         ),
         panel(
             "Reloads of the configuration", 12, "none",
-            "By outcome. failed: the files are bad and what was in force stays; the log has every mistake. needs_restart: some of it is in force, the log names the rest.",
+            "By outcome. failed: the files are bad and nothing changed; the log has every mistake. needs_restart: part of the change is active, the log names the rest.",
             ("sum by (outcome) (increase(bloomguard_config_reloads_total{%}[i]))", "{{outcome}}"),
         ),
         panel(
-            "Configuration not in force", 12, "none",
-            "Instances whose configuration was bad when it was last read, and the settings that wait for a restart. Mend the files, or restart one instance after another.",
+            "Configuration not active", 12, "none",
+            "Instances whose configuration was bad when it was last read, and the settings that wait for a restart. Fix the files, or restart one instance after another.",
             ("sum by (instance) (1 - bloomguard_config_last_reload_successful{%})", "{{instance}} bad"),
             ("max by (instance) (bloomguard_config_settings_awaiting_restart{%})", "{{instance}} settings"),
         ),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::has_log;
 use crate::config::{BackendKind, Config, KeyspaceConfig};
 use crate::key::KeySecret;
-use crate::keyspace::{Expected, Refused, Replayed, Restored, SnapshotParts, Snapshots, restore};
+use crate::keyspace::{Expected, Refused, Replayed, Restored, SnapshotFile, SnapshotParts, restore};
 use crate::labels::SnapshotOutcome;
 use crate::metrics::KeyspaceMetrics;
 use crate::rebuild::{MemoryBudget, Reservation};
@@ -27,7 +27,7 @@ pub(super) struct Start<'a> {
 /// What was found in `data_dir`.
 pub(super) struct Found {
     /// `None`: none are kept.
-    snapshots: Option<Arc<Snapshots>>,
+    snapshots: Option<Arc<SnapshotFile>>,
     restored: Result<Option<(Restored, Reservation)>, Refused>,
 }
 
@@ -40,7 +40,7 @@ impl Start<'_> {
         }
         let has_log = has_log(self.keyspace, self.has_redis);
         let basis = self.keyspace.basis(self.config.redis.as_ref().map(|redis| &redis.url), has_log);
-        let snapshots = Arc::new(Snapshots::new(&self.config.server.data_dir, self.name, basis));
+        let snapshots = Arc::new(SnapshotFile::new(&self.config.server.data_dir, self.name, basis));
         let expected = Expected {
             keyspace: self.name.to_owned(),
             basis,
@@ -113,10 +113,10 @@ impl Found {
             Err(refused) => {
                 tracing::warn!(file = %snapshots.place().display(), reason = %refused, "the snapshot is not used: the filter is built from the source");
                 metrics.snapshots.ended(SnapshotOutcome::Refused);
-                snapshots.refused(&refused);
+                snapshots.refused(&refused, refused.is_final());
                 None
             }
         };
-        Some(SnapshotParts { snapshots, restored })
+        Some(SnapshotParts { file: snapshots, restored })
     }
 }

@@ -2,7 +2,7 @@
 
 use hyper::header::HeaderValue;
 
-/// Longer ones are of no use to anybody, and would have to be kept with every value.
+/// Longer types are useless, and every cached value would keep them.
 const LONGEST: usize = 255;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
@@ -12,9 +12,10 @@ const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream")
 pub enum ContentType {
     /// A row as a JSON object.
     Json,
-    /// Bytes: those of a single column named `value`, or of a backend that does not say what they are.
+    /// Bytes: those of a single column named `value`, or of a backend that does not name a type.
     OctetStream,
-    /// Another one, as an HTTP backend wrote it. Made by [`ContentType::parse`] only, so that equal types are equal values.
+    /// Another type, as an HTTP backend sent it. Made by [`ContentType::parse`] only, so that equal types are equal
+    /// values.
     Other(MediaType),
 }
 
@@ -23,7 +24,7 @@ pub enum ContentType {
 pub struct MediaType(HeaderValue);
 
 impl ContentType {
-    /// Reads a media type; `None` where it is none that can be sent on.
+    /// Reads a media type; `None` if it can't be sent on.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = text.trim_ascii();
@@ -34,7 +35,7 @@ impl ContentType {
         }
         let printable = text.iter().all(|b| *b == b' ' || b.is_ascii_graphic());
         let sound = printable && text.len() <= LONGEST && text.iter().position(|b| *b == b'/').is_some_and(|at| at > 0);
-        // Copied, so that a value that is kept does not hold on to the buffer that it was read into.
+        // Copied, so that a cached value does not hold a connection's buffer.
         let value = HeaderValue::from_bytes(text).ok().filter(|_| sound)?;
         Some(Self::Other(MediaType(value)))
     }
@@ -49,7 +50,7 @@ impl ContentType {
         }
     }
 
-    /// Memory that it takes beside its own size.
+    /// Memory beyond its own size.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Json | Self::OctetStream => 0,
@@ -57,7 +58,7 @@ impl ContentType {
         }
     }
 
-    /// Whether the body is JSON, whatever else the type says.
+    /// Returns true if the body is JSON, whatever the parameters of the type.
     #[must_use]
     pub fn is_json(&self) -> bool {
         let Self::Other(MediaType(value)) = self else { return *self == Self::Json };

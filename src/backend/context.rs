@@ -1,4 +1,4 @@
-//! What a backend is told of a lookup beside its key.
+//! What a backend learns about a lookup beside its key.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use tokio::time::Instant;
 /// Longer ones are left out, which the standard allows from 512 on.
 const LONGEST_STATE: usize = 4096;
 
-/// What a call of the backend belongs to. A load that several lookups share carries that of the one which began it.
+/// Context of a backend call. A load that several lookups share has that of the lookup which began it.
 #[derive(Debug, Clone, Default)]
 pub struct FetchContext {
-    /// The trace that the request belongs to.
+    /// The trace of the request.
     pub trace: Option<Arc<TraceContext>>,
-    /// When nobody waits for the answer any more.
+    /// When no lookup waits for the answer any more.
     pub deadline: Option<Instant>,
-    /// Bytes of rows that one call may gather; the row that fills them may exceed them. `None`: as many as there are.
+    /// Bytes of rows that one call may gather. The row that reaches the limit may exceed it. `None`: no limit.
     pub room: Option<u64>,
 }
 
 /// What is left of [`FetchContext::room`] in one call.
 #[derive(Debug, Clone)]
-pub(super) struct Room(u64);
+pub(super) struct RowBudget(u64);
 
-impl Room {
+impl RowBudget {
     pub(super) fn of(context: &FetchContext) -> Self {
-        // A call that may gather nothing would never come to an end.
+        // At least 1: a call that may gather nothing would never end.
         context.room.map_or(Self::unlimited(), |room| Self(room.max(1)))
     }
 
@@ -37,7 +37,7 @@ impl Room {
         self.0 == 0
     }
 
-    /// Counts a row of so many bytes, which is kept.
+    /// Counts a row of this size, which is kept.
     pub(super) const fn take(&mut self, bytes: usize) {
         self.0 = self.0.saturating_sub(bytes as u64);
     }
@@ -51,7 +51,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads `traceparent` and `tracestate`; `None` where there is no valid parent, for then the state means nothing either.
+    /// Reads `traceparent` and `tracestate`; `None` without a valid parent, because then the state means nothing.
     #[must_use]
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut parents = headers.get_all("traceparent").iter();

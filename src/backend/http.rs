@@ -10,16 +10,17 @@ use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{Backend, BackendError, ContentType, FetchContext, Value};
-use crate::client::{Answer, Client, ClientError, UrlTemplate, header_map};
+use crate::client::{Client, ClientError, ClientResponse, UrlTemplate, header_map};
 use crate::config::{AbsentHeader, BackendConfig};
 use crate::key::{Key, KeyError, KeyForm, KeyRef};
 
-/// Longer bodies are no values.
+/// Longer bodies are not values.
 const LONGEST_BODY: u64 = 16 << 20;
-/// What is read of a body that is no value, for the sake of its connection.
+/// How much of an unused body is read, so that its connection can be reused.
 const LONGEST_SKIPPED: u64 = 64 << 10;
 
-/// Asks an API by `GET`: a status of `absent_status` is an absence, 200 and 203 are a value, all else is a failure.
+/// Asks an API by `GET`. A status of `absent_status` is an absence, 200 and 203 are a value, everything else is a
+/// failure.
 #[derive(Debug)]
 pub struct HttpBackend {
     url: UrlTemplate,
@@ -34,7 +35,7 @@ impl HttpBackend {
     /// Reads the configuration and connects to nothing: the API may be down.
     ///
     /// # Errors
-    /// [`BackendError::Invalid`] where URL or headers can never be used.
+    /// [`BackendError::Invalid`] if URL or headers can never be used.
     pub fn new(config: &BackendConfig) -> Result<Self, BackendError> {
         let url = UrlTemplate::parse(config.url.expose())
             .map_err(|error| BackendError::Invalid(format!("the url {error}")))?;
@@ -68,14 +69,14 @@ impl HttpBackend {
             StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION => value(answer).await.map(Some),
             _ => {
                 let refusal = answer.refusal();
-                // Whoever is overloaded is not to be troubled with new connections as well.
+                // An overloaded server does not get new connections as well.
                 answer.skip(LONGEST_SKIPPED).await?;
                 Err(refusal.into())
             }
         }
     }
 
-    /// What each request is told of: whose it is, and how long its answer is waited for.
+    /// What each request carries: its trace, and how long its answer is waited for.
     fn headers(&self, context: &FetchContext) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(trace) = &context.trace {
@@ -90,7 +91,7 @@ impl HttpBackend {
         headers
     }
 
-    async fn absence(&self, answer: Answer) -> Result<Option<Value>, BackendError> {
+    async fn absence(&self, answer: ClientResponse) -> Result<Option<Value>, BackendError> {
         if let Some(demanded) = &self.absent_header
             && !demanded.is_in(answer.headers())
         {
@@ -114,7 +115,7 @@ impl Backend for HttpBackend {
     }
 
     fn admits_all(&self, form: KeyForm) -> bool {
-        // They are of digits, letters and hyphens, which no server takes for a folder.
+        // They consist of digits, letters and hyphens, which no server reads as a folder.
         matches!(form, KeyForm::Integer | KeyForm::Uuid)
     }
 
@@ -129,7 +130,7 @@ impl Backend for HttpBackend {
     }
 }
 
-async fn value(answer: Answer) -> Result<Value, BackendError> {
+async fn value(answer: ClientResponse) -> Result<Value, BackendError> {
     let origin = answer.origin().to_owned();
     let invalid = |what: &str| BackendError::Invalid(format!("{origin} answered with {what}"));
     if let Some(coding) = answer.coding() {
@@ -152,7 +153,7 @@ async fn value(answer: Answer) -> Result<Value, BackendError> {
     Ok(Value { body, content_type })
 }
 
-/// Whether these bytes are a whole JSON object, array or string: cut anywhere, they would be none.
+/// Whether these bytes are a complete JSON object, array or string: these can't be cut without notice.
 fn ends_by_itself(body: &[u8]) -> bool {
     matches!(body.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'))
         && serde_json::from_slice::<IgnoredAny>(body).is_ok()
@@ -167,8 +168,8 @@ impl From<ClientError> for BackendError {
     }
 }
 
-/// Each part with its length, so that no two sequences of parts are the same bytes. Of secret headers only the names:
-/// a new token reads the same rows.
+/// Each part with its length, so that different parts never have the same bytes. Of secret headers only the names: a
+/// new token reads the same rows.
 fn fingerprint(url: &UrlTemplate, config: &BackendConfig) -> u64 {
     let mut parts = vec!["http".to_owned(), url.origin().to_string(), url.pattern()];
     parts.extend(config.absent_status.iter().map(u16::to_string));

@@ -15,11 +15,11 @@
 //! | 40 | 8 | by the server's clock, Unix milliseconds: for values that are kept past their expiry, that; for absences, when their lookup began; else 0 |
 //! | 48 | … | the other content type, if any, then the body of a value; nothing for the other kinds |
 //!
-//! The token makes every written entry differ from every other, so comparing headers is comparing entries: a value of the same
-//! bytes written again is another entry. A later version of this format must keep magic and token where they are.
+//! The token makes every written entry differ from every other, so comparing headers compares entries: the same value
+//! written again is another entry. Later versions of this format must keep magic and token where they are.
 //!
-//! What can't be decoded is nothing, never an absence. An absence must match in each of its bytes but token and time; a mark is
-//! recognised by magic, version and kind alone, because taking something for a mark only costs a call to the backend.
+//! Bytes that can't be decoded are a miss, never an absence. An absence must match in every byte but token and time. A
+//! mark is recognised by magic, version and kind alone: a wrong mark only costs a call of the backend.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use super::{Entry, Mark};
 use crate::backend::{ContentType, Value};
 use crate::redis::LogIdentity;
 
-/// Length of the header: what a compare-and-set compares.
+/// Length of the header, which compare-and-set compares.
 pub(super) const HEADER_LEN: usize = 48;
 
 const MAGIC: [u8; 3] = *b"BGe";
@@ -44,9 +44,9 @@ const OTHER: u8 = 3;
 
 /// Makes an entry differ from every other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Token(pub(super) [u8; 8]);
+pub(super) struct EntryToken(pub(super) [u8; 8]);
 
-impl Token {
+impl EntryToken {
     /// A fresh one.
     #[must_use]
     pub(super) fn random() -> Self {
@@ -56,18 +56,18 @@ impl Token {
 
 /// Where a value comes from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Origin {
+pub(super) struct EntryOrigin {
     pub(super) fingerprint: u64,
     pub(super) identity: LogIdentity,
-    /// What the backend took to answer with it.
+    /// How long the backend took to answer with it.
     pub(super) cost: Duration,
-    /// Until when it may be served, Unix milliseconds of the server; 0: as long as it is there.
+    /// Served until then, Unix milliseconds of the server; 0: as long as it is there.
     pub(super) fresh_until: u64,
 }
 
 /// The entry of a value.
 #[must_use]
-pub(super) fn encode_value(value: &Value, token: Token, origin: &Origin) -> Vec<u8> {
+pub(super) fn encode_value(value: &Value, token: EntryToken, origin: &EntryOrigin) -> Vec<u8> {
     let (content_type, written) = match &value.content_type {
         ContentType::Json => (JSON, &b""[..]),
         ContentType::OctetStream => (OCTETS, &b""[..]),
@@ -88,13 +88,18 @@ pub(super) fn encode_value(value: &Value, token: Token, origin: &Origin) -> Vec<
 
 /// The entry of an absence.
 #[must_use]
-pub(super) fn encode_absence(token: Token, fingerprint: u64, identity: LogIdentity, sent: u64) -> [u8; HEADER_LEN] {
+pub(super) fn encode_absence(
+    token: EntryToken,
+    fingerprint: u64,
+    identity: LogIdentity,
+    sent: u64,
+) -> [u8; HEADER_LEN] {
     let mut header = header(ABSENCE, 0, token, fingerprint, identity);
     header[40..].copy_from_slice(&sent.to_be_bytes());
     header
 }
 
-/// When the lookup of an absence began, of which these are the first bytes; `None`: it is none.
+/// When the lookup of an absence began, from the absence's first bytes; `None` for other entries.
 #[must_use]
 pub(super) fn absence_sent(head: &[u8]) -> Option<u64> {
     let is_one = head.len() == HEADER_LEN && head[0..3] == MAGIC && head[3] == VERSION && head[4] == ABSENCE;
@@ -103,7 +108,7 @@ pub(super) fn absence_sent(head: &[u8]) -> Option<u64> {
 
 /// The entry of a mark.
 #[must_use]
-pub(super) fn encode_mark(mark: Mark, token: Token) -> [u8; HEADER_LEN] {
+pub(super) fn encode_mark(mark: Mark, token: EntryToken) -> [u8; HEADER_LEN] {
     let kind = match mark {
         Mark::Announced => ANNOUNCED,
         Mark::Dropped => DROPPED,
@@ -111,7 +116,7 @@ pub(super) fn encode_mark(mark: Mark, token: Token) -> [u8; HEADER_LEN] {
     header(kind, 0, token, 0, LogIdentity([0; 16]))
 }
 
-fn header(kind: u8, content_type: u8, token: Token, fingerprint: u64, identity: LogIdentity) -> [u8; HEADER_LEN] {
+fn header(kind: u8, content_type: u8, token: EntryToken, fingerprint: u64, identity: LogIdentity) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[0..3].copy_from_slice(&MAGIC);
     bytes[3] = VERSION;
@@ -123,7 +128,8 @@ fn header(kind: u8, content_type: u8, token: Token, fingerprint: u64, identity: 
     bytes
 }
 
-/// What `bytes` mean to a reader with this fingerprint, under this log identity, at this time of the server. The body of a value is not copied.
+/// What `bytes` mean to a reader with this fingerprint, under this log identity, at this time of the server. The body
+/// of a value is not copied.
 #[must_use]
 pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity, now: u64) -> Entry {
     let Some(head) = bytes.first_chunk::<HEADER_LEN>() else { return Entry::Nothing };
@@ -139,7 +145,7 @@ pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity, now
             (None, _) => Entry::Nothing,
         },
         ABSENCE => {
-            let Some(token) = head[8..].first_chunk().copied().map(Token) else { return Entry::Nothing };
+            let Some(token) = head[8..].first_chunk().copied().map(EntryToken) else { return Entry::Nothing };
             let sent = absence_sent(head).unwrap_or_default();
             if bytes[..] == encode_absence(token, fingerprint, identity, sent) {
                 Entry::Absence
@@ -151,7 +157,8 @@ pub(super) fn decode(bytes: &Bytes, fingerprint: u64, identity: LogIdentity, now
     }
 }
 
-/// Of another log it is a miss: the tombstone that it gave way to may have been lost with that log, and its replica has brought it back.
+/// An absence of another log is a miss: that log may have lost the tombstone that it replaced, and a replica has
+/// restored the absence.
 fn decode_value(head: &[u8; HEADER_LEN], bytes: &Bytes, fingerprint: u64, identity: LogIdentity) -> Option<Value> {
     if head[16..24] != fingerprint.to_be_bytes() || head[32..40] != identity.0[..8] {
         return None;
@@ -169,13 +176,13 @@ fn decode_value(head: &[u8; HEADER_LEN], bytes: &Bytes, fingerprint: u64, identi
     Some(Value { body: bytes.slice(body..), content_type })
 }
 
-/// How long ago the value of these bytes has expired; `None`: it has not.
+/// How long ago this value has expired; `None` if it has not.
 fn past(bytes: &[u8], now: u64) -> Option<Duration> {
     let until = fresh_until(bytes)?;
     (now >= until).then(|| Duration::from_millis(now - until))
 }
 
-/// Milliseconds that the value of these bytes may still be served, where they tell.
+/// Milliseconds that this value may still be served, if it has a limit.
 #[must_use]
 pub(super) fn fresh_left(bytes: &[u8], now: u64) -> Option<u64> {
     fresh_until(bytes).map(|until| until.saturating_sub(now))
@@ -185,14 +192,14 @@ fn fresh_until(bytes: &[u8]) -> Option<u64> {
     bytes.get(40..).and_then(<[u8]>::first_chunk).copied().map(u64::from_be_bytes).filter(|until| *until > 0)
 }
 
-/// What the backend took to answer with the value that was decoded from these bytes.
+/// How long the backend took to answer with the value that was decoded from these bytes.
 #[must_use]
 pub(super) fn cost(bytes: &[u8]) -> Duration {
     let micros = bytes.get(24..).and_then(<[u8]>::first_chunk).copied().map_or(0, u64::from_be_bytes);
     Duration::from_micros(micros)
 }
 
-/// What a compare-and-set compares: the header, or all there is of an entry that is shorter.
+/// The bytes that compare-and-set compares: the header, or all of a shorter entry.
 #[must_use]
 pub(super) fn head(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(HEADER_LEN)]
@@ -206,11 +213,12 @@ mod tests {
 
     const FINGERPRINT: u64 = 0x0102_0304_0506_0708;
     const IDENTITY: LogIdentity = LogIdentity(*b"identity-of-log!");
-    const TOKEN: Token = Token(*b"token-01");
+    const TOKEN: EntryToken = EntryToken(*b"token-01");
     const COST: Duration = Duration::from_millis(100);
     const NOW: u64 = 1_700_000_000_000;
     const SENT: u64 = NOW - 7;
-    const ORIGIN: Origin = Origin { fingerprint: FINGERPRINT, identity: IDENTITY, cost: COST, fresh_until: 0 };
+    const ORIGIN: EntryOrigin =
+        EntryOrigin { fingerprint: FINGERPRINT, identity: IDENTITY, cost: COST, fresh_until: 0 };
 
     fn value(body: &'static str, content_type: ContentType) -> Value {
         Value { body: Bytes::from_static(body.as_bytes()), content_type }
@@ -245,7 +253,7 @@ mod tests {
         other[7] = 10;
         assert_eq!(encode_value(&text, TOKEN, &ORIGIN), other);
         other[40..48].copy_from_slice(b"\0\0\0\0\0\0\x01\x02");
-        assert_eq!(encode_value(&text, TOKEN, &Origin { fresh_until: 258, ..ORIGIN }), other);
+        assert_eq!(encode_value(&text, TOKEN, &EntryOrigin { fresh_until: 258, ..ORIGIN }), other);
         let mut absence = golden(b'A', 0, fp, b"identity-of-log!", b"");
         absence[40..48].copy_from_slice(&SENT.to_be_bytes());
         assert_eq!(encode_absence(TOKEN, FINGERPRINT, IDENTITY, SENT)[..], absence);
@@ -285,13 +293,13 @@ mod tests {
     #[test]
     fn mark_is_recognised_whatever_the_query_and_log() {
         for mark in [Mark::Announced, Mark::Dropped] {
-            let bytes = Bytes::copy_from_slice(&encode_mark(mark, Token::random()));
+            let bytes = Bytes::copy_from_slice(&encode_mark(mark, EntryToken::random()));
             assert_eq!(decode(&bytes, rand::random(), LogIdentity(rand::random()), NOW), Entry::Mark(mark));
         }
     }
 
     fn bytes_like_entries() -> impl Strategy<Value = Vec<u8>> {
-        let token = any::<[u8; 8]>().prop_map(Token);
+        let token = any::<[u8; 8]>().prop_map(EntryToken);
         let body = prop::collection::vec(any::<u8>(), 0..80);
         let encoded = prop_oneof![
             token.clone().prop_map(|t| encode_absence(t, FINGERPRINT, IDENTITY, SENT).to_vec()),
@@ -322,7 +330,7 @@ mod tests {
         #[test]
         fn damaged_bytes_never_become_an_absence(bytes in bytes_like_entries()) {
             let is_one = bytes.len() == HEADER_LEN && {
-                let token = Token(bytes[8..16].try_into().unwrap());
+                let token = EntryToken(bytes[8..16].try_into().unwrap());
                 bytes == encode_absence(token, FINGERPRINT, IDENTITY, u64::from_be_bytes(bytes[40..].try_into().unwrap()))
             };
             prop_assert_eq!(read(&bytes) == Entry::Absence, is_one);
@@ -335,8 +343,8 @@ mod tests {
         ) {
             let content_type = ContentType::parse(content_type.as_bytes()).unwrap();
             let value = Value { body: Bytes::from(body), content_type };
-            let origin = Origin { fingerprint, cost: Duration::from_micros(micros), fresh_until: NOW + u64::from(left), ..ORIGIN };
-            let bytes = Bytes::from(encode_value(&value, Token(token), &origin));
+            let origin = EntryOrigin { fingerprint, cost: Duration::from_micros(micros), fresh_until: NOW + u64::from(left), ..ORIGIN };
+            let bytes = Bytes::from(encode_value(&value, EntryToken(token), &origin));
             prop_assert_eq!(head(&bytes).len(), HEADER_LEN);
             prop_assert_eq!(cost(&bytes), Duration::from_micros(micros));
             prop_assert_eq!(fresh_left(&bytes, NOW), Some(u64::from(left)));

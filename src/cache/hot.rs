@@ -1,7 +1,7 @@
 //! The in-process tier in front of the shared cache, bounded in bytes.
 //!
-//! Every method is synchronous and none waits for IO, so that a caller can store and look at its own memory of announces again in
-//! one stretch without an `.await`.
+//! Every method is synchronous and none waits for IO. So a caller can store an absence and check its memory of
+//! announces again without an `.await` in between.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::backend::Value;
 use crate::key::{Key, KeyHash};
 
-/// What moka and this module hold for an entry beyond key and body: 510 bytes were measured at a million entries.
+/// What moka and this module hold for an entry beyond key and body: 510 bytes, measured at a million entries.
 const ENTRY_OVERHEAD: usize = 520;
 /// Writers of one stripe wait for each other; more stripes than cores make that rare.
 const STRIPES: usize = 64;
@@ -25,11 +25,11 @@ const STRIPES: usize = 64;
 pub enum HotEntry {
     /// The value of the key.
     Value(Value),
-    /// The backend said that there is no such row.
+    /// The backend has no row of the key.
     Absence,
 }
 
-struct Slot {
+struct HotSlot {
     /// Compared on `get`: equal hashes of different keys must not answer for each other.
     key: Key,
     content: Content,
@@ -38,7 +38,7 @@ struct Slot {
 
 enum Content {
     Value(Value),
-    /// Of this epoch of absences; of an older one it is void.
+    /// The epoch of absences that it belongs to. One of an older epoch is void.
     Absence {
         epoch: u64,
     },
@@ -46,9 +46,10 @@ enum Content {
 
 /// Answers kept in this process for a short while.
 ///
-/// `get` takes no lock of ours. Writers of the same key wait for each other, which makes "remove it if it is an absence" one step.
+/// `get` takes no lock of this module. Writers of the same key wait for each other, so "remove it if it is an absence"
+/// is one step.
 pub struct HotCache {
-    slots: Cache<u128, Arc<Slot>, BuildHasherDefault<Folded>>,
+    slots: Cache<u128, Arc<HotSlot>, BuildHasherDefault<Folded>>,
     absence_epoch: AtomicU64,
     writers: Box<[Mutex<()>]>,
 }
@@ -59,8 +60,8 @@ impl HotCache {
     pub fn new(capacity_bytes: u64) -> Self {
         let slots = Cache::builder()
             .max_capacity(capacity_bytes)
-            .weigher(|_, slot: &Arc<Slot>| u32::try_from(slot.bytes()).unwrap_or(u32::MAX))
-            .expire_after(BySlot)
+            .weigher(|_, slot: &Arc<HotSlot>| u32::try_from(slot.bytes()).unwrap_or(u32::MAX))
+            .expire_after(ByHotSlot)
             .build_with_hasher(BuildHasherDefault::default());
         Self { slots, absence_epoch: AtomicU64::new(0), writers: (0..STRIPES).map(|_| Mutex::new(())).collect() }
     }
@@ -78,19 +79,19 @@ impl HotCache {
         }
     }
 
-    /// Keeps a value for `ttl`, in place of whatever was there.
+    /// Stores a value for `ttl`, in place of any entry.
     pub fn put_value(&self, hash: KeyHash, key: Key, value: Value, ttl: Duration) {
-        self.put(hash, Slot { key, content: Content::Value(value), ttl });
+        self.put(hash, HotSlot { key, content: Content::Value(value), ttl });
     }
 
-    /// Keeps an absence for `ttl`, in place of whatever was there.
+    /// Stores an absence for `ttl`, in place of any entry.
     pub fn put_absence(&self, hash: KeyHash, key: Key, ttl: Duration) {
-        // Read before the store: an absence that races with `drop_all_absences` carries the old epoch and is void.
+        // Read before the store: an absence that races with `drop_all_absences` has the old epoch and is void.
         let epoch = self.absence_epoch.load(Ordering::Acquire);
-        self.put(hash, Slot { key, content: Content::Absence { epoch }, ttl });
+        self.put(hash, HotSlot { key, content: Content::Absence { epoch }, ttl });
     }
 
-    /// Removes the entry of `hash` if it is an absence; a value stored meanwhile stays.
+    /// Removes the entry of `hash` if it is an absence. A value stored since then stays.
     pub fn drop_absence(&self, hash: KeyHash) {
         let _alone = self.writer(hash);
         if let Some(slot) = self.slots.get(&hash.get())
@@ -100,19 +101,19 @@ impl HotCache {
         }
     }
 
-    /// Removes the entry of `hash`, whatever it is.
+    /// Removes the entry of `hash`.
     pub fn drop_entry(&self, hash: KeyHash) {
         let _alone = self.writer(hash);
         self.slots.invalidate(&hash.get());
     }
 
-    /// Voids every absence at once; they leave memory as they expire or are evicted.
+    /// Voids every absence at once. They leave memory as they expire or are evicted.
     pub fn drop_all_absences(&self) {
-        // Release: whoever sees the new epoch sees what was done before the drop, such as a degraded state.
+        // Release: a reader that sees the new epoch sees what was done before the drop, such as a degraded state.
         self.absence_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Bytes held, as the bound counts them; lags a moment behind.
+    /// Bytes held, as the bound counts them. Lags slightly behind.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.slots.weighted_size()
@@ -123,13 +124,13 @@ impl HotCache {
         epoch == self.absence_epoch.load(Ordering::Acquire)
     }
 
-    fn put(&self, hash: KeyHash, slot: Slot) {
+    fn put(&self, hash: KeyHash, slot: HotSlot) {
         let _alone = self.writer(hash);
         self.slots.insert(hash.get(), Arc::new(slot));
     }
 
     fn writer(&self, hash: KeyHash) -> parking_lot::MutexGuard<'_, ()> {
-        // The modulo makes the cast harmless.
+        // The modulo makes the cast lossless.
         self.writers[(hash.get() % STRIPES as u128) as usize].lock()
     }
 }
@@ -140,7 +141,7 @@ impl std::fmt::Debug for HotCache {
     }
 }
 
-impl Slot {
+impl HotSlot {
     fn bytes(&self) -> usize {
         let body = match &self.content {
             Content::Value(value) => value.bytes(),
@@ -150,20 +151,20 @@ impl Slot {
     }
 }
 
-/// Each entry lives as long as its own slot says, counted anew when it is replaced.
-struct BySlot;
+/// An entry lives as long as its slot says, from its latest replacement on.
+struct ByHotSlot;
 
-impl Expiry<u128, Arc<Slot>> for BySlot {
-    fn expire_after_create(&self, _: &u128, slot: &Arc<Slot>, _: Instant) -> Option<Duration> {
+impl Expiry<u128, Arc<HotSlot>> for ByHotSlot {
+    fn expire_after_create(&self, _: &u128, slot: &Arc<HotSlot>, _: Instant) -> Option<Duration> {
         Some(slot.ttl)
     }
 
-    fn expire_after_update(&self, _: &u128, slot: &Arc<Slot>, _: Instant, _: Option<Duration>) -> Option<Duration> {
+    fn expire_after_update(&self, _: &u128, slot: &Arc<HotSlot>, _: Instant, _: Option<Duration>) -> Option<Duration> {
         Some(slot.ttl)
     }
 }
 
-/// Passes a [`KeyHash`] on: it is keyed and uniform already, hashing it again buys nothing.
+/// Passes a [`KeyHash`] on: it is keyed and uniform already, so a second hash adds nothing.
 #[derive(Default)]
 struct Folded(u64);
 
@@ -292,7 +293,7 @@ mod tests {
         let ((h1, k1), (h2, k2)) = (hashed("1"), hashed("2"));
         hot.put_absence(h1, k1.clone(), LONG);
         hot.put_absence(h2, k2.clone(), LONG);
-        // A replaced entry must take the new lifetime, not what was left of the old one.
+        // A replaced entry takes the new lifetime, not the rest of the old one.
         let start = Instant::now();
         hot.put_absence(h1, k1.clone(), Duration::from_millis(20));
         while hot.get(h1, &k1).is_some() {

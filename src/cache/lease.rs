@@ -1,47 +1,47 @@
-//! The right to load a key for the whole fleet, held for a short while.
+//! The lease to load a key for the whole fleet, for a short time.
 //!
-//! A lease saves calls of the backend and protects nothing: whoever can't ask for one loads without it, and two who load at once are kept
-//! apart by comparing entries, as ever. So it may be lost, outlived or ignored at any moment.
+//! A lease saves calls of the backend, and nothing depends on it: an instance that can't get one loads without it, and
+//! comparing entries keeps two loads apart as always. So it may be lost, outlived or ignored at any moment.
 
 use super::Seen;
 
-/// What one load claims with, and by which its claims are told from everybody else's.
+/// The identity of one load's claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease(pub(super) [u8; 16]);
 
 impl Lease {
-    /// A fresh one.
+    /// A random one.
     #[must_use]
     pub fn random() -> Self {
         Self(rand::random())
     }
 }
 
-/// Who may load a key.
+/// Who holds the lease of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
-    /// Whoever claimed: it must release the lease when it has loaded.
+pub enum LeaseState {
+    /// The caller: it must release the lease after the load.
     Ours,
-    /// Another one, at present.
+    /// Another load at present.
     Theirs,
-    /// Everybody: the last load stored nothing, so nothing is gained by waiting for the next.
+    /// No load: the last one stored nothing, so waiting for the next one is useless.
     Free,
 }
 
 /// Result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Who may load the key.
-    pub turn: Turn,
-    /// The entry as it was once that was decided: what the last holder stored is in it.
+    /// Who holds the lease.
+    pub state: LeaseState,
+    /// The entry, read after that was decided: it includes what the last holder stored.
     pub seen: Seen,
 }
 
-/// What became of a load under a lease.
+/// How a load under a lease ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The entry holds its answer: whoever waits finds it there.
+    /// The entry holds its answer, which waiting loads find there.
     Stored,
-    /// It stored nothing: whoever waits has to load.
+    /// It stored nothing: waiting loads call the backend.
     NotStored,
 }

@@ -20,37 +20,39 @@ use crate::backend::Value;
 use crate::clock::Moment;
 use crate::key::Key;
 
-/// What moka and this module hold for an entry beyond key and body: 545 bytes were measured at a million entries.
+/// What moka and this module hold for an entry beyond key and body: 545 bytes, measured at a million entries.
 const ENTRY_OVERHEAD: usize = 550;
-/// What a mark takes: a place of its stripe's table, which is between 7/16 and 7/8 full, and a row by expiry.
+/// Memory of a mark: a place in its stripe's table, which is between 7/16 and 7/8 full, and a row by expiry.
 pub const MARK_BYTES: usize = 90;
 /// Calls for keys of one stripe wait for each other; more stripes than cores make that rare.
 const STRIPES: usize = 64;
-/// Expired marks that one `put_mark` takes out: more than it adds, so the backlog shrinks, and few enough not to be felt.
+/// Expired marks that one `put_mark` removes: more than it adds, so that the backlog shrinks, and few enough to be
+/// cheap.
 const PURGE_STEP: usize = 8;
 
-struct Slot {
+struct MemorySlot {
     token: u64,
     /// `None` is an absence.
     value: Option<Value>,
     /// How long it may be served.
     ttl: Duration,
-    /// How long it is kept beyond that.
+    /// How long it is kept after that.
     kept_stale: Duration,
-    /// What the backend took to answer.
+    /// How long the backend took to answer.
     cost: Duration,
     stored: Instant,
 }
 
 /// The [`SharedCache`] of one process and one keyspace, bounded in bytes and in marks.
 ///
-/// Values and absences may be evicted; marks never are, which is why they are counted and refused over their limit. The lock of a
-/// key's stripe of marks is held for the whole of each call, so reading, comparing and storing are one step, as they are in Redis.
+/// Values and absences may be evicted. Marks are never evicted, so they are counted, and rejected over their limit.
+/// Each call holds the lock of its key's stripe of marks throughout: reading, comparing and storing are one step, as in
+/// Redis.
 pub struct MemoryCache {
-    slots: Cache<Key, Arc<Slot>>,
+    slots: Cache<Key, Arc<MemorySlot>>,
     stripes: Box<[Mutex<Marks>]>,
     hasher: RandomState,
-    /// Marks in all stripes, expired ones that were not purged yet included.
+    /// Marks in all stripes, including expired ones that are not purged yet.
     marks: AtomicUsize,
     max_marks: usize,
     next_token: AtomicU64,
@@ -60,13 +62,14 @@ pub struct MemoryCache {
 }
 
 impl MemoryCache {
-    /// An empty cache that holds about `capacity_bytes` of values and absences, and `max_marks` marks of [`MARK_BYTES`] each.
+    /// An empty cache that holds about `capacity_bytes` of values and absences, and `max_marks` marks of [`MARK_BYTES`]
+    /// each.
     #[must_use]
     pub fn new(capacity_bytes: u64, max_marks: usize) -> Self {
         let slots = Cache::builder()
             .max_capacity(capacity_bytes)
-            .weigher(|key: &Key, slot: &Arc<Slot>| u32::try_from(slot.bytes(key)).unwrap_or(u32::MAX))
-            .expire_after(BySlot)
+            .weigher(|key: &Key, slot: &Arc<MemorySlot>| u32::try_from(slot.bytes(key)).unwrap_or(u32::MAX))
+            .expire_after(ByMemorySlot)
             .build();
         Self {
             slots,
@@ -80,7 +83,7 @@ impl MemoryCache {
         }
     }
 
-    /// Keeps values for so long after their expiry, within the same capacity; see [`Entry::Stale`].
+    /// Keeps values for this long after their expiry, within the same capacity; see [`Entry::Stale`].
     #[must_use]
     pub const fn keeping_stale(mut self, kept_stale: Duration) -> Self {
         self.kept_stale = kept_stale;
@@ -92,15 +95,15 @@ impl MemoryCache {
     }
 
     fn stripe(&self, key: &Key) -> MutexGuard<'_, Marks> {
-        // Not by the lowest bits, by which the stripe's own table finds a place. The modulo makes the cast harmless.
+        // Not by the lowest bits, which the stripe's own table uses. The modulo makes the cast lossless.
         self.stripes[((self.hash(key) >> 32) % STRIPES as u64) as usize].lock()
     }
 
-    /// What is under `key`. The stripe's lock makes the two reads one.
+    /// The entry under `key`. The stripe's lock makes the two reads one.
     fn look(&self, marks: &Marks, key: &Key) -> (Entry, Option<u64>, Option<super::Expiry>) {
         let marked = marks.live(self.hash(key), Moment::now());
         match (self.slots.get(key), marked) {
-            // What was stored over a mark; should it be evicted, the mark is still there to turn older fills away.
+            // A value stored over a mark. If it is evicted, the mark is still there and rejects older fills.
             (slot, Some(marked)) if slot.as_ref().is_none_or(|slot| slot.token < marked.token) => {
                 (Entry::Mark(marked.mark), Some(marked.token), None)
             }
@@ -117,7 +120,7 @@ impl MemoryCache {
         }
     }
 
-    /// Stores if the entry is still what `seen` was.
+    /// Stores if the entry is unchanged since `seen`.
     fn put(&self, key: &Key, value: Option<Value>, ttl: Duration, cost: Duration, seen: &Stamp) -> Stored {
         let marks = self.stripe(key);
         let (_, token, _) = self.look(&marks, key);
@@ -127,7 +130,7 @@ impl MemoryCache {
         let kept_stale = if value.is_some() { self.kept_stale } else { Duration::ZERO };
         self.slots.insert(
             key.clone(),
-            Arc::new(Slot { token: self.token(), value, ttl, kept_stale, cost, stored: Instant::now() }),
+            Arc::new(MemorySlot { token: self.token(), value, ttl, kept_stale, cost, stored: Instant::now() }),
         );
         Stored::Yes
     }
@@ -153,7 +156,7 @@ impl MemoryCache {
     }
 
     fn reserve(&self) -> bool {
-        // Relaxed, here and in `release`: a count that guards no other memory.
+        // Relaxed, here and in `release`: the count guards no other memory.
         self.marks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < self.max_marks).then_some(n + 1)).is_ok()
     }
 
@@ -162,7 +165,7 @@ impl MemoryCache {
     }
 
     fn token(&self) -> u64 {
-        // Relaxed: tokens of one key are compared under its stripe's lock, which orders them.
+        // Relaxed: the stripe's lock orders the tokens of one key.
         self.next_token.fetch_add(1, Ordering::Relaxed)
     }
 }
@@ -234,7 +237,7 @@ fn head(token: Option<u64>) -> Option<Vec<u8>> {
     token.map(|token| token.to_be_bytes().to_vec())
 }
 
-impl Slot {
+impl MemorySlot {
     fn expiry(&self) -> super::Expiry {
         super::Expiry { left: self.ttl.saturating_sub(self.stored.elapsed()), cost: self.cost }
     }
@@ -244,15 +247,21 @@ impl Slot {
     }
 }
 
-/// Each entry lives as long as its own slot says, counted anew when it is replaced.
-struct BySlot;
+/// An entry lives as long as its slot says, from its latest replacement on.
+struct ByMemorySlot;
 
-impl Expiry<Key, Arc<Slot>> for BySlot {
-    fn expire_after_create(&self, _: &Key, slot: &Arc<Slot>, _: Instant) -> Option<Duration> {
+impl Expiry<Key, Arc<MemorySlot>> for ByMemorySlot {
+    fn expire_after_create(&self, _: &Key, slot: &Arc<MemorySlot>, _: Instant) -> Option<Duration> {
         Some(slot.ttl.saturating_add(slot.kept_stale))
     }
 
-    fn expire_after_update(&self, _: &Key, slot: &Arc<Slot>, _: Instant, _: Option<Duration>) -> Option<Duration> {
+    fn expire_after_update(
+        &self,
+        _: &Key,
+        slot: &Arc<MemorySlot>,
+        _: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
         Some(slot.ttl.saturating_add(slot.kept_stale))
     }
 }

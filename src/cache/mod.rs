@@ -1,4 +1,4 @@
-//! What is remembered of answers: [`SharedCache`] (Redis, or one in this process) and the in-process hot tier.
+//! Cached answers: [`SharedCache`] (Redis, or one in this process) and the in-process hot tier.
 
 mod entry;
 mod hot;
@@ -19,35 +19,35 @@ use crate::key::Key;
 use crate::redis::LogIdentity;
 
 pub use self::hot::{HotCache, HotEntry};
-pub use self::lease::{Claim, Ending, Lease, Turn};
+pub use self::lease::{Claim, Ending, Lease, LeaseState};
 pub use self::memory::{MARK_BYTES, MemoryCache};
 pub use self::none::NoCache;
 pub use self::redis::RedisCache;
 pub use self::ttl::jittered;
-/// Why a shared cache did not answer: the connection's error. A cache in this process knows one of its kinds, `Refused`.
+/// Why a shared cache did not answer: the connection's error. A cache in this process uses only `Refused`.
 pub use crate::redis::LinkError as CacheError;
 
 /// What a `get` found under a key, after checking fingerprint and log identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// Nothing that can be used: no entry, one of another query, an absence of another log, or bytes that can't be decoded.
+    /// Nothing usable: no entry, one of another query, an absence of another log, or bytes that can't be decoded.
     Nothing,
     /// The value of the key.
     Value(Value),
-    /// A value that has expired and is kept for the time that the backend gives no answer.
+    /// A value that has expired and is kept for times when the backend does not answer.
     Stale {
         /// The value.
         value: Value,
         /// How long ago it has expired.
         past: Duration,
     },
-    /// The backend said that there is no such row.
+    /// The backend has no such row.
     Absence,
-    /// A marker of an announce or a tombstone of a drop: the truth is at the backend.
+    /// A mark of an announce or a tombstone of a drop: only the backend knows the answer.
     Mark(Mark),
 }
 
-/// A note that outranks whatever a load under way wants to store.
+/// A note that outranks anything that a load under way stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// The key was announced; its row may become visible at any moment.
@@ -56,25 +56,25 @@ pub enum Mark {
     Dropped,
 }
 
-/// What of a row that was found may be overwritten with a mark.
+/// What a mark for a found row may overwrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// Whatever is there but values; and a mark is set where nothing is.
+    /// Everything but values; a mark is also set where nothing is.
     AllButValues,
     /// Absences.
     Absences,
 }
 
-/// The entry as it was when it was read: what a later put compares against. Means something to the cache that made it only.
+/// The entry as it was read, which a later put compares with. Only the cache that made it understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
-    /// The connection it was read under; a put under another one stores nothing.
+    /// Number of the connection that read it. A put over another connection stores nothing.
     pub epoch: u64,
-    /// The log at the server it was read from; `None`: there is none.
+    /// The log at the server that it was read from; `None` without a log.
     pub log: Option<LogIdentity>,
-    /// When the read was sent, Unix milliseconds by the cache's clock; 0 where it keeps none.
+    /// When the read was sent, Unix milliseconds of the cache's clock; 0 if the cache has no clock.
     pub sent: u64,
-    /// The first bytes of the entry, its token among them; `None` where there was no entry.
+    /// The first bytes of the entry, which include its token; `None` if there was no entry.
     pub head: Option<Vec<u8>>,
 }
 
@@ -85,7 +85,7 @@ impl Stamp {
         Self { epoch: 0, log: None, sent: 0, head }
     }
 
-    /// Whether both saw the same entry, or none, over the same connection, whenever they looked.
+    /// Returns true if both saw the same entry, or none, over the same connection.
     #[must_use]
     pub fn saw_the_same(&self, other: &Self) -> bool {
         (self.epoch, &self.head) == (other.epoch, &other.head)
@@ -95,15 +95,15 @@ impl Stamp {
 /// Result of a `get`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// What can be used of it.
+    /// The entry, if it is usable.
     pub entry: Entry,
     /// For the put that may follow.
     pub stamp: Stamp,
-    /// Of a value, where the cache tells: what refreshing it ahead of its expiry goes by.
+    /// For a value, if the cache knows it: the basis for a refresh ahead of expiry.
     pub expiry: Option<Expiry>,
 }
 
-/// When a value expires, and what it takes to load it again.
+/// When a value expires, and the cost of loading it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expiry {
     /// How long it still lives.
@@ -117,7 +117,7 @@ pub struct Expiry {
 pub enum Stored {
     /// It did.
     Yes,
-    /// The entry had changed since it was read, or the cache's rules forbid it: nothing was stored, and that is right.
+    /// No: the entry has changed since it was read, or the cache's rules forbid the put. That is no error.
     No,
 }
 
@@ -126,13 +126,13 @@ pub enum Stored {
 pub struct CacheStatus {
     /// `redis`, `memory` or `none`.
     pub kind: &'static str,
-    /// Whether commands are being answered.
+    /// Whether commands are answered.
     pub reachable: bool,
-    /// What an operator should mend, such as an eviction policy that takes markers.
+    /// What an operator should fix, such as an eviction policy that can evict marks.
     pub warning: Option<String>,
 }
 
-/// The cache that instances share, seen by one keyspace.
+/// The cache that instances share, as one keyspace sees it.
 ///
 /// Nothing ever deletes an entry: a put compares, a mark overwrites, everything expires.
 #[async_trait]
@@ -140,7 +140,7 @@ pub trait SharedCache: Send + Sync {
     /// Reads the entry of `key`.
     ///
     /// # Errors
-    /// [`CacheError`]: the caller goes on to the backend and stores nothing here.
+    /// [`CacheError`]: the caller calls the backend and stores nothing here.
     async fn get(&self, key: &Key) -> Result<Seen, CacheError>;
 
     /// Reads the entries of several keys, in their order.
@@ -155,7 +155,8 @@ pub trait SharedCache: Send + Sync {
         Ok(seen)
     }
 
-    /// Stores `value`, which the backend took `cost` to answer with, for `ttl` if the entry is still what `seen` was (compare-and-set).
+    /// Stores `value`, which the backend took `cost` to answer with, for `ttl` if the entry is unchanged since `seen`
+    /// (compare-and-set).
     ///
     /// # Errors
     /// [`CacheError`].
@@ -168,22 +169,23 @@ pub trait SharedCache: Send + Sync {
         seen: &Stamp,
     ) -> Result<Stored, CacheError>;
 
-    /// Stores an absence for `ttl` if there is no entry at all (`SET NX`), or still the absence that counts no more, under the log identity that `seen` was read under.
+    /// Stores an absence for `ttl` if there is no entry (`SET NX`), or if the entry is still the invalidated absence of
+    /// `seen`. Requires the log identity that `seen` was read under.
     ///
     /// # Errors
     /// [`CacheError`].
     async fn put_absence(&self, key: &Key, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError>;
 
-    /// Overwrites whatever is there with a mark that lives for `life`.
+    /// Overwrites any entry with a mark that lives for `life`.
     ///
     /// # Errors
-    /// [`CacheError`]: the mark may or may not be there.
+    /// [`CacheError`]: the mark may or may not be stored.
     async fn put_mark(&self, key: &Key, mark: Mark, life: Duration) -> Result<(), CacheError>;
 
-    /// Overwrites whatever is there under several keys.
+    /// Overwrites any entries under several keys.
     ///
     /// # Errors
-    /// [`CacheError`]: some of the marks may be there and others not.
+    /// [`CacheError`]: some of the marks may be stored and others not.
     async fn put_marks(&self, keys: &[Key], mark: Mark, life: Duration) -> Result<(), CacheError> {
         for key in keys {
             self.put_mark(key, mark, life).await?;
@@ -191,11 +193,12 @@ pub trait SharedCache: Send + Sync {
         Ok(())
     }
 
-    /// Overwrites absences of rows that were found with marks that live for `life`, so that no absence read before can be stored in their place.
-    /// Here: no other process stores anything, and this one remembers the keys, so absences are enough.
+    /// Overwrites absences of rows that were found with marks that live for `life`, so that no absence read earlier can
+    /// be stored in their place. The default covers absences only: no other process stores anything here, and this one
+    /// remembers the keys.
     ///
     /// # Errors
-    /// [`CacheError`]: some of the absences may be left.
+    /// [`CacheError`]: some of the absences may remain.
     async fn end_absences(&self, keys: &[Key], _over: Over, life: Duration) -> Result<(), CacheError> {
         if keys.is_empty() {
             return Ok(());
@@ -206,42 +209,44 @@ pub trait SharedCache: Send + Sync {
         if absent.is_empty() { Ok(()) } else { self.put_marks(&absent, Mark::Announced, life).await }
     }
 
-    /// Asks for the right to load `key` for the whole fleet, for `life`, and then reads its entry: in this order, so that who gets the
-    /// lease of a holder that has just released it finds what was stored. Asked again with the same `lease`, it waits in no queue: whoever
-    /// asks first after the end of a lease gets the next. Here: there is no fleet, and single flight lets one load a key at a time.
+    /// Asks for the lease to load `key` for the whole fleet, for `life`, and then reads its entry. In this order a
+    /// caller that takes over a released lease finds what its holder stored. A repeated claim with the same `lease` is
+    /// not queued: the first claim after a lease's end gets the next one. The default has no fleet, and single flight
+    /// lets one load a key at a time.
     ///
     /// # Errors
     /// [`CacheError`]: the caller loads without a lease.
     async fn claim(&self, key: &Key, _lease: &Lease, _life: Duration) -> Result<Claim, CacheError> {
-        Ok(Claim { turn: Turn::Ours, seen: self.get(key).await? })
+        Ok(Claim { state: LeaseState::Ours, seen: self.get(key).await? })
     }
 
-    /// Gives a lease back, if it is still held. One under which nothing was stored leaves a note for `life` that the key is free to load.
+    /// Releases a lease, if it is still held. If nothing was stored under it, leaves a note for `life` that the key is
+    /// free to load.
     ///
     /// # Errors
-    /// [`CacheError`]: the lease ends with its life.
+    /// [`CacheError`]: the lease expires.
     async fn release(&self, _key: &Key, _lease: &Lease, _ending: Ending, _life: Duration) -> Result<(), CacheError> {
         Ok(())
     }
 
-    /// Absences whose lookup began before `since` are of an earlier filter, and count no more: an announce that only a scan has brought, as one by an
-    /// instance with another form of keys, has left no mark over them.
+    /// Absences whose lookup began before `since` belong to an earlier filter and are invalid: a key that only a scan
+    /// has found, such as one from an instance with another key form, has left no mark over them.
     fn believe_absences_since(&self, _since: Moment) {}
 
-    /// Whether the absence that `seen` is of counts; see [`SharedCache::believe_absences_since`].
+    /// Returns true if the absence of `seen` is valid; see [`SharedCache::believe_absences_since`].
     fn believes_absence(&self, _seen: &Stamp) -> bool {
         true
     }
 
-    /// Number of the connection that marks go over at present; `None` where there is none that could be another one later.
+    /// Number of the connection that marks use at present; `None` if it can't change.
     fn epoch(&self) -> Option<u64> {
         None
     }
 
-    /// Changes each time the connection was made anew: marks that must still live have to be set again then.
+    /// Changes with each new connection: marks that must still live are then sent again.
     fn epochs(&self) -> watch::Receiver<u64>;
 
-    /// Gives back the memory of what has expired; called every second.
+    /// Frees the memory of expired entries. Called every second.
     fn purge(&self) {}
 
     /// Health, for `/status`.

@@ -1,4 +1,4 @@
-//! The shared cache of a keyspace that has nothing to remember.
+//! The shared cache of a keyspace that caches nothing.
 
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use super::{CacheError, CacheStatus, Entry, Mark, Seen, SharedCache, Stamp, Stor
 use crate::backend::Value;
 use crate::key::Key;
 
-/// Stores nothing. For a keyspace whose keys are in memory: its answers cost nothing, so nobody caches one that a mark would have to outrank.
+/// Stores nothing. For a keyspace whose keys are in memory: its answers are free, so no cached answer exists for a mark
+/// to outrank.
 #[derive(Debug)]
 pub struct NoCache {
-    /// Never changes: there is no connection that could be made anew.
+    /// Never changes: there is no connection.
     epochs: watch::Sender<u64>,
 }
 

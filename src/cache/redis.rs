@@ -8,50 +8,53 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::entry::{self, Token};
+use super::entry::{self, EntryToken};
 use super::{
-    CacheError, CacheStatus, Claim, Ending, Entry, Expiry, Lease, Mark, Over, Seen, SharedCache, Stamp, Stored, Turn,
+    CacheError, CacheStatus, Claim, Ending, Entry, Expiry, Lease, LeaseState, Mark, Over, Seen, SharedCache, Stamp,
+    Stored,
 };
 use crate::backend::Value;
 use crate::clock::Moment;
 use crate::key::Key;
 use crate::redis::{Call, NamesByKey, RedisLink, Replicas};
 
-/// Keys of one command or pipeline: a larger batch takes several, so that none keeps the server, or other commands, waiting for long.
+/// Keys of one command or pipeline. A larger batch takes several, so that none delays the server or other commands for
+/// long.
 const KEYS_A_COMMAND: usize = 1000;
-/// In a lease's place: the key is free to load. No holder's token is that short.
+/// In place of a lease: the key is free to load. No lease is as short.
 const FREE: &[u8] = b"free";
-/// Where nobody says how long marks live.
+/// The life of marks if none is configured.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Keeps `PX` from overflowing what Redis can add to its clock.
+/// Keeps `PX` from overflowing Redis' clock.
 const LONGEST_MILLIS: u128 = 10 * 365 * 24 * 3600 * 1000;
 
 /// The [`SharedCache`] of one keyspace in Redis.
 ///
-/// `get` is one `GET`, with a `PTTL` where expiries are to be told; a put is one script that Redis carries out as one step: where nothing had been seen
-/// it sets if there is nothing still, and it is not too late for that, else it compares headers and sets; a mark is one `SET`. No entry is ever
-/// deleted: a deleted mark would let an old fill in. Leases are keys beside the entries, which nothing but claims looks at.
+/// `get` is one `GET`, with a `PTTL` if expiries are needed. A put is one script, which Redis runs as one step: if
+/// nothing had been read it stores if there is still nothing and it is not too late, otherwise it compares headers and
+/// stores. A mark is one `SET`. No entry is ever deleted: a deleted mark would admit an old fill. Leases are keys
+/// beside the entries, which only claims read.
 #[derive(Debug)]
 pub struct RedisCache {
     link: Arc<RedisLink>,
-    /// What marks are set over.
+    /// The connection for marks.
     marks: Arc<RedisLink>,
-    /// For those that are told to nobody else.
+    /// The connection for marks that are not published to other instances.
     replicas: Option<Replicas>,
     entries: NamesByKey,
     leases: NamesByKey,
     fingerprint: u64,
     tells_expiries: bool,
-    /// How long after what was seen something may be stored where nothing was.
+    /// How long after a read that found nothing something may be stored.
     patience: Duration,
     /// How much longer than they may be served values are kept.
     kept_stale: Duration,
-    /// Absences of earlier lookups count no more; nanoseconds of a [`Moment`].
+    /// Absences of earlier lookups are invalid; nanoseconds of a [`Moment`].
     believed_since: AtomicU64,
 }
 
 impl RedisCache {
-    /// The cache of `keyspace`, whose values come from the backend and query that `fingerprint` stands for.
+    /// The cache of `keyspace`. `fingerprint` identifies the backend and query of its values.
     #[must_use]
     pub fn new(link: Arc<RedisLink>, keyspace: &str, fingerprint: u64) -> Self {
         let (entries, leases) = (link.names().entries(keyspace), link.names().leases(keyspace));
@@ -70,46 +73,47 @@ impl RedisCache {
         }
     }
 
-    /// Sets marks over a connection of their own, the one that the delta log is appended to over; `replicas`: that must have them, where no log follows
-    /// that waits for its own.
+    /// Uses a connection of its own for marks, the one that appends to the delta log. `replicas` must have the marks if
+    /// no append to the log waits for them.
     #[must_use]
     pub fn marking_over(mut self, link: Arc<RedisLink>, replicas: Option<Replicas>) -> Self {
         (self.marks, self.replicas) = (link, replicas);
         self
     }
 
-    /// Nothing is stored where nothing was seen once so much time has passed, at the server, since the read was sent. A mark that was set in between has to
-    /// live longer, by as much as the server's clock may be set while the connection lasts.
+    /// Stores nothing where a read found nothing once this much time has passed, at the server, since the read was
+    /// sent. A mark set in between must live longer, by as much as the server's clock may change while the connection
+    /// lasts.
     #[must_use]
     pub fn storing_within(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Whether reads tell when values expire, which costs one more command in the same round trip.
+    /// Whether reads return when values expire, which costs one more command in the same round trip.
     #[must_use]
     pub fn telling_expiries(mut self, tells_expiries: bool) -> Self {
         self.tells_expiries = tells_expiries;
         self
     }
 
-    /// Keeps values for so long after their expiry; see [`Entry::Stale`].
+    /// Keeps values for this long after their expiry; see [`Entry::Stale`].
     #[must_use]
     pub fn keeping_stale(mut self, kept_stale: Duration) -> Self {
         self.kept_stale = kept_stale;
         self
     }
 
-    /// `left` is what `PTTL` answered. Read beside the entry and not with it, so it may be a later entry's: a refresh that comes of it too
-    /// early or too late harms nobody.
+    /// `left` is the answer of `PTTL`. It is read beside the entry, so it may belong to a later one: a refresh that
+    /// comes too early or too late is harmless.
     fn seen(&self, call: &Call<'_>, sent: u64, found: Option<Vec<u8>>, left: Option<i64>) -> Seen {
         let found = found.map(Bytes::from);
         let head = found.as_ref().map(|bytes| entry::head(bytes).to_vec());
-        let stamp = Stamp { epoch: call.epoch(), log: Some(call.facts().identity), sent, head };
+        let stamp = Stamp { epoch: call.epoch(), log: Some(call.server().identity), sent, head };
         let entry = found
             .as_ref()
-            .map_or(Entry::Nothing, |bytes| entry::decode(bytes, self.fingerprint, call.facts().identity, sent));
-        // What is kept for longer tells itself how long it is to be served.
+            .map_or(Entry::Nothing, |bytes| entry::decode(bytes, self.fingerprint, call.server().identity, sent));
+        // An entry that is kept for longer contains the time until which it may be served.
         let left = found
             .as_ref()
             .and_then(|bytes| entry::fresh_left(bytes, sent))
@@ -123,7 +127,7 @@ impl RedisCache {
         Seen { entry, stamp, expiry }
     }
 
-    /// Whether an absence that begins with these bytes is of the present filter.
+    /// Returns true if an absence that begins with these bytes belongs to the present filter.
     fn believes(&self, call: &Call<'_>, head: &[u8]) -> bool {
         let since = self.believed_since.load(Ordering::Acquire);
         since == 0
@@ -131,7 +135,7 @@ impl RedisCache {
                 .is_some_and(|sent| sent >= call.server_millis_at_most(Moment::from_nanos(since)))
     }
 
-    /// Stores where nothing was seen, if nothing is there still; says whether it took.
+    /// Stores if there is still nothing. Returns true if it stored.
     async fn set_if_absent(
         &self,
         call: &Call<'_>,
@@ -195,13 +199,13 @@ impl SharedCache for RedisCache {
         if call.epoch() != seen.epoch {
             return Ok(Stored::No);
         }
-        // By the server's clock, as its own expiries are.
+        // By the server's clock, which also expires entries.
         let fresh_until = if self.kept_stale.is_zero() { 0 } else { call.server_millis().saturating_add(millis(ttl)) };
         let origin =
-            entry::Origin { fingerprint: self.fingerprint, identity: call.facts().identity, cost, fresh_until };
+            entry::EntryOrigin { fingerprint: self.fingerprint, identity: call.server().identity, cost, fresh_until };
         let (name, bytes, ttl) = (
             self.entries.of(key),
-            entry::encode_value(value, Token::random(), &origin),
+            entry::encode_value(value, EntryToken::random(), &origin),
             ttl.saturating_add(self.kept_stale),
         );
         let stored = match &seen.head {
@@ -213,14 +217,14 @@ impl SharedCache for RedisCache {
 
     async fn put_absence(&self, key: &Key, ttl: Duration, seen: &Stamp) -> Result<Stored, CacheError> {
         let call = self.link.call()?;
-        if call.epoch() != seen.epoch || !call.facts().keeps_marks() {
+        if call.epoch() != seen.epoch || !call.server().keeps_marks() {
             return Ok(Stored::No);
         }
-        let bytes = entry::encode_absence(Token::random(), self.fingerprint, call.facts().identity, seen.sent);
+        let bytes = entry::encode_absence(EntryToken::random(), self.fingerprint, call.server().identity, seen.sent);
         let name = self.entries.of(key);
         let stored = match &seen.head {
             None => self.set_if_absent(&call, &name, &bytes, ttl, seen).await?,
-            // A mark that came in between has made it another entry, also once that mark has expired.
+            // A mark in between has made it another entry, even after that mark has expired.
             Some(head) if entry::absence_sent(head).is_some() && !self.believes(&call, head) => {
                 call.compare_and_set(&name, head, entry::HEADER_LEN, &bytes, millis(ttl)).await?
             }
@@ -238,7 +242,7 @@ impl SharedCache for RedisCache {
         for part in keys.chunks(KEYS_A_COMMAND) {
             let mut sets = redis::pipe();
             for key in part {
-                let bytes = entry::encode_mark(mark, Token::random());
+                let bytes = entry::encode_mark(mark, EntryToken::random());
                 sets.cmd("SET").arg(self.entries.of(key)).arg(&bytes).arg("PX").arg(millis(life)).ignore();
             }
             call.pipeline::<()>(&sets).await?;
@@ -249,7 +253,7 @@ impl SharedCache for RedisCache {
         }
     }
 
-    /// In one step each: an absence that is stored between a look and a mark would stay.
+    /// One step each: an absence stored between a read and a mark would stay.
     async fn end_absences(&self, keys: &[Key], over: Over, life: Duration) -> Result<(), CacheError> {
         if keys.is_empty() {
             return Ok(());
@@ -257,8 +261,9 @@ impl SharedCache for RedisCache {
         let call = self.marks.call()?;
         let mut set = 0;
         for part in keys.chunks(KEYS_A_COMMAND) {
-            let marks =
-                part.iter().map(|key| (self.entries.of(key), entry::encode_mark(Mark::Announced, Token::random())));
+            let marks = part
+                .iter()
+                .map(|key| (self.entries.of(key), entry::encode_mark(Mark::Announced, EntryToken::random())));
             set += call.mark_over(marks, over == Over::AllButValues, millis(life)).await?;
         }
         match &self.replicas {
@@ -274,13 +279,13 @@ impl SharedCache for RedisCache {
         commands.cmd("SET").arg(&name).arg(&lease.0).arg("NX").arg("PX").arg(millis(life)).ignore();
         commands.cmd("GET").arg(&name).cmd("GET").arg(self.entries.of(key));
         let (holder, found): (Option<Vec<u8>>, Option<Vec<u8>>) = call.pipeline(&commands).await?;
-        let turn = match holder.as_deref() {
-            Some(holder) if holder == lease.0 => Turn::Ours,
-            Some(FREE) => Turn::Free,
-            // Or nobody, where a lease ended between the two commands: the next claim gets it.
-            _ => Turn::Theirs,
+        let state = match holder.as_deref() {
+            Some(holder) if holder == lease.0 => LeaseState::Ours,
+            Some(FREE) => LeaseState::Free,
+            // Or no load, if a lease ended between the two commands: the next claim gets it.
+            _ => LeaseState::Theirs,
         };
-        Ok(Claim { turn, seen: self.seen(&call, sent, found, None) })
+        Ok(Claim { state, seen: self.seen(&call, sent, found, None) })
     }
 
     async fn release(&self, key: &Key, lease: &Lease, ending: Ending, life: Duration) -> Result<(), CacheError> {
@@ -292,7 +297,7 @@ impl SharedCache for RedisCache {
     }
 
     fn believe_absences_since(&self, since: Moment) {
-        // Release: pairs with the acquire in `believes`. A later scan never gives way to an earlier one.
+        // Release: pairs with the acquire in `believes`. A later scan is never replaced by an earlier one.
         self.believed_since.fetch_max(since.as_nanos(), Ordering::Release);
     }
 
@@ -309,7 +314,7 @@ impl SharedCache for RedisCache {
     }
 
     fn status(&self) -> CacheStatus {
-        match self.link.facts() {
+        match self.link.server() {
             Ok(facts) => CacheStatus { kind: "redis", reachable: true, warning: facts.warning() },
             Err(why) => {
                 CacheStatus { kind: "redis", reachable: false, warning: Some(format!("Redis can't be reached: {why}")) }
@@ -318,8 +323,8 @@ impl SharedCache for RedisCache {
     }
 }
 
-/// What `PX` takes: at least 1.
+/// `PX` accepts at least 1.
 fn millis(ttl: Duration) -> u64 {
-    // The clamp makes the cast harmless.
+    // The clamp makes the cast lossless.
     ttl.as_millis().clamp(1, LONGEST_MILLIS) as u64
 }

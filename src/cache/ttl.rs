@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A lifetime drawn uniformly from `ttl` × [1 − `jitter`, 1 + `jitter`].
 ///
-/// `jitter` is taken into 0…1. Where the lifetime is also a promise, as an absence's is, the caller caps the result.
+/// `jitter` is clamped to 0…1. If the lifetime is also a promise, as for an absence, the caller caps the result.
 #[must_use]
 pub fn jittered(ttl: Duration, jitter: f64) -> Duration {
     let jitter = if jitter.is_nan() { 0.0 } else { jitter.clamp(0.0, 1.0) };

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 
 use super::refuse;
 use crate::config::{self, Config, KeyspaceConfig};
-use crate::plan::{Beside, Counted, Plan, count};
+use crate::plan::{Beside, KeyCount, Plan, count};
 use crate::rebuild::{PROCESS_BYTES, memory_limit};
 use crate::{app, filter};
 
@@ -91,8 +91,8 @@ fn for_keyspace(asked: &PlanArguments, config: &Config) -> anyhow::Result<Plan> 
     let filter = &keyspace.filter;
     let counted = counted(keyspace, config).with_context(|| format!("the keys of {name} can't be counted"))?;
     let how = match counted {
-        Counted::Told(keys) => format!("{keys} counted by the source"),
-        Counted::Scanned(keys) => format!("{keys} counted by a scan"),
+        KeyCount::Told(keys) => format!("{keys} counted by the source"),
+        KeyCount::Scanned(keys) => format!("{keys} counted by a scan"),
     };
     let expected = filter.expected_keys.filter(|expected| *expected > counted.keys());
     let from = expected.map_or(how.clone(), |expected| format!("{expected} expected, {how}"));
@@ -125,7 +125,7 @@ fn chosen<'a>(asked: &'a PlanArguments, config: &'a Config) -> anyhow::Result<(&
     Ok((name, keyspace))
 }
 
-fn counted(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Result<Counted> {
+fn counted(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Result<KeyCount> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let source = app::source(keyspace, config)?;

@@ -1,4 +1,4 @@
-//! An answer, read as it comes.
+//! A response whose body is read as it arrives.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -7,26 +7,31 @@ use hyper::header::{CONTENT_ENCODING, HeaderMap, HeaderName, TRANSFER_ENCODING};
 use hyper::{Response, StatusCode};
 
 use super::ClientError;
-use super::pool::Lease;
+use super::connect::OriginConnector;
+use crate::pool::PooledConnection;
 
-/// Memory that is set aside before any of a body has come.
+/// Memory that is reserved before the first byte of a body.
 const FIRST_ALLOCATION: u64 = 64 * 1024;
 
-/// An answer whose body may still be on its way. Dropped before its end, its connection is closed.
+/// A response whose body may still arrive. Its connection closes if it is dropped before the end.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ClientResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Incoming,
     origin: String,
-    /// Given back at the body's end.
-    lease: Option<Lease>,
+    /// Returned to the pool at the body's end.
+    connection: Option<PooledConnection<OriginConnector>>,
 }
 
-impl Answer {
-    pub(super) fn new(response: Response<Incoming>, origin: String, lease: Lease) -> Self {
+impl ClientResponse {
+    pub(super) fn new(
+        response: Response<Incoming>,
+        origin: String,
+        connection: PooledConnection<OriginConnector>,
+    ) -> Self {
         let (head, body) = response.into_parts();
-        Self { status: head.status, headers: head.headers, body, origin, lease: Some(lease) }
+        Self { status: head.status, headers: head.headers, body, origin, connection: Some(connection) }
     }
 
     /// Its status.
@@ -41,13 +46,14 @@ impl Answer {
         &self.headers
     }
 
-    /// Where it comes from, as messages name it.
+    /// Its origin, as messages name it.
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.origin
     }
 
-    /// What its status means to whoever hoped for another one. Redirects are not followed: an answer must not choose where the next request goes.
+    /// The error for a caller that needed another status. Redirects are not followed: a response must not choose where
+    /// the next request goes.
     #[must_use]
     pub fn refusal(&self) -> ClientError {
         let (origin, status) = (&self.origin, self.status);
@@ -61,45 +67,46 @@ impl Answer {
         }
     }
 
-    /// Whether the body tells where it ends. One that ends with its connection looks the same when the server has died in the middle of it.
+    /// Returns true if the body marks its end. A body that ends with its connection looks complete even if the server
+    /// died in the middle.
     ///
-    /// Under a transfer coding that does not end with chunks it does so, whatever length is announced beside it.
+    /// Under a transfer coding other than `chunked` it ends with its connection, whatever its length header says.
     #[must_use]
     pub fn tells_its_end(&self) -> bool {
         self.body.size_hint().exact().is_some()
             || listed(&self.headers, &TRANSFER_ENCODING).last().is_some_and(is_chunked)
     }
 
-    /// The coding of its body, where that is not plain.
+    /// The coding of its body; `None` for a plain body.
     #[must_use]
     pub fn coding(&self) -> Option<&str> {
         let codings = listed(&self.headers, &CONTENT_ENCODING).chain(listed(&self.headers, &TRANSFER_ENCODING));
         codings.filter(|coding| !is_chunked(coding)).find(|coding| !coding.eq_ignore_ascii_case("identity"))
     }
 
-    /// The next piece of the body; `None` at its end.
+    /// The next part of the body; `None` at its end.
     ///
     /// # Errors
-    /// [`ClientError`] where it broke off: before as many bytes as were announced, or without its last chunk.
+    /// [`ClientError`] if the body broke off: before its length, or without its last chunk.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         while let Some(frame) = self.body.frame().await {
             match frame.map(|frame| frame.into_data()) {
                 Ok(Ok(data)) => return Ok(Some(data)),
-                // Trailers say nothing that anybody asked for.
+                // Trailers are ignored.
                 Ok(Err(_)) => {}
                 Err(error) => return Err(ClientError::of(&self.origin, &error)),
             }
         }
-        if let Some(lease) = self.lease.take() {
-            lease.finish();
+        if let Some(connection) = self.connection.take() {
+            connection.finish();
         }
         Ok(None)
     }
 
-    /// Reads a body that nobody wants, so that its connection can be used again. One of more than `limit` bytes is not worth that.
+    /// Reads and discards the body, so that its connection can be reused. Stops after more than `limit` bytes.
     ///
     /// # Errors
-    /// As for [`Answer::chunk`].
+    /// As for [`ClientResponse::chunk`].
     pub async fn skip(mut self, limit: u64) -> Result<(), ClientError> {
         let mut read = 0;
         while let Some(data) = self.chunk().await? {
@@ -111,10 +118,10 @@ impl Answer {
         Ok(())
     }
 
-    /// The whole body, in memory of its own: what is kept for long must not hold on to a connection's buffer.
+    /// The whole body, in memory of its own: a value that is kept must not hold a connection's buffer.
     ///
     /// # Errors
-    /// As for [`Answer::chunk`]; [`ClientError::Invalid`] where it is longer than `limit` bytes.
+    /// As for [`ClientResponse::chunk`]; [`ClientError::Invalid`] if it is longer than `limit` bytes.
     pub async fn body(mut self, limit: u64) -> Result<Bytes, ClientError> {
         let announced = self.body.size_hint().lower();
         let too_long = |origin: &str| ClientError::Invalid(format!("{origin}: the body is longer than {limit} bytes"));
@@ -133,7 +140,7 @@ impl Answer {
     }
 }
 
-/// What headers of this name list.
+/// The items of all headers of this name.
 fn listed<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let lists = headers.get_all(name).into_iter().map(|value| value.to_str().unwrap_or("of an unreadable name"));
     lists.flat_map(|list| list.split(',')).map(str::trim).filter(|item| !item.is_empty())

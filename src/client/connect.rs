@@ -19,22 +19,23 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use super::{ClientError, Origin, Trust};
+use crate::pool::Connect;
 
 /// How long connecting may take, name resolution and handshakes included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens connections to one origin.
 #[derive(Debug, Clone)]
-pub(super) struct Connector {
+pub(super) struct OriginConnector {
     origin: Origin,
     https: HttpsConnector<HttpConnector>,
 }
 
-/// A connection: its sending end. Closed when that is dropped.
+/// The sending end of a connection. The connection closes when it is dropped.
 #[derive(Debug)]
 pub(super) struct Connection {
     sender: SendRequest<Empty<Bytes>>,
-    /// Cancelled once nobody works on the connection any more.
+    /// Cancelled when the connection's task has ended.
     ended: CancellationToken,
 }
 
@@ -43,20 +44,20 @@ pub(super) struct Connection {
 pub(super) enum NoAnswer {
     #[error(transparent)]
     Broke(#[from] hyper::Error),
-    /// The request was never taken.
+    /// The request was never sent.
     #[error("the connection ended as the request was sent")]
     Ended,
 }
 
 impl NoAnswer {
-    /// Whether it was answered, though not with HTTP.
+    /// Returns true if the server answered with something other than HTTP.
     pub(super) fn is_parse(&self) -> bool {
         matches!(self, Self::Broke(error) if error.is_parse())
     }
 }
 
-impl Connector {
-    /// Connects to nothing yet. `trust` takes the place of the system's authorities.
+impl OriginConnector {
+    /// Connects to nothing yet. `trust` replaces the system's authorities.
     pub(super) fn new(origin: Origin, trust: Option<&Trust>) -> Result<Self, ClientError> {
         let invalid = |what: &str, error: &dyn std::fmt::Display| ClientError::Invalid(format!("{what}: {error}"));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -80,14 +81,7 @@ impl Connector {
         Ok(Self { origin, https })
     }
 
-    /// Opens a connection. It lives until it is dropped or the server closes it.
-    pub(super) async fn connect(&self) -> Result<Connection, ClientError> {
-        tokio::time::timeout(CONNECT_TIMEOUT, self.connect_patiently()).await.unwrap_or_else(|_| {
-            Err(ClientError::Unavailable(format!("{}: no connection within {CONNECT_TIMEOUT:?}", self.origin)))
-        })
-    }
-
-    async fn connect_patiently(&self) -> Result<Connection, ClientError> {
+    async fn open(&self) -> Result<Connection, ClientError> {
         let origin = self.origin.to_string();
         let io = self
             .https
@@ -99,26 +93,41 @@ impl Connector {
     }
 }
 
+impl Connect for OriginConnector {
+    type Connection = Connection;
+    type Error = ClientError;
+
+    async fn connect(&self) -> Result<Connection, ClientError> {
+        tokio::time::timeout(CONNECT_TIMEOUT, self.open()).await.unwrap_or_else(|_| {
+            Err(ClientError::Unavailable(format!("{}: no connection within {CONNECT_TIMEOUT:?}", self.origin)))
+        })
+    }
+
+    fn interrupted(&self) -> ClientError {
+        ClientError::Unavailable(format!("{}: connecting was cancelled", self.origin))
+    }
+
+    fn is_closed(connection: &Connection) -> bool {
+        connection.sender.is_closed()
+    }
+}
+
 impl Connection {
     /// Speaks HTTP over an open transport to `origin`.
     async fn over(io: impl Read + Write + Unpin + Send + 'static, origin: String) -> Result<Self, ClientError> {
         let (sender, connection) = http1::handshake(io).await.map_err(|error| ClientError::of(&origin, &error))?;
         let ended = CancellationToken::new();
         let at_end = ended.clone().drop_guard();
-        // One task a connection, and connections are bounded. How it ends is told to whoever waits for an answer on it.
+        // One task a connection, and connections are bounded. A caller that waits for an answer learns how it ended.
         tokio::spawn(async move {
             let result = connection.await;
-            // By now the connection and its queue of requests are gone.
+            // The connection and its queue of requests are gone here.
             drop(at_end);
             if let Err(error) = result {
                 tracing::debug!(%origin, %error, "a connection ended");
             }
         });
         Ok(Self { sender, ended })
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
     }
 
     /// Sends a request and returns once its answer has begun.
@@ -129,16 +138,16 @@ impl Connection {
     }
 }
 
-/// Waits for an answer; `None` where the connection has ended without one.
+/// Waits for an answer; `None` if the connection ended without one.
 ///
-/// hyper hands a request over through a channel whose reader, when it goes away, empties it and leaves. A request that is counted in before that
-/// and put in after it stays there unread for as long as the sender lives, and nobody would ever answer it.
+/// hyper hands a request over through a channel. When its reader ends, it empties the channel and leaves. A request
+/// that is counted before that and stored after it stays unread for as long as the sender lives.
 async fn unless_ended<T>(answer: impl Future<Output = T>, ended: impl Future<Output = ()>) -> Option<T> {
     let mut answer = pin!(answer);
     tokio::select! {
         biased;
         answered = answer.as_mut() => Some(answered),
-        // What was answered before the end is there by now, whatever the task's budget says.
+        // An answer that came before the end is there, whatever the task's budget is.
         () = ended => unconstrained(answer).now_or_never(),
     }
 }
@@ -171,7 +180,7 @@ mod tests {
         let mut connection = Connection::over(TokioIo::new(ours), "http://test".into()).await.unwrap();
         let ended = connection.ended.clone();
         let asking = tokio::spawn(async move { connection.ask(Request::new(Empty::new())).await.map(drop) });
-        // As the channel's race would have it: the end is there, and no word for the request.
+        // The race in the channel: the connection has ended, and nobody answers the request.
         theirs.read_u8().await.unwrap();
         ended.cancel();
         let asked = tokio::time::timeout(Duration::from_secs(60), asking).await.expect("it ends").unwrap();
@@ -184,7 +193,7 @@ mod tests {
         let mut connection = Connection::over(TokioIo::new(ours), "http://test".into()).await.unwrap();
         drop(theirs);
         connection.ended.cancelled().await;
-        assert!(connection.is_closed());
+        assert!(OriginConnector::is_closed(&connection));
         assert!(connection.ask(Request::new(Empty::new())).await.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Why a request got no answer that can be used.
+//! Why a request got no usable answer.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ pub enum ClientError {
     /// Not reachable, or the connection broke before the answer's end.
     #[error("{0}")]
     Unavailable(String),
-    /// It answered, but not with HTTP that can be used.
+    /// It answered, but not with usable HTTP.
     #[error("{0}")]
     Invalid(String),
 }
@@ -29,7 +29,7 @@ impl ClientError {
         }
     }
 
-    /// What hyper says of a connection to `origin`.
+    /// An error of hyper on a connection to `origin`.
     pub(super) fn of(origin: &str, error: &hyper::Error) -> Self {
         if error.is_parse() {
             Self::Invalid(format!("{origin}: {}", with_causes(error)))
@@ -39,7 +39,7 @@ impl ClientError {
     }
 }
 
-/// An error and its causes, each said once.
+/// An error and its causes, each once.
 fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,8 +1,8 @@
-//! Headers that somebody configured.
+//! Configured headers.
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-/// What is wrong with a header. Never says its value, which may be a secret.
+/// Why a header is rejected. Never includes its value, which may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// Not a token.
@@ -11,13 +11,13 @@ pub enum HeaderError {
     /// Line ends, control characters, or not ASCII.
     #[error("the value of {0} must be printable ASCII")]
     Value(HeaderName),
-    /// Decides how messages are framed, what comes back, or is set for each request.
+    /// It controls the framing or the form of the answer, or is set for each request.
     #[error("{0} can't be set: bloomguard decides on it")]
     Reserved(HeaderName),
-    /// Given twice.
+    /// Set twice.
     #[error("{0} is set twice")]
     Twice(HeaderName),
-    /// A line that is no header.
+    /// A line that is not a header.
     #[error("line {0} must be `Name: value`")]
     Line(usize),
 }
@@ -57,7 +57,8 @@ pub fn header_lines(text: &str) -> Result<Vec<(String, String)>, HeaderError> {
     pairs.collect()
 }
 
-/// Framing and connections are hyper's, what comes back must be one whole plain answer, and the last three are set for each request.
+/// hyper sets framing and connection headers, the answer must be one complete plain body, and each request sets the
+/// last three.
 fn is_reserved(name: &HeaderName) -> bool {
     let reserved = [
         header::CONNECTION,

@@ -1,4 +1,4 @@
-//! Whose certificates are believed.
+//! Trusted certificate authorities.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-/// Certificate authorities of one's own, which take the place of the system's.
+/// Configured certificate authorities, which replace the system's.
 #[derive(Clone)]
 pub struct Trust(Arc<RootCertStore>);
 
-/// Why a file holds no authority.
+/// Why a file has no usable authority.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrustError {
     /// No certificate in it.

@@ -1,4 +1,4 @@
-//! URLs as they are written: nothing is normalised, for `%2e%2e` must not become a parent folder on the way.
+//! URLs exactly as they are written: a normalised `%2e%2e` would become a parent folder.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 
 /// Everything but the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// Where a key goes.
+/// Where the key is inserted.
 const KEY: &str = "{key}";
 
-/// What is wrong with a URL, as the end of a sentence that begins with its name.
+/// Why a URL is rejected, as the end of a sentence that begins with its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// Neither `http` nor `https`.
@@ -26,21 +26,21 @@ pub enum UrlError {
     /// Not exactly one `{key}`.
     #[error("must hold {{key}} exactly once, in its path or query")]
     Key,
-    /// A source has no key to ask for.
+    /// A source asks for no single key.
     #[error("must hold no {{key}}")]
     NoKey,
-    /// `#` begins what is never sent.
+    /// `#` begins a part that is never sent.
     #[error("must hold no fragment; # is written %23")]
     Fragment,
-    /// A character that stands in no path or query.
+    /// A character that is not allowed in a path or query.
     #[error("must percent-encode {0:?} in its path or query")]
     Character(char),
-    /// `.` and `..` are taken for folders.
+    /// Servers read `.` and `..` as folders.
     #[error("must hold no segment . or ..")]
     DotSegment,
 }
 
-/// Scheme, host and port, and who asks.
+/// Scheme, host and port, and the user.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Origin {
     secure: bool,
@@ -84,13 +84,13 @@ impl Origin {
         self.user.as_ref().map(|(user, password)| (user.as_slice(), password.as_slice()))
     }
 
-    /// What a connector connects to.
+    /// The URI that a connector connects to.
     pub(super) fn uri(&self) -> Uri {
         let mut parts = hyper::http::uri::Parts::default();
         parts.scheme = Some(if self.secure { Scheme::HTTPS } else { Scheme::HTTP });
         parts.authority = Some(self.authority.clone());
         parts.path_and_query = Some(PathAndQuery::from_static("/"));
-        // All three parts are there, which is all that it asks for.
+        // All three parts are set, so this can't fail.
         Uri::from_parts(parts).unwrap_or_default()
     }
 
@@ -147,7 +147,7 @@ impl Url {
         if target.contains(KEY) {
             return Err(UrlError::NoKey);
         }
-        judge(&target)?;
+        check_target(&target)?;
         Ok(Self { origin, target: target.try_into().map_err(|_| UrlError::Host)? })
     }
 
@@ -157,7 +157,7 @@ impl Url {
         &self.origin
     }
 
-    /// What is asked for there.
+    /// The path and query.
     #[must_use]
     pub const fn target(&self) -> &PathAndQuery {
         &self.target
@@ -175,22 +175,22 @@ impl UrlTemplate {
         if after.contains(KEY) {
             return Err(UrlError::Key);
         }
-        // Any key without special meaning stands for all of them.
-        judge(&format!("{before}key{after}"))?;
+        // A key without special characters stands for all of them.
+        check_target(&format!("{before}key{after}"))?;
         Ok(Self { origin, before: before.to_owned(), after: after.to_owned() })
     }
 
-    /// Where every request goes, whatever its key.
+    /// The origin of every request, whatever its key.
     #[must_use]
     pub const fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Whether no server takes the request for this key for one to another path: `.` and `..` are refused, and in a path also keys that would
-    /// hold them as a segment, for many servers decode `%2F` before they look at segments.
+    /// Returns true if no server reads the path for this key as another one. `.` and `..` are rejected, and in a path
+    /// also keys that contain them as a segment: many servers decode `%2F` before they split segments.
     #[must_use]
     pub fn admits(&self, key: &[u8]) -> bool {
-        // Such a key makes a segment that is more than dots, wherever it begins and ends; nearly every key is one.
+        // Such a key makes a segment of more than dots wherever it stands. Nearly every key does.
         if !key.iter().any(|byte| matches!(byte, b'.' | b'/' | b'\\')) {
             return true;
         }
@@ -206,9 +206,10 @@ impl UrlTemplate {
         !has_dot_segment(&segments)
     }
 
-    /// What is asked for. Every byte of the key but the unreserved ones is percent-encoded, so it can be nothing but a part of its segment.
+    /// The path and query for a key. Every byte of the key but the unreserved ones is percent-encoded, so it stays
+    /// within its segment.
     ///
-    /// `None` where the URL would be longer than any that is sent.
+    /// `None` if the URL would be too long to send.
     #[must_use]
     pub fn target(&self, key: &[u8]) -> Option<PathAndQuery> {
         format!("{}{}{}", self.before, percent_encode(key, ENCODED), self.after).try_into().ok()
@@ -225,13 +226,13 @@ fn decoded(text: &str) -> Vec<u8> {
     percent_decode_str(text).collect()
 }
 
-/// Some servers take a backslash for a slash.
+/// Some servers read a backslash as a slash.
 fn has_dot_segment(path: &[u8]) -> bool {
     path.split(|byte| matches!(byte, b'/' | b'\\')).any(|segment| matches!(segment, b"." | b".."))
 }
 
-/// Path and query hold only what may stand there.
-fn judge(target: &str) -> Result<(), UrlError> {
+/// Checks that path and query contain only allowed characters.
+fn check_target(target: &str) -> Result<(), UrlError> {
     let mut rest = target;
     while let Some(first) = rest.chars().next() {
         let allowed = match first {

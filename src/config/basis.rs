@@ -1,66 +1,126 @@
-//! What a keyspace's promise rests on, as a number: a filter that was built on another basis shows nothing here.
-
-use std::fmt::Write;
+//! Fingerprints of what a keyspace's promise depends on. A filter that was built on another basis shows nothing here.
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{KeyspaceConfig, SecretUrl, SourceKind};
+use super::encoding::Encoding;
+use super::{BackendKind, FilterKind, KeyListFormat, KeyspaceConfig, SecretUrl, SourceConfig, SourceKind};
 
 impl KeyspaceConfig {
-    /// Fingerprint of everything that says which keys a filter holds and why it may be believed: sources, backend, key form, promise, filter. Of URLs all but
-    /// passwords, which are changed and mean the same data. `redis`: where it is, for sources that are there. `has_log`: whether instances tell each other of
-    /// announces.
+    /// Fingerprint of everything that decides which keys a filter holds and why it can be trusted: sources, backend,
+    /// key form, promise, filter. Of URLs all but the password, which may change while the data stays the same.
+    ///
+    /// `redis`: where it is, for sources that read it. `has_log`: whether instances send each other their announces.
     #[must_use]
     pub fn basis(&self, redis: Option<&SecretUrl>, has_log: bool) -> u64 {
-        let mut text = format!("1 {:?} {:?} {:?} {has_log}", self.freshness, self.commit_window, self.key);
-        let Self { filter, backend, .. } = self;
-        // A `String` takes whatever is written to it.
-        let _ = write!(text, " {:?} {:?}", filter.kind, filter.false_positive_rate);
-        let _ = write!(text, " {:?} {} {:?}", backend.kind, data_of(&backend.url), backend.query);
-        for source in self.source.iter() {
-            let shared = redis.filter(|_| source.kind == SourceKind::Redis && source.url.is_empty());
-            let url = data_of(shared.unwrap_or(&source.url));
-            let _ = write!(text, " [{:?} {url} {:?} {:?}", source.kind, source.query, source.format);
-            let _ = write!(text, " {:?} {:?} {:?} {:?}", source.path, source.pattern, source.strip_prefix, source.set);
-            // Whose keys an API lists may hang on a header. What a secret one holds may be changed and mean the same, so it counts by its name.
-            let _ = write!(text, " {:?}", source.headers.plain().collect::<Vec<_>>());
-            let _ = write!(text, " {:?} {:?}", source.headers, source.secret_headers);
-            if let Some(polls) = &source.incremental {
-                let _ = write!(text, " {:?} {:?} {:?}", polls.query, polls.watermark, polls.overlap);
-            }
-            text.push(']');
-        }
-        xxh3_64(text.as_bytes())
+        self.basis_encoding(redis, has_log).hash()
     }
-}
 
-impl KeyspaceConfig {
-    /// Fingerprint of what this keyspace calls a key: backend and source, as far as they say which rows a key stands for. Instances that share a delta log must
-    /// agree on it. Neither where the server is, which may be another replica, nor which columns make up a value says that. Other instances compare it, so it
-    /// must not change from release to release.
+    fn basis_encoding(&self, redis: Option<&SecretUrl>, has_log: bool) -> Encoding {
+        let Self { filter, backend, .. } = self;
+        let basis = Encoding::new("basis")
+            .text("freshness", self.freshness.as_str())
+            .duration("commit_window", self.commit_window)
+            .optional_text("key", self.key.map(|form| form.as_str()))
+            .number("has_log", u64::from(has_log))
+            .text("filter.kind", filter_word(filter.kind))
+            .number("filter.false_positive_rate", filter.false_positive_rate.to_bits())
+            .text("backend.kind", backend_word(backend.kind))
+            .text("backend.url", &data_of(&backend.url))
+            .text("backend.query", &backend.query);
+        self.source.iter().fold(basis, |basis, source| basis.fields("source", &source_basis(source, redis)))
+    }
+
+    /// Fingerprint of what this keyspace calls a key: backend and source, as far as they decide which rows a key stands
+    /// for. Instances that share a delta log must agree on it. It ignores where the server is, which may be another
+    /// replica, and which columns make up a value. Other instances compare it, so it must not change between releases.
     #[must_use]
     pub fn data_fingerprint(&self) -> u64 {
         let Self { backend, .. } = self;
-        let mut text = format!("{:?} {} {}", backend.kind, whose(&backend.url), rows_of(&backend.query));
-        for source in self.source.iter() {
-            // A `String` takes whatever is written to it.
-            let _ = write!(text, " [{:?} {} {}", source.kind, whose(&source.url), one_line(&source.query));
-            let _ = write!(text, " {:?} {:?} {:?} {:?}]", source.path, source.pattern, source.strip_prefix, source.set);
-        }
-        xxh3_64(text.as_bytes())
+        let data = Encoding::new("data")
+            .text("backend.kind", backend_word(backend.kind))
+            .text("backend.database", &database_of(&backend.url))
+            .text("backend.rows", &rows_of(&backend.query));
+        let encoding = self.source.iter().fold(data, |data, source| {
+            let rows = Encoding::group()
+                .text("kind", source.kind.as_str())
+                .text("database", &database_of(&source.url))
+                .text("query", &one_line(&source.query));
+            data.fields("source", &place_in_source(rows, source))
+        });
+        encoding.hash()
+    }
+
+    /// Fingerprint of which rows of which server these are: what two namespaces that guard the same rows have in
+    /// common.
+    #[must_use]
+    pub fn place_fingerprint(&self) -> u64 {
+        Encoding::new("place")
+            .number("data", self.data_fingerprint())
+            .text("backend.url", &data_of(&self.backend.url))
+            .hash()
     }
 }
 
-impl KeyspaceConfig {
-    /// Fingerprint of which rows these are, of which server: what two namespaces have in common that guard the same.
-    #[must_use]
-    pub fn place_fingerprint(&self) -> u64 {
-        xxh3_64(format!("{:016x} {}", self.data_fingerprint(), data_of(&self.backend.url)).as_bytes())
+fn source_basis(source: &SourceConfig, redis: Option<&SecretUrl>) -> Encoding {
+    let shared = redis.filter(|_| source.kind == SourceKind::Redis && source.url.is_empty());
+    let encoding = Encoding::group()
+        .text("kind", source.kind.as_str())
+        .text("url", &data_of(shared.unwrap_or(&source.url)))
+        .text("query", &source.query)
+        .optional_text("format", source.format.map(format_word));
+    let mut encoding = place_in_source(encoding, source);
+    // Which keys an API lists may depend on a header. The value of a secret one may change while the data stays the
+    // same, so its name counts and its value does not.
+    for (name, value) in source.headers.plain() {
+        encoding = encoding.fields("plain_header", &Encoding::group().text(name, value));
+    }
+    for (field, headers) in [("headers", &source.headers), ("secret_headers", &source.secret_headers)] {
+        for (name, _) in headers.iter() {
+            encoding = encoding.text(field, name);
+        }
+    }
+    let Some(polls) = &source.incremental else { return encoding };
+    let polls = Encoding::group()
+        .text("query", &polls.query)
+        .optional_text("watermark", polls.watermark.as_deref())
+        .duration("overlap", polls.overlap);
+    encoding.fields("incremental", &polls)
+}
+
+/// Which of a source's data are the keys, where no query says it.
+fn place_in_source(encoding: Encoding, source: &SourceConfig) -> Encoding {
+    encoding
+        .bytes("path", source.path.as_os_str().as_encoded_bytes())
+        .optional_text("pattern", source.pattern.as_deref())
+        .text("strip_prefix", &source.strip_prefix)
+        .optional_text("set", source.set.as_deref())
+}
+
+const fn backend_word(kind: BackendKind) -> &'static str {
+    match kind {
+        BackendKind::Sql => "sql",
+        BackendKind::Http => "http",
+        BackendKind::Set => "set",
+    }
+}
+
+const fn filter_word(kind: FilterKind) -> &'static str {
+    match kind {
+        FilterKind::Bloom => "bloom",
+        FilterKind::Classic => "classic",
+        FilterKind::Scalable => "scalable",
+    }
+}
+
+const fn format_word(format: KeyListFormat) -> &'static str {
+    match format {
+        KeyListFormat::Lines => "lines",
+        KeyListFormat::Ndjson => "ndjson",
     }
 }
 
 /// Which database of its server a URL leads to, or which path.
-fn whose(url: &SecretUrl) -> String {
+fn database_of(url: &SecretUrl) -> String {
     let exposed = url.expose();
     let (place, parameters) = exposed.split_once('?').unwrap_or((exposed, ""));
     let (scheme, rest) = place.split_once("://").or_else(|| place.split_once(':')).unwrap_or(("", place));
@@ -69,7 +129,7 @@ fn whose(url: &SecretUrl) -> String {
     match scheme {
         "" | "sqlite" => place.to_owned(),
         "http" | "https" => format!("{path}?{parameters}"),
-        // All others say how to get there; `options` may set the search path.
+        // All other parameters say how to get there; `options` may set the search path.
         _ => {
             let told = parameters
                 .split('&')
@@ -92,7 +152,8 @@ fn one_line(query: &str) -> String {
     query.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What says which data it leads to: the URL without its password; all of it, where what is shown would not tell one host from another.
+/// Which data a URL leads to: the URL without its password. A hash of all of it, if two hosts would look the same
+/// without.
 fn data_of(url: &SecretUrl) -> String {
     let identity = url.identity();
     if identity.contains("<redacted>") { format!("{:016x}", xxh3_64(url.expose().as_bytes())) } else { identity }
@@ -103,11 +164,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Headers, IncrementalConfig, SourceConfig};
+    use crate::config::{Freshness, Headers, IncrementalConfig};
     use crate::key::KeyForm;
 
     #[test]
-    fn what_a_key_stands_for_is_told_apart_and_all_else_is_not() {
+    fn only_what_a_key_stands_for_changes_the_data_fingerprint() {
         let of = |url: &str, query: &str, source: &str| {
             let source = SourceConfig { query: source.into(), ..SourceConfig::default() };
             let mut keyspace = KeyspaceConfig { source: source.into(), ..KeyspaceConfig::default() };
@@ -174,11 +235,18 @@ mod tests {
             source(|source| source.url = SecretUrl::new("postgres://u@other/db".into())),
             source(|source| source.kind = SourceKind::File),
             source(|source| source.strip_prefix = "user:".into()),
+            source(|source| source.path = "keys.txt".into()),
+            source(|source| source.pattern = Some("user:*".into())),
+            source(|source| source.set = Some("users".into())),
+            source(|source| source.format = Some(KeyListFormat::Lines)),
+            source(|source| source.format = Some(KeyListFormat::Ndjson)),
             source(|source| source.incremental = Some(IncrementalConfig::default())),
             keyspace(|keyspace| keyspace.key = Some(KeyForm::Text)),
-            keyspace(|keyspace| keyspace.freshness = crate::config::Freshness::Announced),
+            keyspace(|keyspace| keyspace.freshness = Freshness::Announced),
             keyspace(|keyspace| keyspace.commit_window = Duration::from_secs(1)),
             keyspace(|keyspace| keyspace.filter.false_positive_rate = 0.01),
+            keyspace(|keyspace| keyspace.filter.kind = FilterKind::Classic),
+            keyspace(|keyspace| keyspace.backend.kind = BackendKind::Http),
             keyspace(|keyspace| keyspace.backend.url = SecretUrl::new("postgres://u@h/db".into())),
             keyspace(|keyspace| keyspace.backend.query = "SELECT 1".into()),
         ] {
@@ -205,7 +273,27 @@ mod tests {
         assert_eq!(
             keyspace(|keyspace| keyspace.max_staleness = Duration::from_secs(7)).basis(None, false),
             plain,
-            "its age is judged when it is read"
+            "its age is checked when it is read"
+        );
+    }
+
+    #[test]
+    fn fingerprints_are_as_they_always_were() {
+        let mut keyspace = KeyspaceConfig::default();
+        keyspace.backend.url = SecretUrl::new("postgres://u:p@h:1/db".into());
+        keyspace.backend.query = "SELECT name FROM users WHERE id = $1".into();
+        keyspace.key = Some(KeyForm::Integer);
+        let source = SourceConfig {
+            query: "SELECT id FROM users".into(),
+            incremental: Some(IncrementalConfig::default()),
+            headers: Headers::new(vec![("x-tenant".into(), "a".into()), ("authorization".into(), "b".into())]),
+            ..SourceConfig::default()
+        };
+        keyspace.source = source.into();
+        let found = [keyspace.basis(None, true), keyspace.data_fingerprint(), keyspace.place_fingerprint()];
+        assert_eq!(
+            found.map(|fingerprint| format!("{fingerprint:016x}")),
+            ["671c9ed1a21e8005", "422072764fdd9b2d", "53c51e21de96e6a0"]
         );
     }
 }

@@ -1,16 +1,16 @@
-//! Group commit: the first append leaves at once, those that come while it is under way leave together.
+//! Group commit: the first append leaves at once, those that arrive while it is under way leave together.
 
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::entry::{Delta, EntryId, Kind};
+use super::entry::{Delta, EntryId, LogEntryKind};
 use super::log::{DeltaLog, LogError};
 use crate::redis::LogIdentity;
 
-/// Appends that may wait; further callers wait for room, within their own deadline.
+/// Appends that may wait. Further callers wait for room, within their own deadline.
 const QUEUE: usize = 1024;
-/// Hashes in one entry: what readers fetch whole.
+/// Hashes in one entry, which readers fetch as a whole.
 const HASHES_AN_ENTRY: usize = 256;
 /// Hashes that leave together.
 const HASHES_A_GROUP: usize = 16_384;
@@ -37,7 +37,7 @@ impl Committer {
         Self(sender)
     }
 
-    /// Appends and returns a place at or behind that of the entry. Dropping the future does not take the entry back.
+    /// Appends and returns a place at or behind that of the entry. Dropping the future does not cancel the append.
     ///
     /// # Errors
     /// [`LogError`].
@@ -65,7 +65,7 @@ async fn commit(log: Arc<dyn DeltaLog>, mut requests: mpsc::Receiver<Request>) {
             && let Ok(next) = requests.try_recv()
         {
             if next.epoch != epoch {
-                // Its markers went over another connection, and so must it.
+                // Its markers went over another connection, so it must use that one too.
                 held = Some(next);
                 break;
             }
@@ -73,7 +73,7 @@ async fn commit(log: Arc<dyn DeltaLog>, mut requests: mpsc::Receiver<Request>) {
         }
         let committed = log.append(&group.deltas, epoch).await;
         for done in group.waiting {
-            // Who has given up meanwhile was told so.
+            // Callers that left have their error already.
             let _ = done.send(committed.clone());
         }
     }
@@ -92,7 +92,7 @@ impl Group {
         let Delta { kind, secret, terms, hashes } = request.delta;
         self.hashes += hashes.len();
         self.waiting.push(request.done);
-        if kind == Kind::Gap {
+        if kind == LogEntryKind::Gap {
             return self.deltas.push(Delta { kind, secret, terms, hashes });
         }
         for hash in hashes {
@@ -120,10 +120,10 @@ mod tests {
 
     use super::*;
     use crate::config::EnforcementSetting;
-    use crate::fleet::{Page, Switch};
+    use crate::fleet::{LogPage, Switch};
     use crate::key::KeyHash;
 
-    /// Notes what is appended; each append waits for a permit.
+    /// Records what is appended. Each append waits for a permit.
     struct Slow {
         appended: Mutex<Vec<(Vec<Delta>, Option<u64>)>>,
         begun: AtomicUsize,
@@ -144,7 +144,7 @@ mod tests {
             Ok((LogIdentity([0; 16]), EntryId::at(appended.len() as u64)))
         }
 
-        async fn read(&self, _: EntryId) -> Result<Page, LogError> {
+        async fn read(&self, _: EntryId) -> Result<LogPage, LogError> {
             Err(LogError::Timeout)
         }
 
@@ -171,14 +171,17 @@ mod tests {
                 committer.append(Delta { kind, secret: 1, terms: None, hashes: vec![hash(n)] }, Some(epoch)).await
             })
         };
-        let first = send(Kind::Announce, 0, 1);
+        let first = send(LogEntryKind::Announce, 0, 1);
         while log.begun.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
         let mut later = Vec::new();
-        for (n, (kind, epoch)) in
-            (1..).zip([(Kind::Announce, 1), (Kind::Announce, 1), (Kind::Drop, 1), (Kind::Announce, 2)])
-        {
+        for (n, (kind, epoch)) in (1..).zip([
+            (LogEntryKind::Announce, 1),
+            (LogEntryKind::Announce, 1),
+            (LogEntryKind::Drop, 1),
+            (LogEntryKind::Announce, 2),
+        ]) {
             later.push(send(kind, n, epoch));
             while committer.0.capacity() != QUEUE - n as usize {
                 tokio::task::yield_now().await;
@@ -199,9 +202,9 @@ mod tests {
             hashes: hashes.iter().map(|n| hash(*n)).collect(),
         };
         let expected = [
-            (vec![delta(Kind::Announce, &[0])], Some(1)),
-            (vec![delta(Kind::Announce, &[1, 2]), delta(Kind::Drop, &[3])], Some(1)),
-            (vec![delta(Kind::Announce, &[4])], Some(2)),
+            (vec![delta(LogEntryKind::Announce, &[0])], Some(1)),
+            (vec![delta(LogEntryKind::Announce, &[1, 2]), delta(LogEntryKind::Drop, &[3])], Some(1)),
+            (vec![delta(LogEntryKind::Announce, &[4])], Some(2)),
         ];
         assert_eq!(*log.appended.lock(), expected);
     }
@@ -212,7 +215,10 @@ mod tests {
             Arc::new(Slow { appended: Mutex::default(), begun: AtomicUsize::new(0), permits: Semaphore::new(10) });
         let committer = Committer::new(log.clone());
         committer
-            .append(Delta { kind: Kind::Announce, secret: 1, terms: None, hashes: (0..600).map(hash).collect() }, None)
+            .append(
+                Delta { kind: LogEntryKind::Announce, secret: 1, terms: None, hashes: (0..600).map(hash).collect() },
+                None,
+            )
             .await
             .unwrap();
         let sizes: Vec<usize> = log.appended.lock()[0].0.iter().map(|delta| delta.hashes.len()).collect();

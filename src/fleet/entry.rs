@@ -13,10 +13,10 @@
 //! | 50 | 4 | its `deadline`, milliseconds |
 //! | 54 | 16·n | key hashes |
 //!
-//! Version 1, of releases before, has its hashes at 34: it does not tell under which terms they were written.
+//! Version 1, of earlier builds, has its hashes at 34: it does not name the terms that they were written under.
 //!
-//! Integers in network order. The previous id makes a chain of each writer's entries: an entry that a failover or a trim has lost leaves a hole
-//! that the next one shows.
+//! Integers in network order. The previous id chains each writer's entries: an entry lost by a failover or a trim
+//! leaves a hole that the next entry shows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,7 +30,7 @@ const FORMAT: u8 = 2;
 const HEADER: usize = 34;
 const TERMS: usize = 20;
 
-/// Place of an entry in its log, as Redis numbers them: milliseconds of the server's clock, then a sequence.
+/// Place of an entry in its log, as Redis numbers them: milliseconds of the server's clock, then a sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EntryId {
     /// Unix time at the server, milliseconds.
@@ -87,16 +87,16 @@ impl fmt::Display for WriterId {
 
 /// What an entry is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum LogEntryKind {
     /// Rows of these keys may become visible at any moment.
     Announce,
     /// Rows of these keys were changed or removed.
     Drop,
-    /// The writer had to forget announces: only a scan finds their rows.
+    /// The writer lost announces: only a scan finds their rows.
     Gap,
 }
 
-impl Kind {
+impl LogEntryKind {
     const fn byte(self) -> u8 {
         match self {
             Self::Announce => b'A',
@@ -115,33 +115,33 @@ impl Kind {
     }
 }
 
-/// What a writer has to say.
+/// What a writer appends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delta {
-    /// What it is about.
-    pub kind: Kind,
-    /// Fingerprint of the secret under which they were hashed.
+    /// Its kind.
+    pub kind: LogEntryKind,
+    /// Fingerprint of the secret that the keys were hashed under.
     pub secret: u64,
-    /// Under which terms they were written; `None`: by a release that does not tell.
+    /// The terms that they were written under; `None` in entries that do not name them.
     pub terms: Option<Terms>,
-    /// Of which keys; none for a gap.
+    /// Hashes of its keys; none for a gap.
     pub hashes: Vec<KeyHash>,
 }
 
-/// A delta in its place.
+/// A delta at its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     /// Its place.
     pub id: EntryId,
     /// Who wrote it.
     pub writer: WriterId,
-    /// That writer's entry before it, as far as it was acknowledged.
+    /// That writer's previous entry, if it was acknowledged.
     pub previous: EntryId,
-    /// What it says.
+    /// Its content.
     pub delta: Delta,
 }
 
-/// The bytes of an entry whose place the log decides.
+/// The bytes of an entry. The log decides its place.
 #[must_use]
 pub(super) fn encode(writer: WriterId, previous: EntryId, delta: &Delta) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + TERMS + delta.hashes.len() * 16);
@@ -160,9 +160,9 @@ pub(super) fn encode(writer: WriterId, previous: EntryId, delta: &Delta) -> Vec<
     bytes
 }
 
-/// `None`: it is of a later version, or damaged, and nobody knows what it would have said.
+/// `None` for an entry that is damaged or of a later version, whose content is unknown.
 #[must_use]
-pub(super) fn decode(id: EntryId, bytes: &[u8]) -> Option<Entry> {
+pub(super) fn decode(id: EntryId, bytes: &[u8]) -> Option<LogEntry> {
     let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
     let [format, kind, ..] = *header;
     let (terms, rest) = match format {
@@ -173,10 +173,10 @@ pub(super) fn decode(id: EntryId, bytes: &[u8]) -> Option<Entry> {
         }
         _ => return None,
     };
-    let kind = Kind::from_byte(kind)?;
+    let kind = LogEntryKind::from_byte(kind)?;
     let number = |at: usize| header[at..].first_chunk().copied().map(u64::from_be_bytes);
     let (hashes, []) = rest.as_chunks::<16>() else { return None };
-    Some(Entry {
+    Some(LogEntry {
         id,
         writer: WriterId(number(2)?),
         previous: EntryId { millis: number(10)?, sequence: number(18)? },
@@ -189,7 +189,7 @@ pub(super) fn decode(id: EntryId, bytes: &[u8]) -> Option<Entry> {
     })
 }
 
-/// The bytes that an entry of these bytes is written as; `None`: it can't be read. For tests with odd bytes.
+/// Decodes these bytes and encodes them again; `None` if they can't be read. For tests with odd bytes.
 #[doc(hidden)]
 #[must_use]
 pub fn try_entry(bytes: &[u8]) -> Option<Vec<u8>> {
@@ -208,7 +208,7 @@ mod tests {
 
     const OURS: Terms = Terms { form: 0x0102, data: 0x0304, window: 0x0506, deadline: 0x0708 };
 
-    fn delta(kind: Kind, hashes: &[u128]) -> Delta {
+    fn delta(kind: LogEntryKind, hashes: &[u128]) -> Delta {
         Delta { kind, secret: 0x77, terms: Some(OURS), hashes: hashes.iter().map(|h| KeyHash::from_bits(*h)).collect() }
     }
 
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn bytes_are_as_documented() {
         let previous = EntryId { millis: 0x0102, sequence: 3 };
-        let bytes = encode(WriterId(0x0a0b), previous, &delta(Kind::Announce, &[5, u128::MAX]));
+        let bytes = encode(WriterId(0x0a0b), previous, &delta(LogEntryKind::Announce, &[5, u128::MAX]));
         let expected = [
             &[2, b'A'][..],
             &[0, 0, 0, 0, 0, 0, 0x0a, 0x0b],
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn an_entry_of_the_release_before_is_read_and_tells_no_terms() {
-        let delta = Delta { terms: None, ..delta(Kind::Announce, &[5]) };
+        let delta = Delta { terms: None, ..delta(LogEntryKind::Announce, &[5]) };
         let bytes = encode(WriterId(4), EntryId::ZERO, &delta);
         assert_eq!((bytes[0], bytes.len()), (1, HEADER + 16));
         assert_eq!(decode(EntryId::ZERO, &bytes).map(|entry| entry.delta), Some(delta));
@@ -245,15 +245,17 @@ mod tests {
     #[test]
     fn entries_come_back_as_they_were() {
         let (id, previous) = (EntryId { millis: 7, sequence: 8 }, EntryId { millis: 6, sequence: u64::MAX });
-        for delta in [delta(Kind::Announce, &[1, 2, 3]), delta(Kind::Drop, &[9]), delta(Kind::Gap, &[])] {
+        for delta in
+            [delta(LogEntryKind::Announce, &[1, 2, 3]), delta(LogEntryKind::Drop, &[9]), delta(LogEntryKind::Gap, &[])]
+        {
             let bytes = encode(WriterId(4), previous, &delta);
-            assert_eq!(decode(id, &bytes), Some(Entry { id, writer: WriterId(4), previous, delta }));
+            assert_eq!(decode(id, &bytes), Some(LogEntry { id, writer: WriterId(4), previous, delta }));
         }
     }
 
     #[test]
     fn what_can_not_be_read_is_told_apart() {
-        let bytes = encode(WriterId(4), EntryId::ZERO, &delta(Kind::Announce, &[1]));
+        let bytes = encode(WriterId(4), EntryId::ZERO, &delta(LogEntryKind::Announce, &[1]));
         for end in (0..bytes.len()).filter(|end| *end != HEADER + TERMS) {
             assert_eq!(decode(EntryId::ZERO, &bytes[..end]), None, "{end}");
         }

@@ -1,45 +1,45 @@
-//! Judges what is read of a log: whether anything was lost, and from where to go on.
+//! Evaluates pages of a log: whether anything was lost, and where to continue.
 //!
-//! Knows neither a clock nor a connection: time is the server's, as each page tells it.
+//! Knows neither a clock nor a connection: the time is the server's, from each page.
 
 use std::time::Duration;
 
-use self::place::Place;
-use super::entry::{Entry, EntryId};
-use super::log::Page;
+use self::place::LogPosition;
+use super::entry::{EntryId, LogEntry};
+use super::log::LogPage;
 use crate::redis::LogIdentity;
 
 mod place;
 
 pub use self::place::LogPlace;
 
-/// Where a reader stands in the log, and what it has seen of each writer.
+/// A reader's place in the log, and the last entry of each writer.
 #[derive(Debug)]
 pub struct Follower {
-    /// Announces of this long ago are read again.
+    /// Announces of this age are read again.
     memory: Duration,
-    /// The commit window: rows of announces that were lost are visible this long after.
+    /// The commit window: rows of lost announces are visible after it.
     window: Duration,
-    /// What is older than this the log may have trimmed for its age.
+    /// The log may have trimmed entries that are older than this.
     retention: Duration,
-    place: Option<Place>,
-    /// Up to where a snapshot has the log, until the first page is judged.
+    place: Option<LogPosition>,
+    /// Up to where a snapshot has the log, until the first page is evaluated.
     resume: Option<LogPlace>,
 }
 
 /// Announces may have been lost: only a scan that begins after their windows have closed finds their rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// The reader begins within a window of the log's birth: what was announced in the log before it is unknown.
+    /// The reader begins within a window of the log's creation: earlier announces are unknown.
     #[error("the delta log is younger than the commit window")]
     Young {
-        /// Until the last window of before the log's birth has closed.
+        /// Until the last window from before the log's creation has closed.
         left: Duration,
     },
-    /// Another log is in its place: Redis was restarted, wiped, or a replica took over.
+    /// Another log is in its place: Redis restarted, was wiped, or a replica took over.
     #[error("the delta log was replaced by another one, as by a restart or a failover of Redis")]
     Replaced,
-    /// The same log has forgotten its end.
+    /// The same log lost its end.
     #[error("the delta log has lost entries at its end")]
     Shrunk,
     /// Entries were trimmed before they were read.
@@ -51,20 +51,20 @@ pub enum Loss {
     /// An entry can't be read: damaged, or of a later version.
     #[error("an entry of the delta log can't be read: is a later version of bloomguard writing it?")]
     Unreadable,
-    /// An entry's keys were hashed under another secret, so nobody here knows which they are.
+    /// An entry's keys were hashed under another secret, so they are unknown here.
     #[error("an instance hashes keys under another secret, as after Redis was wiped")]
     Foreign,
-    /// It can't be followed on from where a snapshot had come: another log, or too little is left of it. What the filter in force misses any scan
-    /// finds, for the announces whose windows are open have been read.
+    /// The log does not continue from a snapshot's place: it is another log, or too little is left of it. Any scan
+    /// finds what the active filter misses, because all announces with an open window have been read.
     #[error("the delta log does not go on from the snapshot's place in it")]
     Unresumable,
-    /// A writer had to forget announces.
+    /// A writer lost announces.
     #[error("an instance had more announces than it could hold")]
     Gap,
 }
 
 impl Loss {
-    /// How long until a scan can begin that finds everything, counted from the page's arrival; `window` is the commit window.
+    /// How long until a scan can begin that finds everything, from the page's arrival. `window` is the commit window.
     #[must_use]
     pub const fn mended_by_scan_in(&self, window: Duration) -> Duration {
         match self {
@@ -77,12 +77,12 @@ impl Loss {
 
 /// What to do with a page.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The worst that it tells of.
+pub struct PageOutcome {
+    /// Its worst loss.
     pub loss: Option<Loss>,
-    /// To be applied, in this order, whatever was lost.
-    pub entries: Vec<Entry>,
-    /// Whether all there was is applied after this one.
+    /// To be applied, in this order, even after a loss.
+    pub entries: Vec<LogEntry>,
+    /// Whether all entries of the log are applied after this one.
     pub complete: bool,
     /// For [`Follower::applied`].
     upto: EntryId,
@@ -97,43 +97,45 @@ impl Follower {
         Self { memory, window, retention: Duration::MAX, place: None, resume: None }
     }
 
-    /// From now on announces of `memory` ago are read again, and losses last for `window`.
+    /// From now on announces of age `memory` are read again, and losses last for `window`.
     pub const fn set_windows(&mut self, memory: Duration, window: Duration) {
         (self.memory, self.window) = (memory, window);
     }
 
-    /// In a log that trims what is older than this.
+    /// For a log that trims entries older than this.
     #[must_use]
     pub fn in_log_of(self, retention: Duration) -> Self {
         Self { retention, ..self }
     }
 
-    /// As a reader that had applied everything up to `place`, in a process before this one: nothing of what was made since may be missing.
+    /// Continues a reader that had applied everything up to `place`, in an earlier process: no entry since then may be
+    /// missing.
     #[must_use]
     pub fn resuming(self, place: Option<LogPlace>) -> Self {
         Self { resume: place, ..self }
     }
 
-    /// Behind which entry to read next. Before the first page: the end of every log, for that page only tells where to begin.
+    /// The entry to read behind next. Before the first page: the end of every log, because that page only says where to
+    /// begin.
     #[must_use]
     pub fn after(&self) -> EntryId {
         self.place.as_ref().map_or(EntryId::at(u64::MAX), |place| place.cursor)
     }
 
-    /// Which log is followed, and up to where it was applied.
+    /// The log that is followed, and the place up to which it was applied.
     #[must_use]
     pub fn place(&self) -> Option<(LogIdentity, EntryId)> {
         self.place.as_ref().map(|place| (place.identity, place.cursor))
     }
 
-    /// From where a later process may go on; `None` while it is not known how much of the log that is.
+    /// Where a later process may continue; `None` while that is unknown.
     #[must_use]
     pub fn resumable(&self) -> Option<LogPlace> {
         self.place.as_ref()?.resumable()
     }
 
-    /// Judges a page that was read behind [`Follower::after`].
-    pub fn judge(&mut self, page: Page) -> Step {
+    /// Evaluates a page that was read behind [`Follower::after`].
+    pub fn evaluate(&mut self, page: LogPage) -> PageOutcome {
         let loss = match &mut self.place {
             None => match self.resume.take() {
                 Some(from) => return self.resume_at(from, &page),
@@ -149,38 +151,39 @@ impl Follower {
         self.begun(loss.or(begun))
     }
 
-    /// A page that only told where to begin.
-    fn begun(&self, loss: Option<Loss>) -> Step {
+    /// A page that only says where to begin.
+    fn begun(&self, loss: Option<Loss>) -> PageOutcome {
         let made = self.place.as_ref().and_then(|place| place.made);
-        Step { loss, entries: Vec::new(), complete: false, upto: self.after(), made }
+        PageOutcome { loss, entries: Vec::new(), complete: false, upto: self.after(), made }
     }
 
-    /// Goes on from where another process had come. Its filter misses what was made since: every entry of that must come, however long ago it was. The
-    /// memory of recent announces is empty, so those whose window is open are read again besides.
-    fn resume_at(&mut self, from: LogPlace, page: &Page) -> Step {
+    /// Continues from an earlier process's place. Its filter lacks everything since then: every later entry must
+    /// arrive, however old it is. The memory of recent announces is empty, so those with an open window are read again
+    /// too.
+    fn resume_at(&mut self, from: LogPlace, page: &LogPage) -> PageOutcome {
         if page.identity != from.identity || page.last < from.applied || page.made < from.made {
             let begun = self.begin(page);
             return self.begun(Some(begun.unwrap_or(Loss::Unresumable)));
         }
         let window = EntryId::at(page.now.saturating_sub(millis(self.memory)));
-        self.place = Some(Place::resumed(from, page, window));
-        // What was trimmed behind its place the count tells; what was trimmed before it only matters within the window.
+        self.place = Some(LogPosition::resumed(from, page, window));
+        // The count shows what was trimmed behind its place; what was trimmed before it matters only within the window.
         self.begun((window < from.applied && page.floor > window).then_some(Loss::Trimmed))
     }
 
-    /// The entries of a step have taken effect.
-    pub fn applied(&mut self, step: &Step) {
+    /// The entries of a page have taken effect.
+    pub fn applied(&mut self, step: &PageOutcome) {
         if let Some(place) = &mut self.place {
             place.cursor = step.upto;
             place.made = step.made;
         }
     }
 
-    /// Starts so far back that every announce whose window is open is read again.
-    fn begin(&mut self, page: &Page) -> Option<Loss> {
+    /// Starts so far back that every announce with an open window is read again.
+    fn begin(&mut self, page: &LogPage) -> Option<Loss> {
         let start = EntryId::at(page.now.saturating_sub(millis(self.memory)));
-        self.place = Some(Place::new(page, start));
-        // What was trimmed for its age is older than any window; only want of room takes younger entries.
+        self.place = Some(LogPosition::new(page, start));
+        // Entries trimmed by age are older than any window; only trimming for size removes younger ones.
         if page.floor > start {
             return Some(Loss::Trimmed);
         }
@@ -198,7 +201,7 @@ mod resuming;
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::{Delta, Kind, WriterId};
+    use super::super::entry::{Delta, LogEntryKind, WriterId};
     use super::*;
     use crate::key::KeyHash;
 
@@ -209,13 +212,17 @@ mod tests {
         EntryId::at(millis)
     }
 
-    fn entry(at: u64, writer: u64, previous: u64) -> Entry {
-        let delta =
-            Delta { kind: Kind::Announce, secret: 0, terms: None, hashes: vec![KeyHash::from_bits(u128::from(at))] };
-        Entry { id: id(at), writer: WriterId(writer), previous: id(previous), delta }
+    fn entry(at: u64, writer: u64, previous: u64) -> LogEntry {
+        let delta = Delta {
+            kind: LogEntryKind::Announce,
+            secret: 0,
+            terms: None,
+            hashes: vec![KeyHash::from_bits(u128::from(at))],
+        };
+        LogEntry { id: id(at), writer: WriterId(writer), previous: id(previous), delta }
     }
 
-    /// A log whose pages are read one after another, each whole.
+    /// A log whose pages are read one after another, each complete.
     struct Log {
         follower: Follower,
         made: u64,
@@ -223,12 +230,12 @@ mod tests {
     }
 
     impl Log {
-        /// The next page: these entries were made since, and `gone` more that nobody can read any more.
-        fn page(&mut self, entries: &[Entry], gone: u64) -> Page {
+        /// The next page: these entries are new, and `gone` more that can't be read any more.
+        fn page(&mut self, entries: &[LogEntry], gone: u64) -> LogPage {
             self.made += entries.len() as u64 + gone;
             self.last = entries.last().map_or(self.last, |e| e.id);
             let entries = entries.iter().map(|e| (e.id, Some(e.clone()))).collect();
-            Page {
+            LogPage {
                 identity: LogIdentity([1; 16]),
                 born: 10,
                 now: NOW,
@@ -242,19 +249,19 @@ mod tests {
             }
         }
 
-        fn take(&mut self, page: Page) -> Step {
-            let step = self.follower.judge(page);
+        fn take(&mut self, page: LogPage) -> PageOutcome {
+            let step = self.follower.evaluate(page);
             self.follower.applied(&step);
             step
         }
 
-        fn read(&mut self, entries: &[Entry]) -> Step {
+        fn read(&mut self, entries: &[LogEntry]) -> PageOutcome {
             let page = self.page(entries, 0);
             self.take(page)
         }
     }
 
-    /// Follows a log of which 40 entries were made long ago.
+    /// Follows a log with 40 old entries.
     fn begun() -> Log {
         let mut log = Log { follower: Follower::new(WINDOW, WINDOW), made: 40, last: id(50) };
         assert_eq!(log.read(&[]).loss, None);
@@ -266,7 +273,7 @@ mod tests {
     fn whole_chains_are_followed_and_the_cursor_moves_only_when_applied() {
         let mut log = begun();
         let page = log.page(&[entry(NOW - 10, 7, 5), entry(NOW - 9, 8, 0), entry(NOW - 8, 7, NOW - 10)], 0);
-        let first = log.follower.judge(page);
+        let first = log.follower.evaluate(page);
         assert_eq!((first.loss, first.entries.len(), first.complete), (None, 3, true));
         assert_eq!(log.follower.after(), id(NOW - 1_000));
         log.follower.applied(&first);
@@ -278,7 +285,7 @@ mod tests {
     #[test]
     fn an_entry_of_unknown_fate_breaks_no_chain() {
         let mut log = begun();
-        // The second append timed out, and is there all the same.
+        // The second append timed out, but arrived.
         let step = log.read(&[entry(NOW - 9, 7, 0), entry(NOW - 8, 7, NOW - 9), entry(NOW - 7, 7, NOW - 9)]);
         assert_eq!(step.loss, None);
     }
@@ -299,8 +306,8 @@ mod tests {
         let page = log.page(&[], 1);
         assert_eq!(log.take(page).loss, Some(Loss::Trimmed));
         assert_eq!(log.read(&[]).loss, None, "told once");
-        // Also where it is one among many that take several reads.
-        let part = Page { complete: false, ..log.page(&[entry(NOW - 8, 8, 0)], 0) };
+        // Also as one among many that take several reads.
+        let part = LogPage { complete: false, ..log.page(&[entry(NOW - 8, 8, 0)], 0) };
         assert_eq!(log.take(part).loss, None);
         let rest = log.page(&[entry(NOW - 7, 8, NOW - 8)], 1);
         assert_eq!(log.take(rest).loss, Some(Loss::Trimmed));
@@ -309,10 +316,10 @@ mod tests {
     #[test]
     fn what_was_trimmed_for_want_of_room_before_the_start_is_a_loss() {
         let mut log = Log { follower: Follower::new(WINDOW, WINDOW), made: 40, last: id(NOW - 5) };
-        let page = Page { floor: id(NOW - 500), ..log.page(&[], 0) };
+        let page = LogPage { floor: id(NOW - 500), ..log.page(&[], 0) };
         assert_eq!(log.take(page).loss, Some(Loss::Trimmed));
         let mut log = Log { follower: Follower::new(WINDOW, WINDOW), made: 40, last: id(NOW - 5) };
-        let page = Page { floor: id(NOW - 2_000), ..log.page(&[], 0) };
+        let page = LogPage { floor: id(NOW - 2_000), ..log.page(&[], 0) };
         assert_eq!(log.take(page).loss, None);
     }
 
@@ -321,20 +328,20 @@ mod tests {
         let second = |now: u64, floor: u64| {
             let mut log = begun();
             log.follower = log.follower.in_log_of(WINDOW * 2);
-            // Its writer is gone, so that no chain tells of what it appended and nobody can read any more.
-            let page = Page { now, floor: id(floor), ..log.page(&[], 1) };
-            let later = Page { now: now + 10_000, ..page.clone() };
+            // Its writer is gone: no chain shows what it appended, and that can't be read any more.
+            let page = LogPage { now, floor: id(floor), ..log.page(&[], 1) };
+            let later = LogPage { now: now + 10_000, ..page.clone() };
             [log.take(page).loss, log.take(later).loss]
         };
         assert_eq!(second(NOW, NOW - 1_000), [None, None], "what was trimmed is older than every open window");
         assert_eq!(second(NOW, NOW - 5), [Some(Loss::Trimmed), None], "for want of room");
         assert_eq!(second(NOW + 1_000, 0), [None, None]);
         assert_eq!(second(NOW + 1_001, 0), [Some(Loss::Trimmed), None], "for its age");
-        // And where one read does not bring all that there is.
+        // Also if one read does not bring everything.
         let mut log = begun();
-        let part = Page { complete: false, ..log.page(&[entry(NOW - 900, 7, 0)], 0) };
+        let part = LogPage { complete: false, ..log.page(&[entry(NOW - 900, 7, 0)], 0) };
         assert_eq!(log.take(part).loss, None);
-        let rest = Page { floor: id(NOW - 300), ..log.page(&[entry(NOW - 300, 8, 0)], 4) };
+        let rest = LogPage { floor: id(NOW - 300), ..log.page(&[entry(NOW - 300, 8, 0)], 4) };
         assert_eq!(log.take(rest).loss, Some(Loss::Trimmed));
     }
 
@@ -342,11 +349,13 @@ mod tests {
     fn another_log_and_a_shorter_one_begin_anew() {
         let mut log = begun();
         log.read(&[entry(NOW - 9, 7, 0)]);
-        let other = Page { identity: LogIdentity([2; 16]), ..log.page(&[entry(NOW - 8, 7, 0)], 0) };
+        let other = LogPage { identity: LogIdentity([2; 16]), ..log.page(&[entry(NOW - 8, 7, 0)], 0) };
         let step = log.take(other);
         assert_eq!((step.loss, step.entries.len(), step.complete), (Some(Loss::Replaced), 0, false));
         assert_eq!(log.follower.after(), id(NOW - 1_000));
-        for shorter in [|page: Page| Page { last: id(NOW - 30), ..page }, |page: Page| Page { made: 1, ..page }] {
+        for shorter in
+            [|page: LogPage| LogPage { last: id(NOW - 30), ..page }, |page: LogPage| LogPage { made: 1, ..page }]
+        {
             let mut log = begun();
             log.read(&[entry(NOW - 9, 7, 0)]);
             let page = shorter(log.page(&[], 0));
@@ -357,7 +366,7 @@ mod tests {
     #[test]
     fn a_young_log_is_a_loss_until_a_window_after_its_birth() {
         let mut log = Log { follower: Follower::new(WINDOW, WINDOW), made: 0, last: id(0) };
-        let page = Page { born: NOW - 300, ..log.page(&[], 0) };
+        let page = LogPage { born: NOW - 300, ..log.page(&[], 0) };
         let loss = log.take(page).loss.unwrap();
         assert_eq!(loss, Loss::Young { left: Duration::from_millis(700) });
         assert_eq!(loss.mended_by_scan_in(WINDOW), Duration::from_millis(700));
@@ -367,8 +376,8 @@ mod tests {
     #[test]
     fn gaps_and_entries_that_can_not_be_read_are_losses_and_the_others_apply() {
         let mut log = begun();
-        let gap = Entry {
-            delta: Delta { kind: Kind::Gap, secret: 0, terms: None, hashes: Vec::new() },
+        let gap = LogEntry {
+            delta: Delta { kind: LogEntryKind::Gap, secret: 0, terms: None, hashes: Vec::new() },
             ..entry(NOW - 9, 7, 0)
         };
         let step = log.read(&[gap, entry(NOW - 8, 7, NOW - 9)]);

@@ -4,53 +4,53 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::entry::{Delta, Entry, EntryId};
+use super::entry::{Delta, EntryId, LogEntry};
 use super::switch::Switch;
 use super::terms::{Peer, Terms};
 use crate::config::EnforcementSetting;
 use crate::redis::{LogIdentity, Unreplicated};
 
-/// What one read brought: log and entries as they were at one moment.
+/// The result of one read: log and entries as they were at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
-    /// Which log it was.
+pub struct LogPage {
+    /// Identity of the log.
     pub identity: LogIdentity,
-    /// When the log came to be, Unix milliseconds of the server's clock.
+    /// When the log was created, Unix milliseconds of the server's clock.
     pub born: u64,
     /// The server's clock at this read, Unix milliseconds.
     pub now: u64,
-    /// The last entry that was ever made.
+    /// The last entry ever appended.
     pub last: EntryId,
-    /// How many entries were ever made, also those that are gone.
+    /// How many entries were ever appended, including trimmed ones.
     pub made: u64,
-    /// Entries before this place were trimmed for want of room, however young.
+    /// Entries before this place were trimmed for size, at any age.
     pub floor: EntryId,
-    /// Entries behind the place that was asked for, in order; `None` in the place of one that can't be read.
-    pub entries: Vec<(EntryId, Option<Entry>)>,
-    /// Whether there was room for more entries than these: nothing was left unread.
+    /// Entries behind the requested place, in order; `None` for one that can't be read.
+    pub entries: Vec<(EntryId, Option<LogEntry>)>,
+    /// Whether the read had room for more entries: nothing was left unread.
     pub complete: bool,
-    /// What the fleet was told to enforce; `None`: nothing, or nothing that can be read.
+    /// The fleet's enforcement setting; `None` if there is none, or none that can be read.
     pub switch: Option<Switch>,
-    /// Instances that have registered other terms than the reader's, as far as it has registered its own.
+    /// Instances with other terms than the reader's, if the reader has registered its own.
     pub peers: Vec<Peer>,
 }
 
-/// Why the log did not take or tell anything.
+/// Why the log accepted or returned nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// No answer in time: an entry may have been appended, or not.
+    /// No answer in time: an entry may have been appended or not.
     #[error("the delta log did not answer in time")]
     Timeout,
     /// It can't be reached.
     #[error("the delta log can't be reached: {0}")]
     Unavailable(String),
-    /// It refused, or answered what can't be understood.
+    /// It rejected the command, or its answer can't be read.
     #[error("the delta log refused: {0}")]
     Refused(String),
-    /// It was appended, and fewer replicas have it than asked for.
+    /// It was appended, but fewer replicas than required have it.
     #[error(transparent)]
     Unreplicated(#[from] Unreplicated),
-    /// It is not the log that the caller meant.
+    /// It is another log than the caller meant.
     #[error("the delta log was replaced by another one")]
     Replaced,
 }
@@ -58,25 +58,27 @@ pub enum LogError {
 /// One keyspace's log.
 #[async_trait]
 pub trait DeltaLog: Send + Sync {
-    /// For how long entries are kept, where there is room.
+    /// How long entries are kept, if there is room.
     fn retention(&self) -> Duration;
 
-    /// Appends in order, all of them or none, and returns the place of the last; they are durable as far as the server's own replication and persistence go.
+    /// Appends in order, all of them or none, and returns the place of the last. They are as durable as the server's
+    /// own replication and persistence make them.
     ///
-    /// `epoch` is the connection over which the marks of these keys were set, where there are any; appended over another one, the entries might be in a log whose
-    /// server has no such marks.
+    /// `epoch` is the connection that set the marks of these keys, if there are any. Over another connection the
+    /// entries might reach a server that lacks these marks.
     ///
     /// # Errors
-    /// [`LogError`]; after `Timeout` nobody knows whether they are there, after `Unreplicated` they are.
+    /// [`LogError`]. After `Timeout` they may be there or not; after `Unreplicated` they are.
     async fn append(&self, deltas: &[Delta], epoch: Option<u64>) -> Result<(LogIdentity, EntryId), LogError>;
 
-    /// Reads what stands behind `after`, at most as many entries as one read takes.
+    /// Reads the entries behind `after`, at most as many as one read returns.
     ///
     /// # Errors
     /// [`LogError`].
-    async fn read(&self, after: EntryId) -> Result<Page, LogError>;
+    async fn read(&self, after: EntryId) -> Result<LogPage, LogError>;
 
-    /// Registers under which terms this instance writes, and reads: each page tells the others' from now on. To be said again while the instance lives.
+    /// Registers the terms that this instance reads and writes under. From then on each page includes the others'
+    /// terms. Called again while the instance lives.
     ///
     /// # Errors
     /// [`LogError`].
@@ -84,18 +86,19 @@ pub trait DeltaLog: Send + Sync {
         Ok(())
     }
 
-    /// Other namespaces at the same server whose instances announce rows of the same backend, as far as [`DeltaLog::register`] has found any.
+    /// Other namespaces at the same server whose instances announce rows of the same backend, if [`DeltaLog::register`]
+    /// has found any.
     fn other_namespaces(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Tells the whole fleet what to enforce from now on; `known` is the highest serial that the caller has seen.
+    /// Sets what the whole fleet enforces from now on. `known` is the highest serial that the caller has seen.
     ///
     /// # Errors
-    /// [`LogError`]; after `Timeout` nobody knows whether it was told.
+    /// [`LogError`]. After `Timeout` it may be set or not.
     async fn switch(&self, setting: Option<EnforcementSetting>, known: u64) -> Result<Switch, LogError>;
 
-    /// Puts `switch` back where only an older one is left, or none.
+    /// Restores `switch` if the log has an older one, or none.
     ///
     /// # Errors
     /// [`LogError`].

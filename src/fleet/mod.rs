@@ -1,7 +1,8 @@
-//! What instances tell each other: the delta log of announces and drops, and whose turn it is to scan.
+//! What instances share: the delta log of announces and drops, and the permit to scan.
 //!
-//! One log a keyspace, appended to before an announce is acknowledged and read by every instance. It says nothing that can't be said again: what
-//! is lost of it is found by a scan, and whoever can't show that nothing was lost stops rejecting until then.
+//! One log a keyspace. An announce is appended to it before it is acknowledged, and every instance reads it. A scan
+//! replaces anything that is lost from it. An instance that can't show that nothing was lost stops rejecting until that
+//! scan.
 
 mod committer;
 mod entry;
@@ -16,9 +17,9 @@ mod version;
 pub use self::committer::Committer;
 #[doc(hidden)]
 pub use self::entry::try_entry;
-pub use self::entry::{Delta, Entry, EntryId, Kind, WriterId};
-pub use self::follower::{Follower, LogPlace, Loss, Step};
-pub use self::log::{DeltaLog, LogError, Page};
+pub use self::entry::{Delta, EntryId, LogEntry, LogEntryKind, WriterId};
+pub use self::follower::{Follower, LogPlace, Loss, PageOutcome};
+pub use self::log::{DeltaLog, LogError, LogPage};
 pub use self::permit::{RedisScanPermit, ScanHolder, ScanPermit};
 pub use self::redis::{RedisDeltaLog, Retention};
 pub use self::switch::Switch;

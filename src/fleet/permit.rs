@@ -1,7 +1,8 @@
-//! The right to scan a keyspace's source, which one instance has at a time: [`ScanPermit`], and [`RedisScanPermit`], a key that expires.
+//! The permit to scan a keyspace's source, which one instance holds at a time: [`ScanPermit`], and [`RedisScanPermit`],
+//! a key that expires.
 //!
-//! It spares the source and promises nothing: a holder that was paused for longer than the permit lives, or a Redis that has lost it, lets two
-//! scan at once, which is only slower.
+//! It protects the source from load, and nothing depends on it: if a holder pauses for longer than the permit lives, or
+//! Redis loses it, two instances scan at once, which is only slower.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +12,19 @@ use redis::Script;
 
 use crate::redis::{LinkError, RedisLink};
 
-/// Takes the permit, or keeps it, for `ARGV[2]` milliseconds, unless another one than `ARGV[1]` has it.
+/// Takes or extends the permit for `ARGV[2]` milliseconds, unless another holder than `ARGV[1]` has it.
 const HOLD: &str = r"
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1";
 
-/// Who has the permit, or wants it: one scan, not one instance.
+/// A holder of the permit, or a candidate: one scan, not one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanHolder([u8; 16]);
 
 impl ScanHolder {
-    /// Differs from every other.
+    /// A unique holder.
     #[must_use]
     pub fn random() -> Self {
         Self(rand::random())
@@ -33,16 +34,17 @@ impl ScanHolder {
 /// One keyspace's permit.
 #[async_trait]
 pub trait ScanPermit: Send + Sync {
-    /// Takes the permit for `life` if nobody has it, or keeps it for as long from now on if `holder` has it; says whether it has it now.
+    /// Takes the permit for `life` if it is free, or extends it if `holder` has it. Returns true if `holder` has it
+    /// now.
     ///
     /// # Errors
-    /// [`LinkError`]; after `Timeout` nobody knows who has it.
+    /// [`LinkError`]. After `Timeout` the permit may be held or not.
     async fn hold(&self, holder: ScanHolder, life: Duration) -> Result<bool, LinkError>;
 
-    /// Gives the permit back if `holder` has it.
+    /// Releases the permit if `holder` has it.
     ///
     /// # Errors
-    /// [`LinkError`]: it ends with its life.
+    /// [`LinkError`]: the permit expires.
     async fn release(&self, holder: ScanHolder) -> Result<(), LinkError>;
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use redis::Script;
 
 use super::entry::{self, Delta, EntryId, WriterId};
-use super::log::{DeltaLog, LogError, Page};
+use super::log::{DeltaLog, LogError, LogPage};
 use super::switch::{self, Switch};
 use super::terms::{HOST_CHARS, Peer, Terms};
 use crate::config::EnforcementSetting;
@@ -17,13 +17,15 @@ use crate::redis::{LinkError, LogBirth, LogIdentity, RedisLink, Replicas};
 /// Entries of one read: at 256 hashes each, 4 MiB.
 const ENTRIES_A_READ: usize = 1000;
 
-/// Instances that are registered at a time; the latest stay.
+/// Registered instances; the latest stay.
 const REGISTERED: u32 = 1024;
-/// No announce of an instance that was not heard of for longer than the log reaches back is still to come. And as much again as it may be silent.
+/// An instance that was silent for longer than the log reaches back has no announces left to deliver. Doubled, as it
+/// may be silent for that long.
 const KEPT_LONGER: Duration = Duration::from_secs(60);
 
-/// Appends the entries `ARGV[4..]` if the log is still the one with the identity `ARGV[1]`, keeps those of the last `ARGV[2]` milliseconds, and of those
-/// no more than `ARGV[3]` bytes; returns the place of the last one. Where want of room takes entries, the floor under those that are left is noted.
+/// Appends the entries `ARGV[4..]` if the log still has the identity `ARGV[1]`. Keeps the entries of the last `ARGV[2]`
+/// milliseconds, and of those at most `ARGV[3]` bytes. Returns the place of the last entry. If it trims for size, it
+/// records the floor under the remaining entries.
 const APPEND: &str = r"
 local identity = redis.call('GET', KEYS[2])
 if not identity or string.sub(identity, 1, 32) ~= ARGV[1] then return false end
@@ -43,8 +45,9 @@ if redis.call('MEMORY', 'USAGE', KEYS[1]) > tonumber(ARGV[3]) then
 end
 return id";
 
-/// Notes `ARGV[1]` as alive now, and forgets who was not for `ARGV[2]` milliseconds, and all but the latest `ARGV[3]`. `KEYS[2]` is the identity of the
-/// log, which must be `ARGV[4]`: what is registered in one log says nothing in another.
+/// Records that `ARGV[1]` is alive now, and removes instances that were silent for `ARGV[2]` milliseconds, and all but
+/// the latest `ARGV[3]`. `KEYS[2]` is the identity of the log, which must be `ARGV[4]`: registrations of one log say
+/// nothing about another.
 const REGISTER: &str = r"
 local identity = redis.call('GET', KEYS[2])
 if not identity or string.sub(identity, 1, 32) ~= ARGV[4] then return false end
@@ -55,7 +58,8 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - ARG
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -ARGV[3] - 1)
 return 1";
 
-/// Notes the namespace `ARGV[1]` as one that announces rows of this backend, and returns all that did so within `ARGV[2]` milliseconds.
+/// Records that the namespace `ARGV[1]` announces rows of this backend. Returns all that did so within `ARGV[2]`
+/// milliseconds.
 const NAMESPACE: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -65,8 +69,9 @@ redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -65)
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return redis.call('ZRANGE', KEYS[1], 0, -1)";
 
-/// Stores the switch `ARGV[2]`, where there is a later one leaves it. With `ARGV[1] = 'new'` it is later than what is there, than serial `ARGV[3]`, and
-/// than all others that this server's clock numbered; else it has that serial. Returns the serial. One of a form that can't be read stays.
+/// Stores the switch `ARGV[2]` unless there is a later one. With `ARGV[1] = 'new'` its serial is higher than the stored
+/// one, than serial `ARGV[3]`, and than all others that this server's clock numbered; otherwise it keeps its serial.
+/// Returns the serial. A switch in an unknown form stays.
 const SWITCH: &str = r"
 local held = redis.call('GET', KEYS[1])
 local last = -1
@@ -83,9 +88,10 @@ local text = string.format('%.0f', serial)
 if serial > last then redis.call('SET', KEYS[1], 'v1 ' .. text .. ' ' .. ARGV[2]) end
 return text";
 
-/// What one page is made of, seen at one moment: identity, clock, last entry, entries ever made, floor, entries behind `ARGV[1]`, switch, and who has
-/// registered other terms than `ARGV[3]`, with the time. There is no
-/// identity at a replica, which may lack entries, nor at a server that was one since the connection was made: its history is another one then.
+/// The contents of one page, read at one moment: identity, clock, last entry, entries ever appended, floor, entries
+/// behind `ARGV[1]`, switch, and instances with other terms than `ARGV[3]`, with the time. A replica has no identity,
+/// because it may lack entries. Neither has a server that was a replica since the connection was made: its history is
+/// another one.
 const READ: &str = r"
 local replication, identity = redis.call('INFO', 'replication'), false
 local history = string.match(replication, 'master_replid:(%x+)')
@@ -112,16 +118,16 @@ for i = 1, #registered, 2 do
 end
 return {identity, time[1], time[2], last, made, redis.call('GET', KEYS[3]) or '0-0', entries, redis.call('GET', KEYS[4]), peers}";
 
-/// What [`READ`] answers.
+/// The answer of [`READ`].
 type Answer =
     (Option<String>, u64, u64, String, u64, String, Vec<(String, Vec<Vec<u8>>)>, Option<String>, Vec<(Vec<u8>, u64)>);
 
 /// How much a log keeps.
 #[derive(Debug, Clone, Copy)]
 pub struct Retention {
-    /// Entries of so long ago are kept.
+    /// Entries are kept for this long.
     pub time: Duration,
-    /// As far as they take no more than so many bytes.
+    /// At most this many bytes of them.
     pub bytes: u64,
 }
 
@@ -129,7 +135,7 @@ pub struct Retention {
 #[derive(Debug)]
 pub struct RedisDeltaLog {
     link: Arc<RedisLink>,
-    /// What it is appended to over.
+    /// The connection for appends.
     appends: Arc<RedisLink>,
     replicas: Option<Replicas>,
     stream: String,
@@ -146,15 +152,15 @@ pub struct RedisDeltaLog {
     tell: Script,
     note: Script,
     namespace: Option<Namespace>,
-    /// The last entry of ours that was acknowledged, and in which log.
+    /// Our last acknowledged entry, and its log.
     previous: Mutex<Option<(LogIdentity, EntryId)>>,
 }
 
-/// Who else announces rows of the same backend, under other names.
+/// Namespaces that announce rows of the same backend.
 #[derive(Debug)]
 struct Namespace {
     name: String,
-    /// The name of this log, which no other namespace has.
+    /// The name of this log, which is unique among namespaces.
     ours: String,
     script: Script,
     others: Mutex<Vec<String>>,
@@ -187,15 +193,16 @@ impl RedisDeltaLog {
         }
     }
 
-    /// Appends over a connection of its own, and waits until so many replicas have what was appended, and the marks that were set over it before.
+    /// Appends over a connection of its own, and waits until this many replicas have the entries, and the marks that
+    /// were set over it before.
     #[must_use]
     pub fn appending_over(mut self, link: Arc<RedisLink>, replicas: Option<Replicas>) -> Self {
         (self.appends, self.replicas) = (link, replicas);
         self
     }
 
-    /// Looks for other namespaces at this server that announce rows of the same backend, which `place` stands for. Not in a cluster, whose node has this
-    /// keyspace and no other.
+    /// Looks for other namespaces at this server that announce rows of the same backend; `place` identifies the
+    /// backend. Not in a cluster, whose node has only this keyspace.
     #[must_use]
     pub fn looking_for_others_over(mut self, place: u64) -> Self {
         let ours = self.stream.clone();
@@ -228,12 +235,12 @@ impl DeltaLog for RedisDeltaLog {
         if epoch.is_some_and(|epoch| epoch != call.epoch()) {
             return Err(LogError::Replaced);
         }
-        // Before the first entry: who begins to read goes back by the longest window that is registered.
+        // Before the first entry: a reader that begins goes back by the longest registered window.
         if let Some(terms) = deltas.iter().find_map(|delta| delta.terms)
             && *self.terms.lock() != Some((identity, terms))
         {
             self.register(&terms).await?;
-            // Over another connection, which may have found another server.
+            // Over another connection, which may lead to another server.
             if *self.terms.lock() != Some((identity, terms)) {
                 return Err(LogError::Replaced);
             }
@@ -247,16 +254,16 @@ impl DeltaLog for RedisDeltaLog {
         }
         let place: Option<String> = call.script(&append).await?;
         let id = place.ok_or(LogError::Replaced)?.parse().map_err(|()| strange("XADD"))?;
-        // Also where too few replicas have it: readers of this server find it.
+        // Also with too few replicas: readers of this server find it.
         *self.previous.lock() = Some((identity, id));
         if let Some(replicas) = &self.replicas {
-            // Over the same connection, whose last write that is.
+            // Over the same connection, because it was the last write there.
             replicas.acknowledge(&call).await?;
         }
         Ok((identity, id))
     }
 
-    async fn read(&self, after: EntryId) -> Result<Page, LogError> {
+    async fn read(&self, after: EntryId) -> Result<LogPage, LogError> {
         let call = self.link.call()?;
         let mut read = self.read.key(&self.stream);
         let ours = self.terms.lock().map_or_else(String::new, |(_, terms)| terms.suffix());
@@ -278,12 +285,12 @@ impl DeltaLog for RedisDeltaLog {
         }
         let now = seconds.saturating_mul(1000) + micros / 1000;
         let switch = switch.and_then(|text| text.parse().ok());
-        // By another writer of ours, before a restart, is by another instance too.
+        // An earlier writer of this instance, from before a restart, counts as another instance.
         let peer = |(text, at): (Vec<u8>, u64)| {
             Peer::parse(&String::from_utf8_lossy(&text), Duration::from_millis(now.saturating_sub(at)))
         };
         let peers = peers.into_iter().filter_map(peer).filter(|peer| peer.writer != self.writer).collect();
-        Ok(Page {
+        Ok(LogPage {
             identity: birth.identity,
             born: birth.millis,
             now,
@@ -309,7 +316,7 @@ impl DeltaLog for RedisDeltaLog {
         if let Some(namespace) = &self.namespace {
             let mut look = namespace.script.key(&namespace.name);
             look.arg(&namespace.ours).arg(millis(KEPT_LONGER));
-            // A user who may use no names but those of the prefix is refused, and nothing is found.
+            // A Redis user that may use only names with the prefix is rejected, and nothing is found.
             let found: Vec<String> = call.script(&look).await.unwrap_or_default();
             *namespace.others.lock() = found.into_iter().filter(|found| *found != namespace.ours).collect();
         }
@@ -334,7 +341,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What people call this host; instance ids are random.
+/// The host's name, for people; instance ids are random.
 fn host() -> String {
     let name =
         std::env::var("HOSTNAME").or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname")).unwrap_or_default();

@@ -1,20 +1,20 @@
-//! What the whole fleet was told to enforce, as it stands in Redis: a register, not an event. Every read of the log brings it along, so a trimmed
-//! log loses nothing of it, and who has not read the log does not enforce.
+//! The enforcement setting of the whole fleet, as it stands in Redis: a register, not an event. Every read of the log
+//! includes it, so a trimmed log loses nothing of it, and an instance that has not read the log does not enforce.
 //!
-//! `v1 {serial} enforce {percent}`, `v1 {serial} shadow {percent}` or `v1 {serial} config`. It is never removed, for an instance that finds less
-//! than it knows puts what it knows back: Redis has lost it.
+//! `v1 {serial} enforce {percent}`, `v1 {serial} shadow {percent}` or `v1 {serial} config`. It is never removed: an
+//! instance that finds an older one than it knows restores its own, because Redis has lost it.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::config::{Enforcement, EnforcementSetting};
 
-/// What the fleet was told last.
+/// The fleet's latest setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Switch {
-    /// Grows with each; the highest counts.
+    /// Grows with each setting; the highest applies.
     pub serial: u64,
-    /// `None`: each instance goes by its configuration.
+    /// `None`: each instance uses its configuration.
     pub setting: Option<EnforcementSetting>,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Switch {
     }
 }
 
-/// What stands behind the serial.
+/// The part behind the serial.
 pub(super) fn words(setting: Option<EnforcementSetting>) -> String {
     setting.map_or_else(|| "config".to_owned(), |setting| format!("{} {}", setting.mode.as_str(), setting.percent))
 }

@@ -1,4 +1,4 @@
-//! What instances must agree on for what they tell each other to mean the same: [`Terms`].
+//! What instances must agree on to understand each other's entries: [`Terms`].
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::entry::WriterId;
 use crate::key::KeyForm;
 
-/// What a hash in the log stands for, and for how long it matters, as the instance that wrote it is configured.
+/// What a hash in the log stands for, and how long it matters, as the writing instance is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// Fingerprint of the key form; 0: not known yet.
     pub form: u32,
-    /// Fingerprint of what backend and source call a key.
+    /// Fingerprint of which rows the keys stand for.
     pub data: u64,
     /// `commit_window`, milliseconds.
     pub window: u32,
@@ -22,7 +22,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Of an instance that is configured so.
+    /// The terms of an instance with this configuration.
     #[must_use]
     pub fn new(form: Option<KeyForm>, data: u64, window: Duration, deadline: Duration) -> Self {
         Self { form: form.map_or(0, fingerprint), data, window: millis(window), deadline: millis(deadline) }
@@ -40,24 +40,24 @@ impl Terms {
         Duration::from_millis(self.deadline as u64)
     }
 
-    /// What stands in the register between writer and host.
+    /// The text between writer and host in the register.
     pub(super) fn suffix(&self) -> String {
         let Self { form, data, window, deadline } = self;
         format!("{form:08x} {data:016x} {window} {deadline}")
     }
 
-    /// Whether a hash means the same key to both.
+    /// Returns true if a hash means the same key to both.
     #[must_use]
     pub const fn same_keys(&self, other: &Self) -> bool {
         self.form == other.form && self.data == other.data
     }
 
-    /// What of the keys `self` says otherwise than `ours`, in words; empty: nothing.
+    /// How the keys of `self` differ from `ours`, in words; empty if they don't.
     #[must_use]
     pub fn differs(&self, ours: &Self) -> String {
         let mut told = String::new();
         if self.form != ours.form {
-            // A `String` takes whatever is written to it.
+            // Writing to a `String` can't fail.
             let _ = write!(told, "its key form is {}, here {}", form_name(self.form), form_name(ours.form));
         }
         if self.data != ours.data {
@@ -68,26 +68,26 @@ impl Terms {
     }
 }
 
-/// An instance that has registered its terms.
+/// An instance with registered terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Which process.
+    /// Its process.
     pub writer: WriterId,
     /// Its terms.
     pub terms: Terms,
     /// Name of its host.
     pub host: String,
-    /// How long ago it has registered last, by the server's clock.
+    /// Time since its last registration, by the server's clock.
     pub ago: Duration,
 }
 
 impl Peer {
-    /// As it stands in the register.
+    /// Its text in the register.
     pub(super) fn text(writer: WriterId, terms: &Terms, host: &str) -> String {
         format!("v1 {writer} {} {host}", terms.suffix())
     }
 
-    /// Reads what [`Peer::text`] wrote; `None`: it has another form.
+    /// Reads the text of [`Peer::text`]; `None` for another form.
     pub(super) fn parse(text: &str, ago: Duration) -> Option<Self> {
         let parts: Vec<&str> = text.splitn(7, ' ').collect();
         let ["v1", writer, form, data, window, deadline, host] = parts[..] else { return None };

@@ -1,4 +1,4 @@
-//! The token by which a client that announced a key reads it on any instance.
+//! The token with which a client that announced a key reads it on any instance.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,14 +6,15 @@ use std::str::FromStr;
 use super::entry::EntryId;
 use crate::redis::LogIdentity;
 
-/// A place in one keyspace's log: who has applied it knows of the announce that it was given for. Opaque to clients.
+/// A place in one keyspace's log. An instance that has applied it knows the announce that it was issued for. Opaque to
+/// clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// Which log.
+    /// Identity of the log.
     pub identity: LogIdentity,
-    /// Whose.
+    /// Its writer.
     pub keyspace: String,
-    /// Where.
+    /// Its place.
     pub position: EntryId,
 }
 

@@ -1,17 +1,18 @@
-//! What a build needs of the keyspace: the candidate from begin to swap, and what only the keyspace knows of it.
+//! A build as the keyspace sees it: the candidate from begin to swap, and what only the keyspace knows of it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use super::Keyspace;
-use crate::backend::{KeySet, Members};
+use super::backend::Verified;
+use super::build_state::{LastRebuild, SourceSample};
+use crate::backend::{BackendError, KeySet, Members};
 use crate::clock::Moment;
 use crate::filter::{Busy, Candidate, Filter};
-use crate::key::{Key, KeyBatch, KeyForm, KeyHash, KeySecret};
+use crate::key::{Key, KeyBatch, KeyForm, KeyHash};
+use crate::labels::State;
 
-/// Keys that are hashed before they go into the candidate: hashes that stay in the first cache.
+/// Keys that are hashed before they go into the candidate: their hashes stay in the first-level cache.
 const HASHED_TOGETHER: usize = 1024;
 
 /// A candidate that is being filled. Dropped before its swap, it changes nothing.
@@ -30,6 +31,12 @@ pub enum CantBegin {
     /// One at a time.
     #[error(transparent)]
     Busy(#[from] Busy),
+    /// The fleet's secret is not known, and no filter can be built without it.
+    #[error("the keyspace secret could not be read from Redis yet")]
+    NoSecret,
+    /// The delta log has not been read yet: a build could miss announces that began before it.
+    #[error("the delta log could not be read from Redis yet")]
+    NoLog,
     /// Announces of others are within their commit window that are not held here: the filter would lack them.
     #[error(
         "more announces of other instances are within their commit window than server.max_announce_bytes holds, and a filter that is built now would lack some"
@@ -37,131 +44,134 @@ pub enum CantBegin {
     Unheld,
 }
 
-/// Why a build can't be put in force.
+/// Why a candidate can't become the active filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CantSwap {
-    /// A filter can't be in force beside the set of an earlier scan.
+    /// A filter can't be active beside the set of an earlier scan.
     #[error("the build has no set of keys")]
     NoSet,
-    /// Its keys were hashed under a secret that is the fleet's no more.
+    /// The fleet has another secret by now than the one under which the candidate's keys are hashed.
     #[error("the keyspace secret has changed during the build")]
     OtherSecret,
 }
 
-impl Keyspace {
-    /// The form of the keys, once it is known.
-    #[must_use]
-    pub fn form(&self) -> Option<KeyForm> {
-        self.form.get().copied()
-    }
+/// What the size of the next filter depends on, beside the source.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizing {
+    /// Keys in the active filter, estimated from its fill.
+    pub(crate) items: Option<u64>,
+    /// Keys that announces and polls have brought lately, whether their rows came or not. If these are more than the headroom is for,
+    /// the next filter gets room for as many again, so that it lasts about as long as the keys took to come. Those whose rows never come
+    /// are gone with the first build after their window.
+    pub(crate) announced_lately: u64,
+    /// The keys themselves are kept too.
+    pub(crate) keeps_keys: bool,
+}
 
+/// How soon the next filter is needed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Urgency {
+    /// The keyspace is neither cold nor degraded.
+    pub(crate) has_trusted_filter: bool,
+    /// Time until age ends the trust in it; `None`: something else has, or its age never does.
+    pub(crate) ages_in: Option<Duration>,
+    /// What the last build took, seconds.
+    pub(crate) last_took: f64,
+}
+
+/// What a snapshot has left for the first build.
+#[derive(Debug)]
+pub(crate) struct FirstBuild {
+    /// How long the restored filter keeps the promise without a scan.
+    pub(crate) lasts: Duration,
+    /// Keys of its scan, by source; empty if there is none.
+    pub(crate) counted: Vec<u64>,
+}
+
+/// What the checks of a candidate have found.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Why the key form does not tell keys apart as the database does.
+    pub(crate) conflict: Option<String>,
+    /// Keys that were drawn from the source; `None`: the source is all that there is.
+    pub(crate) sample: Option<SourceSample>,
+}
+
+/// What `rebuild` asks of a keyspace.
+impl Keyspace {
     /// Makes the key form known; the first call decides.
     pub(crate) fn learn_form(&self, form: KeyForm) -> KeyForm {
-        let is_news = self.form.get().is_none();
-        let form = *self.form.get_or_init(|| form);
-        if is_news {
-            self.judge_terms_again();
+        let is_new = self.identity.form().is_none();
+        let form = *self.identity.form.get_or_init(|| form);
+        if let Some(follower) = self.follower.as_ref().filter(|_| is_new) {
+            follower.recheck_terms();
         }
-        self.trust_snapshot(form);
+        self.snapshots.trust(form);
         form
     }
 
-    /// Whether the secret is known under which filters can be built.
+    /// Returns true once it is known whether the filter of a snapshot serves.
+    pub(crate) fn has_judged_snapshot(&self) -> bool {
+        !self.snapshots.awaits_form()
+    }
+
+    pub(crate) fn first_build(&self) -> FirstBuild {
+        let lasts = self.freshness.lasts_without_scan(Moment::now()).unwrap_or_default();
+        FirstBuild { lasts, counted: self.builds.counted() }
+    }
+
+    /// Returns once something has happened that only a new filter fixes.
+    pub(crate) async fn rebuild_requested(&self) {
+        self.builds.signal.requested().await;
+    }
+
+    /// How long to wait for a scan that restores the promise; `None`: it is not revoked.
     #[must_use]
-    pub fn has_secret(&self) -> bool {
-        self.secret.is_agreed()
+    pub fn rescan_in(&self) -> Option<Duration> {
+        let lost = self.backend.members().and_then(Members::lost_until);
+        self.freshness.revoked_until().max(lost).map(|at| at.since(Moment::now()))
     }
 
-    /// What is proposed to a Redis that holds no secret for this keyspace.
-    #[must_use]
-    pub fn proposed_secret(&self) -> KeySecret {
-        self.secret.proposal()
+    pub(crate) fn urgency(&self) -> Urgency {
+        let last_took = self.builds.last_rebuild().map_or(0.0, |last| last.duration_seconds);
+        let has_trusted_filter = matches!(self.state(), State::Enforcing | State::Shadow);
+        Urgency { has_trusted_filter, ages_in: self.freshness.ages_in(Moment::now()), last_took }
     }
 
-    /// Takes the fleet's secret. What had been hashed under another one is hashed again, as far as it matters: announces within their window. A
-    /// filter of before knows no key under the new one, and announces of others were read under the old: both end the rejecting.
-    pub fn agree_on_secret(&self, secret: KeySecret) {
-        let now = Moment::now();
-        if self.secret.is_agreed() {
-            if self.secret.fingerprint() == secret.fingerprint() {
-                return;
-            }
-            tracing::warn!(
-                keyspace = self.name(),
-                "Redis holds another keyspace secret than before, as after it was wiped: everything is built anew"
-            );
-            // First, see `Secret`.
-            self.standing.broken(
-                now.plus(self.windows().window),
-                "the keyspace secret has changed, as after Redis was wiped; a scan mends it".into(),
-            );
-            self.rebuild_wanted.notify_one();
+    pub(crate) fn sizing(&self) -> Sizing {
+        let inserted = self.stats.growth().distinct_inserted();
+        Sizing {
+            items: self.items(),
+            announced_lately: inserted.max(self.writer.windows.recent.held().0 as u64),
+            keeps_keys: self.backend.members().is_some(),
         }
-        self.secret.agree(secret);
-        self.hot.drop_all_absences();
-        let secret = self.secret.load();
-        let (hashes, remembered) =
-            self.recent.rehash_own(now, |key| secret.hash(&Key::from_canonical(Bytes::copy_from_slice(key))));
-        if let Err(full) = remembered {
-            let why = format!(
-                "{} announces are within their window, and no more can be held; a scan after it mends that",
-                full.0
-            );
-            self.standing.broken(now.plus(self.recent.life()), why);
-        }
-        hashes.iter().for_each(|hash| self.active.insert(hash.get()));
-        self.note_announced(&hashes);
     }
 
-    /// The database compares keys otherwise than the key form does (or no longer).
-    pub(crate) fn form_conflict(&self, conflict: Option<String>) {
-        self.standing.conflict(conflict);
-    }
-
-    /// What of the key source an operator should mend (or nothing any more).
-    pub(crate) fn source_warning(&self, warning: Option<String>) {
-        *self.source_warning.lock() = warning;
-    }
-
-    /// What the rebuild under way waits for (or nothing any more).
-    pub(crate) fn rebuild_waits(&self, what: Option<&'static str>) {
-        let before = std::mem::replace(&mut *self.rebuild_waits.lock(), what);
-        if before != what {
-            self.still_cold(what.map_or_else(
+    /// What the rebuild in progress waits for, for `/status`; `None`: nothing.
+    pub(crate) fn set_rebuild_wait(&self, what: Option<&'static str>) {
+        if self.builds.set_waits_for(what) {
+            self.freshness.explain_cold(what.map_or_else(
                 || "the first filter is being built".into(),
                 |what| format!("the first filter waits: {what}"),
             ));
         }
     }
 
-    /// How long the filter in force stays young enough to be trusted; `None`: it is not trusted, or does not age.
-    pub(crate) fn ages_in(&self) -> Option<Duration> {
-        self.standing.ages_in(Moment::now())
-    }
-
-    /// There is still no filter, because …
-    pub(crate) fn still_cold(&self, reason: String) {
-        self.standing.still_cold(reason);
-    }
-
-    /// Before the right to reject may come back: where the keyspace could not reject until this moment, no absence from before may be served from now
-    /// on.
-    pub(super) fn void_untrusted_absences(&self) {
-        if Moment::now() >= self.standing.trusted_until() {
-            self.hot.drop_all_absences();
+    /// Waits until a scan may begin: the log has been read, and polls find rows that become visible while it runs.
+    ///
+    /// # Errors
+    /// [`CantBegin::NoSecret`] and [`CantBegin::NoLog`].
+    pub(crate) async fn prepare_scan(&self) -> Result<(), CantBegin> {
+        if !self.identity.secret.is_agreed() {
+            return Err(CantBegin::NoSecret);
         }
-    }
-
-    /// How long to wait for the scan that mends what is broken; `None`: nothing is.
-    #[must_use]
-    pub fn rescan_in(&self) -> Option<Duration> {
-        let lost = self.members().and_then(Members::lost_until);
-        self.standing.broken_until().max(lost).map(|at| at.since(Moment::now()))
-    }
-
-    /// Returns when something happened that only a new filter mends.
-    pub(crate) async fn rebuild_wanted(&self) {
-        self.rebuild_wanted.notified().await;
+        if let Some(follower) = &self.follower
+            && !follower.has_begun().await
+        {
+            return Err(CantBegin::NoLog);
+        }
+        self.polls.cover_scan().await;
+        Ok(())
     }
 
     /// Begins a build: from now on every insert reaches `filter` too, and the announces within their window are in it already.
@@ -169,20 +179,32 @@ impl Keyspace {
     /// # Errors
     /// [`CantBegin`].
     pub(crate) fn begin(self: &Arc<Self>, filter: Filter) -> Result<Build, CantBegin> {
-        let secret = self.secret.fingerprint();
-        let candidate = self.active.begin(filter)?;
-        self.deleted.scan_began();
+        let secret = self.identity.secret.fingerprint();
+        let candidate = self.prober.active.begin(filter)?;
+        self.builds.deletes.scan_began();
         let build = Build { keyspace: Arc::clone(self), candidate: Some(candidate), secret, began: Moment::now() };
-        if let Some(members) = self.members() {
+        if let Some(members) = self.backend.members() {
             members.begin(build.began);
         }
-        // After `begin`, never before: an announce that loaded the filter pair too early for the candidate is in the memory by now.
+        // After `begin`: an announce that loaded the filter pair too early for the candidate is in the memory by now.
         build.replay_recent();
-        // Asked after the candidate was published and before anything is scanned.
-        if self.recent.lacks_some(Moment::now()) {
+        // After the candidate is published and before anything is scanned.
+        if self.writer.windows.recent.lacks_some(Moment::now()) {
             return Err(CantBegin::Unheld);
         }
         Ok(build)
+    }
+
+    /// Keeps how a rebuild ended. `counted`: the keys of its scan by source, if its filter has become active.
+    pub(crate) fn finish_rebuild(&self, last: LastRebuild, counted: Option<Vec<u64>>) {
+        if let Some(reason) = last.reason.as_ref().filter(|_| self.state() == State::Cold) {
+            self.freshness.explain_cold(reason.clone());
+        }
+        self.builds.set_last_rebuild(last);
+        if let Some(counted) = counted {
+            self.builds.set_counted(counted);
+            self.snapshots.want();
+        }
     }
 }
 
@@ -194,7 +216,7 @@ impl Build {
 
     /// Puts scanned keys into the candidate.
     pub fn fill(&self, keys: &KeyBatch) {
-        let secret = self.keyspace.secret.load();
+        let secret = self.keyspace.identity.secret.load();
         let mut hashes = keys.iter().map(|key| secret.hash_ref(key).get());
         let mut together = Vec::with_capacity(keys.len().min(HASHED_TOGETHER));
         while hashes.len() > 0 {
@@ -210,74 +232,92 @@ impl Build {
         self.candidate().filter()
     }
 
-    /// When the build began, which is when its scan did.
-    #[must_use]
-    pub const fn began(&self) -> Moment {
-        self.began
-    }
-
     /// Puts every announce within its window into the candidate: its row may be committed after the scan has passed.
     pub fn replay_recent(&self) {
-        let recent = self.keyspace.recent.hashes(Moment::now());
+        let recent = self.keyspace.writer.windows.recent.hashes(Moment::now());
         self.candidate().fill(&recent.into_iter().map(KeyHash::get).collect::<Vec<_>>());
+    }
+
+    /// Waits for a poll that began after the scan.
+    pub async fn poll_to_end(&self) {
+        self.keyspace.polls.poll_after(self.began).await;
+    }
+
+    /// What of the key source an operator should fix; also if the candidate is refused: it may explain that.
+    pub(crate) fn set_source_warning(&self, warning: Option<String>) {
+        self.keyspace.builds.set_source_warning(warning);
     }
 
     /// The hash of a scanned key.
     #[must_use]
     pub fn hash(&self, key: &Key) -> KeyHash {
-        self.keyspace.secret.hash(key)
+        self.keyspace.identity.hash(key)
     }
 
-    /// Keys that the backend answered before the scan began, that nobody deleted, and that the candidate lacks nevertheless.
+    /// Keys that the backend answered before the scan began, that no client has deleted, and that the candidate lacks nevertheless.
     #[must_use]
     pub fn missing(&self) -> Vec<Key> {
         let filter = self.filter();
-        let proven = self.keyspace.proven.before(self.began);
-        // Hashed now: they may have been proven before the fleet's secret was known. A source may list the lower case that its database makes.
+        let confirmed = self.keyspace.builds.confirmed.before(self.began);
+        // Hashed now: they may have been confirmed before the fleet's secret was known. A source may list the database's lower case.
         let holds = |key: &Key| filter.contains(self.hash(key).get());
-        proven.into_iter().filter(|key| !holds(key) && !key.folded_apart().is_some_and(|other| holds(&other))).collect()
+        let is_missing = |key: &Key| !holds(key) && !key.folded_apart().is_some_and(|other| holds(&other));
+        confirmed.into_iter().filter(is_missing).collect()
     }
 
     /// A key turned out to be gone: later builds need not hold it.
     pub fn gone(&self, key: &Key) {
-        self.keyspace.proven.gone(self.keyspace.secret.hash(key));
+        self.keyspace.builds.confirmed.gone(self.hash(key));
     }
 
-    /// Puts the candidate in force, and with it the scanned keys where the backend is a set of them, and returns its number.
+    /// Asks the backend for each of `keys`.
+    ///
+    /// # Errors
+    /// [`BackendError`] if it gives no answer; what it says of single keys is in their [`Verified`].
+    pub(crate) async fn verify(&self, keys: &[Key]) -> Result<Vec<Verified>, BackendError> {
+        self.keyspace.backend.verify(keys).await
+    }
+
+    /// Why the backend finds rows under keys that `form` tells apart; `None` if it does not, or can't tell.
+    pub(crate) async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, BackendError> {
+        self.keyspace.backend.form_conflict(form).await
+    }
+
+    /// Makes the candidate the active filter, and the scanned keys the set of a backend that is one. Returns the filter's number.
     ///
     /// # Errors
     /// [`CantSwap`].
-    pub fn swap(mut self, set: Option<KeySet>) -> Result<u64, CantSwap> {
-        // Where it changes only after this, the change has ended the rejecting, and this scan began too early to mend that.
-        if self.secret != self.keyspace.secret.fingerprint() {
+    pub(crate) fn swap(mut self, set: Option<KeySet>, findings: Findings) -> Result<u64, CantSwap> {
+        let keyspace = Arc::clone(&self.keyspace);
+        keyspace.freshness.set_conflict(findings.conflict);
+        if let Some(sample) = findings.sample {
+            keyspace.builds.set_sample(sample);
+        }
+        // A change after this check has revoked the promise, and this scan began too early to restore it.
+        if self.secret != keyspace.identity.secret.fingerprint() {
             return Err(CantSwap::OtherSecret);
         }
-        match (self.keyspace.members(), set) {
-            // Before the filter, and so before the right to call a key absent: who trusts the new scan must not read the old set.
+        match (keyspace.backend.members(), set) {
+            // Before the filter, and so before the right to call a key absent: a lookup that trusts the new scan must not read the old
+            // set.
             (Some(members), Some(set)) => members.swap(set),
             (Some(_), None) => return Err(CantSwap::NoSet),
             (None, _) => {}
         }
-        let is_first = self.keyspace.active.current().is_none();
+        let is_first = keyspace.prober.current().is_none();
         let number = self.candidate.take().map_or(0, Candidate::swap);
-        let keyspace = Arc::clone(&self.keyspace);
-        keyspace.void_untrusted_absences();
-        // Before the right to believe any of them comes back.
-        keyspace.shared.believe_absences_since(self.began);
-        // After the swap: who reads the new limit also reads the new filter.
-        keyspace.standing.swapped(self.began);
-        keyspace.rescan_under_polls();
-        keyspace.observed.swapped();
-        keyspace.storm.swapped();
-        if is_first || keyspace.standing.whole().is_none() {
-            keyspace.canary.heat_up()
+        // After the swap: a reader of the new limit also reads the new filter.
+        keyspace.freshness.swapped(self.began);
+        keyspace.polls.rescan_if_needed();
+        keyspace.stats.swapped();
+        keyspace.audit.storms.swapped();
+        if is_first || keyspace.freshness.complete().is_none() {
+            keyspace.audit.canary.sampler.heat_up();
         } else {
-            keyspace.canary.warm_up()
+            keyspace.audit.canary.sampler.warm_up();
         }
-        keyspace.deleted.swapped();
-        *keyspace.swapped_at.lock() = Some(Moment::now());
-        let (state, reason) = keyspace.standing.explain(Moment::now());
-        keyspace.note_state(state, &reason);
+        keyspace.builds.swapped();
+        keyspace.freshness.observe_state();
         Ok(number)
     }
 }
@@ -285,9 +325,9 @@ impl Build {
 impl Drop for Build {
     fn drop(&mut self) {
         if self.candidate.is_some() {
-            self.keyspace.deleted.scan_failed();
+            self.keyspace.builds.deletes.scan_failed();
             // While the candidate still keeps others from beginning a build.
-            if let Some(members) = self.keyspace.members() {
+            if let Some(members) = self.keyspace.backend.members() {
                 members.withdraw();
             }
         }

@@ -63,7 +63,7 @@ impl LookupError {
 pub enum AnnounceError {
     /// The key could not be written to the journal.
     #[error("the announce could not be written to the journal: {0}")]
-    Journal(#[from] super::JournalError),
+    Journal(#[from] super::journal::JournalError),
     /// The marker could not be set in the shared cache.
     #[error("the announce's marker could not be set: {0}")]
     Marker(CacheError),
@@ -131,27 +131,27 @@ impl DropError {
 
 /// Which of the two steps failed that tell others of a key.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum TellError {
+pub(super) enum PublishError {
     #[error(transparent)]
     Mark(#[from] CacheError),
     #[error(transparent)]
     Log(#[from] LogError),
 }
 
-impl From<TellError> for AnnounceError {
-    fn from(error: TellError) -> Self {
+impl From<PublishError> for AnnounceError {
+    fn from(error: PublishError) -> Self {
         match error {
-            TellError::Mark(error) => Self::Marker(error),
-            TellError::Log(error) => Self::Log(error),
+            PublishError::Mark(error) => Self::Marker(error),
+            PublishError::Log(error) => Self::Log(error),
         }
     }
 }
 
-impl From<TellError> for DropError {
-    fn from(error: TellError) -> Self {
+impl From<PublishError> for DropError {
+    fn from(error: PublishError) -> Self {
         match error {
-            TellError::Mark(error) => Self::Tombstone(error),
-            TellError::Log(error) => Self::Log(error),
+            PublishError::Mark(error) => Self::Tombstone(error),
+            PublishError::Log(error) => Self::Log(error),
         }
     }
 }

@@ -1,179 +1,106 @@
-//! The keyspace of one keyspace: [`Keyspace::lookup`], announces, drops, and what builds need of it.
+//! One keyspace: lookups, announces, drops, and what builds need of it.
+//!
+//! [`Keyspace`] is a facade. Each part has its own small state and says what it does not know:
+//!
+//! | part | room |
+//! |---|---|
+//! | what the filter answers for one key | `probe`, `probe_batch` |
+//! | lookups | `read` |
+//! | the backend's calls | `backend` |
+//! | the right to answer 404 from the filter | `freshness` |
+//! | announces and drops | `write` |
+//! | other instances' announces and drops | `replicate` |
+//! | new rows that polls find | `polls` |
+//! | what answers say of filter and backend | `audit`, `stats` |
+//! | the filter on disk | `snapshot` |
+//! | builds | `build`, `build_state` |
 
-mod allowance;
-mod announce;
-mod announce_limits;
-mod announce_rate;
-mod batch;
+mod audit;
+mod backend;
 mod build;
-mod call;
-mod canary;
-mod check;
-mod deleted;
-mod distinct;
-mod enforcement;
+mod build_state;
+mod compose;
 mod error;
-mod fill;
-mod follow;
 mod freshness;
-mod gate;
-mod glance;
-mod growth;
-mod hold;
+mod identity;
 mod journal;
-mod learn;
-mod lease;
-mod load;
-mod mismatches;
-mod missed;
-mod observed;
 mod outcome;
-mod peers;
-mod polled;
-mod proof;
-mod proven;
-mod recent;
-mod refresh;
-mod report;
+mod polls;
+mod probe;
+mod probe_batch;
+mod read;
+mod rebuild_signal;
+mod replicate;
+mod request;
+mod run;
 mod secret;
-mod seen_rows;
-mod set;
-mod settings;
 mod single_flight;
 mod snapshot;
-mod stale;
-mod standing;
+mod snapshot_file;
+mod stats;
 mod status;
-mod storm;
-mod trouble;
-mod verify;
+mod write;
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
-
-pub use self::announce_limits::AnnounceLimits;
+pub(crate) use self::backend::Verified;
 pub use self::build::{Build, CantBegin, CantSwap};
-pub use self::check::{BatchCheck, Checked};
-pub use self::enforcement::{EnforcementStatus, Origin, SwitchError};
+pub(crate) use self::build::{Findings, Urgency};
+pub use self::build_state::LastRebuild;
+pub(crate) use self::build_state::SourceSample;
+pub use self::compose::KeyspaceParts;
 pub use self::error::{AnnounceError, DropError, LookupError};
-pub use self::follow::LogParts;
+pub use self::freshness::{EnforcementStatus, Origin, PollCoverage, ProofStatus, SwitchError};
 pub use self::journal::{Extent, Journal, JournalError, Replayed};
-pub use self::mismatches::{Mismatch, Mismatches};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe, Staleness};
-pub use self::polled::{PollCoverage, PollPlace};
-pub use self::proof::ProofStatus;
-pub use self::snapshot::{Expected, Refused, Restored, SnapshotParts, SnapshotStatus, Snapshots, restore};
-pub use self::status::{AnnounceStatus, BackendStatus, KeyspaceStatus, LastRebuild};
-pub(crate) use self::verify::{SourceSample, Verified};
+pub use self::polls::{PollPlace, PollTracker};
+pub use self::probe_batch::{BatchCheck, Checked};
+pub use self::replicate::LogParts;
+pub use self::snapshot::{Expected, Refused, Restored, SnapshotParts, restore};
+pub use self::snapshot_file::{SnapshotFile, SnapshotStatus};
+pub use self::stats::{Mismatch, Mismatches};
+pub use self::status::{AnnounceStatus, BackendStatus, KeyspaceStatus};
+pub use self::write::AnnounceLimits;
 
-use self::load::Errand;
-use self::settings::Settings;
-use self::single_flight::Loaded;
-use self::standing::Standing;
-use crate::backend::Backend;
-use crate::cache::{HotCache, SharedCache};
-use crate::clock::Moment;
-use crate::config::KeyspaceConfig;
-use crate::filter::Active;
-use crate::fleet::Terms;
-use crate::key::{Key, KeyError, KeyForm, KeySecret};
-use crate::labels::{Source, State};
-use crate::metrics::KeyspaceMetrics;
+use self::audit::Audit;
+use self::backend::BackendClient;
+use self::build_state::BuildState;
+use self::freshness::FreshnessTracker;
+use self::identity::Identity;
+use self::probe::Prober;
+use self::read::{Limits, Reader};
+use self::replicate::LogFollower;
+use self::snapshot::SnapshotKeeper;
+use self::stats::FilterStats;
+use self::write::Writer;
+use crate::backend::BackendError;
+use crate::buffers::Reservation;
+use crate::config::{EnforcementSetting, KeyspaceConfig};
+use crate::fleet::Version;
+use crate::key::{Key, KeyError, KeyForm};
+use crate::labels::{State, Verdict};
 
-/// Keys that the backend has answered lately and that the next filter must hold.
-const PROVEN_LIMIT: usize = 10_000;
-
-/// What a keyspace is made of; the composition root fills it in.
-pub struct Parts {
-    /// Name of the keyspace.
-    pub name: String,
-    /// Its settings.
-    pub config: KeyspaceConfig,
-    /// The secret its keys are hashed under; `None`: not known yet, see [`Keyspace::agree_on_secret`].
-    pub secret: Option<KeySecret>,
-    /// The form of its keys; shared with the backend, which needs it to bind them. Empty until it is known.
-    pub form: Arc<OnceLock<KeyForm>>,
-    /// Redis, or the cache in this process that stands in for it.
-    pub shared: Arc<dyn SharedCache>,
-    /// The system of record.
-    pub backend: Arc<dyn Backend>,
-    /// How many announces are taken.
-    pub announces: AnnounceLimits,
-    /// Makes announces durable.
-    pub journal: Journal,
-    /// What the journal held at start.
-    pub replayed: Replayed,
-    /// What instances tell each other; `None`: there are no others.
-    pub log: Option<LogParts>,
-    /// The filter on disk; `None`: it is not kept.
-    pub snapshot: Option<SnapshotParts>,
-    /// Recorders.
-    pub metrics: Arc<KeyspaceMetrics>,
-}
-
-/// One keyspace: lookups, announces, drops, builds.
+/// One keyspace.
 pub struct Keyspace {
-    name: String,
-    deadline: Duration,
-    peers: peers::Peers,
-    settings: ArcSwap<Settings>,
-    asked_fpr: f64,
-    secret: secret::Secret,
-    form: Arc<OnceLock<KeyForm>>,
-    active: Arc<Active>,
-    standing: Standing,
-    hot: HotCache,
-    shared: Arc<dyn SharedCache>,
-    backend: Arc<dyn Backend>,
-    gate: gate::Gate,
-    breaker: call::BackendBreaker,
-    /// Backend calls that one batch may have under way.
-    batch_share: usize,
-    /// Refreshes that may be under way: as many as a batch's calls, so that lookups keep three quarters of the backend.
-    refreshes: Arc<Semaphore>,
-    lease_times: lease::LeaseTimes,
-    flights: Arc<single_flight::Flights>,
-    recent: recent::Recent,
-    announce_limits: AnnounceLimits,
-    announce_rate: announce_rate::AnnounceRate,
-    journal: Journal,
-    fleet: Option<follow::Fleet>,
-    proven: proven::Proven,
-    deleted: deleted::Deleted,
-    observed: observed::Observed,
-    mismatches: mismatches::Memory,
-    canary: canary::Canary,
-    found_rows: missed::FoundRows,
-    growth: growth::Growth,
-    storm: storm::Storm,
-    trouble: trouble::Trouble,
-    write_trouble: trouble::Trouble,
-    last_rebuild: Mutex<Option<LastRebuild>>,
-    /// What the last scan found that endangers the key set.
-    source_warning: Mutex<Option<String>>,
-    /// What the backend said of keys that the last scan brought.
-    sampled: Mutex<verify::SourceSample>,
-    swapped_at: Mutex<Option<Moment>>,
-    /// What the rebuild under way waits for.
-    rebuild_waits: Mutex<Option<&'static str>>,
-    /// Keys that the last scan brought, of each source.
-    counted: Mutex<Vec<u64>>,
-    snapshots: Option<Arc<Snapshots>>,
-    /// What is still to be known of the filter that the process started from.
-    untrusted: Mutex<Option<snapshot::Untrusted>>,
-    rebuild_wanted: Notify,
-    polls: polled::Polls,
-    metrics: Arc<KeyspaceMetrics>,
+    identity: Arc<Identity>,
+    prober: Arc<Prober>,
+    freshness: Arc<FreshnessTracker>,
+    backend: Arc<BackendClient>,
+    reader: Arc<Reader>,
+    writer: Arc<Writer>,
+    /// `None`: there is no delta log, so there are no other instances.
+    follower: Option<Arc<LogFollower>>,
+    polls: Arc<PollTracker>,
+    stats: Arc<FilterStats>,
+    audit: Arc<Audit>,
+    snapshots: Arc<SnapshotKeeper>,
+    builds: Arc<BuildState>,
 }
 
 /// A key that can't be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Without canonical form.
+    /// It has no canonical form.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The form is not known yet: the key source, which would tell it, has not been read.
@@ -184,183 +111,194 @@ pub enum ParseError {
 }
 
 impl Keyspace {
-    /// Assembles a keyspace. Its keyspace is cold until the first build.
-    #[must_use]
-    pub fn new(parts: Parts) -> Arc<Self> {
-        let config = &parts.config;
-        let life = config.commit_window + config.deadline;
-        let share = (config.backend.max_concurrency / 4).max(1);
-        let canary = canary::Canary::new(&config.canary, parts.backend.members().is_none());
-        let (snapshots, restored) =
-            parts.snapshot.map_or((None, None), |parts| (Some(parts.snapshots), parts.restored));
-        let keyspace = Self {
-            name: parts.name,
-            deadline: config.deadline,
-            peers: peers::Peers::new(
-                Terms::new(None, config.data_fingerprint(), config.commit_window, config.deadline),
-                parts.log.as_ref().map(|parts| parts.log.retention()),
-            ),
-            settings: ArcSwap::from_pointee(Settings::new(config)),
-            asked_fpr: config.filter.false_positive_rate,
-            secret: secret::Secret::new(parts.secret),
-            form: parts.form,
-            active: Arc::default(),
-            standing: Standing::new(
-                config.enforcement_setting(),
-                config.freshness,
-                config.max_staleness,
-                parts.log.as_ref().map(|log| log.max_lag),
-            )
-            .with_hold(config.canary.hold)
-            .with_proof(if parts.backend.members().is_none() { config.canary.proof } else { 0 })
-            .with_snapshots(snapshots.clone()),
-            hot: HotCache::new(config.cache.hot_capacity),
-            shared: parts.shared,
-            backend: parts.backend,
-            gate: gate::Gate::new(config.backend.max_concurrency, config.backend.max_queue, config.deadline),
-            breaker: call::BackendBreaker::new(config, &parts.metrics),
-            batch_share: share,
-            refreshes: Arc::new(Semaphore::new(share)),
-            lease_times: lease::LeaseTimes::new(config),
-            flights: single_flight::Flights::new(),
-            recent: recent::Recent::new(life, parts.announces.of_memory()),
-            announce_limits: parts.announces,
-            announce_rate: parts.announces.rate(),
-            journal: parts.journal,
-            fleet: parts.log.map(follow::Fleet::new),
-            proven: proven::Proven::new(PROVEN_LIMIT),
-            deleted: deleted::Deleted::default(),
-            observed: observed::Observed::default(),
-            mismatches: mismatches::Memory::new(config.reveal_keys),
-            canary,
-            found_rows: missed::FoundRows::default(),
-            growth: growth::Growth::new(&config.filter),
-            storm: storm::Storm::default(),
-            trouble: trouble::Trouble::default(),
-            write_trouble: trouble::Trouble::default(),
-            last_rebuild: Mutex::default(),
-            source_warning: Mutex::default(),
-            sampled: Mutex::default(),
-            swapped_at: Mutex::default(),
-            rebuild_waits: Mutex::default(),
-            counted: Mutex::default(),
-            snapshots,
-            untrusted: Mutex::default(),
-            rebuild_wanted: Notify::new(),
-            polls: polled::Polls::new(config.source.iter().any(|source| source.incremental.is_some())),
-            metrics: parts.metrics,
-        };
-        if let Some(restored) = restored {
-            keyspace.start_from(restored);
-        }
-        keyspace.remember_replayed(&parts.replayed);
-        if let Some(form) = keyspace.form() {
-            keyspace.trust_snapshot(form);
-        }
-        Arc::new(keyspace)
-    }
-
     /// Brings a request's bytes into canonical form.
     ///
     /// # Errors
     /// [`ParseError`].
     pub fn key(&self, raw: &[u8]) -> Result<Key, ParseError> {
-        let form = self.form.get().ok_or(ParseError::UnknownForm)?;
+        let form = self.identity.form.get().ok_or(ParseError::UnknownForm)?;
         let key = form.canonical(raw)?;
         self.backend.admits((&key).into())?;
         Ok(key)
     }
 
-    /// Looks a key up: filter, then hot tier, shared cache and backend, or the set of keys in their place. Lasts no longer than the keyspace's deadline;
-    /// dropping the future abandons the wait, not a load that others share.
-    pub async fn lookup(self: &Arc<Self>, key: Key, options: LookupOptions) -> Lookup {
-        let errand = self.errand(key, options);
-        let answer = match self.look_first(&errand) {
-            Some(answer) => answer,
-            None => self.load_together(&errand).await,
-        };
-        self.answered(&errand, answer)
+    /// Looks a key up: filter, then hot tier, shared cache and backend, or the set of keys in their place. Lasts no longer than the
+    /// keyspace's deadline; dropping the future ends the wait, not a load that others share.
+    pub async fn lookup(&self, key: Key, options: LookupOptions) -> Lookup {
+        self.reader.lookup(key, options).await
     }
 
-    /// [`Keyspace::lookup`] where it waits for nothing: the answer of filter, hot tier or set. `None`, and nothing counted: the key has to be looked up.
+    /// [`Keyspace::lookup`] if it waits for nothing: the answer of filter, hot tier or set. `None`, and nothing counted: the key has
+    /// to be looked up.
     #[must_use]
     pub fn lookup_at_once(&self, key: Key, options: LookupOptions) -> Option<Lookup> {
-        let errand = self.errand(key, options);
-        let answer = self.answer_at_once(&errand)?;
-        self.count_look(&errand);
-        Some(self.answered(&errand, answer))
+        self.reader.lookup_locally(key, options)
     }
 
-    /// Steps 2 and 3: hashes once and asks the filter.
-    fn errand(&self, key: Key, options: LookupOptions) -> Errand {
-        let (hash, glance) = self.hash_and_glance(&key);
-        let given = key.given();
-        let key = if given.is_some() { key.canonical() } else { key };
-        Errand { glance, key, given, hash, options, refresh: false }
+    /// Looks many keys up, coalesced with single lookups. Lasts no longer than the keyspace's deadline; each key fails for itself: if
+    /// it is not known by then, if its value does not fit into `max_bytes` beside the others, or can't be added to `held` (the values
+    /// and the response that they are written into).
+    pub async fn lookup_all(
+        &self,
+        keys: Vec<Key>,
+        options: LookupOptions,
+        max_bytes: u64,
+        held: &mut Reservation,
+    ) -> Vec<Lookup> {
+        self.reader.lookup_all(keys, options, max_bytes, held).await
     }
 
-    fn count_look(&self, errand: &Errand) {
-        if errand.options.bypass {
-            self.metrics.bypass();
+    /// Asks the filter only.
+    pub fn check(&self, key: &Key) -> Probe {
+        let (hash, probed) = self.prober.probe(key);
+        let probe = probed.probe;
+        self.stats.record_probe(hash, probe);
+        if probe.effective() == Verdict::Absent {
+            self.audit.sample(hash, probe, || key.clone());
+        } else if probe.verdict == Verdict::Absent && probed.trusted {
+            self.audit.canary.sample_for_proof(key, hash, probe);
         }
-        self.count_probe(errand.hash, errand.glance.probe);
+        probe
     }
 
-    /// Steps 2 to 4, counted also where they find no answer: for who goes on to the next.
-    fn look_first(&self, errand: &Errand) -> Option<Loaded> {
-        self.count_look(errand);
-        let answer = self.answer_at_once(errand);
-        if answer.is_none() {
-            self.count_hot_miss(errand);
-        }
-        answer
+    /// Asks the filter without counting the answer.
+    #[must_use]
+    pub fn peek(&self, key: &Key) -> Probe {
+        self.prober.probe(key).1.probe
     }
 
-    /// What needs no waiting: the filter's absence, the answer of a set in memory, or the hot tier's.
-    fn answer_at_once(&self, errand: &Errand) -> Option<Loaded> {
-        if errand.rejected() {
-            self.sample(errand.hash, errand.glance.probe, || errand.asked());
-            return Some(Ok(Answer::fresh(None, Source::Filter)));
-        }
-        match self.backend.members() {
-            Some(members) => Some(self.ask_set(members, errand)),
-            None => self.look_hot(errand).map(Ok),
-        }
+    /// Announces keys before their rows are committed, all or none. Returns once they can't be lost, with the version from which any
+    /// instance knows them, if there are several. Lasts no longer than the keyspace's deadline.
+    ///
+    /// # Errors
+    /// [`AnnounceError`]: not durable, so the rows must not be committed.
+    pub async fn announce(&self, keys: &[Key]) -> Result<Option<Version>, AnnounceError> {
+        self.writer.announce(keys).await
     }
 
-    fn answered(&self, errand: &Errand, answer: Loaded) -> Lookup {
-        let lookup = Lookup { probe: errand.glance.probe, answer };
-        self.metrics.lookup(lookup.source(), lookup.result(), Moment::now().since(errand.glance.at));
-        lookup
+    /// Drops a removed row's key from every cache. The filter keeps its bits until the next build.
+    ///
+    /// # Errors
+    /// [`DropError`]: the shared cache may still hold the old row.
+    pub async fn delete(&self, key: &Key) -> Result<(), DropError> {
+        self.writer.delete(key).await
+    }
+
+    /// Drops the values and absences of changed rows from every cache; a fill in progress can't bring them back.
+    ///
+    /// # Errors
+    /// [`DropError`]: the shared cache may still hold old values.
+    pub async fn invalidate(&self, keys: &[Key]) -> Result<(), DropError> {
+        self.writer.invalidate(keys).await
+    }
+
+    /// Returns true if everything up to `version` has taken effect here. Says something of probes that come after this call only.
+    /// Returns false for a version of another log or keyspace.
+    #[must_use]
+    pub fn has_applied(&self, version: &Version) -> bool {
+        self.follower.as_ref().is_some_and(|follower| follower.has_applied(version))
+    }
+
+    /// For which keys the filter answers 404, and who has set that.
+    #[must_use]
+    pub fn enforcement(&self) -> EnforcementStatus {
+        self.freshness.enforcement().status()
+    }
+
+    /// Replaces the enforcement of this instance, until it or the fleet is switched again; `None`: the fleet's applies, or the
+    /// configuration.
+    pub fn enforce_here(&self, setting: Option<EnforcementSetting>) -> EnforcementStatus {
+        self.freshness.switch_instance(setting)
+    }
+
+    /// Replaces the enforcement of every instance, also of those that start later; `None`: each configuration applies. Settings of
+    /// single instances are void.
+    ///
+    /// # Errors
+    /// [`SwitchError`].
+    pub async fn enforce_everywhere(
+        &self,
+        setting: Option<EnforcementSetting>,
+    ) -> Result<EnforcementStatus, SwitchError> {
+        self.follower.as_ref().ok_or(SwitchError::NoFleet)?.switch_fleet(setting).await
+    }
+
+    /// How far the proof has come; `None`: it is finished, or `canary.proof` is 0.
+    #[must_use]
+    pub fn proof(&self) -> Option<ProofStatus> {
+        self.enforcement().proof
+    }
+
+    /// Compares absences of these keys with the backend: for a keyspace that has no clients yet and knows keys without rows.
+    ///
+    /// # Errors
+    /// [`BackendError`] if the backend gives no answer.
+    pub(crate) async fn prove_by(&self, keys: Vec<Key>) -> Result<(), BackendError> {
+        self.audit.prove_by(keys).await
+    }
+
+    /// What the filter got wrong lately, or would have.
+    #[must_use]
+    pub fn mismatches(&self) -> Mismatches {
+        self.stats.mismatches()
+    }
+
+    /// Where polls report what they find.
+    #[must_use]
+    pub fn polls(&self) -> &PollTracker {
+        &self.polls
+    }
+
+    /// Applies the live settings of `config`; its other settings must be those that the keyspace was made with. Settings of the admin
+    /// API stay.
+    pub fn reconfigure(&self, config: &KeyspaceConfig) {
+        self.reader.limits.store(Arc::new(Limits::new(config)));
+        self.builds.reconfigure(config);
+        self.audit.canary.sampler.reconfigure(&config.canary);
+        self.stats.reconfigure(config);
+        self.freshness.reconfigure(config, self.backend.members().is_none());
+        self.freshness.observe_state();
     }
 
     /// The present state.
     #[must_use]
     pub fn state(&self) -> State {
-        self.standing.explain(Moment::now()).0
+        self.freshness.explain(crate::clock::Moment::now()).0
     }
 
-    /// Number of the filter in force; 0 while there is none.
+    /// Number of the active filter; 0 while there is none.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.active.current().map_or(0, |generation| generation.number)
+        self.prober.current().map_or(0, |generation| generation.number)
     }
 
-    /// Keys in the filter in force, estimated from its fill; `None` while there is none.
+    /// Keys in the active filter, estimated from its fill; `None` while there is none.
     #[must_use]
     pub fn items(&self) -> Option<u64> {
-        self.active.current().map(|generation| generation.filter.items())
+        self.prober.current().map(|generation| generation.filter.items())
+    }
+
+    /// The form of the keys, once it is known.
+    #[must_use]
+    pub fn form(&self) -> Option<KeyForm> {
+        self.identity.form()
     }
 
     /// Name of the keyspace.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.identity.name
+    }
+
+    /// How the last rebuild ended.
+    #[must_use]
+    pub fn last_rebuild(&self) -> Option<LastRebuild> {
+        self.builds.last_rebuild()
     }
 }
 
 impl std::fmt::Debug for Keyspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keyspace").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Keyspace").field("name", &self.identity.name).finish_non_exhaustive()
     }
 }

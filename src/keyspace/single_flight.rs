@@ -20,18 +20,18 @@ use super::outcome::Answer;
 use crate::key::{Key, KeyHash};
 
 /// What a load ends with.
-pub(super) type Loaded = Result<Answer, LookupError>;
+pub(crate) type Loaded = Result<Answer, LookupError>;
 
 /// What those who wait are told: what came of the load, or that they must look again.
-type Told = Option<Loaded>;
+type LoadOutcome = Option<Loaded>;
 
-type Round = Arc<watch::Sender<Option<Told>>>;
+type Round = Arc<watch::Sender<Option<LoadOutcome>>>;
 
 const SHARDS: usize = 16;
 
 /// What a load may do; loads of different kinds are not shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Anything.
     Plain,
     /// It skips the caches.
@@ -59,7 +59,7 @@ impl Hash for Id {
 
 /// Loads under way.
 #[derive(Debug)]
-pub(super) struct Flights {
+pub(crate) struct Flights {
     shards: [Mutex<HashMap<Id, State>>; SHARDS],
 }
 
@@ -78,28 +78,28 @@ struct State {
 
 /// How an asker takes part in a load.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(crate) enum Role {
     /// Nobody loads the key: the asker starts the load.
-    Lead(Flight, Ticket),
+    Leader(Flight, Waiter),
     /// The load is under way.
-    Join(Ticket),
+    Follower(Waiter),
 }
 
 /// A place among those who wait for a load.
 #[derive(Debug)]
-pub(super) struct Ticket(watch::Receiver<Option<Told>>);
+pub(crate) struct Waiter(watch::Receiver<Option<LoadOutcome>>);
 
-impl Ticket {
+impl Waiter {
     /// Waits for the load's end; `None`: it was detached or died before it served this place, look again. Once all who wait have dropped
     /// theirs, the load is given up.
-    pub(super) async fn result(mut self) -> Option<Loaded> {
+    pub(crate) async fn result(mut self) -> Option<Loaded> {
         self.0.wait_for(Option::is_some).await.ok().and_then(|told| told.clone().flatten())
     }
 }
 
 /// The leader's end of one round. Dropped unsettled, as by a panic, everyone who waits is told to look again.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(crate) struct Flight {
     flights: Arc<Flights>,
     id: Id,
     number: u64,
@@ -117,7 +117,7 @@ enum Leaving {
 }
 
 impl Flights {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { shards: std::array::from_fn(|_| Mutex::default()) })
     }
 
@@ -127,27 +127,27 @@ impl Flights {
     }
 
     /// Joins the load of `key` or begins one.
-    pub(super) fn join(self: &Arc<Self>, hash: KeyHash, key: &Key, kind: Kind) -> Part {
+    pub(crate) fn join(self: &Arc<Self>, hash: KeyHash, key: &Key, kind: Kind) -> Role {
         let id = Id { hash, key: key.clone(), kind };
         let mut shard = self.shard(hash).lock();
         match shard.entry(id.clone()) {
             Entry::Occupied(mut entry) => {
                 let state = entry.get_mut();
                 let round = if state.read_began { state.next.get_or_insert_with(new_round) } else { &state.round };
-                Part::Join(Ticket(round.subscribe()))
+                Role::Follower(Waiter(round.subscribe()))
             }
             Entry::Vacant(entry) => {
                 let round = new_round();
-                let ticket = Ticket(round.subscribe());
+                let waiter = Waiter(round.subscribe());
                 let number = rand::random();
                 entry.insert(State { number, round: Arc::clone(&round), read_began: false, kept: false, next: None });
-                Part::Lead(Flight { flights: Arc::clone(self), id, number, round, settled: false }, ticket)
+                Role::Leader(Flight { flights: Arc::clone(self), id, number, round, settled: false }, waiter)
             }
         }
     }
 
     /// The load of `key` goes on to its end, whoever leaves.
-    pub(super) fn keep(&self, hash: KeyHash, key: &Key, kind: Kind) {
+    pub(crate) fn keep(&self, hash: KeyHash, key: &Key, kind: Kind) {
         let id = Id { hash, key: key.clone(), kind };
         if let Some(state) = self.shard(hash).lock().get_mut(&id) {
             state.kept = true;
@@ -156,13 +156,13 @@ impl Flights {
 
     /// Nobody joins a load of a key with this hash any more, and those under way store nothing hot. Who had joined after a read began is told to
     /// look again.
-    pub(super) fn detach(&self, hash: KeyHash) {
+    pub(crate) fn detach(&self, hash: KeyHash) {
         let mut shard = self.shard(hash).lock();
         // What another instance tells of has a hash and no key. A shard holds the few loads that are under way.
         if !shard.is_empty() {
             shard.retain(|id, state| {
                 let stays = id.hash != hash;
-                // Told, for the load may hold the other end until it ends.
+                // LoadOutcome, for the load may hold the other end until it ends.
                 if !stays && let Some(next) = state.next.take() {
                     next.send_replace(Some(None));
                 }
@@ -174,7 +174,7 @@ impl Flights {
 
 impl Flight {
     /// From now on the round reads: who joins later waits for the next one.
-    pub(super) fn begin_read(&self) {
+    pub(crate) fn begin_read(&self) {
         let mut shard = self.flights.shard(self.id.hash).lock();
         if let Some(state) = shard.get_mut(&self.id).filter(|s| s.number == self.number) {
             state.read_began = true;
@@ -182,7 +182,7 @@ impl Flight {
     }
 
     /// Returns once nobody waits for the load, and nobody can join it any more: whoever asked has hung up.
-    pub(super) async fn abandoned(&self) {
+    pub(crate) async fn abandoned(&self) {
         let mut round = Arc::clone(&self.round);
         loop {
             round.closed().await;
@@ -195,7 +195,7 @@ impl Flight {
     }
 
     /// Whether nobody waits for the load; then nobody can join it any more.
-    pub(super) fn is_abandoned(&self) -> bool {
+    pub(crate) fn is_abandoned(&self) -> bool {
         self.round.receiver_count() == 0 && matches!(self.leave(), Leaving::Done)
     }
 
@@ -217,7 +217,7 @@ impl Flight {
 
     /// Ends the round: runs `store_hot` if the flight is still attached, then tells everyone who may know.
     /// Returns the next round, where somebody joined too late to be told: of an absence, or of anything where they want what is fresh.
-    pub(super) fn settle(mut self, loaded: &Loaded, store_hot: impl FnOnce()) -> Option<Self> {
+    pub(crate) fn settle(mut self, loaded: &Loaded, store_hot: impl FnOnce()) -> Option<Self> {
         self.settled = true;
         let early_only = self.id.kind == Kind::Fresh || matches!(loaded, Ok(Answer { value: None, .. }));
         let mut shard = self.flights.shard(self.id.hash).lock();
@@ -292,17 +292,17 @@ mod tests {
         Ok(Answer::fresh(Some(value), Source::Backend))
     }
 
-    fn lead(flights: &Arc<Flights>) -> (Flight, Ticket) {
+    fn lead(flights: &Arc<Flights>) -> (Flight, Waiter) {
         match flights.join(HASH, &key(), Kind::Plain) {
-            Part::Lead(flight, ticket) => (flight, ticket),
-            Part::Join(_) => panic!("somebody leads already"),
+            Role::Leader(flight, waiter) => (flight, waiter),
+            Role::Follower(_) => panic!("somebody leads already"),
         }
     }
 
-    fn join(flights: &Arc<Flights>) -> Ticket {
+    fn join(flights: &Arc<Flights>) -> Waiter {
         match flights.join(HASH, &key(), Kind::Plain) {
-            Part::Join(ticket) => ticket,
-            Part::Lead(..) => panic!("nobody leads"),
+            Role::Follower(waiter) => waiter,
+            Role::Leader(..) => panic!("nobody leads"),
         }
     }
 
@@ -318,8 +318,8 @@ mod tests {
         assert!(matches!(early.result().await, Some(Ok(Answer { value: None, .. }))));
         second.begin_read();
         assert!(second.settle(&found(), || ()).is_none());
-        for ticket in [late, later] {
-            assert!(matches!(ticket.result().await, Some(Ok(Answer { value: Some(_), .. }))));
+        for waiter in [late, later] {
+            assert!(matches!(waiter.result().await, Some(Ok(Answer { value: Some(_), .. }))));
         }
     }
 
@@ -385,16 +385,16 @@ mod tests {
         let flights = Flights::new();
         let (plain, _ticket) = lead(&flights);
         let join = || flights.join(HASH, &key(), Kind::Fresh);
-        let Part::Lead(flight, first) = join() else { panic!("a load that may use a cached absence was joined") };
+        let Role::Leader(flight, first) = join() else { panic!("a load that may use a cached absence was joined") };
         flight.begin_read();
-        let Part::Join(late) = join() else { panic!("a second load beside the first") };
+        let Role::Follower(late) = join() else { panic!("a second load beside the first") };
         let second = flight.settle(&found(), || ()).expect("a value of the older read is not for the late one");
         assert!(first.result().await.is_some());
         second.begin_read();
         assert!(second.settle(&found(), || ()).is_none());
         assert!(late.result().await.is_some());
         assert!(
-            matches!(flights.join(HASH, &key(), Kind::Bypass), Part::Lead(..)),
+            matches!(flights.join(HASH, &key(), Kind::Bypass), Role::Leader(..)),
             "a bypass shares no load that may read a cache"
         );
         drop(plain);
@@ -405,6 +405,6 @@ mod tests {
         let flights = Flights::new();
         let (_flight, _ticket) = lead(&flights);
         let other = KeyForm::Text.canonical(b"other").unwrap();
-        assert!(matches!(flights.join(HASH, &other, Kind::Plain), Part::Lead(..)));
+        assert!(matches!(flights.join(HASH, &other, Kind::Plain), Role::Leader(..)));
     }
 }

@@ -2,10 +2,16 @@
 
 use serde::Serialize;
 
-use super::{EnforcementStatus, SnapshotStatus};
-use crate::backend::SetStatus;
+use super::Keyspace;
+use super::build_state::LastRebuild;
+use super::freshness::EnforcementStatus;
+use super::snapshot_file::SnapshotStatus;
+use crate::backend::{Members, SetStatus};
 use crate::cache::CacheStatus;
-use crate::labels::{BreakerState, RebuildOutcome, State};
+use crate::clock::Moment;
+use crate::config::Freshness;
+use crate::filter::Filter;
+use crate::labels::{BreakerState, State};
 
 /// One keyspace, as `/status` shows it. Holds no database error text: the telemetry listener is open to the cluster.
 #[derive(Debug, Clone, Serialize)]
@@ -98,22 +104,75 @@ pub struct AnnounceStatus {
     pub max_bytes: u64,
 }
 
-/// How the last rebuild went.
-#[derive(Debug, Clone, Serialize)]
-pub struct LastRebuild {
-    /// Its number, as the admin API told it.
-    pub job: u64,
-    /// How it ended.
-    pub outcome: RebuildOutcome,
-    /// Unix time of its end, seconds.
-    pub finished_unix: u64,
-    /// How long it took, seconds.
-    pub duration_seconds: f64,
-    /// How much of that it read keys and filled the filter, seconds; the rest is counting before and checking after.
-    pub scan_seconds: f64,
-    /// Keys read.
-    pub keys: u64,
-    /// Why it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+impl Keyspace {
+    /// For `/status`.
+    #[must_use]
+    pub fn status(&self) -> KeyspaceStatus {
+        let now = Moment::now();
+        let (state, reason) = self.freshness.observe_state();
+        let (growth, promise, windows) = (self.stats.growth(), self.freshness.promise(), &self.writer.windows);
+        let current = self.prober.current();
+        let filter = current.as_ref().map(|g| &g.filter);
+        let exceeded = filter.and_then(|filter| growth.exceeded_rate(filter));
+        let reason = exceeded.map_or_else(|| reason.clone(), |exceeded| format!("{reason}; {exceeded}"));
+        let (items, capacity) = filter.map_or((0, 0), |f| (f.items(), f.capacity()));
+        let cache = self.writer.shared.status();
+        let (held, held_bytes) = windows.recent.held();
+        let rests_on_age = matches!(promise.freshness, Freshness::Rebuilt | Freshness::Polled);
+        KeyspaceStatus {
+            state,
+            reason,
+            enforcement: self.enforcement(),
+            generation: current.as_ref().map_or(0, |g| g.number),
+            items,
+            capacity,
+            load_ratio: if capacity == 0 { 0.0 } else { items as f64 / capacity as f64 },
+            fill_ratio: filter.map_or(0.0, |f| f.fill_ratio()),
+            bits: filter.map_or(0, |f| f.bits()),
+            bytes: filter.map_or(0, |f| f.bytes()),
+            layers: filter.map_or(0, |f| f.layer_count()),
+            asked_fpr: growth.asked_fpr(),
+            estimated_fpr: filter.map_or(0.0, |f| f.estimated_fpr()),
+            observed_fpr: self.stats.observed_rate(),
+            false_negatives: self.stats.false_negatives(),
+            distinct_absent_keys: growth.distinct_absent(),
+            distinct_inserted_keys: growth.distinct_inserted(),
+            source_sample_absent_ratio: self.builds.sampled_absent_ratio(),
+            announces: AnnounceStatus {
+                held: held as u64,
+                bytes: held_bytes as u64,
+                max_bytes: self.writer.limits.bytes,
+            },
+            age_seconds: self.builds.swapped_at().map(|at| now.since(at).as_secs_f64()),
+            freshness_lag_seconds: self.freshness.fresh_since().map(|at| now.since(at).as_secs_f64()),
+            max_staleness_seconds: rests_on_age.then_some(promise.max_staleness.as_secs_f64()),
+            delta_lag_seconds: self.freshness.log_lag(now).map(|lag| lag.as_secs_f64()),
+            freshness: self.freshness.promise_in_words(),
+            key_form: self.identity.form().map(|form| form.as_str()),
+            rebuild_waits: self.builds.waits_for(),
+            last_rebuild: self.builds.last_rebuild(),
+            warnings: self.warnings(now, filter.map(|filter| &**filter), cache.warning.as_deref()),
+            backend: self.backend.members().is_none().then(|| BackendStatus { breaker: self.backend.breaker_state() }),
+            set: self.backend.members().map(Members::status),
+            snapshot: self.snapshots.file.as_ref().map(|file| file.status()),
+            cache,
+        }
+    }
+
+    /// What an operator should fix.
+    fn warnings(&self, now: Moment, filter: Option<&Filter>, cache: Option<&str>) -> Vec<String> {
+        let mut warnings: Vec<String> = cache.map(str::to_owned).into_iter().collect();
+        warnings.extend(self.builds.warnings());
+        warnings.extend(self.follower.iter().flat_map(|follower| follower.warnings()));
+        warnings.extend(self.set_warning());
+        warnings.extend(self.polls.warning());
+        warnings.extend(self.writer.windows.warning(now));
+        warnings.extend(filter.and_then(|filter| self.stats.growth().warning(filter)));
+        warnings
+    }
+
+    fn set_warning(&self) -> Option<String> {
+        self.backend.members()?.lost_until()?;
+        Some("more keys were announced since the last scan than are held: keys that are not in the set are answered 503 until a scan after their commit window".into())
+    }
 }

@@ -5,29 +5,29 @@ use tokio::sync::mpsc;
 use crate::key::KeyForm;
 use crate::source::{KeyBatches, KeySource, SourceError};
 
-/// Batches between the scan and who counts them.
+/// Batches between the scan and the counter.
 const BATCHES_AHEAD: usize = 4;
 
 /// Keys of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
-    /// As many as it said.
+pub enum KeyCount {
+    /// As the source reported.
     Told(u64),
-    /// As many as a scan brought.
+    /// As a scan found.
     Scanned(u64),
 }
 
-/// Asks the source, and where it can't tell, scans it.
+/// Asks the source, and scans it if it can't tell.
 ///
 /// # Errors
 /// [`SourceError`].
-pub async fn count(source: &dyn KeySource, form: Option<KeyForm>) -> Result<Counted, SourceError> {
+pub async fn count(source: &dyn KeySource, form: Option<KeyForm>) -> Result<KeyCount, SourceError> {
     if let Some(keys) = source.count().await? {
-        return Ok(Counted::Told(keys));
+        return Ok(KeyCount::Told(keys));
     }
     let form = match form {
         Some(form) => form,
-        // Bytes are whatever is there, which is enough to be counted.
+        // Form `bytes` accepts every key, which is enough for a count.
         None => source.key_form().await?.unwrap_or(KeyForm::Bytes),
     };
     let (batches, mut incoming): (KeyBatches, _) = mpsc::channel(BATCHES_AHEAD);
@@ -40,10 +40,10 @@ pub async fn count(source: &dyn KeySource, form: Option<KeyForm>) -> Result<Coun
     };
     let (scanned, keys) = tokio::join!(source.scan(form, batches), counting);
     scanned?;
-    Ok(Counted::Scanned(keys))
+    Ok(KeyCount::Scanned(keys))
 }
 
-impl Counted {
+impl KeyCount {
     /// The number.
     #[must_use]
     pub const fn keys(self) -> u64 {

@@ -1,56 +1,56 @@
-//! What filters would take and give, before one is made: `bloomguard plan`.
+//! What filters cost and bring, before one is built: `bloomguard plan`.
 
 mod count;
 mod tables;
 
-pub use self::count::{Counted, count};
+pub use self::count::{KeyCount, count};
 
 use self::tables::{Pareto, Sizes, grouped, size};
 use crate::filter::{FilterKind, FilterSpec, Footprint, SizingError, WindowedSpec};
 
-/// Slices of the windowed filter that is shown.
+/// Slices of the windowed filter in the table.
 const SLICES: u32 = 6;
 
-/// What is to be planned for.
+/// What to plan for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Keys that the filter is to have room for.
+    /// Keys that the filter has room for.
     pub capacity: u64,
-    /// False-positive rate that it is to keep.
+    /// False-positive rate that it keeps.
     pub rate: f64,
     /// Lookups of absent keys a second.
     pub absent_per_second: f64,
     /// Where the capacity comes from, if not from the command line.
     pub because: Option<String>,
-    /// What the configuration has chosen.
+    /// The configured choice.
     pub chosen: Option<FilterKind>,
-    /// What the keyspace and the process take beside the filter.
+    /// What the keyspace and the process use beside the filter.
     pub beside: Beside,
     /// Memory limit of this process's control group.
     pub limit: Option<u64>,
 }
 
-/// Bytes beside the filter, as a build reckons with them.
+/// Bytes beside the filter, as a build counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beside {
     /// Caches, or notes of a set of keys.
     pub caches: u64,
     /// `server.max_announce_bytes`.
     pub announces: u64,
-    /// The least that requests and responses may hold.
+    /// The minimum that requests and responses may hold.
     pub buffers: u64,
     /// The process itself.
     pub process: u64,
 }
 
-/// A kind, and what it takes.
-struct Row {
+/// A filter kind and its cost.
+struct PlanRow {
     name: String,
     hashes: u32,
     bits: u64,
     bytes: u64,
     expected: f64,
-    /// The layer by which it grows.
+    /// The layer that it grows by.
     next: Option<u64>,
 }
 
@@ -58,19 +58,19 @@ impl Plan {
     /// The whole page.
     ///
     /// # Errors
-    /// [`SizingError`]: no such filter can be made.
+    /// [`SizingError`]: no such filter exists.
     pub fn render(&self) -> Result<String, SizingError> {
         let rows = self.rows()?;
         Ok(format!("{}{}\n{}\n{}", self.head(&rows), self.table(&rows), Sizes, Pareto))
     }
 
-    fn rows(&self) -> Result<Vec<Row>, SizingError> {
+    fn rows(&self) -> Result<Vec<PlanRow>, SizingError> {
         let mut rows = Vec::new();
         for kind in FilterKind::ALL {
             let spec = FilterSpec { kind, capacity: self.capacity, rate: self.rate };
             let Footprint { hashes, bits, bytes, expected_fpr: expected, .. } = spec.footprint()?;
             let mark = if self.chosen == Some(kind) { " *" } else { "" };
-            rows.push(Row {
+            rows.push(PlanRow {
                 name: format!("{}{mark}", kind.as_str()),
                 hashes,
                 bits,
@@ -82,11 +82,11 @@ impl Plan {
         let windowed =
             WindowedSpec { capacity: self.capacity, rate: self.rate, window: u64::from(SLICES), slices: SLICES };
         let (bytes, hashes, expected) = (windowed.bytes_needed()?, windowed.hashes()?, windowed.expected_fpr()?);
-        rows.push(Row { name: "windowed".into(), hashes, bits: bytes * 8, bytes, expected, next: None });
+        rows.push(PlanRow { name: "windowed".into(), hashes, bits: bytes * 8, bytes, expected, next: None });
         Ok(rows)
     }
 
-    fn head(&self, rows: &[Row]) -> String {
+    fn head(&self, rows: &[PlanRow]) -> String {
         let because = self.because.as_ref().map(|text| format!(" ({text})")).unwrap_or_default();
         let mut head = format!(
             "{} keys{because} at a false-positive rate of {}; {} lookups of absent keys a second\n\n",
@@ -117,7 +117,7 @@ impl Plan {
         head
     }
 
-    fn table(&self, rows: &[Row]) -> String {
+    fn table(&self, rows: &[PlanRow]) -> String {
         let mut table = format!(
             "{:<12}{:>7}{:>20}{:>10}{:>18}{:>14}{:>12}{:>16}{:>14}\n",
             "kind", "hashes", "bits", "bits/key", "bytes", "in a rebuild", "overflow", "predicted rate", "calls/s leak"

@@ -6,10 +6,10 @@ use bytesize::ByteSize;
 
 use crate::filter::{FilterKind, FilterSpec};
 
-/// How much dearer than `classic` a split block may be before its one cache line a lookup is not worth it.
+/// How much more a split block may cost than `classic` before its one cache line a lookup is not worth it.
 const WORTH: f64 = 1.2;
 
-/// Memory of the default kind: keys down, rates across.
+/// Memory of the default kind: keys in rows, rates in columns.
 pub(super) struct Sizes;
 
 /// Bits a key over rates.
@@ -67,7 +67,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// Bytes in the unit that suits.
+/// Bytes in a fitting unit.
 pub(super) fn size(bytes: u64) -> String {
     ByteSize(bytes).display().iec().to_string()
 }

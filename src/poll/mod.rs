@@ -1,4 +1,4 @@
-//! Polls: between two scans, the keys of new rows are asked of the source again and again.
+//! Polls: between two scans, asks sources for the keys of new rows.
 
 mod window;
 
@@ -21,27 +21,27 @@ use crate::source::{Incremental, PolledKey, SourceError};
 const BATCHES_AHEAD: usize = 4;
 /// Longest pause after failed polls.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How often form and secret are looked for at the start.
+/// How often the key form and the secret are checked at the start.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The task that polls one keyspace's sources.
 pub struct Poller {
     keyspace: Arc<Keyspace>,
-    feeds: Vec<Feed>,
+    feeds: Vec<PolledSource>,
     interval: Duration,
-    /// A poll that takes longer could not be counted.
+    /// A poll that takes longer can't be counted.
     longest: Duration,
     metrics: Arc<KeyspaceMetrics>,
 }
 
 /// One source.
-struct Feed {
+struct PolledSource {
     source: Arc<dyn Incremental>,
     overlap: Duration,
     window: Option<Window>,
 }
 
-/// Why a poll was not completed.
+/// Why a poll did not complete.
 #[derive(Debug, thiserror::Error)]
 enum PollError {
     #[error(transparent)]
@@ -62,7 +62,7 @@ impl PollError {
         }
     }
 
-    /// What the telemetry listener may show.
+    /// The error class, safe to show on the telemetry listener.
     fn public_reason(&self) -> &'static str {
         match self {
             Self::Source(error) => error.public_reason(),
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Poller {
 }
 
 impl Poller {
-    /// A poller of these sources; nothing happens before [`Poller::run`].
+    /// A poller of these sources. Nothing happens before [`Poller::run`].
     #[must_use]
     pub fn new(
         keyspace: Arc<Keyspace>,
@@ -90,7 +90,7 @@ impl Poller {
         let interval = sources.iter().map(|(_, settings)| settings.interval).min().unwrap_or(config.max_staleness);
         let feeds = sources
             .into_iter()
-            .map(|(source, settings)| Feed { source, overlap: settings.overlap, window: None })
+            .map(|(source, settings)| PolledSource { source, overlap: settings.overlap, window: None })
             .collect();
         Self { keyspace, feeds, interval, longest: config.max_staleness, metrics }
     }
@@ -99,7 +99,7 @@ impl Poller {
     pub async fn run(mut self) {
         let form = loop {
             match self.keyspace.form() {
-                // Hashes under another secret than the fleet's would be of no use.
+                // Hashes under another secret than the fleet's are useless.
                 Some(form) if self.keyspace.has_secret() => break form,
                 _ => tokio::time::sleep(LOOK_AGAIN).await,
             }
@@ -108,18 +108,18 @@ impl Poller {
         loop {
             // Before it is sent: a row that becomes visible later may not be in the answer.
             let began = Moment::now();
-            self.keyspace.begin_poll(began);
+            self.keyspace.polls().begin(began);
             let polled = tokio::time::timeout(self.longest, self.poll(form))
                 .await
                 .unwrap_or(Err(PollError::TooSlow(self.longest)));
             let took = Moment::now().since(began);
             match polled {
                 Ok(coverage) => {
-                    self.keyspace.note_poll_places(
+                    self.keyspace.polls().set_places(
                         self.feeds.iter().filter_map(|feed| feed.window.as_ref().map(Window::place)).collect(),
                     );
                     self.metrics.polls.ended(PollOutcome::Completed, took);
-                    self.keyspace.poll_completed(began, coverage);
+                    self.keyspace.polls().completed(began, coverage);
                     pause = self.interval;
                 }
                 Err(error) => {
@@ -128,15 +128,15 @@ impl Poller {
                     if matches!(error, PollError::TooSlow(_)) {
                         self.give_up_resumed();
                     }
-                    self.keyspace.poll_failed(error.public_reason());
+                    self.keyspace.polls().failed(error.public_reason());
                     pause = (pause * 2).min(LONGEST_PAUSE.max(self.interval));
                 }
             }
-            // Spread, so that a fleet does not poll in step; never longer than was asked.
+            // Spread, so that a fleet does not poll in step. Never longer than requested.
             let pause = pause.mul_f64(rand::random_range(0.8..1.0));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.keyspace.poll_wanted() => {}
+                () = self.keyspace.polls().wanted() => {}
             }
         }
     }
@@ -148,7 +148,7 @@ impl Poller {
         for feed in &mut self.feeds {
             let polled = feed.poll(form, &self.keyspace, &self.metrics).await;
             if matches!(polled, Err(PollError::Source(SourceError::Invalid(_)))) {
-                // What it was asked does not fit any more, and so may what it had answered before.
+                // The source no longer fits its query, and earlier answers may not have fitted either.
                 feed.window = None;
             }
             hidden = polled?.or(hidden);
@@ -156,20 +156,21 @@ impl Poller {
         Ok(PollCoverage { covers: self.covers(), hidden })
     }
 
-    /// What came while no process ran takes too long to read, and the next try would have to read more: a scan brings it, and polls begin where that does.
+    /// What arrived while no process ran takes too long to read, and a retry would read more. A scan finds it, and
+    /// polls begin where the scan does.
     fn give_up_resumed(&mut self) {
         for feed in &mut self.feeds {
             feed.window.take_if(|window| window.is_resumed());
         }
     }
 
-    /// Asks where the sources stand that have not been polled yet.
+    /// Asks sources that have not been polled yet for their position.
     async fn begin(&mut self) -> Result<(), PollError> {
         if self.feeds.iter().all(|feed| feed.window.is_some()) {
             return Ok(());
         }
         if let Some((places, covers)) =
-            self.keyspace.take_poll_places().filter(|(places, _)| places.len() == self.feeds.len())
+            self.keyspace.polls().take_resume().filter(|(places, _)| places.len() == self.feeds.len())
         {
             for (feed, place) in self.feeds.iter_mut().zip(places) {
                 feed.window = Some(Window::resumed(feed.overlap, place, covers));
@@ -181,19 +182,19 @@ impl Poller {
             let first = position.watermark.ok_or(SourceError::Cancelled)?;
             feed.window = Some(Window::new(feed.overlap, first, position.open_for, began, Moment::now()));
         }
-        self.keyspace.polls_began(self.covers());
+        self.keyspace.polls().began(self.covers());
         Ok(())
     }
 
-    /// Since when a scan must have begun for the polls of all sources to complete it.
+    /// A scan that began after this moment is completed by the polls of all sources.
     fn covers(&self) -> Option<Moment> {
         let mut each = self.feeds.iter().map(|feed| feed.window.as_ref().and_then(Window::covers));
         each.try_fold(Moment::NEVER, |all, this| this.map(|this| all.max(this)))
     }
 }
 
-impl Feed {
-    /// Returns why transactions can't be seen, where they can't.
+impl PolledSource {
+    /// Returns why transactions can't be seen, if they can't.
     async fn poll(
         &mut self,
         form: KeyForm,
@@ -204,15 +205,15 @@ impl Feed {
         let began = Moment::now();
         let plan = window.plan(began);
         let (sender, mut batches) = mpsc::channel::<Vec<PolledKey>>(BATCHES_AHEAD);
-        // Owns the receiver, which is closed where this ends early: the source must not wait for a reader that is gone.
+        // Owns the receiver, which closes if this ends early: the source must not wait for a reader that is gone.
         let learn = async move {
             while let Some(rows) = batches.recv().await {
-                metrics.polls.keys(keyspace.learn_polled(&rows).await?);
+                metrics.polls.keys(keyspace.polls().learn(&rows).await?);
             }
             Ok::<(), CacheError>(())
         };
         let (position, learned) = tokio::join!(self.source.since(&plan, form, sender), learn);
-        // Before what the source says: a reader that gives up makes the source end too.
+        // Checked before the source's result: a reader that stops makes the source end too.
         learned?;
         let position = position?;
         let hidden = position.hidden;

@@ -1,9 +1,9 @@
-//! From where on a poll has to read so that no row is missed, however late its transaction commits.
+//! Where a poll must start so that it misses no row, however late its transaction commits.
 //!
-//! A row becomes visible after its watermark was given, so one with a lower watermark may turn up after a higher one was seen: at most
-//! `overlap` later, or as late as the transactions end that are open. So a poll starts from the watermark that had been seen, on our own
-//! clock, so long before **the last complete poll began**. Not before this one begins: a row that became visible between the two was not there
-//! for the last one, and this one would start above it.
+//! A row becomes visible after its watermark was assigned, so a row with a lower watermark may appear after a higher
+//! one was seen: at most `overlap` later, or when the open transactions end. So a poll starts from the watermark that
+//! had been seen, on our own clock, that long before **the last complete poll began**. Not before this poll begins: a
+//! row that became visible between the two was invisible to the last poll, and this one would start above it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::clock::Moment;
 use crate::keyspace::PollPlace;
 use crate::source::{Plan, Position, Watermark};
 
-/// Watermarks that are held; of more, every second is forgotten, and polls start from a lower one.
+/// Watermarks that are held. Beyond that every second one is dropped, and polls start from a lower one.
 const LONGEST: usize = 4096;
-/// By how much the age of the oldest transaction may be told too short one time and right the next.
+/// By how much the age of the oldest transaction may be too low in one answer and right in the next.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// What is known of one source, on our own clock.
+/// What is known about one source, on our own clock.
 #[derive(Debug)]
 pub(super) struct Window {
     overlap: Duration,
-    /// By when a watermark had been seen. Never empty; polls never start below the first.
+    /// When each watermark had been seen. Never empty; polls never start below the first.
     seen: VecDeque<(Moment, Watermark)>,
     /// When the last complete poll began.
     began: Moment,
@@ -29,31 +29,32 @@ pub(super) struct Window {
     open_for: Duration,
     /// A scan that began later, and polls since, miss no row.
     covers: Option<Moment>,
-    /// Begins where another process had come, and no poll has completed since.
+    /// Continues an earlier process's polls, and no poll has completed since.
     resumed: bool,
 }
 
 impl Window {
-    /// The source stood at `first`, as was asked from `began` to `ended`.
+    /// The source was at `first` at some moment from `began` to `ended`.
     pub(super) fn new(overlap: Duration, first: Watermark, open_for: Duration, began: Moment, ended: Moment) -> Self {
         // A timestamp was lowered by overlap and open transactions already.
         let covers = matches!(first, Watermark::Timestamp(_)).then_some(ended);
         Self { overlap, seen: VecDeque::from([(ended, first)]), began, open_for, covers, resumed: false }
     }
 
-    /// Goes on from where a process before this one had come. Its filter, whose scan began at `covers`, held by then whatever was visible when its last
-    /// complete poll began. The next poll is the one that would have come next: where it starts depends on that moment and not on its own.
+    /// Continues the polls of an earlier process. Its filter, whose scan began at `covers`, contained everything that
+    /// was visible when its last complete poll began. The next poll is the one that was due then: its start depends on
+    /// that moment and not on its own.
     pub(super) fn resumed(overlap: Duration, place: PollPlace, covers: Moment) -> Self {
         let PollPlace { from, began, open_for } = place;
         Self { overlap, seen: VecDeque::from([(began, from)]), began, open_for, covers: Some(covers), resumed: true }
     }
 
-    /// From where on a later process has to go on.
+    /// Where a later process must continue.
     pub(super) fn place(&self) -> PollPlace {
         PollPlace { from: self.plan(self.began).from, began: self.began, open_for: self.open_for }
     }
 
-    /// What a poll that begins now has to read.
+    /// What a poll that begins now must read.
     pub(super) fn plan(&self, now: Moment) -> Plan {
         let behind = self.overlap + self.open_for;
         let found = self.seen.iter().rev().find(|(at, _)| at.plus(behind) <= self.began);
@@ -71,7 +72,7 @@ impl Window {
             self.seen.push_back((ended, watermark));
         }
         let behind = self.overlap + self.open_for;
-        // Nobody had a watermark below the first any more, uncommitted, when this poll began.
+        // When this poll began, no uncommitted row had a watermark below the first any more.
         if self.covers.is_none() && self.seen.front().is_some_and(|(at, _)| at.plus(behind) <= began) {
             self.covers = Some(ended);
         }
@@ -87,12 +88,12 @@ impl Window {
         }
     }
 
-    /// Whether its first poll has still to read what came while no process ran.
+    /// Whether its first poll still has to read what arrived while no process ran.
     pub(super) const fn is_resumed(&self) -> bool {
         self.resumed
     }
 
-    /// Since when a scan must have begun for the polls to complete it; `None`: not known yet.
+    /// A scan that began after this moment is completed by the polls; `None` while that is unknown.
     pub(super) const fn covers(&self) -> Option<Moment> {
         self.covers
     }
@@ -141,7 +142,7 @@ mod tests {
             window.completed(at(second), at(second), position(i128::from(second) * 10, 0));
         }
         assert_eq!(from(&window, 61), 300);
-        // Polls that failed since then do not move it: what became visible meanwhile nobody has read.
+        // Failed polls since then do not move it: no poll has read what became visible since.
         assert_eq!(from(&window, 600), 300);
     }
 
@@ -162,7 +163,7 @@ mod tests {
         for second in 1..=600 {
             window.completed(at(second), at(second), position(i128::from(second), second.saturating_sub(100)));
         }
-        // It has been open since second 100; what had been seen 5 seconds before is the highest that it can't have gone below.
+        // Open since second 100: its watermark can't be lower than the highest seen 5 seconds before that.
         assert_eq!(from(&window, 601), 95);
         // It ended between two polls: the first one after it still reaches back, the next one does not.
         window.completed(at(601), at(601), position(601, 0));
@@ -189,7 +190,7 @@ mod tests {
             window.completed(at(second), at(second), position(i128::from(second) * 10, 7));
         }
         let mut resumed = Window::resumed(Duration::from_secs(30), window.place(), at(3));
-        // However long nobody polled: what became visible meanwhile had no lower watermark.
+        // However long no poll ran: rows that became visible in between had no lower watermark.
         for now in [61, 100_000] {
             assert_eq!(
                 (from(&resumed, now), resumed.plan(at(now)).reach),

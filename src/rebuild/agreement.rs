@@ -4,52 +4,45 @@ use super::error::BuildError;
 use super::samples::Samples;
 use crate::backend::BackendError;
 use crate::key::{Key, KeyForm};
-use crate::keyspace::{Build, Keyspace, SourceSample, Verified};
+use crate::keyspace::{Build, Findings, SourceSample, Verified};
 
 /// Source and backend mean the same keys: of each source of a union, for each has a column of its own. Returns why the key form can't be
 /// trusted, where they spell keys differently.
-pub(super) async fn agreement(
-    keyspace: &Keyspace,
-    build: &Build,
-    form: KeyForm,
-    members: &[Samples],
-) -> Result<Option<String>, BuildError> {
+pub(super) async fn agreement(build: &Build, form: KeyForm, members: &[Samples]) -> Result<Findings, BuildError> {
     let (mut conflict, mut sample) = (None, SourceSample::default());
     for (index, samples) in members.iter().enumerate() {
         let name = if members.len() == 1 { String::new() } else { format!("source[{index}]: ") };
         // Another source may be worse: where the two mean different columns there must be no swap at all.
-        let found = match of_member(keyspace, build, form, samples, &mut sample).await {
+        let found = match of_member(build, form, samples, &mut sample).await {
             Err(BuildError::Mismatch(why)) => return Err(BuildError::Mismatch(format!("{name}{why}"))),
             found => found?,
         };
         conflict = conflict.or(found.map(|why| format!("{name}{why}")));
     }
-    keyspace.sampled(sample);
-    Ok(conflict)
+    Ok(Findings { conflict, sample: Some(sample) })
 }
 
 async fn of_member(
-    keyspace: &Keyspace,
     build: &Build,
     form: KeyForm,
     samples: &Samples,
     sample: &mut SourceSample,
 ) -> Result<Option<String>, BuildError> {
-    if finds_only_originals(keyspace, samples).await? {
+    if finds_only_originals(build, samples).await? {
         return Ok(Some(format!(
             "the backend finds the row of one key only as the source spells it, and not in the form that key = \"{form}\" gives it: \
              use key = \"text\", or make backend.query compare that form, as by lower(column)"
         )));
     }
-    if finds_variants(keyspace, build, form, samples.plain()).await? {
+    if finds_variants(build, form, samples.plain()).await? {
         return Ok(Some(format!(
             "the backend finds the row of one key under another spelling, which key = \"{form}\" tells apart (a collation that ignores case, \
              accents or trailing spaces, or a padded CHAR column): compare exactly in backend.query, or use key = \"text-ci\" where nothing \
              but case is ignored"
         )));
     }
-    let verified = keyspace.verify_at_backend(samples.plain()).await?;
-    judge_found(&verified)?;
+    let verified = build.verify(samples.plain()).await?;
+    check_found(&verified)?;
     sample.absent += verified.iter().filter(|verified| **verified == Verified::NoRow).count();
     let rows = samples.plain().iter().zip(&verified).filter(|(_, verified)| **verified == Verified::Row);
     sample.rows.extend(rows.map(|(key, _)| key.clone()));
@@ -57,30 +50,30 @@ async fn of_member(
 }
 
 /// A key that the source spells otherwise than its form is at the backend under the source's spelling only.
-async fn finds_only_originals(keyspace: &Keyspace, samples: &Samples) -> Result<bool, BuildError> {
+async fn finds_only_originals(build: &Build, samples: &Samples) -> Result<bool, BuildError> {
     let respelled: Vec<&Key> = samples.respelled().collect();
     // In their canonical form alone, for what is wrong with it must show.
-    let verified = keyspace.verify_at_backend(&respelled.iter().map(|key| key.canonical()).collect::<Vec<_>>()).await?;
+    let verified = build.verify(&respelled.iter().map(|key| key.canonical()).collect::<Vec<_>>()).await?;
     let missed = respelled.iter().zip(verified).filter(|(_, verified)| *verified == Verified::NoRow);
-    finds_any(keyspace, &missed.filter_map(|(key, _)| key.original()).collect::<Vec<_>>()).await
+    finds_any(build, &missed.filter_map(|(key, _)| key.original()).collect::<Vec<_>>()).await
 }
 
 /// The backend takes another key, which the filter calls absent, for one of `keys`.
-async fn finds_variants(keyspace: &Keyspace, build: &Build, form: KeyForm, keys: &[Key]) -> Result<bool, BuildError> {
+async fn finds_variants(build: &Build, form: KeyForm, keys: &[Key]) -> Result<bool, BuildError> {
     let others = keys.iter().flat_map(|key| variants(form, key));
-    finds_any(keyspace, &others.filter(|other| !build.filter().contains(build.hash(other).get())).collect::<Vec<_>>())
+    finds_any(build, &others.filter(|other| !build.filter().contains(build.hash(other).get())).collect::<Vec<_>>())
         .await
 }
 
 /// Whether the backend has one of the rows. A spelling that its column can't hold has none.
-async fn finds_any(keyspace: &Keyspace, keys: &[Key]) -> Result<bool, BuildError> {
-    Ok(keyspace.verify_at_backend(keys).await?.contains(&Verified::Row))
+async fn finds_any(build: &Build, keys: &[Key]) -> Result<bool, BuildError> {
+    Ok(build.verify(keys).await?.contains(&Verified::Row))
 }
 
 /// Where the backend finds none of the source's keys, its query means another column, or none at all. Also of the few keys of a small
 /// source: that all of them were removed since the scan is mended by the next build, a wrong column by nothing. A single key that the backend
 /// can't be asked for, as one too long for a URL, says nothing beside those that it finds.
-fn judge_found(verified: &[Verified]) -> Result<(), BuildError> {
+fn check_found(verified: &[Verified]) -> Result<(), BuildError> {
     if verified.contains(&Verified::Row) {
         return Ok(());
     }
@@ -139,7 +132,7 @@ mod tests {
     fn keys_that_can_not_be_asked_for_say_nothing_beside_those_that_are_found() {
         let (row, no_row, odd) = (Verified::Row, Verified::NoRow, Verified::Unknown(Some("too long".into())));
         let nobodys = Verified::Unknown(None);
-        let judged = |verified: &[&[Verified]]| judge_found(&verified.concat());
+        let judged = |verified: &[&[Verified]]| check_found(&verified.concat());
         assert!(judged(&[]).is_ok());
         assert!(judged(&[&vec![odd.clone(); 15], &[row]]).is_ok());
         assert!(judged(&[&vec![nobodys.clone(); 16]]).is_ok(), "no request can ask for such keys either");

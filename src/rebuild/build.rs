@@ -15,13 +15,13 @@ use super::memory::{MemoryBudget, Reservation};
 use super::plan::Plans;
 use super::progress::Tracker;
 use super::samples::Samples;
-use super::turn::{Turn, Turns};
+use super::turn::{ScanSlot, ScanSlots};
 use crate::background;
 use crate::config::{FilterConfig, FilterKind};
 use crate::filter::{AllocError, Filter, FilterSpec};
 use crate::key::{KeyBatch, KeyForm};
-use crate::keyspace::{Build, Keyspace};
-use crate::labels::{ScanTurn, State};
+use crate::keyspace::{Build, Findings, Keyspace, Urgency};
+use crate::labels::ScanTurn;
 use crate::metrics::KeyspaceMetrics;
 use crate::source::{KeySource, SourceError};
 
@@ -35,14 +35,14 @@ const FIRST_LAYER_KEYS: u64 = 100_000;
 const SLOWER_UNDER_A_FLOOD: f64 = 50.0;
 
 /// What a build works with.
-pub(super) struct Tools {
+pub(super) struct Builder {
     pub(super) keyspace: Arc<Keyspace>,
     pub(super) source: Arc<dyn KeySource>,
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) filter: FilterConfig,
     pub(super) plans: Plans,
     pub(super) allow_empty: bool,
-    pub(super) turns: Turns,
+    pub(super) slots: ScanSlots,
     pub(super) metrics: Arc<KeyspaceMetrics>,
 }
 
@@ -53,29 +53,22 @@ pub(super) struct Built {
     pub(super) keys: KeyCounts,
 }
 
-impl Tools {
+impl Builder {
     /// Builds a filter and puts it in force. `last`: what the last scan brought.
     pub(super) async fn build(&self, last: Option<&KeyCounts>, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
         let form = self.key_form().await?;
-        if !self.keyspace.has_secret() {
-            return Err(BuildError::NoSecret);
-        }
-        if !self.keyspace.log_has_begun().await {
-            return Err(BuildError::NoLog);
-        }
-        // Rows that become visible while it is scanned are for polls to find.
-        self.keyspace.polls_cover().await;
+        self.keyspace.prepare_scan().await?;
         // Before anything is asked of the source, and while there is no candidate that would sit beside the filter. Kept to the end.
         let _turn = self.wait_for_turn(tracker).await;
         let building = self.build_in_turn(form, last, tracker);
-        if self.hurries() { background::in_a_hurry(building).await } else { building.await }
+        if self.is_urgent() { background::at_normal_priority(building).await } else { building.await }
     }
 
-    /// Whether lookups would gain nothing by coming first: there is no filter to be believed, or none before this build ends if it gives way to a flood.
-    fn hurries(&self) -> bool {
-        let took = self.keyspace.last_rebuild().map_or(0.0, |last| last.duration_seconds);
-        let ages_soon = || self.keyspace.ages_in().is_some_and(|left| left.as_secs_f64() < took * SLOWER_UNDER_A_FLOOD);
-        matches!(self.keyspace.state(), State::Cold | State::Degraded) || ages_soon()
+    /// Returns true if the build must not give way to a flood of lookups: there is no trusted filter, or none before this build ends.
+    fn is_urgent(&self) -> bool {
+        let Urgency { has_trusted_filter, ages_in, last_took } = self.keyspace.urgency();
+        let ages_soon = ages_in.is_some_and(|left| left.as_secs_f64() < last_took * SLOWER_UNDER_A_FLOOD);
+        !has_trusted_filter || ages_soon
     }
 
     async fn build_in_turn(
@@ -90,13 +83,14 @@ impl Tools {
             tracker.expect(counted);
         }
         // A source that can't count may have grown since its last scan by what was announced.
-        let known = counted.or(last.map(KeyCounts::total).max(self.keyspace.items()));
-        let (spec, reservation) = self.set_aside(known, counted.is_some())?;
+        let sizing = self.keyspace.sizing();
+        let known = counted.or(last.map(KeyCounts::total).max(sizing.items));
+        let (spec, reservation) = self.set_aside(known, counted.is_some(), sizing.announced_lately)?;
         let bytes = spec.bytes_needed().map_err(AllocError::from)?;
         let reservation = Arc::new(reservation);
-        let gathered = match self.keyspace.members() {
-            Some(_) => Some(Gathered::new(form, known, Arc::clone(&reservation), bytes)?),
-            None => None,
+        let gathered = match sizing.keeps_keys {
+            true => Some(Gathered::new(form, known, Arc::clone(&reservation), bytes)?),
+            false => None,
         };
         let room = self.memory.room();
         let filter = background::start("make-filter", move || Filter::within(spec, room))
@@ -110,11 +104,11 @@ impl Tools {
         let (samples, gathered) = filled?;
         let keys: KeyCounts = samples.iter().map(Samples::keys).collect();
         // Whatever becomes of the candidate: it may be what explains a refusal.
-        self.keyspace.source_warning(self.source.warning());
+        build.set_source_warning(self.source.warning());
         // Announces since `begin` are in already; once more costs little and does not depend on that.
         build.replay_recent();
 
-        self.keyspace.poll_after(build.began()).await;
+        build.poll_to_end().await;
         let rule = CountRule {
             last,
             expected: self.filter.expected_keys,
@@ -124,25 +118,25 @@ impl Tools {
         };
         rule.judge(&keys)?;
         checks::fill(&build, keys.total())?;
-        checks::proven_keys(&self.keyspace, &build).await?;
-        let (set, conflict) = match gathered {
+        checks::confirmed_keys(&build).await?;
+        let (set, agreed) = match gathered {
             // The source is all that there is: nothing could disagree with it.
-            Some(gathered) => (Some(gathered.finish().await?), None),
-            None => (None, agreement(&self.keyspace, &build, form, &samples).await?),
+            Some(gathered) => (Some(gathered.finish().await?), Findings::default()),
+            None => (None, agreement(&build, form, &samples).await?),
         };
         let declared = self.source.form_conflict(form).await?;
-        let compared = self.keyspace.backend_conflict(form).await?;
-        self.keyspace.form_conflict(declared.or(compared).or(conflict));
+        let compared = build.form_conflict(form).await?;
+        let findings = Findings { conflict: declared.or(compared).or(agreed.conflict), ..agreed };
 
         let build = Arc::into_inner(build).ok_or(BuildError::Cancelled)?;
         let reservation = Arc::into_inner(reservation).ok_or(BuildError::Cancelled)?;
-        let generation = build.swap(set).map_err(|_| BuildError::Cancelled)?;
+        let generation = build.swap(set, findings).map_err(|_| BuildError::Cancelled)?;
         reservation.keep();
         Ok(Built { generation, keys })
     }
 
-    async fn wait_for_turn(&self, tracker: &Tracker) -> Option<Turn> {
-        let (turn, how) = self.turns.wait(&self.keyspace, tracker).await?;
+    async fn wait_for_turn(&self, tracker: &Tracker) -> Option<ScanSlot> {
+        let (turn, how) = self.slots.wait(&self.keyspace, tracker).await?;
         self.metrics.rebuilds.turn(how);
         if matches!(how, ScanTurn::TimedOut | ScanTurn::Unreachable) {
             tracing::info!(keyspace = self.keyspace.name(), %how, "scanning without a turn among the instances");
@@ -161,7 +155,12 @@ impl Tools {
 
     /// Room for the keys that were counted (or, where the source can't count, those of the last scan), and for those that are expected; and for those that
     /// were announced lately, as far as there is memory: a flood of announces must not keep a filter from being built.
-    fn set_aside(&self, known: Option<u64>, counted: bool) -> Result<(FilterSpec, Reservation), BuildError> {
+    fn set_aside(
+        &self,
+        known: Option<u64>,
+        counted: bool,
+        lately: u64,
+    ) -> Result<(FilterSpec, Reservation), BuildError> {
         let growing = (self.filter.kind == FilterKind::Scalable).then_some(FIRST_LAYER_KEYS);
         let keys = known.max(self.filter.expected_keys).or(growing).ok_or(BuildError::UnknownSize)?;
         let configured = self.filter.capacity_for(keys);
@@ -171,7 +170,6 @@ impl Tools {
             let bytes = spec.bytes_needed().map_err(AllocError::from)?;
             Ok((spec, self.memory.reserve(self.keyspace.name(), bytes)?))
         };
-        let lately = self.keyspace.announced_lately();
         // What the filter in force holds has them already; what the source counts may have none of them.
         let room = if counted { lately.saturating_mul(2) } else { lately };
         let roomy = configured.max(keys.saturating_add(room));

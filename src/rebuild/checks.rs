@@ -1,7 +1,7 @@
 //! What a candidate must hold before it is put in force.
 
 use super::error::BuildError;
-use crate::keyspace::{Build, Keyspace, Verified};
+use crate::keyspace::{Build, Verified};
 
 /// Keys that are asked of the backend before its answers are looked at.
 const ASKED_TOGETHER: usize = 100;
@@ -20,10 +20,10 @@ pub(super) fn fill(build: &Build, keys: u64) -> Result<(), BuildError> {
 /// Every key that the backend answered before the scan, and still does, is in the candidate.
 ///
 /// Keys that are missing are asked for again: a row may have been removed without a `DELETE` here, and such a key must not refuse every build.
-pub(super) async fn proven_keys(keyspace: &Keyspace, build: &Build) -> Result<(), BuildError> {
+pub(super) async fn confirmed_keys(build: &Build) -> Result<(), BuildError> {
     let missing = build.missing();
     for keys in missing.chunks(ASKED_TOGETHER) {
-        for (key, verified) in keys.iter().zip(keyspace.verify_at_backend(keys).await?) {
+        for (key, verified) in keys.iter().zip(build.verify(keys).await?) {
             match verified {
                 Verified::Row => return Err(BuildError::MissingKeys { count: missing.len(), first: key.clone() }),
                 Verified::NoRow => build.gone(key),

@@ -77,13 +77,7 @@ pub enum BuildError {
     /// The backend did not answer a check.
     #[error("the backend did not answer a check of the candidate: {0}")]
     Backend(#[from] crate::backend::BackendError),
-    /// Keys can't be hashed yet.
-    #[error("the keyspace secret could not be read from Redis yet")]
-    NoSecret,
-    /// Where to begin in the delta log is not known yet.
-    #[error("the delta log could not be read from Redis yet")]
-    NoLog,
-    /// The filter would lack announces.
+    /// It may not begin.
     #[error(transparent)]
     Begin(#[from] CantBegin),
     /// The task that filled the filter died.
@@ -104,8 +98,8 @@ impl BuildError {
             Self::MissingKeys { .. } => RebuildOutcome::MissingKeys,
             Self::Mismatch(_) => RebuildOutcome::Mismatch,
             Self::Backend(_) => RebuildOutcome::BackendFailed,
-            Self::NoSecret => RebuildOutcome::NoSecret,
-            Self::NoLog => RebuildOutcome::NoLog,
+            Self::Begin(CantBegin::NoSecret) => RebuildOutcome::NoSecret,
+            Self::Begin(CantBegin::NoLog) => RebuildOutcome::NoLog,
             Self::Begin(CantBegin::Busy(_)) | Self::Cancelled => RebuildOutcome::Cancelled,
         }
     }
@@ -126,8 +120,8 @@ impl BuildError {
             Self::Begin(CantBegin::Unheld) => {
                 "more announces of other instances are within their commit window than are held: a build would lack some"
             }
-            Self::NoSecret => "the keyspace secret could not be read from Redis yet",
-            Self::NoLog => "the delta log could not be read from Redis yet",
+            Self::Begin(CantBegin::NoSecret) => "the keyspace secret could not be read from Redis yet",
+            Self::Begin(CantBegin::NoLog) => "the delta log could not be read from Redis yet",
             Self::UnknownSize => "the number of keys is not known: set filter.expected_keys",
             Self::UnknownForm => "the key form is not known: set `key`",
             Self::Set(_) => "a key can't be held in the set; the log and the admin API tell why",

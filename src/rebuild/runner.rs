@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::build::{Built, Tools};
+use super::build::{Builder, Built};
 use super::counts::KeyCounts;
 use super::error::BuildError;
 use super::memory::MemoryBudget;
@@ -18,11 +18,11 @@ use super::plan::{Plan, Plans};
 use super::progress::{Progress, Tracker};
 use super::report;
 use super::request::{AlreadyRunning, RebuildRequest};
-use super::turn::Turns;
+use super::turn::ScanSlots;
 use crate::config::{KeyspaceConfig, RebuildConfig};
 use crate::fleet::ScanPermit;
 use crate::keyspace::{Keyspace, LastRebuild};
-use crate::labels::{RebuildOutcome, State};
+use crate::labels::RebuildOutcome;
 use crate::metrics::KeyspaceMetrics;
 use crate::source::KeySource;
 
@@ -35,11 +35,11 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Asks for rebuilds of one keyspace and tells how they go.
 #[derive(Debug, Clone)]
-pub struct RebuildHandle(Arc<Desk>);
+pub struct RebuildHandle(Arc<JobQueue>);
 
 /// Where requests and results are laid down.
 #[derive(Debug)]
-struct Desk {
+struct JobQueue {
     keyspace: Arc<Keyspace>,
     state: Mutex<Work>,
     asked: Notify,
@@ -96,12 +96,12 @@ impl RebuildHandle {
 impl Work {
     /// A restart does not make a collapsed source believable: a snapshot tells what the last scan brought.
     fn after(keyspace: &Keyspace) -> Self {
-        let counted = keyspace.counted();
+        let counted = keyspace.first_build().counted;
         Self { last_keys: (!counted.is_empty()).then(|| counted.into_iter().collect()), ..Self::default() }
     }
 }
 
-impl Desk {
+impl JobQueue {
     /// Takes the one place that there is; the job counts as running from here on.
     fn open(&self, asked: Option<RebuildRequest>) -> Result<Arc<Tracker>, AlreadyRunning> {
         let mut work = self.state.lock();
@@ -119,14 +119,14 @@ impl Desk {
 
 /// The task that builds.
 pub struct Runner {
-    desk: Arc<Desk>,
-    tools: Tools,
+    jobs: Arc<JobQueue>,
+    builder: Builder,
     metrics: Arc<KeyspaceMetrics>,
 }
 
 impl std::fmt::Debug for Runner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runner").field("keyspace", &self.desk.keyspace.name()).finish_non_exhaustive()
+        f.debug_struct("Runner").field("keyspace", &self.jobs.keyspace.name()).finish_non_exhaustive()
     }
 }
 
@@ -143,30 +143,30 @@ impl Runner {
         metrics: Arc<KeyspaceMetrics>,
     ) -> Result<(Self, RebuildHandle), String> {
         let (plan, plans) = Plans::new(Plan::new(&config.rebuild)?);
-        let desk = Arc::new(Desk {
+        let jobs = Arc::new(JobQueue {
             keyspace: Arc::clone(&keyspace),
             state: Mutex::new(Work::after(&keyspace)),
             asked: Notify::new(),
             plan,
         });
-        let tools = Tools {
+        let builder = Builder {
             keyspace,
             source,
             memory,
             filter: config.filter.clone(),
             plans,
             allow_empty: config.source.iter().all(|source| source.allow_empty),
-            turns: Turns::new(config.max_staleness),
+            slots: ScanSlots::new(config.max_staleness),
             metrics: Arc::clone(&metrics),
         };
-        let handle = RebuildHandle(Arc::clone(&desk));
-        Ok((Self { desk, tools, metrics }, handle))
+        let handle = RebuildHandle(Arc::clone(&jobs));
+        Ok((Self { jobs, builder, metrics }, handle))
     }
 
     /// Scans only when it is its turn among the instances that share `permit`, as far as that can be waited for.
     #[must_use]
     pub fn taking_turns(mut self, permit: Option<Arc<dyn ScanPermit>>) -> Self {
-        self.tools.turns.share(permit);
+        self.builder.slots.share(permit);
         self
     }
 
@@ -178,8 +178,8 @@ impl Runner {
     /// Lookups need the key form, also where no build is due for long.
     async fn learn_form(&self) {
         let mut pause = RETRY.0;
-        while let Err(error) = self.tools.key_form().await {
-            tracing::debug!(keyspace = self.tools.keyspace.name(), %error, "the key form is not known yet");
+        while let Err(error) = self.builder.key_form().await {
+            tracing::debug!(keyspace = self.builder.keyspace.name(), %error, "the key form is not known yet");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY.1);
         }
@@ -195,7 +195,7 @@ impl Runner {
             let built = self.build(&tracker).await;
             rested = Instant::now() + BREATH;
             // A failure is tried again before the next schedule, for the filter in force ages meanwhile; what only a later scan mends, later.
-            let rescan = self.tools.keyspace.rescan_in();
+            let rescan = self.builder.keyspace.rescan_in();
             let again = built.is_err() || rescan.is_some();
             due = again.then(|| Instant::now() + pause.max(rescan.unwrap_or_default()));
             // A source that is large or slow is not scanned over and over because a check fails.
@@ -207,21 +207,21 @@ impl Runner {
     /// Returns when it is known whether the filter of a snapshot serves, which the form of keys tells; or when that can't be waited for.
     async fn snapshot_judged(&self) {
         let judged = async {
-            while self.tools.keyspace.awaits_form() {
+            while !self.builder.keyspace.has_judged_snapshot() {
                 tokio::time::sleep(RETRY.0 / 20).await;
             }
         };
         tokio::select! {
             _ = tokio::time::timeout(RETRY.1, judged) => {}
             // For the next who waits for it.
-            () = self.desk.asked.notified() => self.desk.asked.notify_one(),
+            () = self.jobs.asked.notified() => self.jobs.asked.notify_one(),
         }
     }
 
     /// At once; or later, where a snapshot serves, so that a fleet that is restarted does not scan all at once.
     fn first_build(&self) -> Option<Instant> {
-        let spare = self.tools.keyspace.can_do_without_build().unwrap_or_default();
-        let Plan { config, schedule } = self.tools.plans.present();
+        let spare = self.builder.keyspace.first_build().lasts;
+        let Plan { config, schedule } = self.builder.plans.present();
         config.on_start.then(|| Instant::now() + schedule.spread(spare / 2))
     }
 
@@ -230,21 +230,21 @@ impl Runner {
         let timely = async {
             tokio::select! {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
-                () = self.tools.plans.follow(scheduled) => {}
+                () = self.builder.plans.follow(scheduled) => {}
                 () = async { self.wanted(rested).await } => {}
             }
         };
         tokio::pin!(timely);
         loop {
             let asked = tokio::select! {
-                () = self.desk.asked.notified() => true,
+                () = self.jobs.asked.notified() => true,
                 () = &mut timely => false,
             };
-            if !asked && let Ok(tracker) = self.desk.open(None) {
+            if !asked && let Ok(tracker) = self.jobs.open(None) {
                 return tracker;
             }
             // An operator's request has taken the place; a wake-up whose request was served along with a timely build is of no use any more.
-            let running = self.desk.state.lock().running.clone();
+            let running = self.jobs.state.lock().running.clone();
             if let Some(tracker) = running {
                 return tracker;
             }
@@ -253,28 +253,28 @@ impl Runner {
 
     /// Returns when the keyspace wants a build, no sooner than one can be of use.
     async fn wanted(&self, rested: Instant) {
-        self.tools.keyspace.rebuild_wanted().await;
-        let useful = Instant::now() + self.tools.keyspace.rescan_in().unwrap_or_default();
+        self.builder.keyspace.rebuild_requested().await;
+        let useful = Instant::now() + self.builder.keyspace.rescan_in().unwrap_or_default();
         sleep_until(rested.max(useful)).await;
     }
 
     async fn build(&self, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
-        let last = self.desk.state.lock().last_keys.clone();
+        let last = self.jobs.state.lock().last_keys.clone();
         let built = tokio::select! {
             // A panic is a failed build, not the end of all builds.
-            built = AssertUnwindSafe(self.tools.build(last.as_ref(), tracker)).catch_unwind() => built.unwrap_or(Err(BuildError::Cancelled)),
-            () = report::show(self.tools.keyspace.name(), Arc::clone(tracker)) => Err(BuildError::Cancelled),
+            built = AssertUnwindSafe(self.builder.build(last.as_ref(), tracker)).catch_unwind() => built.unwrap_or(Err(BuildError::Cancelled)),
+            () = report::show(self.builder.keyspace.name(), Arc::clone(tracker)) => Err(BuildError::Cancelled),
         };
         self.ended(tracker, &built);
         built
     }
 
     fn ended(&self, tracker: &Tracker, built: &Result<Built, BuildError>) {
-        let (keyspace, took, keys) = (&self.tools.keyspace, tracker.took(), tracker.keys_read());
+        let (keyspace, took, keys) = (&self.builder.keyspace, tracker.took(), tracker.keys_read());
         let outcome = built.as_ref().map_or_else(BuildError::outcome, |_| RebuildOutcome::Swapped);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.metrics.rebuilds.ended(outcome, took, keys, unix.as_secs_f64());
-        keyspace.rebuild_ended(LastRebuild {
+        let last = LastRebuild {
             job: tracker.job(),
             outcome,
             finished_unix: unix.as_secs(),
@@ -282,7 +282,8 @@ impl Runner {
             scan_seconds: tracker.scanned().as_secs_f64(),
             keys,
             reason: built.as_ref().err().map(|error| error.public_reason().into_owned()),
-        });
+        };
+        keyspace.finish_rebuild(last, built.as_ref().ok().map(|built| built.keys.each()));
         match built {
             Ok(built) => tracing::info!(
                 keyspace = keyspace.name(),
@@ -290,20 +291,16 @@ impl Runner {
                 generation = built.generation,
                 keys = built.keys.total(),
                 seconds = took.as_secs_f64(),
-                "the new filter is in force"
+                "rebuild finished: new filter active"
             ),
             Err(error) => {
-                tracing::warn!(keyspace = keyspace.name(), job = tracker.job(), %outcome, %error, "the rebuild failed; the filter in force stays");
-                if keyspace.state() == State::Cold {
-                    keyspace.still_cold(error.public_reason().into_owned());
-                }
+                tracing::warn!(keyspace = keyspace.name(), job = tracker.job(), %outcome, %error, "rebuild failed: the active filter stays");
             }
         }
-        let mut work = self.desk.state.lock();
+        let mut work = self.jobs.state.lock();
         work.running = None;
         work.last_error = built.as_ref().err().map(ToString::to_string);
         if let Ok(built) = built {
-            keyspace.build_ended(built.keys.each());
             work.last_keys = Some(built.keys.clone());
         }
     }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::progress::Tracker;
 use crate::fleet::{ScanHolder, ScanPermit};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, Urgency};
 use crate::labels::ScanTurn;
 use crate::redis::LinkError;
 
@@ -24,22 +24,22 @@ const ASK: Duration = Duration::from_secs(1);
 /// A keyspace that does not reject waits no longer than this.
 const LONGEST: Duration = Duration::from_secs(600);
 /// Without an answer for so long, the scan begins without a permit.
-const PATIENCE: Duration = Duration::from_secs(3);
+const LONGEST_SILENCE: Duration = Duration::from_secs(3);
 
 /// Takes turns with other instances.
-pub(super) struct Turns {
+pub(super) struct ScanSlots {
     permit: Option<Arc<dyn ScanPermit>>,
     max_staleness: Duration,
 }
 
 /// While it is held no other instance begins to scan, as far as it is not its own turn that ran out.
 #[must_use]
-pub(super) struct Turn {
+pub(super) struct ScanSlot {
     /// Closed by the drop, which ends the renewals.
     _held: oneshot::Sender<()>,
 }
 
-impl Turns {
+impl ScanSlots {
     pub(super) fn new(max_staleness: Duration) -> Self {
         Self { permit: None, max_staleness }
     }
@@ -49,7 +49,7 @@ impl Turns {
     }
 
     /// Waits for this scan's turn, no longer than it may, and no longer than until an operator asks for it. Says how that ended.
-    pub(super) async fn wait(&self, keyspace: &Keyspace, tracker: &Tracker) -> Option<(Turn, ScanTurn)> {
+    pub(super) async fn wait(&self, keyspace: &Keyspace, tracker: &Tracker) -> Option<(ScanSlot, ScanTurn)> {
         let permit = self.permit.as_ref()?;
         let holder = ScanHolder::random();
         // Spread downwards, so that those whose wait is over do not scan all at once either.
@@ -59,18 +59,18 @@ impl Turns {
             ended = waiting.granted(keyspace, tracker) => ended,
             () = tracker.asked_for_at_once() => ScanTurn::Overridden,
         };
-        keyspace.rebuild_waits(None);
+        keyspace.set_rebuild_wait(None);
         // Also without the permit: it is taken as soon as it is free, so that others wait for this scan.
-        Some((Turn::new(Arc::clone(permit), holder), ended))
+        Some((ScanSlot::new(Arc::clone(permit), holder), ended))
     }
 
     /// While age alone will end the trust in the filter in force, as long as that lasts, less what a build takes. Otherwise waiting breaks no promise, but the
     /// keyspace may reject nobody meanwhile, which the backend has to bear.
     fn longest_wait(&self, keyspace: &Keyspace) -> Duration {
-        let took = keyspace.last_rebuild().map_or(0.0, |last| last.duration_seconds);
+        let Urgency { ages_in, last_took, .. } = keyspace.urgency();
         // A source may be slower the next time.
-        let build = Duration::from_secs_f64(took * 2.0);
-        keyspace.ages_in().map_or(self.max_staleness.min(LONGEST), |left| left.saturating_sub(build))
+        let build = Duration::from_secs_f64(last_took * 2.0);
+        ages_in.map_or(self.max_staleness.min(LONGEST), |left| left.saturating_sub(build))
     }
 }
 
@@ -89,7 +89,7 @@ impl Waiting<'_> {
                 Ok(true) => return ScanTurn::Granted,
                 Ok(false) => {
                     answered = now;
-                    keyspace.rebuild_waits(Some("another instance scans"));
+                    keyspace.set_rebuild_wait(Some("another instance scans"));
                     tracker.waits();
                 }
                 Err(LinkError::Refused(why)) => {
@@ -97,7 +97,7 @@ impl Waiting<'_> {
                     tracing::warn!(keyspace = keyspace.name(), %why, "Redis refuses the permit to scan: this instance scans beside the others");
                     return ScanTurn::Refused;
                 }
-                Err(_) if answered.elapsed() >= PATIENCE => return ScanTurn::Unreachable,
+                Err(_) if answered.elapsed() >= LONGEST_SILENCE => return ScanTurn::Unreachable,
                 Err(_) => {}
             }
             if now >= self.until {
@@ -110,7 +110,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Turn {
+impl ScanSlot {
     /// One task renews and gives back: a renewal that is under way is over before the permit is released, so none takes it again.
     fn new(permit: Arc<dyn ScanPermit>, holder: ScanHolder) -> Self {
         let (held, mut ended) = oneshot::channel();

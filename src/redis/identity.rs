@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Tells what one Redis process holds from everything else, also from what the same server holds after a restart, a failover or a wipe: marks and
-/// deltas may have been lost between the two.
+/// Distinguishes the data of one Redis process from all others, also from that of the same server after a restart, a
+/// failover or a wipe: marks and deltas may have been lost between the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LogIdentity(pub [u8; 16]);
 
@@ -24,7 +24,7 @@ impl FromStr for LogIdentity {
     }
 }
 
-/// An identity as Redis keeps it, with the moment when it was made: `{32 hex digits}:{seconds}.{micros}`.
+/// An identity as Redis stores it, with its time of creation: `{32 hex digits}:{seconds}.{micros}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogBirth {
     /// Which log.
@@ -34,7 +34,7 @@ pub struct LogBirth {
 }
 
 impl LogBirth {
-    /// The text of a new identity made at this time of the server's clock.
+    /// The text of a new identity, created at this time of the server's clock.
     pub(super) fn text_of_new(seconds: u64, micros: u64) -> String {
         format!("{}:{seconds}.{micros:06}", LogIdentity(rand::random()))
     }

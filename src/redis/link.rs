@@ -1,4 +1,4 @@
-//! [`RedisLink`]: the process's one connection to Redis, made anew in the background whenever it is lost.
+//! [`RedisLink`]: the process's one connection to Redis, restored in the background after a loss.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,53 +10,54 @@ use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use super::error::{ConnectError, Failure, LinkError};
 use super::identity::LogIdentity;
 use super::names::Names;
-use super::session::{self, Facts, Opened, Opener, Session};
-use super::trouble::{Failure, LinkError, Trouble};
-use crate::breaker::{Breaker, BreakerPolicy, Permit};
+use super::session::{self, NewSession, Opener, ServerInfo, Session};
+use crate::breaker::{Breaker, BreakerPolicy, CallGuard, Permit};
 use crate::clock::Moment;
 use crate::config::RedisConfig;
 use crate::key::KeySecret;
 use crate::labels::BreakerState;
 
-/// Five commands in a row without an answer are no accident.
+/// Five commands in a row without an answer are not chance.
 const BREAKER: BreakerPolicy =
     BreakerPolicy { failures: 5, first_pause: Duration::from_millis(50), longest_pause: Duration::from_secs(2) };
-/// How often the connection is looked at, so that an idle process notices a loss, a failover or a wipe, and says so.
+/// How often the connection is checked, so that an idle process notices a loss, a failover or a wipe, and logs it.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// The process's one connection to Redis, shared by its keyspaces; in a cluster one a keyspace, to the node that has all of it.
+/// The process's one connection to Redis, shared by its keyspaces. In a cluster each keyspace has its own, to the node
+/// that owns it.
 ///
-/// A command never waits for a connection: while there is none it fails at once. A background task connects, with growing pauses,
-/// and ends with the link. There is a connection only while the breaker is closed: what opens the breaker drops the connection, and
-/// the breaker's trial is the connecting itself, with all that is asked over a new connection before its first use.
+/// A command never waits for a connection: without one it fails at once. A background task connects, with growing
+/// pauses, and ends with the link. A connection exists only while the breaker is closed: opening the breaker drops the
+/// connection, and the breaker's trial is the new connection, with all requests that precede its first use.
 pub struct RedisLink {
-    shared: Arc<Shared>,
+    shared: Arc<LinkState>,
     keeper: AbortHandle,
 }
 
-struct Shared {
+struct LinkState {
     opener: Opener,
     timeout: Duration,
     breaker: Breaker,
     session: ArcSwapOption<Session>,
-    /// Why there is no session, where there is none.
-    trouble: ArcSwap<Trouble>,
+    /// Why there is no session, if there is none.
+    connect_error: ArcSwap<ConnectError>,
     /// Number of the latest session; 0 before the first.
     epochs: watch::Sender<u64>,
-    /// Wakes the keeper when a session was dropped.
+    /// Wakes the keeper after a session was dropped.
     lost: Notify,
 }
 
 impl RedisLink {
-    /// Starts to connect in the background and returns at once, whether or not Redis is there. `on_breaker` hears of every change of
-    /// the breaker's state; it must not block.
+    /// Starts to connect in the background and returns at once, whether or not Redis answers. `on_breaker` is called
+    /// with every new state of the breaker; it must not block.
     ///
     /// Must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// [`LinkError::Refused`] where the URL is none that can be connected to, which no waiting would mend.
+    /// [`LinkError::Refused`] if the URL can never be connected to.
     pub fn connect(
         config: &RedisConfig,
         on_breaker: impl Fn(BreakerState) + Send + Sync + 'static,
@@ -64,10 +65,10 @@ impl RedisLink {
         Self::start(config, None, on_breaker)
     }
 
-    /// As [`RedisLink::connect`], for one keyspace only, which a cluster demands.
+    /// Like [`RedisLink::connect`], for one keyspace only. A cluster requires this.
     ///
     /// # Errors
-    /// As [`RedisLink::connect`].
+    /// As for [`RedisLink::connect`].
     pub fn connect_keyspace(
         config: &RedisConfig,
         keyspace: &str,
@@ -87,12 +88,12 @@ impl RedisLink {
                 config.url.redacted()
             ))
         })?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LinkState {
             opener,
             timeout: config.timeout,
             breaker: Breaker::new(BREAKER, on_breaker),
             session: ArcSwapOption::empty(),
-            trouble: ArcSwap::from_pointee(Trouble::NotYet),
+            connect_error: ArcSwap::from_pointee(ConnectError::NotYet),
             epochs: watch::Sender::new(0),
             lost: Notify::new(),
         });
@@ -100,10 +101,10 @@ impl RedisLink {
         Ok(Arc::new(Self { shared, keeper }))
     }
 
-    /// The hash secret of a keyspace, the same for all instances: `proposal` where there is none yet.
+    /// The hash secret of a keyspace, the same for all instances. Stores `proposal` if there is none yet.
     ///
     /// # Errors
-    /// [`LinkError`]; `Refused` where what is stored is no secret.
+    /// [`LinkError`]; `Refused` if the stored value is not a secret.
     pub async fn secret(&self, keyspace: &str, proposal: &KeySecret) -> Result<KeySecret, LinkError> {
         let name = self.shared.opener.names.secret(keyspace);
         let stored: Vec<u8> = self.call()?.get_or_set(&name, proposal.as_bytes()).await?;
@@ -113,7 +114,7 @@ impl RedisLink {
         Ok(KeySecret::new(bytes))
     }
 
-    /// Waits until there is a connection, at most `within`; says whether there is.
+    /// Waits for a connection, at most `within`. Returns true if there is one.
     pub async fn wait_connected(&self, within: Duration) -> bool {
         let mut epochs = self.epochs();
         let connected = async {
@@ -126,41 +127,41 @@ impl RedisLink {
         tokio::time::timeout(within, connected).await.is_ok()
     }
 
-    /// Number of the latest connection, 0 before the first: changes each time one was made.
+    /// Number of the latest connection, 0 before the first. Changes with each new connection.
     #[must_use]
     pub fn epochs(&self) -> watch::Receiver<u64> {
         self.shared.epochs.subscribe()
     }
 
-    /// Begins a command, or says at once that there is no connection.
+    /// Begins a command. Fails at once without a connection.
     pub(crate) fn call(&self) -> Result<Call<'_>, LinkError> {
-        let session = self.shared.session.load_full().ok_or_else(|| LinkError::Unavailable(self.trouble()))?;
+        let session = self.shared.session.load_full().ok_or_else(|| LinkError::Unavailable(self.connect_error()))?;
         Ok(Call { shared: &self.shared, session })
     }
 
-    /// What is known of the connection; `Err` says why there is none.
-    pub(crate) fn facts(&self) -> Result<Facts, String> {
-        self.shared.session.load().as_ref().map(|session| session.facts.clone()).ok_or_else(|| self.trouble())
+    /// What is known about the server; `Err` is the reason why there is no connection.
+    pub(crate) fn server(&self) -> Result<ServerInfo, String> {
+        self.shared.session.load().as_ref().map(|session| session.server.clone()).ok_or_else(|| self.connect_error())
     }
 
     pub(crate) fn names(&self) -> &Names {
         &self.shared.opener.names
     }
 
-    /// Names of a keyspace's delta log, of its floor, of what the fleet is told to enforce, and of the register of instances.
+    /// Names of a keyspace's delta log, its floor, the fleet's enforcement setting, and the register of instances.
     pub(crate) fn log_names(&self, keyspace: &str) -> [String; 4] {
         let names = &self.shared.opener.names;
         [names.deltas(keyspace), names.floor(keyspace), names.enforcement(keyspace), names.instances(keyspace)]
     }
 
-    fn trouble(&self) -> String {
-        self.shared.trouble.load().to_string()
+    fn connect_error(&self) -> String {
+        self.shared.connect_error.load().to_string()
     }
 }
 
 impl Drop for RedisLink {
     fn drop(&mut self) {
-        // The connection goes with the task, which holds the last reference.
+        // The task holds the last reference to the connection.
         self.keeper.abort();
     }
 }
@@ -169,39 +170,39 @@ impl fmt::Debug for RedisLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisLink")
             .field("breaker", &self.shared.breaker)
-            .field("trouble", &self.shared.trouble)
+            .field("connect_error", &self.shared.connect_error)
             .finish_non_exhaustive()
     }
 }
 
-/// One command over the session that was there when it began.
+/// One command over the session that was active when it began.
 pub(crate) struct Call<'a> {
-    shared: &'a Shared,
+    shared: &'a LinkState,
     session: Arc<Session>,
 }
 
 impl Call<'_> {
-    /// Number of the connection it goes over.
+    /// Number of its connection.
     pub(crate) fn epoch(&self) -> u64 {
         self.session.epoch
     }
 
-    /// Which log the server holds.
+    /// The log that the server holds.
     pub(crate) fn log_identity(&self) -> LogIdentity {
-        self.session.facts.identity
+        self.session.server.identity
     }
 
     /// Name of the key that holds the log's identity.
     pub(crate) fn log_name(&self) -> &str {
-        &self.session.facts.log
+        &self.session.server.log
     }
 
-    /// What time it is at the server, Unix milliseconds.
+    /// The server's time, Unix milliseconds.
     pub(crate) fn server_millis(&self) -> u64 {
         self.session.clock.now()
     }
 
-    /// The latest that it may have been at the server at this moment of ours.
+    /// The latest time that the server may have had at this moment of ours.
     pub(crate) fn server_millis_at_most(&self, moment: Moment) -> u64 {
         self.session.clock.at_most(moment)
     }
@@ -210,8 +211,8 @@ impl Call<'_> {
         self.report(invocation.invoke_async(&mut self.connection()).await)
     }
 
-    pub(crate) fn facts(&self) -> &Facts {
-        &self.session.facts
+    pub(crate) fn server(&self) -> &ServerInfo {
+        &self.session.server
     }
 
     pub(crate) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, LinkError> {
@@ -226,8 +227,9 @@ impl Call<'_> {
         self.report(session::get_or_set(&mut self.connection(), name, fresh).await)
     }
 
-    /// Stores `entry` under `name` for `millis` if what is there begins with `head`, or, where that is shorter than `len`, is `head`. Refused under
-    /// another log than this session's: a wipe takes marks, and this connection does not notice it at once.
+    /// Stores `entry` under `name` for `millis` if the stored entry begins with `head`, or, if that is shorter than
+    /// `len`, equals `head`. Rejected under another log than this session's: a wipe removes marks, and this connection
+    /// does not notice it at once.
     pub(crate) async fn compare_and_set(
         &self,
         name: &[u8],
@@ -241,8 +243,9 @@ impl Call<'_> {
         self.report(script.invoke_async(&mut self.connection()).await)
     }
 
-    /// Stores `entry` under `name` for `millis` if there is nothing, and by the server's clock it is no later than `latest`: a connection that was
-    /// given up long ago may still deliver what was sent over it. Refused under another log, as [`Call::compare_and_set`].
+    /// Stores `entry` under `name` for `millis` if nothing is stored there and the server's clock is not past `latest`:
+    /// an old connection may still deliver what was sent over it. Rejected under another log, as in
+    /// [`Call::compare_and_set`].
     pub(crate) async fn set_in_time(
         &self,
         name: &[u8],
@@ -255,7 +258,8 @@ impl Call<'_> {
         self.report(script.invoke_async(&mut self.connection()).await)
     }
 
-    /// Sets a mark over each entry that is an absence, or that is no value, in one step; returns how many.
+    /// Sets a mark over each entry that is an absence, or over each that is not a value, in one step. Returns how many
+    /// it set.
     pub(crate) async fn mark_over(
         &self,
         marks: impl Iterator<Item = (Vec<u8>, [u8; 48])>,
@@ -270,7 +274,8 @@ impl Call<'_> {
         self.report(script.invoke_async(&mut self.connection()).await)
     }
 
-    /// Gives the lease `name` back if `token` still holds it; `note` takes its place for `millis`, an empty one leaves nothing.
+    /// Releases the lease `name` if `token` still holds it. `note` replaces it for `millis`; an empty note leaves
+    /// nothing.
     pub(crate) async fn release(&self, name: &[u8], token: &[u8], note: &[u8], millis: u64) -> Result<(), LinkError> {
         let mut script = self.shared.opener.release.key(name);
         script.arg(token).arg(note).arg(millis);
@@ -286,82 +291,85 @@ impl Call<'_> {
     }
 }
 
-impl Shared {
-    /// Tells the breaker how a command went, and drops the session where that opened it.
+impl LinkState {
+    /// Reports to the breaker how a command ended, and drops the session if that opened it.
     fn report<T>(&self, session: &Session, result: RedisResult<T>) -> Result<T, Failure> {
+        let call = self.breaker.begin_under(session.permit);
         let failure = match result {
             Ok(answer) => {
-                self.breaker.succeed(session.permit);
+                call.succeed();
                 return Ok(answer);
             }
             Err(error) => Failure::from(error),
         };
-        match &failure {
-            Failure::Timeout if self.breaker.fail(session.permit, Instant::now()) => {
-                self.drop_session(Trouble::Timeout)
-            }
-            Failure::Lost(trouble) => self.lose(session, trouble.clone()),
+        let (opened, why) = match &failure {
+            Failure::Timeout => (call.fail(), ConnectError::Timeout),
+            Failure::Lost(connect_error) => (call.trip(), connect_error.clone()),
+            // Redis answered: the breaker counts that as a success.
             Failure::Refused(_) => {
-                self.breaker.succeed(session.permit);
+                call.succeed();
+                return Err(failure);
             }
-            Failure::Timeout => {}
+        };
+        if opened {
+            self.drop_session(why);
         }
         Err(failure)
     }
 
-    fn lose(&self, session: &Session, trouble: Trouble) {
-        if self.breaker.trip(session.permit, Instant::now()) {
-            self.drop_session(trouble);
+    fn lose(&self, session: &Session, connect_error: ConnectError) {
+        if self.breaker.begin_under(session.permit).trip() {
+            self.drop_session(connect_error);
         }
     }
 
-    /// Only for whoever opened the breaker. The session in place is then the one that was reported on: the keeper puts a new one in
-    /// place only after it has seen none.
-    fn drop_session(&self, trouble: Trouble) {
-        tracing::warn!(reason = %trouble, "lost the connection to Redis");
-        self.trouble.store(Arc::new(trouble));
+    /// Called only after the breaker was opened. The active session is then the one that was reported on: the keeper
+    /// installs a new one only after it has seen none.
+    fn drop_session(&self, connect_error: ConnectError) {
+        tracing::warn!(reason = %connect_error, "lost the connection to Redis");
+        self.connect_error.store(Arc::new(connect_error));
         self.session.store(None);
         self.lost.notify_one();
     }
 
-    /// Connects as often as it takes.
+    /// Tries to connect until it succeeds.
     async fn reconnect(&self) {
         loop {
-            match self.breaker.try_call(Instant::now()) {
-                // Instances that lost the same Redis must not all come back at the same moment.
+            match self.breaker.begin() {
+                // Spread, so that instances that lost the same Redis do not all come back at once.
                 Err(rejected) => tokio::time::sleep(rejected.retry_in.mul_f64(rand::random_range(1.0..1.5))).await,
                 Ok(trial) => match self.opener.open().await {
                     Ok(opened) => {
-                        self.breaker.succeed(trial);
-                        // Closed again: this permit is of the period that the new session lives in.
+                        trial.succeed();
+                        // The breaker is closed again: this permit belongs to the period of the new session.
                         if let Ok(permit) = self.breaker.try_call(Instant::now()) {
                             return self.install(opened, permit);
                         }
                     }
-                    Err(trouble) => self.note_failure(trial, trouble),
+                    Err(connect_error) => self.note_failure(trial, connect_error),
                 },
             }
         }
     }
 
-    fn note_failure(&self, trial: Permit, trouble: Trouble) {
-        self.breaker.trip(trial, Instant::now());
-        let before = self.trouble.swap(Arc::new(trouble.clone()));
+    fn note_failure(&self, trial: CallGuard<'_>, connect_error: ConnectError) {
+        trial.trip();
+        let before = self.connect_error.swap(Arc::new(connect_error.clone()));
         // Once for each reason, not once for each attempt.
-        if *before != trouble {
-            tracing::warn!(reason = %trouble, "can't connect to Redis");
+        if *before != connect_error {
+            tracing::warn!(reason = %connect_error, "can't connect to Redis");
         }
     }
 
-    fn install(&self, opened: Opened, permit: Permit) {
+    fn install(&self, opened: NewSession, permit: Permit) {
         let epoch = *self.epochs.borrow() + 1;
-        tracing::info!(epoch, warning = opened.facts.warning(), "connected to Redis");
+        tracing::info!(epoch, warning = opened.server.warning(), "connected to Redis");
         self.session.store(Some(Arc::new(opened.into_session(epoch, permit))));
-        // After the session is in place: whoever is woken finds it.
+        // After the session is stored: receivers that wake up find it.
         self.epochs.send_replace(epoch);
     }
 
-    /// Looks at the session now and then, until there is none.
+    /// Checks the session at intervals, until there is none.
     async fn watch_over(&self) {
         while let Some(session) = self.session.load_full() {
             let check = async {
@@ -377,17 +385,17 @@ impl Shared {
 
     async fn check(&self, session: &Session) {
         match self.report(session, session.check().await) {
-            Ok(Err(trouble)) => self.lose(session, trouble),
+            Ok(Err(connect_error)) => self.lose(session, connect_error),
             Ok(Ok(())) if self.opener.place.has_moved_from(&session.address).await => {
-                self.lose(session, Trouble::Changed("its sentinels name another primary"));
+                self.lose(session, ConnectError::Changed("its sentinels name another primary"));
             }
             Ok(Ok(())) | Err(_) => {}
         }
     }
 }
 
-/// The background task: it ends only by being aborted.
-async fn keep(shared: Arc<Shared>) {
+/// The background task. Ends only when it is aborted.
+async fn keep(shared: Arc<LinkState>) {
     loop {
         shared.reconnect().await;
         shared.watch_over().await;

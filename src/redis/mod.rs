@@ -1,17 +1,18 @@
-//! The process's connection to Redis: [`RedisLink`], how our keys there are called, and which server's data one talks to. Cache and delta log go over it.
+//! The process's connection to Redis: [`RedisLink`], the names of our keys there, and the identity of the server's
+//! data. Cache and delta log use it.
 
 mod clock;
+mod error;
 mod identity;
 mod link;
 mod names;
 mod place;
 mod replicas;
 mod session;
-mod trouble;
 
+pub use self::error::{LinkError, Unreplicated};
 pub use self::identity::{LogBirth, LogIdentity};
 pub(crate) use self::link::Call;
 pub use self::link::RedisLink;
 pub(crate) use self::names::NamesByKey;
 pub use self::replicas::Replicas;
-pub use self::trouble::{LinkError, Unreplicated};

@@ -1,4 +1,4 @@
-//! What our keys in Redis are called.
+//! Names of our keys in Redis.
 //!
 //! | name | holds |
 //! |------|-------|
@@ -13,11 +13,12 @@
 //! | `{prefix}:instances:{keyspace}` | the instances, and how each is configured |
 //! | `{prefix}:scan:{keyspace}` | which scan of the keyspace's source is under way |
 //!
-//! In a cluster `{prefix}` is `{{prefix}:{keyspace}}`, with the inner braces in the name: all names of a keyspace have one hash slot, and so one node.
+//! In a cluster `{prefix}` is `{{prefix}:{keyspace}}`, with the inner braces in the name: all names of a keyspace have
+//! one hash slot, and so one node.
 //!
-//! No name can be taken for another: the word after the prefix tells them apart, a keyspace's name has no colon, and the key
-//! stands last, whole and unescaped. The version of the format is in the entry, not in its name: while instances of two versions
-//! run side by side, a mark set by one must overwrite what the other stored.
+//! Names of different kinds never collide: the word after the prefix distinguishes them, a keyspace's name has no
+//! colon, and the key stands last, complete and unescaped. The format's version is in the entry, not in its name: while
+//! instances of two versions run side by side, a mark set by one must overwrite what the other stored.
 
 use crate::key::Key;
 
@@ -37,12 +38,12 @@ impl Names {
         Self { prefix: format!("{{{prefix}:{keyspace}}}") }
     }
 
-    /// What the names of a keyspace's entries begin with.
+    /// Prefix of a keyspace's entries.
     pub(crate) fn entries(&self, keyspace: &str) -> NamesByKey {
         self.by_key("entry", keyspace)
     }
 
-    /// What the names of its leases begin with.
+    /// Prefix of its leases.
     pub(crate) fn leases(&self, keyspace: &str) -> NamesByKey {
         self.by_key("lease", keyspace)
     }
@@ -79,8 +80,8 @@ impl Names {
         format!("{}:owner", self.prefix)
     }
 
-    /// Of one process, and one replication history: a server that was a replica meanwhile has lost what its primary did not send, under the same
-    /// `run_id`. The history stands last.
+    /// Depends on one process and one replication history: a server that was a replica in between has lost what its
+    /// primary did not send, under the same `run_id`. The history stands last.
     pub(crate) fn log(&self, run_id: &str, replid: &str) -> String {
         format!("{}:log:{run_id}:{replid}", self.prefix)
     }
@@ -111,7 +112,7 @@ mod tests {
             names.entries(ks).of(&Key::from_canonical(Bytes::from_static(key.as_bytes())))
         };
         assert_eq!(entry("users", "1"), b"p:entry:users:1");
-        // The closest that keys get to names of other kinds and keyspaces.
+        // Keys that come closest to names of other kinds and keyspaces.
         assert_ne!(entry("users", ":secret:users"), names.secret("users").into_bytes());
         assert_ne!(entry("a", "b:1"), entry("a-b", "1"));
         assert_ne!(entry("secret", "users"), names.secret("users").into_bytes());

@@ -1,4 +1,5 @@
-//! Where to connect: to one server, to the primary that sentinels name, or to the node of a cluster that owns a keyspace.
+//! Where to connect: to one server, to the primary that sentinels name, or to the node of a cluster that owns a
+//! keyspace.
 
 use std::collections::HashMap;
 
@@ -14,22 +15,22 @@ use redis::{
     RedisConnectionInfo, RedisResult,
 };
 
-use super::trouble::Trouble;
+use super::error::ConnectError;
 use crate::config::RedisPlace;
 
-/// Nodes of a cluster that are asked at once: one of them answers, unless most of the cluster is gone.
+/// Cluster nodes that are asked at once: one of them answers, unless most of the cluster is gone.
 const NODES_ASKED: usize = 5;
 /// Nodes that are remembered: no cluster may have more.
 const NODES_KNOWN: usize = 1000;
 
-/// Where the server is that a link connects to.
-pub(super) enum Place {
+/// The server that a link connects to.
+pub(super) enum ServerPlace {
     Server(ConnectionInfo),
     Sentinels(Sentinels),
     Cluster(Cluster),
 }
 
-impl Place {
+impl ServerPlace {
     /// `owned`: the name whose owner is meant in a cluster.
     pub(super) fn new(place: RedisPlace, owned: String, settings: &AsyncConnectionConfig) -> RedisResult<Self> {
         let settings = settings.clone();
@@ -49,7 +50,7 @@ impl Place {
     }
 
     /// Where to connect now.
-    pub(super) async fn find(&self) -> Result<ConnectionInfo, Trouble> {
+    pub(super) async fn find(&self) -> Result<ConnectionInfo, ConnectError> {
         match self {
             Self::Server(info) => Ok(info.clone()),
             Self::Sentinels(sentinels) => sentinels.ask().await.primary(&sentinels.server),
@@ -57,23 +58,23 @@ impl Place {
         }
     }
 
-    /// Whether those who know the primary name another one than `address` by now.
+    /// Returns true if sentinels name another primary than `address` by now.
     ///
-    /// A primary that is cut off from them, and not from us, is not told so. A node of a cluster needs no such question: it stops answering
-    /// once it is cut off from most others.
+    /// A primary that is cut off from the sentinels, and not from us, does not learn this. A cluster node needs no such
+    /// check: it stops answering once it is cut off from most others.
     pub(super) async fn has_moved_from(&self, address: &ConnectionAddr) -> bool {
         match self {
             Self::Server(_) | Self::Cluster(_) => false,
             Self::Sentinels(sentinels) => {
                 let told = sentinels.ask().await;
-                // A few that are cut off from the others may know no better.
+                // A few sentinels that are cut off from the others may have old information.
                 told.by_most && told.primary(&sentinels.server).is_ok_and(|now| now.addr() != address)
             }
         }
     }
 }
 
-/// Those who know which server is the primary of a name.
+/// The sentinels of one primary.
 pub(super) struct Sentinels {
     sentinels: Vec<Sentinel>,
     service: String,
@@ -81,15 +82,15 @@ pub(super) struct Sentinels {
     settings: AsyncConnectionConfig,
 }
 
-/// One of them, and the connection to it, if there is one.
+/// One sentinel, and the connection to it, if there is one.
 struct Sentinel {
     client: Client,
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
 impl Sentinels {
-    /// Asks all of them, and waits for most.
-    async fn ask(&self) -> Told {
+    /// Asks all sentinels, and waits for a majority.
+    async fn ask(&self) -> SentinelAnswers {
         let mut asked: FuturesUnordered<_> =
             self.sentinels.iter().map(|sentinel| sentinel.primary_of(&self.service, &self.settings)).collect();
         let (mut answers, mut latest, most) = (0, None, self.sentinels.len() / 2 + 1);
@@ -101,27 +102,27 @@ impl Sentinels {
                 break;
             }
         }
-        Told { latest, any: answers > 0, by_most: answers >= most }
+        SentinelAnswers { latest, any: answers > 0, by_most: answers >= most }
     }
 }
 
-/// Epoch of the failover that made it the primary, host, port.
+/// Epoch of the failover that promoted it, host, port.
 type Named = Option<(u64, String, u16)>;
 
-/// What sentinels said.
-struct Told {
-    /// The primary of the latest failover: who was cut off from the others names an older one.
+/// The sentinels' answers.
+struct SentinelAnswers {
+    /// The primary of the latest failover: a sentinel that was cut off names an older one.
     latest: Named,
     any: bool,
     by_most: bool,
 }
 
-impl Told {
-    fn primary(self, login: &RedisConnectionInfo) -> Result<ConnectionInfo, Trouble> {
+impl SentinelAnswers {
+    fn primary(self, login: &RedisConnectionInfo) -> Result<ConnectionInfo, ConnectError> {
         match self.latest {
-            Some((_, host, port)) => connection_info(host, port, login).map_err(|e| Trouble::from(&e)),
-            None if self.any => Err(Trouble::Nowhere("its sentinels know no primary of this name")),
-            None => Err(Trouble::Nowhere("none of its sentinels answers")),
+            Some((_, host, port)) => connection_info(host, port, login).map_err(|e| ConnectError::from(&e)),
+            None if self.any => Err(ConnectError::Nowhere("its sentinels know no primary of this name")),
+            None => Err(ConnectError::Nowhere("none of its sentinels answers")),
         }
     }
 }
@@ -137,7 +138,7 @@ impl Sentinel {
             Some(connection) => connection,
             None => {
                 let connection = self.client.get_multiplexed_async_connection_with_config(settings).await?;
-                // Kept from here on, for who has heard enough from others does not wait for this answer.
+                // Stored here: a caller with a majority does not wait for this answer.
                 self.connection.lock().insert(connection).clone()
             }
         };
@@ -160,10 +161,10 @@ impl Sentinel {
     }
 }
 
-/// A cluster, of whose nodes one owns the keyspace.
+/// A cluster, where one node owns the keyspace.
 pub(super) struct Cluster {
     seeds: Vec<(String, u16)>,
-    /// What the last answer named: the seeds may all be gone one day.
+    /// The nodes of the last answer: the seeds may all be gone one day.
     learnt: Mutex<Vec<(String, u16)>>,
     owned: String,
     login: RedisConnectionInfo,
@@ -171,19 +172,20 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// The primary that owns the name, as the first node tells that answers. A node that is wrong leads to one that is not the owner, which says so itself.
-    async fn find(&self) -> Result<ConnectionInfo, Trouble> {
+    /// The primary that owns the name, according to the first node that answers. An outdated node names one that is not
+    /// the owner, which rejects commands itself.
+    async fn find(&self) -> Result<ConnectionInfo, ConnectError> {
         let mut nodes = self.seeds.clone();
         nodes.extend(self.learnt.lock().iter().filter(|node| !self.seeds.contains(node)).cloned());
-        // Each attempt asks others: a node that is cut off may go on to name a primary that is gone.
+        // Each attempt asks others: a node that is cut off may keep naming a primary that is gone.
         nodes.shuffle(&mut rand::rng());
         nodes.truncate(NODES_ASKED);
         let asked = nodes.into_iter().map(|(host, port)| self.owner_by(host, port).boxed());
         let ((host, port), _) = select_ok(asked).await?;
-        connection_info(host, port, &self.login).map_err(|e| Trouble::from(&e))
+        connection_info(host, port, &self.login).map_err(|e| ConnectError::from(&e))
     }
 
-    async fn owner_by(&self, host: String, port: u16) -> Result<(String, u16), Trouble> {
+    async fn owner_by(&self, host: String, port: u16) -> Result<(String, u16), ConnectError> {
         let client = connection_info(host.clone(), port, &self.login).and_then(Client::open);
         let told = async {
             let mut connection = client?.get_multiplexed_async_connection_with_config(&self.settings).await?;
@@ -191,7 +193,7 @@ impl Cluster {
             commands.cmd("CLUSTER").arg("KEYSLOT").arg(&self.owned).cmd("CLUSTER").arg("SLOTS");
             commands.query_async::<(u16, Vec<Vec<redis::Value>>)>(&mut connection).await
         };
-        let (slot, ranges) = told.await.map_err(|e| Trouble::from(&e))?;
+        let (slot, ranges) = told.await.map_err(|e| ConnectError::from(&e))?;
         let ranges: Vec<Range> = ranges.into_iter().filter_map(|range| Range::read(range, &host)).collect();
         let owner = ranges
             .iter()
@@ -202,11 +204,11 @@ impl Cluster {
         nodes.dedup();
         nodes.truncate(NODES_KNOWN);
         *self.learnt.lock() = nodes;
-        owner.ok_or(Trouble::Nowhere("no node of the cluster owns the keyspace's hash slot"))
+        owner.ok_or(ConnectError::Nowhere("no node of the cluster owns the keyspace's hash slot"))
     }
 }
 
-/// Slots that a primary owns, and who has them: the primary first, then its replicas.
+/// Slots of a primary, and their servers: the primary first, then its replicas.
 #[derive(Debug, PartialEq)]
 struct Range {
     first: u16,
@@ -215,7 +217,7 @@ struct Range {
 }
 
 impl Range {
-    /// One element of what `CLUSTER SLOTS` answers; who answered is called by the name that it was `asked` under.
+    /// One element of the answer to `CLUSTER SLOTS`. The answering node has the name that it was `asked` under.
     fn read(range: Vec<redis::Value>, asked: &str) -> Option<Self> {
         let mut values = range.into_iter();
         let mut slot = || u16::from_redis_value(values.next()?).ok();

@@ -1,4 +1,4 @@
-//! A connection together with what was learnt over it before its first use.
+//! A connection together with what was read over it before its first use.
 
 use std::time::Duration;
 
@@ -6,51 +6,52 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, RedisResult, Script};
 
 use super::clock::ServerClock;
+use super::error::ConnectError;
 use super::identity::{LogBirth, LogIdentity};
 use super::names::Names;
-use super::place::Place;
-use super::trouble::Trouble;
+use super::place::ServerPlace;
 use crate::breaker::Permit;
 use crate::clock::Moment;
 use crate::config::{RedisConfig, RedisPlace};
 
-/// Reaching Redis and logging in may take this long, however short a command's own timeout is.
+/// Connecting and logging in may take this long, even if a command's own timeout is shorter.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Commands that may wait to be written; further callers wait for their turn, within their timeout.
+/// Commands that may wait to be written. Further callers wait for a place, within their timeout.
 const WRITE_QUEUE: usize = 512;
 
-/// One connection, the log identity and the eviction policy read over it, and the breaker's permit under which its commands report.
+/// One connection, the log identity and the eviction policy read over it, and the breaker's permit that its commands
+/// report under.
 ///
-/// They travel together: what was looked up over one connection is stored over the same one or not at all.
+/// They belong together: what was read over one connection is stored over the same one or not at all.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) connection: MultiplexedConnection,
     pub(super) epoch: u64,
     pub(super) permit: Permit,
-    pub(super) facts: Facts,
+    pub(super) server: ServerInfo,
     pub(super) clock: ServerClock,
-    /// Where it leads.
+    /// The server's address.
     pub(super) address: ConnectionAddr,
 }
 
-/// What Redis said of itself.
+/// What Redis says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct ServerInfo {
     pub(crate) identity: LogIdentity,
     /// Name of the key that holds `identity`.
     pub(super) log: String,
-    /// `maxmemory_policy`; `None` where Redis does not tell.
+    /// `maxmemory_policy`; `None` if Redis does not send it.
     policy: Option<String>,
 }
 
-impl Facts {
-    /// Marks stay until they expire. Any other policy, and an unknown one, may take them to make room, and an absence stored
-    /// afterwards could hide an announced key.
+impl ServerInfo {
+    /// Returns true if marks stay until they expire. Any other policy, and an unknown one, may evict them, and an
+    /// absence stored afterwards could hide an announced key.
     pub(crate) fn keeps_marks(&self) -> bool {
         self.policy.as_deref() == Some("noeviction")
     }
 
-    /// For operators, where the policy is wrong.
+    /// A warning for operators about a wrong policy.
     pub(crate) fn warning(&self) -> Option<String> {
         if self.keeps_marks() {
             return None;
@@ -63,40 +64,41 @@ impl Facts {
 }
 
 /// A connection before its first use.
-pub(super) struct Opened {
+pub(super) struct NewSession {
     connection: MultiplexedConnection,
-    pub(super) facts: Facts,
+    pub(super) server: ServerInfo,
     clock: ServerClock,
     address: ConnectionAddr,
 }
 
-impl Opened {
+impl NewSession {
     pub(super) fn into_session(self, epoch: u64, permit: Permit) -> Session {
-        let Self { connection, facts, clock, address } = self;
-        Session { connection, epoch, permit, facts, clock, address }
+        let Self { connection, server, clock, address } = self;
+        Session { connection, epoch, permit, server, clock, address }
     }
 }
 
 /// Opens sessions.
 pub(super) struct Opener {
-    pub(super) place: Place,
+    pub(super) place: ServerPlace,
     settings: AsyncConnectionConfig,
     pub(super) names: Names,
-    /// Replaces an entry if it begins with the bytes that were seen, and the server still holds the log that they were seen under.
+    /// Replaces an entry if it begins with the expected bytes, and the server still holds the log that they were read
+    /// under.
     pub(super) compare_and_set: Script,
-    /// Sets an entry where there is none, unless it comes too late, or the server holds another log by then.
+    /// Stores an entry if there is none, unless it is too late or the server holds another log by now.
     pub(super) set_in_time: Script,
-    /// Sets marks where there is no value, or only over absences. An entry's fifth byte tells what it is.
+    /// Sets marks over everything but values, or only over absences. An entry's fifth byte is its kind.
     pub(super) mark_over: Script,
-    /// Gives a lease back: deletes it, or leaves a note in its place, if it is still held.
+    /// Releases a lease that is still held: deletes it, or leaves a note in its place.
     pub(super) release: Script,
     /// Makes a node of a cluster the owner of the keyspace.
     take_over: Script,
 }
 
 impl Opener {
-    /// Reads the configuration; connects to nobody. In a cluster a connection is of one keyspace, and leads to the node that has all of it. The error
-    /// says why the configuration can never be used, and has none of its text.
+    /// Reads the configuration and connects to nothing. In a cluster a connection serves one keyspace, and leads to the
+    /// node that owns it. The error says why the configuration can never be used, and quotes none of its text.
     pub(super) fn new(config: &RedisConfig, keyspace: Option<&str>) -> Result<Self, String> {
         let place = RedisPlace::parse(&config.url)?;
         let names = match (&place, keyspace) {
@@ -141,20 +143,23 @@ impl Opener {
              redis.call('SET', KEYS[1], KEYS[2])",
         );
         let owned = names.secret(keyspace.unwrap_or_default());
-        let place = Place::new(place, owned, &settings).map_err(|_| "it is none that can be connected to")?;
+        let place = ServerPlace::new(place, owned, &settings).map_err(|_| "it is none that can be connected to")?;
         Ok(Self { place, settings, names, compare_and_set, set_in_time, mark_over, release, take_over })
     }
 
-    /// Connects and learns what must be known before the first use.
-    pub(super) async fn open(&self) -> Result<Opened, Trouble> {
-        let client = Client::open(self.place.find().await?).map_err(|e| Trouble::from(&e))?;
+    /// Connects and reads what must be known before the first use.
+    pub(super) async fn open(&self) -> Result<NewSession, ConnectError> {
+        let client = Client::open(self.place.find().await?).map_err(|e| ConnectError::from(&e))?;
         let connected = client.get_multiplexed_async_connection_with_config(&self.settings).await;
-        let mut connection = connected.map_err(|e| Trouble::from(&e))?;
-        let (facts, clock) = self.introduce(&mut connection).await?;
-        Ok(Opened { connection, facts, clock, address: client.get_connection_info().addr().clone() })
+        let mut connection = connected.map_err(|e| ConnectError::from(&e))?;
+        let (server, clock) = self.introduce(&mut connection).await?;
+        Ok(NewSession { connection, server, clock, address: client.get_connection_info().addr().clone() })
     }
 
-    async fn introduce(&self, connection: &mut MultiplexedConnection) -> Result<(Facts, ServerClock), Trouble> {
+    async fn introduce(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<(ServerInfo, ServerClock), ConnectError> {
         let asked = Moment::now();
         let (server, replication, memory, time): (String, String, String, (u64, u64)) = redis::pipe()
             .cmd("INFO")
@@ -166,36 +171,38 @@ impl Opener {
             .cmd("TIME")
             .query_async(connection)
             .await
-            .map_err(|e| Trouble::from(&e))?;
+            .map_err(|e| ConnectError::from(&e))?;
         let clock = ServerClock::new(time, asked);
         refuse_replica(&replication)?;
-        let run_id = field(&server, "run_id").ok_or(Trouble::Strange("INFO server"))?;
-        let log =
-            self.names.log(run_id, field(&replication, "master_replid").ok_or(Trouble::Strange("INFO replication"))?);
-        self.take_over(connection, &log).await.map_err(|e| Trouble::from(&e))?;
+        let run_id = field(&server, "run_id").ok_or(ConnectError::Strange("INFO server"))?;
+        let log = self
+            .names
+            .log(run_id, field(&replication, "master_replid").ok_or(ConnectError::Strange("INFO replication"))?);
+        self.take_over(connection, &log).await.map_err(|e| ConnectError::from(&e))?;
         let fresh = LogBirth::text_of_new(time.0, time.1);
-        let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| Trouble::from(&e))?;
-        // So that each use of them is one round trip from the first one on.
+        let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| ConnectError::from(&e))?;
+        // Loads the scripts, so that each use is one round trip from the first one on.
         for script in [&self.compare_and_set, &self.set_in_time, &self.mark_over, &self.release] {
-            script.load_async(connection).await.map_err(|e| Trouble::from(&e))?;
+            script.load_async(connection).await.map_err(|e| ConnectError::from(&e))?;
         }
-        let birth: LogBirth = text.parse().map_err(|()| Trouble::Strange("GET of the log identity"))?;
+        let birth: LogBirth = text.parse().map_err(|()| ConnectError::Strange("GET of the log identity"))?;
         Ok((
-            Facts { identity: birth.identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) },
+            ServerInfo { identity: birth.identity, log, policy: field(&memory, "maxmemory_policy").map(str::to_owned) },
             clock,
         ))
     }
 }
 
 impl Opener {
-    /// In a cluster a log moves with its slot, and the name of its identity too: where it comes back to a node that had it before, what other nodes have lost of
-    /// it meanwhile must not pass for what that node held. So the identity at one node ends with the first connection to the next.
+    /// In a cluster a log moves with its slot, and the name of its identity too. If it returns to a node that had it
+    /// before, that node's copy lacks what other nodes lost in between. So the first connection to another node ends
+    /// the identity at the previous one.
     async fn take_over(&self, connection: &mut MultiplexedConnection, log: &str) -> RedisResult<()> {
-        if !matches!(self.place, Place::Cluster(_)) {
+        if !matches!(self.place, ServerPlace::Cluster(_)) {
             return Ok(());
         }
         let owner = self.names.owner();
-        // Read first, because a full Redis runs no script that may write.
+        // The read comes first: a full Redis runs no script that may write.
         if redis::cmd("GET").arg(&owner).query_async::<Option<String>>(connection).await?.as_deref() == Some(log) {
             return Ok(());
         }
@@ -204,8 +211,8 @@ impl Opener {
 }
 
 impl Session {
-    /// Asks whether what was learnt still holds: it is still a primary, with the same eviction policy, and nobody wiped it. And what time it is.
-    pub(super) async fn check(&self) -> RedisResult<Result<(), Trouble>> {
+    /// Checks that the server is still a primary with the same eviction policy, and was not wiped. Reads its time too.
+    pub(super) async fn check(&self) -> RedisResult<Result<(), ConnectError>> {
         let asked = Moment::now();
         let (replication, memory, text, time): (String, String, Option<String>, (u64, u64)) = redis::pipe()
             .cmd("INFO")
@@ -213,7 +220,7 @@ impl Session {
             .cmd("INFO")
             .arg("memory")
             .cmd("GET")
-            .arg(&self.facts.log)
+            .arg(&self.server.log)
             .cmd("TIME")
             .query_async(&mut self.connection.clone())
             .await?;
@@ -221,25 +228,26 @@ impl Session {
         Ok(self.compare(&replication, &memory, text.as_deref()))
     }
 
-    fn compare(&self, replication: &str, memory: &str, log: Option<&str>) -> Result<(), Trouble> {
+    fn compare(&self, replication: &str, memory: &str, log: Option<&str>) -> Result<(), ConnectError> {
         refuse_replica(replication)?;
-        // Another one begins with each promotion, so also where it was a replica since the last look, and where a first replica joins.
-        if field(replication, "master_replid").is_none_or(|history| !self.facts.log.ends_with(history)) {
-            return Err(Trouble::Changed("its replication history is another one, as after a failover and back"));
+        // Each promotion begins a new history, also if the server was a replica since the last check, and when a first
+        // replica joins.
+        if field(replication, "master_replid").is_none_or(|history| !self.server.log.ends_with(history)) {
+            return Err(ConnectError::Changed("its replication history is another one, as after a failover and back"));
         }
-        if field(memory, "maxmemory_policy") != self.facts.policy.as_deref() {
-            return Err(Trouble::Changed("its eviction policy changed"));
+        if field(memory, "maxmemory_policy") != self.server.policy.as_deref() {
+            return Err(ConnectError::Changed("its eviction policy changed"));
         }
-        if log.and_then(|text| text.parse().ok()).map(|birth: LogBirth| birth.identity) != Some(self.facts.identity) {
-            return Err(Trouble::Changed("its log identity is gone, so it was wiped, and marks with it"));
+        if log.and_then(|text| text.parse().ok()).map(|birth: LogBirth| birth.identity) != Some(self.server.identity) {
+            return Err(ConnectError::Changed("its log identity is gone, so it was wiped, and marks with it"));
         }
         Ok(())
     }
 }
 
-/// Reads `name`, which the first to ask sets to `fresh`.
+/// Reads `name`, which the first instance sets to `fresh`.
 ///
-/// The read comes first because a full Redis refuses `SET NX` even where it would set nothing.
+/// The read comes first: a full Redis rejects `SET NX` even if it would set nothing.
 pub(super) async fn get_or_set<T: FromRedisValue>(
     connection: &mut MultiplexedConnection,
     name: &str,
@@ -254,12 +262,12 @@ pub(super) async fn get_or_set<T: FromRedisValue>(
     Ok(agreed)
 }
 
-/// A replica answers reads with what it has got so far: marks may be missing there.
-fn refuse_replica(replication: &str) -> Result<(), Trouble> {
+/// A replica answers reads with what it has received: marks may be missing there.
+fn refuse_replica(replication: &str) -> Result<(), ConnectError> {
     match field(replication, "role") {
         Some("master") => Ok(()),
-        Some(_) => Err(Trouble::Replica),
-        None => Err(Trouble::Strange("INFO replication")),
+        Some(_) => Err(ConnectError::Replica),
+        None => Err(ConnectError::Strange("INFO replication")),
     }
 }
 
@@ -281,14 +289,14 @@ mod tests {
 
     #[test]
     fn only_noeviction_keeps_marks() {
-        let facts = |policy: Option<&str>| Facts {
+        let server = |policy: Option<&str>| ServerInfo {
             identity: LogIdentity([0; 16]),
             log: String::new(),
             policy: policy.map(str::to_owned),
         };
-        assert_eq!(facts(Some("noeviction")).warning(), None);
+        assert_eq!(server(Some("noeviction")).warning(), None);
         for policy in [Some("allkeys-lru"), Some("volatile-ttl"), None] {
-            assert!(facts(policy).warning().is_some_and(|w| w.contains(policy.unwrap_or("unknown"))));
+            assert!(server(policy).warning().is_some_and(|w| w.contains(policy.unwrap_or("unknown"))));
         }
     }
 }

@@ -5,13 +5,13 @@ use std::fmt::Display;
 use super::{BATCH_BYTES, BATCH_KEYS, KeyBatches, SourceError};
 use crate::key::{KeyBatch, KeyForm};
 
-/// Gathers keys and sends them when a batch is full; waits where the reader is slow.
+/// Gathers keys and sends them when a batch is full. Waits for a slow reader.
 #[derive(Debug)]
 pub(super) struct Batcher {
     form: KeyForm,
     batches: KeyBatches,
     batch: KeyBatch,
-    /// Number of the row read last, from 1, those without a key included.
+    /// Number of the last row, from 1, including rows without a key.
     row: u64,
     sent: u64,
 }
@@ -25,7 +25,7 @@ impl Batcher {
         self.form
     }
 
-    /// Number of the row read last.
+    /// Number of the last row.
     pub(super) const fn row(&self) -> u64 {
         self.row
     }
@@ -35,27 +35,27 @@ impl Batcher {
         self.row += 1;
     }
 
-    /// Whoever the keys are read for, to be asked from elsewhere.
+    /// Whether the reader still wants the keys, for code that does not hold the batcher.
     pub(super) fn recipient(&self) -> Recipient {
         Recipient(self.batches.clone())
     }
 
-    /// Nobody wants the keys any more.
+    /// Returns true if the reader has gone.
     pub(super) fn is_closed(&self) -> bool {
         self.batches.is_closed()
     }
 
-    /// Returns once nobody wants the keys any more.
+    /// Returns once the reader has gone.
     pub(super) async fn closed(&self) {
         self.batches.closed().await;
     }
 
-    /// Why the row read last is of no use.
+    /// Why the last row is unusable.
     pub(super) fn unreadable(&self, why: impl Display) -> SourceError {
         SourceError::Invalid(format!("row {}: {why}", self.row))
     }
 
-    /// Adds the key of the row read last, and sends the batch that it filled.
+    /// Adds the key of the last row, and sends the batch if that filled it.
     pub(super) async fn push(&mut self, raw: &[u8]) -> Result<(), SourceError> {
         match self.add(raw)? {
             Some(full) => self.send(full).await,
@@ -63,7 +63,7 @@ impl Batcher {
         }
     }
 
-    /// As [`Batcher::push`], on a thread that may block.
+    /// Like [`Batcher::push`], on a thread that may block.
     pub(super) fn push_blocking(&mut self, raw: &[u8]) -> Result<(), SourceError> {
         match self.add(raw)? {
             Some(full) => self.send_blocking(full),
@@ -71,14 +71,14 @@ impl Batcher {
         }
     }
 
-    /// Adds the key of the row read last; hands out the batch that it filled, to be [sent](Batcher::send).
+    /// Adds the key of the last row. Returns the batch if that filled it, to be [sent](Batcher::send).
     pub(super) fn add(&mut self, raw: &[u8]) -> Result<Option<KeyBatch>, SourceError> {
         self.batch.push(self.form, raw).map_err(|error| SourceError::Key { row: self.row, error })?;
         let full = self.batch.len() == BATCH_KEYS || self.batch.bytes() >= BATCH_BYTES;
         Ok(full.then(|| std::mem::replace(&mut self.batch, KeyBatch::with_capacity(BATCH_KEYS))))
     }
 
-    /// Sends the rest. How many keys were sent in all.
+    /// Sends the rest. Returns how many keys were sent in all.
     pub(super) async fn finish(mut self) -> Result<u64, SourceError> {
         let rest = std::mem::take(&mut self.batch);
         if !rest.is_empty() {
@@ -87,7 +87,7 @@ impl Batcher {
         self.ended()
     }
 
-    /// As [`Batcher::finish`], on a thread that may block.
+    /// Like [`Batcher::finish`], on a thread that may block.
     pub(super) fn finish_blocking(mut self) -> Result<u64, SourceError> {
         let rest = std::mem::take(&mut self.batch);
         if !rest.is_empty() {
@@ -106,18 +106,18 @@ impl Batcher {
         self.batches.blocking_send(batch).map_err(|_| SourceError::Cancelled)
     }
 
-    /// The last batch may have been the last that anybody wanted; then there is no key set either.
+    /// The reader may have gone after the last batch; then there is no key set either.
     fn ended(&self) -> Result<u64, SourceError> {
         if self.is_closed() { Err(SourceError::Cancelled) } else { Ok(self.sent) }
     }
 }
 
-/// The receiver of what a [`Batcher`] sends. While this is held, the receiver is not told that nothing more will come.
+/// The receiver of a [`Batcher`]'s batches. While this exists, the receiver does not see the end of the batches.
 #[derive(Debug)]
 pub(super) struct Recipient(KeyBatches);
 
 impl Recipient {
-    /// Nobody wants the keys any more.
+    /// Returns true if the reader has gone.
     pub(super) fn is_gone(&self) -> bool {
         self.0.is_closed()
     }

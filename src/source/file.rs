@@ -16,14 +16,16 @@ use crate::key::{BYTE_ORDER_MARK, KeyForm};
 
 /// Bytes read at a time.
 const CHUNK: usize = 128 * 1024;
-/// Lines between two looks at whether anybody still wants them; lines without a key are not sent, and so would not tell.
+/// Lines between two checks whether the reader still wants them. Lines without a key are not sent, and so would not
+/// show it.
 const LOOK_EVERY: u64 = 4096;
 
-/// Reads keys from a file: one a line, ended by `\n` or `\r\n`, the last one's end being optional; empty lines are skipped.
+/// Reads keys from a file: one a line, ended by `\n` or `\r\n`. The last line's end is optional, and empty lines are
+/// skipped.
 ///
-/// Names that end in `.gz` and `.zst` are decompressed, also where they are several members or frames in a row. A file is opened once
-/// and read to its end, so one that is replaced by renaming another over it is read as it was. One that is written to meanwhile, or
-/// whose compressed stream ends early, is a failed scan. All reading is done on a thread of its own, behind lookups.
+/// Files named `.gz` and `.zst` are decompressed, also with several members or frames. A file is opened once and read
+/// to its end: if another one is renamed over it, the old one is read. A file that is written to meanwhile, or whose
+/// compressed stream ends early, is a failed scan. A thread of its own reads, at a lower priority than lookups.
 #[derive(Debug)]
 pub struct FileSource {
     file: Target,
@@ -33,7 +35,7 @@ pub struct FileSource {
 struct Target {
     path: PathBuf,
     packing: Packing,
-    /// Longer lines hold no key that anybody could ask for.
+    /// Longer lines can't be a key that a request may have.
     max_line: usize,
 }
 
@@ -52,7 +54,7 @@ impl FileSource {
         Self { file: Target { path: config.path.clone(), packing, max_line: max_key_bytes } }
     }
 
-    /// Runs `read` [behind lookups](background); it is told when the caller has lost interest.
+    /// Runs `read` [behind lookups](background), which can check whether the caller still wants its result.
     async fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(Target, CancellationToken) -> Result<T, SourceError> + Send + 'static,
@@ -69,7 +71,7 @@ impl KeySource for FileSource {
         Ok(None)
     }
 
-    /// Lines of a plain file. A compressed one would have to be decompressed as a whole.
+    /// Lines of a plain file. A compressed one would have to be decompressed completely.
     async fn count(&self) -> Result<Option<u64>, SourceError> {
         match self.file.packing {
             Packing::Plain => self.blocking(|file, abandoned| file.count_lines(&abandoned).map(Some)).await,
@@ -153,7 +155,8 @@ impl Target {
         abandoned: &CancellationToken,
     ) -> Result<Batcher, SourceError> {
         let mut text = BufReader::with_capacity(CHUNK, text);
-        // Room for the longest key and what may stand around it: no more of a line is held, and a line that fills it is too long.
+        // Room for the longest key and what may surround it. No more of a line is held, and a line that fills it is too
+        // long.
         let most = (BYTE_ORDER_MARK.len() + self.max_line + b"\r\n".len()) as u64;
         let mut line = Vec::new();
         loop {
@@ -180,7 +183,7 @@ impl Target {
         }
     }
 
-    /// The system's own errors pass; those of a decompressor lie in the file.
+    /// Errors of the system are temporary; those of a decompressor are in the file.
     fn failed(&self, error: &io::Error) -> SourceError {
         if error.raw_os_error().is_some() {
             return SourceError::Unavailable(format!("{}: {error}", self.path.display()));

@@ -26,7 +26,7 @@ pub type KeyBatches = mpsc::Sender<KeyBatch>;
 /// Keys in a full batch.
 pub const BATCH_KEYS: usize = 4096;
 
-/// Bytes of keys that fill a batch, too: long keys are not gathered by the thousand.
+/// Bytes of keys that also fill a batch: long keys are not gathered by the thousand.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Why a source could not be read to its end. A failed scan is never a shorter list.
@@ -35,7 +35,7 @@ pub enum SourceError {
     /// Not reachable, or the connection broke.
     #[error("the key source can't be reached: {0}")]
     Unavailable(String),
-    /// It answered, but not with keys: the query does not fit, a column type that can't be a key.
+    /// It answered without usable keys: the query does not fit, or a column type can't hold keys.
     #[error("the key source's answer can't be used: {0}")]
     Invalid(String),
     /// A key without the keyspace's canonical form.
@@ -43,27 +43,27 @@ pub enum SourceError {
     Key {
         /// Counted from 1.
         row: u64,
-        /// What is wrong with it.
+        /// What is wrong with the row.
         error: crate::key::KeyError,
     },
     /// One of several sources failed.
     #[error("source[{index}]: {error}")]
     Member {
-        /// Its place among them, counted from 0.
+        /// Its index, from 0.
         index: usize,
         /// Why it failed.
         error: Box<SourceError>,
     },
-    /// New keys can't be polled for: it is not known from where on.
+    /// New keys can't be polled for: the starting point is unknown.
     #[error("source.incremental.watermark is required, because the watermark is of type {0}")]
     NoWatermark(&'static str),
-    /// The reader of the batches went away.
+    /// The reader of the batches has gone.
     #[error("the scan was cancelled")]
     Cancelled,
 }
 
 impl SourceError {
-    /// What the telemetry listener may show: no text of a database.
+    /// The error class, safe to show on the telemetry listener: no text of a database.
     #[must_use]
     pub fn public_reason(&self) -> &'static str {
         match self {
@@ -82,42 +82,46 @@ impl SourceError {
 /// The set of all keys that exist.
 #[async_trait]
 pub trait KeySource: Send + Sync {
-    /// The canonical form that the key column's type suggests; `None` where the driver does not tell.
+    /// The canonical form that the key column's type suggests; `None` if the driver does not tell.
     ///
     /// # Errors
-    /// [`SourceError`] where the source can't be asked.
+    /// [`SourceError`] if the source can't be asked.
     async fn key_form(&self) -> Result<Option<KeyForm>, SourceError>;
 
-    /// Why the key column takes keys for equal that `form` tells apart, such as a padded or case-insensitive type; `None` where it
-    /// doesn't, or where the driver does not tell. Under such a column the filter would call keys absent that the backend finds.
+    /// Why the key column treats keys as equal that `form` keeps apart, such as a padded or case-insensitive type;
+    /// `None` if it doesn't, or if the driver does not tell. The filter would then call keys absent that the backend
+    /// finds.
     ///
     /// # Errors
-    /// [`SourceError`] where the source can't be asked.
+    /// [`SourceError`] if the source can't be asked.
     async fn form_conflict(&self, _form: KeyForm) -> Result<Option<String>, SourceError> {
         Ok(None)
     }
 
-    /// How many keys a scan would bring now; may be a little off. `None` where only a scan can tell: the filter is then sized by
-    /// `filter.expected_keys` and the last scan.
+    /// How many keys a scan would find now, roughly. `None` if only a scan can tell: `filter.expected_keys` and the
+    /// last scan then size the filter.
     ///
     /// # Errors
     /// [`SourceError`].
     async fn count(&self) -> Result<Option<u64>, SourceError>;
 
-    /// Streams every key in canonical form; duplicates are allowed, rows whose key is NULL are left out. Returns how many it sent.
+    /// Streams every key in canonical form. Duplicates are allowed, rows whose key is NULL are left out. Returns how
+    /// many it sent.
     ///
-    /// Never holds more than a few batches. Ends with [`SourceError::Cancelled`] once the receiver is gone.
+    /// Never holds more than a few batches. Ends with [`SourceError::Cancelled`] once the receiver has gone.
     ///
     /// # Errors
-    /// [`SourceError`]; what was sent before it is no key set.
+    /// [`SourceError`]; the keys sent before it are no key set.
     async fn scan(&self, form: KeyForm, batches: KeyBatches) -> Result<u64, SourceError>;
 
-    /// How many sources this is the union of. What a scan brings is judged for each of them: the sum would hide what one of them lacks.
+    /// How many sources this is the union of. A scan is checked for each of them: the sum would hide what one of them
+    /// lacks.
     fn members(&self) -> usize {
         1
     }
 
-    /// As [`KeySource::scan`], of one of the [`KeySource::members`], counted from 0. All of them, one after another, are the whole scan.
+    /// Like [`KeySource::scan`], for one of the [`KeySource::members`], counted from 0. All of them, one after another,
+    /// are the whole scan.
     ///
     /// # Errors
     /// [`SourceError`], as for the whole.
@@ -125,7 +129,7 @@ pub trait KeySource: Send + Sync {
         self.scan(form, batches).await
     }
 
-    /// What the last scan found that an operator should mend; `None` where all is well.
+    /// A finding of the last scan that an operator should fix; `None` if there is none.
     fn warning(&self) -> Option<String> {
         None
     }

@@ -11,14 +11,15 @@ use crate::key::KeyForm;
 pub struct Member {
     /// Where the keys come from.
     pub source: Arc<dyn KeySource>,
-    /// Whether it is believed where it has no keys.
+    /// Whether it may have no keys.
     pub allow_empty: bool,
 }
 
-/// Reads several sources one after another, so that a build costs no more than one of them at a time. They may share keys.
+/// Reads several sources one after another, so that a build holds no more than one of them at a time. They may share
+/// keys.
 ///
-/// What fails for one of them fails for all: the keys of the others are not the key set. So does one that has no keys, unless that is
-/// allowed, for the others would hide that it has lost them.
+/// A failure of one source fails the scan: the keys of the others are not the key set. So does a source without keys,
+/// unless that is allowed, because the others would hide its loss.
 pub struct Union(Vec<Member>);
 
 impl std::fmt::Debug for Union {
@@ -39,7 +40,7 @@ impl Union {
     }
 }
 
-/// Adds which source it was that failed.
+/// Adds which source failed.
 fn of(index: usize) -> impl Fn(SourceError) -> SourceError {
     move |error| match error {
         SourceError::Cancelled => SourceError::Cancelled,
@@ -49,7 +50,7 @@ fn of(index: usize) -> impl Fn(SourceError) -> SourceError {
 
 #[async_trait]
 impl KeySource for Union {
-    /// The form that all of them suggest; `None` where one of them tells none.
+    /// The form that all of them suggest; `None` if one of them suggests none.
     async fn key_form(&self) -> Result<Option<KeyForm>, SourceError> {
         let mut first: Option<(usize, KeyForm)> = None;
         let mut silent = false;
@@ -77,7 +78,7 @@ impl KeySource for Union {
         Ok(None)
     }
 
-    /// The sum; `None` where one of them can't tell.
+    /// The sum; `None` if one of them can't tell.
     async fn count(&self) -> Result<Option<u64>, SourceError> {
         let mut sum = Some(0_u64);
         for (index, member) in self.each() {

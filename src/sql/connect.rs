@@ -10,7 +10,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use super::SqlError;
 use super::mysql::MySqlSession;
 
-/// Rows that SQLite's thread may be ahead of a poll; a lookup reads one, and a scan steps by itself.
+/// Rows that SQLite's thread may read ahead of a poll. A lookup reads one row, and a scan does its own stepping.
 const SQLITE_SCAN_ROWS: usize = 1024;
 /// How long a scan waits for a lock on an SQLite file.
 const SQLITE_SCAN_BUSY: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ pub enum Database {
     Sqlite(SqliteConnectOptions),
 }
 
-/// Opens connections on which statements may be run at once.
+/// Opens connections that can run statements at once.
 #[async_trait]
 pub trait Connector<C>: std::fmt::Debug + Send + Sync {
     /// # Errors
@@ -53,9 +53,9 @@ where
 pub enum Purpose {
     /// Many short reads, each under a deadline.
     Lookups {
-        /// No statement is worth running longer.
+        /// No statement is worth more time than this.
         timeout: Duration,
-        /// Prepared statements a connection keeps; 0 leaves nothing behind in a session.
+        /// Prepared statements that a connection keeps. 0 leaves nothing behind in a session.
         statement_cache: usize,
     },
     /// A few long reads.
@@ -76,8 +76,8 @@ impl Database {
     /// Reads a URL; connects to nothing.
     ///
     /// # Errors
-    /// [`SqlError::Invalid`] for another kind of database or a URL that its driver can't read. The message holds nothing of the URL
-    /// but its scheme.
+    /// [`SqlError::Invalid`] for another kind of database or a URL that its driver can't read. The message contains
+    /// nothing of the URL but its scheme.
     pub fn parse(url: &str, purpose: Purpose) -> Result<Self, SqlError> {
         let unreadable = |error: sqlx::Error| SqlError::invalid(format!("the url can't be read: {error}"));
         match url.split_once(':').map_or("", |(scheme, _)| scheme) {
@@ -92,20 +92,20 @@ impl Database {
     }
 }
 
-/// The driver asks for UTC and UTF-8 at the start of each session by itself.
+/// The driver itself asks for UTC and UTF-8 at the start of each session.
 fn postgres(mut options: PgConnectOptions, purpose: Purpose) -> PgConnectOptions {
     if options.get_application_name().is_none() {
         options = options.application_name("bloomguard");
     }
     options = options.disable_statement_logging();
     match purpose {
-        // One statement may be kept even so: describing a query prepares it under a name and drops it again within one transaction.
-        // Poolers refuse start-up parameters that they don't know, so there are none of ours.
+        // The cache keeps one statement: a description prepares it under a name and drops it within one transaction.
+        // Poolers reject start-up parameters that they don't know, so this sends none of ours.
         Purpose::Lookups { statement_cache: 0, .. } => options.statement_cache_capacity(1).extra_float_digits(None),
         Purpose::Lookups { timeout, statement_cache } => {
             let own = options.get_options().is_some_and(|given| given.contains("statement_timeout"));
             let options = options.statement_cache_capacity(statement_cache);
-            // A lookup that timed out here must not go on working there.
+            // A lookup that timed out here must not keep working there.
             if own {
                 options
             } else {
@@ -120,7 +120,7 @@ fn postgres(mut options: PgConnectOptions, purpose: Purpose) -> PgConnectOptions
 }
 
 fn sqlite(options: SqliteConnectOptions, purpose: Purpose) -> SqliteConnectOptions {
-    // A file that isn't there is an outage, not an empty database; and nothing here ever writes.
+    // A missing file is an outage, not an empty database. Nothing here ever writes.
     let options = options.create_if_missing(false).pragma("query_only", "ON").disable_statement_logging();
     match purpose {
         Purpose::Lookups { timeout, statement_cache } => {

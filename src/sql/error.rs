@@ -1,48 +1,48 @@
-//! What an error of a driver means to whoever asked.
+//! What a driver's error means to the caller.
 
 use sqlx::error::DatabaseError;
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::postgres::PgDatabaseError;
 
-/// Why a statement gave no answer; variants by what the caller does about it.
+/// Why a statement gave no answer. Callers act on the variant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SqlError {
-    /// The database can't be reached or takes no statements now. The connection is of no further use.
+    /// The database can't be reached or accepts no statements now. The connection can't be used again.
     #[error("{0}")]
     Unavailable(String),
-    /// The database itself gave the statement up: its statement timeout or a lock.
+    /// The database itself cancelled the statement: its statement timeout or a lock.
     #[error("{0}")]
     Timeout(String),
-    /// The statement doesn't fit the database, or the key not the statement.
+    /// The statement does not fit the database, or the key does not fit the statement.
     #[error("{message}")]
     Invalid {
-        /// The database's own words, with the SQL state.
+        /// The database's message, with the SQL state.
         message: String,
-        /// It may fit once the statement has been described anew: tables change under a running process.
+        /// The statement may fit after a new description: tables change under a running process.
         stale: bool,
     },
 }
 
 impl SqlError {
-    /// An answer that describing the statement again would not mend.
+    /// An error that a new description of the statement would not fix.
     #[must_use]
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::Invalid { message: message.into(), stale: false }
     }
 
-    /// Whether the connection is lost.
+    /// Returns true if the connection is lost.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
 
-    /// Whether describing the statement again might help.
+    /// Returns true if a new description of the statement may help.
     #[must_use]
     pub const fn is_stale(&self) -> bool {
         matches!(self, Self::Invalid { stale: true, .. })
     }
 
-    /// An error while connecting: whatever it was, there is no database to ask.
+    /// An error while connecting: whatever its code, there is no database to ask.
     #[must_use]
     pub fn connecting(target: &str, error: &sqlx::Error) -> Self {
         let reason = match error {
@@ -92,7 +92,7 @@ fn from_database(error: &dyn DatabaseError) -> SqlError {
     }
 }
 
-/// The database's words with its code in front.
+/// The database's message with its code in front.
 fn described(error: &dyn DatabaseError) -> String {
     let message = error.message();
     if let Some(postgres) = error.try_downcast_ref::<PgDatabaseError>() {
@@ -108,14 +108,15 @@ fn from_sql_state(state: &str, message: String) -> SqlError {
     match state {
         // query_canceled (statement_timeout), lock_not_available
         "57014" | "55P03" => SqlError::Timeout(message),
-        // A conflict with recovery or another transaction, an operator or a crash that ends sessions.
+        // A conflict with recovery or another transaction, or sessions ended by an operator or a crash.
         "40001" | "40P01" | "57P01" | "57P02" | "57P03" | "57P04" | "57P05" => SqlError::Unavailable(message),
-        // A pooler that hands each transaction another server connection loses what was prepared on the last one.
+        // A pooler that gives each transaction another server connection loses what an earlier one prepared.
         "26000" | "42P05" => SqlError::Invalid {
             message: format!("{message}; behind a transaction-mode pooler set statement_cache = 0"),
             stale: true,
         },
-        // The plan or the description no longer fits: feature_not_supported stands for "cached plan must not change result type".
+        // The plan or the description no longer fits: feature_not_supported stands for "cached plan must not change
+        // result type".
         "0A000" | "42703" | "42P01" | "42P10" | "42883" | "42804" | "42725" | "42702" => {
             SqlError::Invalid { message, stale: true }
         }
@@ -132,7 +133,7 @@ fn from_sqlite_code(code: i32, message: String) -> SqlError {
     match code & 0xff {
         // SQLITE_ERROR: no such table or column; SQLITE_SCHEMA: it changed.
         1 | 17 => SqlError::Invalid { message, stale: true },
-        // SQLITE_BUSY, SQLITE_LOCKED and SQLITE_INTERRUPT: a lock that wasn't given up in time.
+        // SQLITE_BUSY, SQLITE_LOCKED and SQLITE_INTERRUPT: a lock that was not released in time.
         5 | 6 | 9 => SqlError::Timeout(message),
         // SQLITE_PERM, NOMEM, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, AUTH, NOTADB
         3 | 7 | 8 | 10 | 11 | 13 | 14 | 23 | 26 => SqlError::Unavailable(message),

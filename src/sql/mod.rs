@@ -1,22 +1,20 @@
-//! What backends and key sources share of SQL: connecting, pooling, what an error means, and how a key becomes a parameter.
+//! What backends and key sources share of SQL: connections, the meaning of errors, and how a key becomes a parameter.
 
 mod connect;
 mod error;
 pub mod mysql;
-mod pool;
+mod pooled;
 pub mod postgres;
 mod spelling;
 pub mod sqlite;
 mod substitute;
-mod text;
 
 pub use connect::{Connector, Database, Purpose};
 pub use error::SqlError;
-pub use pool::{Lease, Pool, PoolSettings};
+pub use pooled::{LookupConnections, SqlConnect};
 pub use substitute::substitute;
-pub use text::{Dialect, body};
 
-/// Writes a name as a quoted identifier of either dialect.
+/// Writes a name as a quoted identifier of PostgreSQL and SQLite.
 #[must_use]
 pub fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))

@@ -1,23 +1,23 @@
 //! Values that have exactly one spelling as a key.
 //!
-//! A database reads `042` and `42` as one number. The filter tells such keys apart, so they must not become one on their way to the
-//! database either: whoever writes a value otherwise than here has another key.
+//! A database reads `042` and `42` as one number. The filter keeps such keys apart, so they must not become one on
+//! their way to the database either: a value in another spelling than this one is another key.
 
 use bigdecimal::BigDecimal;
 use uuid::Uuid;
 
-/// `None` where it is not a decimal integer in its canonical spelling.
+/// Returns `None` for anything but a decimal integer in its canonical spelling.
 pub(super) fn integer(text: &str) -> Option<i128> {
     let value: i128 = text.parse().ok()?;
     (value.to_string() == text).then_some(value)
 }
 
-/// Writes an integer; scans do so for every row, where a formatter's machinery shows.
+/// Writes an integer. Scans call this for every row, where the cost of a formatter shows.
 pub(super) fn write_integer(value: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// `None` where it is not a plain decimal number in its shortest spelling.
+/// Returns `None` for anything but a plain decimal number in its shortest spelling.
 pub(super) fn numeric(text: &str) -> Option<BigDecimal> {
     if !text.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'-') {
         return None;
@@ -26,13 +26,13 @@ pub(super) fn numeric(text: &str) -> Option<BigDecimal> {
     (shortest(&value) == text).then_some(value)
 }
 
-/// `None` where it is not a UUID in lower case with hyphens.
+/// Returns `None` for anything but a UUID in lower case with hyphens.
 pub(super) fn uuid(text: &str) -> Option<Uuid> {
     let value = Uuid::try_parse(text).ok()?;
     (value.hyphenated().to_string() == text).then_some(value)
 }
 
-/// Without trailing zeros or exponent, as equal numbers have one spelling.
+/// Without trailing zeros or exponent: equal numbers have one spelling.
 pub(super) fn shortest(value: &BigDecimal) -> String {
     value.normalized().to_plain_string()
 }

@@ -16,7 +16,7 @@ use crate::key::{Key, KeyForm};
 
 /// A value as SQLite stores it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Stored<'r> {
+pub enum StoredValue<'r> {
     /// NULL
     Null,
     /// INTEGER
@@ -29,9 +29,9 @@ pub enum Stored<'r> {
     Blob(&'r [u8]),
 }
 
-impl<'r> Stored<'r> {
+impl<'r> StoredValue<'r> {
     /// # Errors
-    /// Where text is not valid UTF-8.
+    /// If the text is not valid UTF-8.
     pub fn read(value: SqliteValueRef<'r>) -> Result<Self, BoxDynError> {
         if sqlx::ValueRef::is_null(&value) {
             return Ok(Self::Null);
@@ -45,10 +45,10 @@ impl<'r> Stored<'r> {
         })
     }
 
-    /// Writes the value as the bytes of a key that is still to be brought into its canonical form; `false` where it is NULL.
+    /// Writes the value as the bytes of a key, not yet in canonical form. Returns `false` for NULL.
     ///
     /// # Errors
-    /// Where it is a number with a fraction.
+    /// If it is a number with a fraction.
     pub fn write_key(self, out: &mut Vec<u8>) -> Result<bool, String> {
         use std::io::Write as _;
         out.clear();
@@ -67,11 +67,11 @@ impl<'r> Stored<'r> {
     }
 }
 
-impl<'r> TryFrom<ValueRef<'r>> for Stored<'r> {
+impl<'r> TryFrom<ValueRef<'r>> for StoredValue<'r> {
     type Error = Utf8Error;
 
     /// # Errors
-    /// Where text is not valid UTF-8.
+    /// If the text is not valid UTF-8.
     fn try_from(value: ValueRef<'r>) -> Result<Self, Utf8Error> {
         Ok(match value {
             ValueRef::Null => Self::Null,
@@ -85,28 +85,28 @@ impl<'r> TryFrom<ValueRef<'r>> for Stored<'r> {
 
 /// A key as a parameter.
 ///
-/// The other side of a comparison lends a parameter its affinity: an integer matches `'42'` in a TEXT column, and text matches 42
-/// in an INTEGER column. Neither lends it anything where the column has no type; there the key's form decides.
+/// A parameter takes its affinity from the other side of a comparison: an integer matches `'42'` in a TEXT column, and
+/// text matches 42 in an INTEGER column. A column without a type gives no affinity; there the key's form decides.
 #[derive(Debug)]
-pub enum Argument {
-    /// Form `integer`, as far as it fits.
+pub enum SqliteArgument {
+    /// Form `integer`, if the number fits.
     Integer(i64),
-    /// Text forms, integers that fit no INTEGER, and those that the source spells otherwise.
+    /// Text forms, integers that fit no INTEGER, and integers that the source spells in another way.
     Text(String),
     /// Form `bytes`.
     Blob(Bytes),
 }
 
-impl Argument {
+impl SqliteArgument {
     /// # Errors
-    /// Where the key is not text though its form says so.
+    /// If the key is not text although its form requires it.
     pub fn new(form: KeyForm, key: &Key) -> Result<Self, String> {
         let text = || key.as_str().ok_or_else(|| format!("the key is not UTF-8, as key form \"{form}\" demands"));
         Ok(match form {
             KeyForm::Bytes => Self::Blob(Bytes::copy_from_slice(key.as_bytes())),
             KeyForm::Integer => {
                 let text = text()?;
-                // A spelling that is not the canonical one is text: as a number it would be another key's.
+                // A spelling that is not canonical is bound as text: as a number it would match another key.
                 let number = text.parse().ok().filter(|number: &i64| number.to_string() == text);
                 number.map_or_else(|| Self::Text(text.to_owned()), Self::Integer)
             }
@@ -115,13 +115,13 @@ impl Argument {
     }
 }
 
-impl Type<Sqlite> for Argument {
+impl Type<Sqlite> for SqliteArgument {
     fn type_info() -> SqliteTypeInfo {
         <str as Type<Sqlite>>::type_info()
     }
 }
 
-impl Encode<'_, Sqlite> for Argument {
+impl Encode<'_, Sqlite> for SqliteArgument {
     fn encode_by_ref(&self, buf: &mut SqliteArgumentsBuffer) -> Result<IsNull, BoxDynError> {
         match self {
             Self::Integer(value) => Encode::<Sqlite>::encode_by_ref(value, buf),
@@ -131,12 +131,13 @@ impl Encode<'_, Sqlite> for Argument {
     }
 }
 
-/// The type that a column was declared with, in capitals and without length: `DECIMAL` of `decimal(10, 2)`. Empty for expressions.
+/// The type that a column was declared with, in capitals and without length: `DECIMAL` of `decimal(10, 2)`. Empty for
+/// expressions.
 ///
-/// The driver itself knows only some types by name.
+/// The driver's own names cover only some types.
 ///
 /// # Errors
-/// [`SqlError`] where the schema can't be read.
+/// [`SqlError`] if the schema can't be read.
 pub async fn declared_type(connection: &mut SqliteConnection, column: &SqliteColumn) -> Result<Arc<str>, SqlError> {
     if let ColumnOrigin::Table(origin) = column.origin() {
         let row = sqlx::query("SELECT type FROM pragma_table_xinfo($1) WHERE name = $2")
@@ -150,21 +151,21 @@ pub async fn declared_type(connection: &mut SqliteConnection, column: &SqliteCol
             return Ok(base.into());
         }
     }
-    // The row id has a type and no entry in the schema.
+    // The row id has a type but no entry in the schema.
     let known = column.type_info().name();
     Ok(if known == "NULL" { "".into() } else { known.into() })
 }
 
-/// What a declared type makes of the values compared with its column.
+/// How a declared type converts the values compared with its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Affinity {
-    /// Text that reads as an integer is one.
+    /// Text that reads as an integer becomes one.
     Integer,
-    /// Numbers are text.
+    /// Numbers become text.
     Text,
-    /// Values stay what they are.
+    /// Values stay as they are.
     Blob,
-    /// REAL and NUMERIC: text that reads as a number is one.
+    /// REAL and NUMERIC: text that reads as a number becomes one.
     Number,
 }
 
@@ -185,9 +186,9 @@ impl Affinity {
     }
 }
 
-/// The collation by which the column `c0` of the table expression `keys` is compared, where that is not `BINARY`.
+/// The collation that compares column `c0` of the table expression `keys`; `None` for `BINARY`.
 ///
-/// Read off the byte code of a comparison, as no other interface tells it of any but a table's own column.
+/// Reads the byte code of a comparison: every other interface covers only a table's own columns.
 ///
 /// # Errors
 /// [`SqlError`].
@@ -196,13 +197,13 @@ pub async fn first_column_collation(
     with_keys: &str,
 ) -> Result<Option<String>, SqlError> {
     let compared = collations(connection, format!("EXPLAIN {with_keys} SELECT c0 = 'x' FROM keys")).await?;
-    // What the query compares by itself appears in both.
+    // Comparisons of the query itself appear in both statements.
     let otherwise = collations(connection, format!("EXPLAIN {with_keys} SELECT c0 FROM keys")).await?;
     let known = |name: &str| otherwise.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count);
     Ok(compared.into_iter().find(|(name, count)| *count > known(name)).map(|(name, _)| name))
 }
 
-/// How often each collation other than `BINARY` is named by the comparisons of a statement's byte code.
+/// How often the comparisons in a statement's byte code name each collation other than `BINARY`.
 async fn collations(connection: &mut SqliteConnection, explain: String) -> Result<Vec<(String, usize)>, SqlError> {
     let mut found: Vec<(String, usize)> = Vec::new();
     for row in sqlx::query(AssertSqlSafe(explain)).persistent(false).fetch_all(connection).await? {
@@ -228,28 +229,28 @@ async fn collations(connection: &mut SqliteConnection, explain: String) -> Resul
 mod tests {
     use super::*;
 
-    fn argument(form: KeyForm, key: &str) -> Argument {
-        Argument::new(form, &form.canonical(key.as_bytes()).unwrap()).unwrap()
+    fn argument(form: KeyForm, key: &str) -> SqliteArgument {
+        SqliteArgument::new(form, &form.canonical(key.as_bytes()).unwrap()).unwrap()
     }
 
     #[test]
     fn the_form_decides_how_a_key_is_bound() {
-        assert!(matches!(argument(KeyForm::Integer, "42"), Argument::Integer(42)));
-        assert!(matches!(argument(KeyForm::Integer, "18446744073709551615"), Argument::Text(_)));
-        assert!(matches!(argument(KeyForm::Text, "42"), Argument::Text(_)));
-        assert!(matches!(argument(KeyForm::Bytes, "42"), Argument::Blob(_)));
+        assert!(matches!(argument(KeyForm::Integer, "42"), SqliteArgument::Integer(42)));
+        assert!(matches!(argument(KeyForm::Integer, "18446744073709551615"), SqliteArgument::Text(_)));
+        assert!(matches!(argument(KeyForm::Text, "42"), SqliteArgument::Text(_)));
+        assert!(matches!(argument(KeyForm::Bytes, "42"), SqliteArgument::Blob(_)));
     }
 
     #[test]
     fn whole_numbers_are_keys_however_they_are_stored() {
-        let key = |stored: Stored<'_>| {
+        let key = |stored: StoredValue<'_>| {
             let mut out = Vec::new();
             stored.write_key(&mut out).map(|some| some.then(|| String::from_utf8(out).unwrap()))
         };
-        assert_eq!(key(Stored::Real(42.0)), Ok(Some("42".into())));
-        assert_eq!(key(Stored::Integer(-7)), Ok(Some("-7".into())));
-        assert_eq!(key(Stored::Null), Ok(None));
-        assert!(key(Stored::Real(0.5)).is_err());
-        assert!(key(Stored::Real(f64::INFINITY)).is_err());
+        assert_eq!(key(StoredValue::Real(42.0)), Ok(Some("42".into())));
+        assert_eq!(key(StoredValue::Integer(-7)), Ok(Some("-7".into())));
+        assert_eq!(key(StoredValue::Null), Ok(None));
+        assert!(key(StoredValue::Real(0.5)).is_err());
+        assert!(key(StoredValue::Real(f64::INFINITY)).is_err());
     }
 }

@@ -1,71 +1,61 @@
-//! A query whose parameter is written as an expression instead, so that one statement can ask it for many keys.
+//! Writes an expression in place of a query's parameter, so that one statement can ask the query for many keys.
 
-use std::ops::Range;
+use crate::sqltext::{Dialect, Token, TokenKind, tokens};
 
-use super::text::{Dialect, tokens};
-
-/// Words that an expression of a SELECT's list can follow directly.
+/// Keywords that an expression in a SELECT's list can follow directly.
 const BEFORE_A_COLUMN: [&str; 4] = ["SELECT", "ALL", "DISTINCT", "ELSE"];
 
-/// `query`, one of PostgreSQL, with `expression` wherever it has `$1`.
+/// Writes `expression` in place of each `$1` of a PostgreSQL query.
 ///
 /// # Errors
-/// Says why the result could mean something else than the query does.
+/// Why the result could have another meaning than the query.
 pub fn substitute(query: &str, expression: &str) -> Result<String, &'static str> {
     if query.contains('\\') {
         return Err("with a backslash in it, the server's settings decide where its strings end");
     }
-    let spans = tokens(query, Dialect::Postgres);
+    let tokens = tokens(query, Dialect::Postgres);
     let mut written = String::with_capacity(query.len() + expression.len());
     let mut copied = 0;
-    for (at, span) in spans.iter().enumerate() {
-        let token = &query[span.clone()];
-        // `$$` and `$tag$` begin strings.
-        if !token.starts_with('$') || !token[1..].starts_with(|c: char| c.is_ascii_digit()) {
-            continue;
-        }
-        if token != "$1" {
+    for (at, token) in tokens.iter().enumerate().filter(|(_, token)| token.kind == TokenKind::Parameter) {
+        if token.text != "$1" {
             return Err("its parameter runs into what follows");
         }
-        if may_name_a_column(query, &spans[..at]) {
+        if may_name_a_column(&tokens[..at]) {
             return Err("the key may give a column its name");
         }
-        written.push_str(&query[copied..span.start]);
+        written.push_str(&query[copied..token.start]);
         written.push('(');
         written.push_str(expression);
         written.push(')');
-        copied = span.end;
+        copied = token.end();
     }
     written.push_str(&query[copied..]);
     Ok(written)
 }
 
-/// Whether an expression that follows these tokens can stand in a SELECT's list, bare or within parentheses, a cast or a CASE. Such a
-/// column is named after what stands there, and `$1` names none. Within operators and functions nothing is named.
-fn may_name_a_column(query: &str, before: &[Range<usize>]) -> bool {
-    let token = |at: usize| &query[before[at].clone()];
-    let mut end = before.len();
-    while end > 0 && (token(end - 1) == "(" || token(end - 1).eq_ignore_ascii_case("CAST")) {
-        end -= 1;
-    }
-    let Some(last) = end.checked_sub(1) else { return true };
-    match token(last) {
-        "," => lists_columns(query, &before[..last]),
+/// Returns true if an expression behind these tokens may be a column of a SELECT's list: bare, in parentheses, in a
+/// cast or in a CASE. PostgreSQL names such a column after its expression, and `$1` gives no name. Within operators and
+/// functions nothing is named.
+fn may_name_a_column(before: &[Token<'_>]) -> bool {
+    let opens = |token: &Token<'_>| token.is_punctuation("(") || token.is_word("CAST");
+    let Some(last) = before.iter().rposition(|token| !opens(token)) else { return true };
+    match before[last].text {
+        "," => lists_columns(&before[..last]),
         // SELECT DISTINCT ON (…) $1
         ")" => true,
-        word => BEFORE_A_COLUMN.iter().any(|other| word.eq_ignore_ascii_case(other)),
+        _ => BEFORE_A_COLUMN.iter().any(|word| before[last].is_word(word)),
     }
 }
 
-/// Whether a comma after these tokens is one of a SELECT's, and not of a function's arguments or of a list of values.
-fn lists_columns(query: &str, before: &[Range<usize>]) -> bool {
+/// Returns true if a comma behind these tokens separates a SELECT's columns, and not a function's arguments or VALUES.
+fn lists_columns(before: &[Token<'_>]) -> bool {
     let mut closed = 0_usize;
-    for span in before.iter().rev() {
-        match &query[span.clone()] {
+    for token in before.iter().rev() {
+        match token.text {
             ")" => closed += 1,
             "(" if closed == 0 => return false,
             "(" => closed -= 1,
-            word if closed == 0 && word.eq_ignore_ascii_case("SELECT") => return true,
+            _ if closed == 0 && token.is_word("SELECT") => return true,
             _ => {}
         }
     }
@@ -118,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_can_not_be_told_apart_is_left_alone() {
-        // Under standard_conforming_strings = off the parameter is within the string.
+        // Under standard_conforming_strings = off the parameter is part of the string.
         assert!(substitute(r"SELECT a FROM t WHERE b = 'it\' = $1 --'", "k").is_err());
         assert!(substitute("SELECT a FROM t WHERE id = $1AND b = 1", "k").is_err());
         assert!(substitute("SELECT a FROM t WHERE id = $12", "k").is_err());

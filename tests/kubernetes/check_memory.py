@@ -5,7 +5,7 @@ import math
 import re
 import unittest
 
-from rendering import CHART, ROOT, guard_of, of_kustomize, of_readme, rendered
+from rendering import CHART, ROOT, guard_of, of_kustomize, of_page, rendered
 
 
 def mebibytes(quantity):
@@ -70,5 +70,5 @@ class Memory(unittest.TestCase):
     def test_the_limits_to_copy_are_enough_for_their_configuration(self):
         computed = guard_of(rendered(CHART, "--set-json", 'config.keyspaces.users.filter={"expected_keys": 1000000}'))
         needed = mebibytes(computed["resources"]["limits"]["memory"])
-        for copied in (of_kustomize(), of_readme()):
+        for copied in (of_kustomize(), of_page()):
             self.assertGreaterEqual(mebibytes(guard_of(copied)["resources"]["limits"]["memory"]), needed)

@@ -35,11 +35,11 @@ class Monitoring(unittest.TestCase):
         names = {rule["alert"] for rule in self.alerts()}
         self.assertEqual((fires, silent), (names, names))
 
-    def test_each_alert_has_a_section_in_the_operations_page(self):
-        page = (ROOT / "docs/operations.md").read_text()
+    def test_each_alert_has_a_section_in_the_runbook(self):
+        page = (ROOT / "docs/runbook.md").read_text()
         for rule in self.alerts():
             self.assertTrue(f"\n### {rule['alert']}\n" in page, f"no section {rule['alert']}")
-            self.assertEqual(rule["annotations"]["runbook_url"], f"docs/operations.md#{rule['alert'].lower()}")
+            self.assertEqual(rule["annotations"]["runbook_url"], f"docs/runbook.md#{rule['alert'].lower()}")
 
     def test_dashboards_are_as_generated_and_the_chart_carries_them(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,7 @@ import copy
 import re
 import unittest
 
-from rendering import CHART, OLDEST, SECRETS, containers, guard_of, of_chart, of_kustomize, of_parent_chart, of_readme, one, pods, rendered, renderings
+from rendering import CHART, OLDEST, SECRETS, containers, guard_of, of_chart, of_kustomize, of_parent_chart, of_page, one, pods, rendered, renderings
 
 
 class Pods(unittest.TestCase):
@@ -76,7 +76,7 @@ class Pods(unittest.TestCase):
         chart = essence(of_parent_chart())
         self.assertEqual(chart["restartPolicy"], "Always")
         self.assertEqual(essence(of_kustomize()), chart)
-        self.assertEqual(essence(of_readme()), chart)
+        self.assertEqual(essence(of_page()), chart)
 
     def test_the_component_reaches_the_labelled_deployment_alone_and_follows_its_configuration(self):
         objects = of_kustomize()

@@ -1,4 +1,4 @@
-"""What there is to check: every rendering of the chart, the component and the README, as objects.
+"""What there is to check: every rendering of the chart, the component and docs/kubernetes.md, as objects.
 
 `make charts` runs the checks with the tools of tools.sh and a bloomguard that is built. A test's name is a sentence.
 """
@@ -71,9 +71,9 @@ def blocks(page, language):
 
 
 @functools.cache
-def of_readme():
-    shown = [block for block in blocks("README.md", "yaml") if "kind: Deployment" in block]
-    assert len(shown) == 1, "the README shows one Deployment to copy"
+def of_page():
+    shown = [block for block in blocks("docs/kubernetes.md", "yaml") if "kind: Deployment" in block]
+    assert len(shown) == 1, "the page shows one Deployment to copy"
     return documents(shown[0])
 
 
@@ -84,7 +84,7 @@ def renderings():
             yield f"{values.name} for {version}", of_chart(values, version), [v for v in VERSIONS if version in (OLDEST, v) or version == NEWEST and v != OLDEST]
     yield "the parent chart", of_parent_chart(), VERSIONS
     yield "kustomize", of_kustomize(), VERSIONS
-    yield "the README", of_readme(), VERSIONS
+    yield "docs/kubernetes.md", of_page(), VERSIONS
 
 
 def one(objects, kind, name=None):

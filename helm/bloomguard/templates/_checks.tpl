@@ -1,4 +1,4 @@
-{{/* Refuses what can't keep its promise, before it is installed. */}}
+{{/* Rejects configurations that cannot keep their promise, before they are installed. */}}
 {{- define "bloomguard.checks" -}}
 {{- $instances := include "bloomguard.instances" . | int -}}
 {{- $claim := .Values.dataVolume.existingClaim -}}

@@ -17,7 +17,7 @@ A value as TOML. Helm reads numbers of YAML as floats; whole ones are written as
 {{- if regexMatch "^[A-Za-z0-9_-]+$" . -}}{{ . }}{{- else -}}{{ toRawJson . }}{{- end -}}
 {{- end -}}
 
-{{/* A table: its own values first, then the tables within, each under its header. Takes path and table. */}}
+{{/* A table: its own values first, then its tables, each under its header. Takes path and table. */}}
 {{- define "bloomguard.toml.table" -}}
 {{- $path := .path -}}
 {{- range $key, $value := .table -}}
@@ -57,12 +57,12 @@ demo:
 {{- if not .Values.config.keyspaces -}}true{{- end -}}
 {{- end -}}
 
-{{/* The keyspaces in force, as YAML. */}}
+{{/* The active keyspaces, as YAML. */}}
 {{- define "bloomguard.keyspaces" -}}
 {{- if include "bloomguard.isDemo" . -}}{{ include "bloomguard.demoKeyspaces" . }}{{- else -}}{{ toYaml .Values.config.keyspaces }}{{- end -}}
 {{- end -}}
 
-{{/* Whether the data port demands a token: a token for the admin listener alone says nothing of it. Empty where it does not. */}}
+{{/* Whether the data port demands a token; tokens for the admin listener alone do not count. Empty: no. */}}
 {{- define "bloomguard.demandsToken" -}}
 {{- if .Values.auth.existingSecret -}}true{{- end -}}
 {{- range (default dict .Values.config.server).tokens -}}{{- if or (has "read" .scopes) (has "write" .scopes) -}}true{{- end -}}{{- end -}}

@@ -33,7 +33,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (.Values.serviceAccount.create | ternary (include "bloomguard.fullname" .) "default") .Values.serviceAccount.name -}}
 {{- end -}}
 
-{{/* Most instances that there may be at a time. */}}
+{{/* Most instances at a time. */}}
 {{- define "bloomguard.instances" -}}
 {{- if eq .Values.mode "sidecar" -}}{{ .Values.sidecar.replicas }}
 {{- else if .Values.autoscaling.enabled -}}{{ .Values.autoscaling.maxReplicas }}

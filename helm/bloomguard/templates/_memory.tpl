@@ -18,7 +18,7 @@ Bits a key of a split-block filter at a false-positive rate, rounded up to the n
 {{- end -}}
 {{- end -}}
 
-{{/* Bytes of a size as bloomguard takes it: 64MiB, 1GB, 1048576. */}}
+{{/* Bytes of a size as bloomguard reads it: 64MiB, 1GB, 1048576. */}}
 {{- define "bloomguard.bytes" -}}
 {{- $text := toString . | trim | lower -}}
 {{- if kindIs "float64" . -}}{{- $text = int64 . | toString -}}{{- end -}}
@@ -29,7 +29,10 @@ Bits a key of a split-block filter at a false-positive rate, rounded up to the n
 {{- mulf $number (get $factors $unit) | int64 -}}
 {{- end -}}
 
-{{/* Bytes of one keyspace: its filter twice, for a rebuild holds both, its keys twice where they are held, its caches, its announces. Takes keyspace, redis and server. */}}
+{{/*
+Bytes of one keyspace: its filter twice, because a rebuild holds both, the keys of a set twice, caches, announces. Takes
+keyspace, redis and server.
+*/}}
 {{- define "bloomguard.keyspaceBytes" -}}
 {{- $filter := default dict .keyspace.filter -}}
 {{- $cache := default dict .keyspace.cache -}}
@@ -48,7 +51,7 @@ Bits a key of a split-block filter at a false-positive rate, rounded up to the n
 {{- end -}}
 
 {{/*
-Bytes that requests and responses may hold: server.max_buffered_bytes. Where that is 0, the least that bloomguard chooses; what filters leave it takes besides.
+Bytes that requests and responses may hold: server.max_buffered_bytes; if that is 0, the least that bloomguard chooses.
 */}}
 {{- define "bloomguard.bufferedBytes" -}}
 {{- $server := default dict .Values.config.server -}}
@@ -58,7 +61,10 @@ Bytes that requests and responses may hold: server.max_buffered_bytes. Where tha
 {{- ternary $set (max 67108864 (mul 4 $body) $batch) (gt $set 0) -}}
 {{- end -}}
 
-{{/* Memory of the container: 32 MiB for the process, requests and responses, all keyspaces, and a tenth for what the allocator can't use. */}}
+{{/*
+Memory of the container: 32 MiB for the process, requests and responses, all keyspaces, and a tenth that the allocator
+cannot use.
+*/}}
 {{- define "bloomguard.memory" -}}
 {{- $bytes := add 33554432 (include "bloomguard.bufferedBytes" . | int64) -}}
 {{- $redis := not (empty .Values.config.redis) -}}
@@ -68,7 +74,7 @@ Bytes that requests and responses may hold: server.max_buffered_bytes. Where tha
 {{- divf (mulf $bytes 1.1) 1048576 | ceil | int64 }}Mi
 {{- end -}}
 
-{{/* Room of the data directory: journals, and a snapshot of each filter, of which there are two while one is written. The memory holds filters twice too. */}}
+{{/* Size of the data directory: journals, and a snapshot of each filter, twice while one is written. */}}
 {{- define "bloomguard.dataSize" -}}
 {{- include "bloomguard.memory" . | trimSuffix "Mi" | int64 | add 1024 }}Mi
 {{- end -}}

@@ -98,7 +98,10 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* Annotations of the pod: a configuration that can't change while bloomguard serves makes other pods. Always there, so that pods of your own need no condition. */}}
+{{/*
+Annotations of the pod: a changed setting that needs a restart makes new pods. Always present, so that your own pods
+need no condition.
+*/}}
 {{- define "bloomguard.sidecar.annotations" -}}
 {{- $read := "" -}}
 {{- if eq .Values.rollOnConfigChange "always" -}}{{- $read = include "bloomguard.configFiles" . -}}
@@ -108,7 +111,7 @@ checksum/bloomguard-config: {{ $read | sha256sum }}
 {{- end -}}
 
 {{/*
-What of the configuration is read at the start only: all but the settings that "Changing the configuration" of docs/operations.md lists. One that is missing here
+What of the configuration is read at the start only: all but the keys that docs/configuration.md calls live. One that is missing here
 makes pods that need not be made; one too many is told of by the log and BloomguardRestartNeeded.
 */}}
 {{- define "bloomguard.readAtStart" -}}

@@ -1,32 +1,33 @@
-//! Byte strings without a header each: all of them in one buffer, and the places where they start.
+//! Byte strings without a header each: all in one buffer, with their starts.
 
 use super::SetError;
 
 /// Where a record starts, little-endian. Five bytes reach 1 TiB.
 #[derive(Debug, Clone, Copy)]
-struct Start([u8; 5]);
+struct RecordStart([u8; 5]);
 
-/// Byte strings, each behind its length. Once sorted, the starts are in the order of what they point to.
+/// Byte strings, each behind its length. After sorting, the starts are in the order of their strings.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
-    /// Records `length: LEB128 · bytes`, in the order in which they came.
+    /// Records `length: LEB128 · bytes`, in order of arrival.
     records: Vec<u8>,
-    starts: Vec<Start>,
+    starts: Vec<RecordStart>,
 }
 
 impl Arena {
-    /// Bytes that a string of this length takes.
+    /// Bytes for a string of this length.
     pub(super) const fn cost(length: usize) -> usize {
-        length + prefix_bytes(length) + size_of::<Start>()
+        length + prefix_bytes(length) + size_of::<RecordStart>()
     }
 
     pub(super) const fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// Bytes that it holds, unused room included, once room was made for `count` further strings of `length` bytes together with their prefixes.
+    /// Bytes held, including unused room, once there is room for `count` further strings of `length` bytes together
+    /// with their prefixes.
     pub(super) fn bytes_with(&self, count: usize, length: usize) -> u64 {
-        let starts = super::grown(&self.starts, count) * size_of::<Start>();
+        let starts = super::grown(&self.starts, count) * size_of::<RecordStart>();
         (super::grown(&self.records, length) + starts) as u64
     }
 
@@ -41,7 +42,7 @@ impl Arena {
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), SetError> {
-        self.starts.push(Start::new(self.records.len()).ok_or(SetError::TooLarge)?);
+        self.starts.push(RecordStart::new(self.records.len()).ok_or(SetError::TooLarge)?);
         let mut length = bytes.len();
         while length >= 0x80 {
             self.records.push(length as u8 | 0x80);
@@ -52,7 +53,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Sorts the strings and forgets those that came twice; their bytes stay behind, for sources list few keys twice.
+    /// Sorts the strings and drops duplicates. The bytes of duplicates remain, because sources list few keys twice.
     pub(super) fn sort(&mut self) {
         let Self { records, starts } = self;
         starts.sort_unstable_by(|a, b| at(records, *a).cmp(at(records, *b)));
@@ -67,7 +68,7 @@ impl Arena {
     }
 }
 
-impl Start {
+impl RecordStart {
     fn new(at: usize) -> Option<Self> {
         match (at as u64).to_le_bytes() {
             [a, b, c, d, e, 0, 0, 0] => Some(Self([a, b, c, d, e])),
@@ -82,7 +83,7 @@ impl Start {
 }
 
 /// The string whose record starts there.
-fn at(records: &[u8], start: Start) -> &[u8] {
+fn at(records: &[u8], start: RecordStart) -> &[u8] {
     let record = &records[start.get()..];
     let (mut length, mut prefix) = (0, 0);
     loop {
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_five_bytes_can_not_reach_is_an_error_and_no_other_place() {
-        assert_eq!(Start::new((1 << 40) - 1).map(Start::get), Some((1 << 40) - 1));
-        assert!(Start::new(1 << 40).is_none());
+        assert_eq!(RecordStart::new((1 << 40) - 1).map(RecordStart::get), Some((1 << 40) - 1));
+        assert!(RecordStart::new(1 << 40).is_none());
     }
 }

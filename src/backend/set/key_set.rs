@@ -1,4 +1,4 @@
-//! The keys of one scan, exactly and compactly: sorted arrays that are searched by halving.
+//! The keys of one scan, exactly and compactly: sorted arrays with binary search.
 
 use uuid::Uuid;
 
@@ -10,13 +10,13 @@ use crate::key::{Key, KeyBatch, KeyForm};
 #[derive(Debug)]
 pub struct KeySet(Keys);
 
-/// Keys of a scan under way, in the order in which they come, duplicates included.
+/// Keys of a scan under way, in order of arrival, with duplicates.
 #[derive(Debug)]
 pub struct KeySetBuilder(Keys);
 
 #[derive(Debug)]
 enum Keys {
-    /// 8 bytes a key; the range of the form does not fit one type of that size.
+    /// 8 bytes a key. The range of the form exceeds each type of that size.
     Integers { negative: Vec<i64>, natural: Vec<u64> },
     /// 16 bytes a key.
     Uuids(Vec<u128>),
@@ -24,7 +24,7 @@ enum Keys {
     Bytes(Arena),
 }
 
-/// A key as the arrays hold it.
+/// A key as the arrays store it.
 enum Packed<'k> {
     Negative(i64),
     Natural(u64),
@@ -43,7 +43,7 @@ impl KeySetBuilder {
         })
     }
 
-    /// Bytes that so many keys of this form take at the least, whatever they are.
+    /// The minimum of bytes for this many keys of this form.
     #[must_use]
     pub const fn least_bytes(form: KeyForm, keys: u64) -> u64 {
         let each = match form {
@@ -54,7 +54,7 @@ impl KeySetBuilder {
         keys.saturating_mul(each as u64)
     }
 
-    /// Bytes that it will take with these keys too, so that they can be set aside before.
+    /// Bytes used once these keys are in, so that they can be reserved before.
     #[must_use]
     pub fn bytes_with(&self, batch: &KeyBatch) -> u64 {
         match &self.0 {
@@ -70,7 +70,7 @@ impl KeySetBuilder {
     /// Adds keys.
     ///
     /// # Errors
-    /// [`SetError`]; what was added before is no key set.
+    /// [`SetError`]; the keys added so far are no key set.
     pub fn extend(&mut self, batch: &KeyBatch) -> Result<(), SetError> {
         match &mut self.0 {
             Keys::Integers { negative, natural } => {
@@ -84,7 +84,7 @@ impl KeySetBuilder {
         batch.iter().try_for_each(|key| self.0.push(key.as_bytes()))
     }
 
-    /// Sorts, which takes a while: not for a thread that others wait for.
+    /// Sorts, which takes long: not for a thread that others wait for.
     #[must_use]
     pub fn finish(mut self) -> KeySet {
         match &mut self.0 {
@@ -100,7 +100,7 @@ impl KeySetBuilder {
 }
 
 impl KeySet {
-    /// Whether the scan brought this key.
+    /// Returns true if the scan found this key.
     #[must_use]
     pub fn contains(&self, key: &Key) -> bool {
         match (&self.0, self.0.pack(key.as_bytes())) {
@@ -129,7 +129,7 @@ impl KeySet {
         self.len() == 0
     }
 
-    /// Bytes that they take.
+    /// Bytes used.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match &self.0 {
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(per_key(&set_of(KeyForm::Integer, &integers)), 8.0);
         let uuids = shuffled(KeyForm::Uuid, |i| Uuid::from_u128(u128::from(i)).to_string());
         assert_eq!(per_key(&set_of(KeyForm::Uuid, &uuids)), 16.0);
-        // None of them twice: the bytes of a duplicate stay.
+        // No duplicates: their bytes would stay.
         let text: Vec<Key> = (0..50_000).map(|i| key(KeyForm::Text, format!("{i:020}").as_bytes())).collect();
         assert_eq!(per_key(&set_of(KeyForm::Text, &text)), 26.0);
     }

@@ -1,4 +1,4 @@
-//! The members of a keyspace: the keys of the last scan, and what was announced and deleted since.
+//! The members of a keyspace: the keys of the last scan, and those announced and deleted since.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::backend::{ContentType, Value};
 use crate::clock::Moment;
 use crate::key::{Key, KeyForm, KeyHash};
 
-/// Every key that exists, as far as the last scan and what was announced and deleted since can tell.
+/// Every existing key, by the last scan and the announces and deletes since.
 ///
-/// One lock covers set and notes, so that a scan's beginning, its swap, an announce and a delete come one after another: the notes of a scan
-/// begin with what its predecessor's hold at that moment, and miss nothing from then on.
+/// One lock covers set and notes, so that a scan's beginning, its swap, an announce and a delete are ordered: the notes
+/// of a scan begin with its predecessor's at that moment, and miss nothing from then on.
 #[derive(Debug)]
 pub struct Members {
     form: Arc<OnceLock<KeyForm>>,
-    state: RwLock<State>,
+    state: RwLock<SetState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SetState {
     /// How long a row may take after its announce.
     window: Duration,
     set: Option<Arc<KeySet>>,
-    /// Since the scan behind `set` began, and announces that were within their window then.
+    /// Notes since the scan of `set` began, with announces that were within their window then.
     notes: Notes,
     /// The same for the scan under way.
     next: Option<Notes>,
@@ -42,9 +42,9 @@ pub enum Membership {
     Scanned,
     /// It was announced since the scan.
     Announced,
-    /// It is neither. Whether that means that it is absent depends on how fresh the last scan is.
+    /// Neither. Whether it is absent then depends on the age of the last scan.
     Stranger,
-    /// Nobody knows: no scan yet, or announces were not held.
+    /// Unknown: no scan yet, or announces were lost.
     Unknown,
 }
 
@@ -53,7 +53,7 @@ pub enum Membership {
 pub struct SetStatus {
     /// Keys of the last scan.
     pub keys: u64,
-    /// Bytes that they take.
+    /// Bytes used.
     pub bytes: u64,
     /// Keys announced since.
     pub announced: u64,
@@ -62,13 +62,14 @@ pub struct SetStatus {
 }
 
 impl Members {
-    /// Bytes that the notes of the set in force and of a scan under way take at the most.
+    /// The maximum of bytes for the notes of the active set and of a scan under way.
     pub const NOTES_BYTES: u64 = 2 * Notes::BYTES;
 
-    /// No set yet. `window`: how long a row may take after its announce, a lookup's deadline included; `form`: empty until it is known.
+    /// No set yet. `window`: how long a row may take after its announce, including a lookup's deadline. `form`: empty
+    /// until it is known.
     #[must_use]
     pub fn new(form: Arc<OnceLock<KeyForm>>, window: Duration) -> Self {
-        Self { form, state: RwLock::new(State { window, ..State::default() }) }
+        Self { form, state: RwLock::new(SetState { window, ..SetState::default() }) }
     }
 
     /// From now on announces count for this long: another instance's rows may take longer than this one's.
@@ -93,11 +94,11 @@ impl Members {
         }
     }
 
-    /// What is answered for a member.
+    /// The answer for a member.
     #[must_use]
     pub fn value(&self, key: &Key) -> Value {
         let body = match (key.as_str(), self.form.get()) {
-            // Canonical integers are JSON numbers as they are.
+            // Canonical integers are JSON numbers already.
             (Some(number), Some(KeyForm::Integer)) => format!("{{\"key\":{number}}}"),
             (Some(text), _) => serde_json::json!({ "key": text }).to_string(),
             (None, _) => serde_json::json!({ "key_base64": BASE64_STANDARD.encode(key.as_bytes()) }).to_string(),
@@ -105,24 +106,24 @@ impl Members {
         Value { body: body.into(), content_type: ContentType::Json }
     }
 
-    /// Takes note of keys before their rows are committed. Returns whether a scan is due, to make room for further ones.
+    /// Records keys before their rows are committed. Returns true if a scan is due, to make room for further ones.
     pub fn announce(&self, hashes: &[KeyHash], now: Moment) -> bool {
-        let urgency = |state: &State| (state.notes.is_crowded(), state.notes.lost_until().is_some());
+        let urgency = |state: &SetState| (state.notes.is_crowded(), state.notes.lost_until().is_some());
         let mut state = self.state.write();
         let (before, until) = (urgency(&state), now.plus(state.window));
-        let State { notes, next, .. } = &mut *state;
+        let SetState { notes, next, .. } = &mut *state;
         for notes in std::iter::once(&mut *notes).chain(next) {
             hashes.iter().for_each(|hash| notes.announce(*hash, until));
         }
-        // Told once each; a scan under way makes room by itself, or is tried again.
+        // Returned once each: a scan under way makes room by itself, or is tried again.
         urgency(&state) != before && state.next.is_none()
     }
 
-    /// Takes note that a row was deleted.
+    /// Records that a row was deleted.
     pub fn remove(&self, hash: KeyHash, key: &Key, now: Moment) {
         let mut state = self.state.write();
-        let State { set, notes, next, .. } = &mut *state;
-        // A key that is held nowhere takes no room.
+        let SetState { set, notes, next, .. } = &mut *state;
+        // A key that is not held takes no room.
         if notes.get(hash).is_some() || set.as_ref().is_some_and(|set| set.contains(key)) {
             notes.remove(hash, now);
         }
@@ -131,30 +132,30 @@ impl Members {
         }
     }
 
-    /// A scan begins, or is about to: from now on announces and deletes are noted for it too.
+    /// A scan begins, or is about to: from now on announces and deletes are recorded for it too.
     pub fn begin(&self, now: Moment) {
         let mut state = self.state.write();
         state.next = Some(state.notes.unseen_by_scan(now));
     }
 
-    /// The scan came to nothing.
+    /// The scan failed.
     pub fn withdraw(&self) {
         self.state.write().next = None;
     }
 
-    /// Puts the keys of the scan that has begun in force.
+    /// Activates the keys of the scan that began.
     pub fn swap(&self, set: KeySet) {
         let mut state = self.state.write();
-        // Without a beginning it is not known what the scan has seen: every announce may be missing in it.
+        // Without a beginning it is unknown what the scan has seen: it may miss every announce.
         let notes = state.next.take().unwrap_or_else(|| state.notes.unseen_by_scan(Moment::NEVER));
         let window = state.window;
-        let before = std::mem::replace(&mut *state, State { window, set: Some(Arc::new(set)), notes, next: None });
+        let before = std::mem::replace(&mut *state, SetState { window, set: Some(Arc::new(set)), notes, next: None });
         drop(state);
-        // Gigabytes may go back: not under the lock.
+        // Gigabytes may be freed: not under the lock.
         drop(before);
     }
 
-    /// When a scan must begin to see the announces that could not be held; `None`: all of them are.
+    /// When a scan must begin to see the lost announces; `None` if none were lost.
     #[must_use]
     pub fn lost_until(&self) -> Option<Moment> {
         self.state.read().notes.lost_until()
@@ -268,7 +269,7 @@ mod tests {
         members.announced("again", 10);
         members.deleted("again", 11);
         assert_eq!(members.tell("again"), Membership::Announced);
-        // Nor where the scan under way has read the old row's absence.
+        // Nor if the scan under way has read the old row's absence.
         members.begin(at(12));
         members.deleted("again", 13);
         members.swap(scanned(&[]));

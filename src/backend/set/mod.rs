@@ -1,4 +1,4 @@
-//! The source's keys themselves, held exactly in memory: membership without a database.
+//! The source's own keys, held exactly in memory: membership without a database.
 
 mod arena;
 mod key_set;
@@ -23,7 +23,7 @@ pub enum SetError {
     /// It has not the form of the others.
     #[error("a key of the scan has not the form of the keyspace")]
     Form,
-    /// No place is left that can be pointed to.
+    /// No place is left that a start can address.
     #[error("the keys take more than 1 TiB")]
     TooLarge,
 }
@@ -42,7 +42,7 @@ impl Backend for SetBackend {
         true
     }
 
-    /// The keyspace asks the members themselves, for it alone knows whether they are fresh enough to tell what is absent.
+    /// The keyspace asks the members themselves: only it knows whether they are fresh enough for an absence.
     async fn fetch(&self, _key: &Key, _context: &FetchContext) -> Result<Option<Value>, BackendError> {
         Err(BackendError::Invalid("a set in memory is not fetched from".into()))
     }
@@ -51,13 +51,14 @@ impl Backend for SetBackend {
         Some(&self.0)
     }
 
-    /// Nothing of it is cached.
+    /// Its answers are not cached.
     fn fingerprint(&self) -> u64 {
         0
     }
 }
 
-/// Room that `keys` will have once `more` are in: an eighth more at a time, for doubling would set aside twice what is needed.
+/// Capacity of `keys` for `more` keys: grows by an eighth at a time, because doubling would reserve twice what is
+/// needed.
 fn grown<T>(keys: &Vec<T>, more: usize) -> usize {
     let (needed, capacity) = (keys.len() + more, keys.capacity());
     if needed <= capacity { capacity } else { needed.max(capacity + capacity / 8) }

@@ -1,13 +1,13 @@
-//! What was announced and deleted since a scan.
+//! Keys announced and deleted since a scan began.
 
 use std::collections::HashMap;
 
 use crate::clock::Moment;
 use crate::key::KeyHash;
 
-/// What is held: as many as fill a table of 2¹⁹ places, beyond which it would double.
+/// Maximum of notes: a table of 2¹⁹ places, beyond which it would double.
 const LIMIT: usize = (1 << 19) / 8 * 7;
-/// Deletes among them: one that is not held shows a row that is gone, an announce that is not held hides one that exists.
+/// Maximum of deletes: a lost delete shows a removed row, a lost announce hides an existing one.
 const REMOVED_LIMIT: usize = LIMIT / 2;
 
 /// Announces and deletes that a scan may not have seen.
@@ -15,7 +15,7 @@ const REMOVED_LIMIT: usize = LIMIT / 2;
 pub(super) struct Notes {
     notes: HashMap<KeyHash, Note>,
     removed: usize,
-    /// Announces were not held; the window of the last of them closes then.
+    /// Announces were lost; the window of the last of them closes then.
     lost_until: Option<Moment>,
 }
 
@@ -28,18 +28,18 @@ pub(super) enum Note {
 }
 
 impl Notes {
-    /// Bytes of a full table: key, note and one byte of the table's own a place.
+    /// Bytes of a full table: key, note and one byte of the table's own for each place.
     pub(super) const BYTES: u64 = (1 << 19) * (size_of::<(KeyHash, Note)>() as u64 + 1);
 
     pub(super) fn get(&self, hash: KeyHash) -> Option<Note> {
         self.notes.get(&hash).copied()
     }
 
-    /// An announce whose window closes at `until`. The last word on the key, whatever was noted before.
+    /// An announce whose window closes at `until`. It replaces any earlier note of the key.
     pub(super) fn announce(&mut self, hash: KeyHash, until: Moment) {
         let full = self.notes.len() >= LIMIT;
         match self.notes.get_mut(&hash) {
-            // Not by `insert`, which makes a full table double before it finds that the key is there.
+            // Not by `insert`, which doubles a full table before it finds that the key is there.
             Some(note) => {
                 self.removed -= usize::from(*note == Note::Removed);
                 *note = Note::Announced(until);
@@ -51,8 +51,8 @@ impl Notes {
         }
     }
 
-    /// A delete. Within the key's window it says nothing: it may be of the row before, and come between the announce of the next one and its
-    /// commit. The key is a member then until a scan tells.
+    /// A delete. Within the key's window it has no effect: it may belong to the previous row, and arrive between the
+    /// announce of the next one and its commit. The key then stays a member until the next scan.
     pub(super) fn remove(&mut self, hash: KeyHash, now: Moment) {
         let full = self.notes.len() >= LIMIT;
         match self.notes.get_mut(&hash) {
@@ -68,8 +68,8 @@ impl Notes {
         self.removed += 1;
     }
 
-    /// What a scan that begins at `began` may miss of these: announces whose window is still open. Every row announced before is visible to it,
-    /// and of deletes it knows better.
+    /// The notes that a scan which begins at `began` may miss: announces with an open window. It sees every row
+    /// announced before, and knows deletes better.
     pub(super) fn unseen_by_scan(&self, began: Moment) -> Self {
         let open = |note: &Note| matches!(note, Note::Announced(until) if *until > began);
         Self {
@@ -79,12 +79,12 @@ impl Notes {
         }
     }
 
-    /// When a scan must begin to see all that is not held here; `None`: everything is held.
+    /// When a scan must begin to see everything that is not held here; `None` if nothing is lost.
     pub(super) const fn lost_until(&self) -> Option<Moment> {
         self.lost_until
     }
 
-    /// Better scanned anew than filled up.
+    /// A new scan is better than a full table.
     pub(super) fn is_crowded(&self) -> bool {
         self.notes.len() >= LIMIT / 4 * 3
     }

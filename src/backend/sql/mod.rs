@@ -14,50 +14,52 @@ use async_trait::async_trait;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use self::mysql::MySqlRows;
-use self::pace::Pace;
+use self::pace::BatchPace;
 use self::postgres::PostgresRows;
-use self::reader::{Answer, Reader};
+use self::reader::{Answer, RowReader};
 use self::sqlite::SqliteRows;
-use super::context::Room;
+use super::context::RowBudget;
 use super::{Backend, BackendError, FetchContext, Value};
 use crate::config::{BackendConfig, SecretUrl};
 use crate::key::{Key, KeyForm};
-use crate::sql::{Database, Pool, PoolSettings, Purpose, SqlError};
+use crate::sql::{Database, LookupConnections, Purpose, SqlError};
 
-/// Changes whenever the same row is rendered as another body, so that cached values of the old rendering are not served.
+/// Changes whenever the same row is rendered as another body, so that values cached under the old rendering are not
+/// served.
 const RENDERING: u64 = 1;
 /// Beyond `backend.timeout`, how long an abandoned statement may keep its connection.
 const SETTLE: Duration = Duration::from_secs(2);
-/// SQLite can't be told to stop by closing a connection, so its slot waits longer.
+/// A closed connection does not stop SQLite, so its slot waits longer.
 const SQLITE_SETTLE: Duration = Duration::from_secs(60);
 
-/// Reads rows of PostgreSQL, MySQL or SQLite as JSON objects, or as raw bytes where the only column is named `value`.
+/// Reads rows of PostgreSQL, MySQL or SQLite as JSON objects, or as raw bytes if the only column is named `value`.
 #[derive(Debug)]
 pub struct SqlBackend {
     timeout: Duration,
     fingerprint: u64,
-    pace: Pace,
-    driver: Driver,
+    pace: BatchPace,
+    driver: LookupDriver,
 }
 
 #[derive(Debug)]
-enum Driver {
-    Postgres(Reader<PostgresRows>),
-    MySql(Reader<MySqlRows>),
-    Sqlite(Reader<SqliteRows>),
+enum LookupDriver {
+    Postgres(RowReader<PostgresRows>),
+    MySql(RowReader<MySqlRows>),
+    Sqlite(RowReader<SqliteRows>),
 }
 
 impl SqlBackend {
-    /// Reads the configuration and connects to nothing: the database may be down. Must be called within a Tokio runtime.
+    /// Reads the configuration and connects to nothing: the database may be down. Must be called within a Tokio
+    /// runtime.
     ///
-    /// `form` is set before the first key is looked up; SQLite and MySQL, which tell no type of a parameter, bind by it.
+    /// `form` is set before the first lookup; SQLite and MySQL, which describe no parameter types, bind by it.
     ///
     /// # Errors
-    /// [`BackendError::Invalid`] where URL or query can never be used.
+    /// [`BackendError::Invalid`] if URL or query can never be used.
     pub fn new(config: &BackendConfig, form: Arc<OnceLock<KeyForm>>) -> Result<Self, BackendError> {
         let refused = |error: SqlError| BackendError::Invalid(error.to_string());
         let purpose = Purpose::Lookups { timeout: config.timeout, statement_cache: config.statement_cache };
-        let settings = |settle| PoolSettings {
+        let connections = |settle| LookupConnections {
             max: config.max_concurrency,
             min: usize::try_from(config.min_connections).unwrap_or(usize::MAX),
             settle: config.timeout + settle,
@@ -66,21 +68,21 @@ impl SqlBackend {
         let driver = match Database::parse(&config.url.for_driver(), purpose).map_err(refused)? {
             Database::Postgres(options) => {
                 let rows = PostgresRows::new(&config.query, config.statement_cache > 0).map_err(refused)?;
-                Driver::Postgres(Reader::new(rows, Pool::new(options, target, settings(SETTLE))))
+                LookupDriver::Postgres(RowReader::new(rows, connections(SETTLE).pool(options, target)))
             }
             Database::MySql(session) => {
                 let rows = MySqlRows::new(&config.query, form, config.statement_cache > 0).map_err(refused)?;
-                Driver::MySql(Reader::new(rows, Pool::new(session, target, settings(SETTLE))))
+                LookupDriver::MySql(RowReader::new(rows, connections(SETTLE).pool(session, target)))
             }
             Database::Sqlite(options) => {
                 let rows = SqliteRows::new(&config.query, form).map_err(refused)?;
-                Driver::Sqlite(Reader::new(rows, Pool::new(options, target, settings(SQLITE_SETTLE))))
+                LookupDriver::Sqlite(RowReader::new(rows, connections(SQLITE_SETTLE).pool(options, target)))
             }
         };
         Ok(Self {
             timeout: config.timeout,
             fingerprint: fingerprint(&config.url, &config.query),
-            pace: Pace::new(config.timeout),
+            pace: BatchPace::new(config.timeout),
             driver,
         })
     }
@@ -110,30 +112,30 @@ impl Backend for SqlBackend {
     async fn fetch(&self, key: &Key, _: &FetchContext) -> Result<Option<Value>, BackendError> {
         self.within_timeout(async {
             match &self.driver {
-                Driver::Postgres(reader) => reader.fetch(key).await,
-                Driver::MySql(reader) => reader.fetch(key).await,
-                Driver::Sqlite(reader) => reader.fetch(key).await,
+                LookupDriver::Postgres(reader) => reader.fetch(key).await,
+                LookupDriver::MySql(reader) => reader.fetch(key).await,
+                LookupDriver::Sqlite(reader) => reader.fetch(key).await,
             }
         })
         .await
     }
 
     async fn fetch_many(&self, keys: &[Key], context: &FetchContext) -> Vec<Result<Option<Value>, BackendError>> {
-        let mut room = Room::of(context);
+        let mut room = RowBudget::of(context);
         let mut answers: Vec<Option<Answer>> = vec![None; keys.len()];
         let started = Instant::now();
         let read = async {
             match &self.driver {
-                Driver::Postgres(reader) => reader.fetch_many(keys, &mut answers, &mut room).await,
-                Driver::MySql(reader) => reader.fetch_many(keys, &mut answers, &mut room).await,
-                Driver::Sqlite(reader) => reader.fetch_many(keys, &mut answers, &mut room).await,
+                LookupDriver::Postgres(reader) => reader.fetch_many(keys, &mut answers, &mut room).await,
+                LookupDriver::MySql(reader) => reader.fetch_many(keys, &mut answers, &mut room).await,
+                LookupDriver::Sqlite(reader) => reader.fetch_many(keys, &mut answers, &mut room).await,
             }
         };
-        // What was answered in time stays answered.
+        // Answers that came in time are kept.
         let late = tokio::time::timeout(self.timeout, read).await.is_err();
         debug_assert!(late || room.is_full() || answers.iter().all(Option::is_some), "each key has its answer");
         let unanswered = if late { BackendError::Timeout(self.timeout) } else { BackendError::NoRoom };
-        // The server's own limit on a statement may be the first to end it.
+        // The server's own statement timeout may come first.
         let late = late || answers.iter().any(|answer| matches!(answer, Some(Err(SqlError::Timeout(_)))));
         self.pace.took(keys.len(), started.elapsed(), late);
         let told = |answer: Option<Answer>| answer.map(|row| row.map_err(|error| self.failure(error)));
@@ -142,9 +144,9 @@ impl Backend for SqlBackend {
 
     fn batch_limit(&self) -> usize {
         let limit = match &self.driver {
-            Driver::Postgres(reader) => reader.batch_limit(),
-            Driver::MySql(reader) => reader.batch_limit(),
-            Driver::Sqlite(reader) => reader.batch_limit(),
+            LookupDriver::Postgres(reader) => reader.batch_limit(),
+            LookupDriver::MySql(reader) => reader.batch_limit(),
+            LookupDriver::Sqlite(reader) => reader.batch_limit(),
         };
         limit.min(self.pace.limit())
     }
@@ -152,8 +154,8 @@ impl Backend for SqlBackend {
     async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, BackendError> {
         self.within_timeout(async {
             match &self.driver {
-                Driver::MySql(reader) => reader.conflict(form).await,
-                Driver::Postgres(_) | Driver::Sqlite(_) => Ok(None),
+                LookupDriver::MySql(reader) => reader.conflict(form).await,
+                LookupDriver::Postgres(_) | LookupDriver::Sqlite(_) => Ok(None),
             }
         })
         .await
@@ -164,7 +166,7 @@ impl Backend for SqlBackend {
     }
 }
 
-/// Each part with its length, so that no two sequences of parts are the same bytes.
+/// Each part with its length, so that different parts never have the same bytes.
 fn fingerprint(url: &SecretUrl, query: &str) -> u64 {
     let mut hasher = Xxh3Default::new();
     for part in ["sql", url.identity().as_str(), query] {
@@ -175,7 +177,7 @@ fn fingerprint(url: &SecretUrl, query: &str) -> u64 {
     hasher.digest()
 }
 
-/// Refuses names that would be one and the same member of a JSON object.
+/// Rejects names that would be the same member of a JSON object.
 fn unique_names<'a>(names: impl Iterator<Item = &'a str>, same: impl Fn(&str, &str) -> bool) -> Result<(), SqlError> {
     let mut seen: Vec<&str> = Vec::new();
     for name in names {

@@ -1,23 +1,23 @@
-//! How many keys one statement can answer for within the timeout, learnt from those that did and those that didn't.
+//! How many keys one statement can answer for within the timeout, adapted to earlier batches.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// No kind of database has more.
+/// The largest batch of any kind of database.
 const MOST: usize = 1024;
-/// Not one, which would never be tried as a batch again.
+/// Not one, because a batch would then never be tried again.
 const LEAST: usize = 2;
 
-/// Halves where a batch took too long, so that a query which is slow for each key still has its keys answered; doubles where one of full
-/// size had time to spare.
+/// Halves after a batch that took too long, so that the keys of a slow query still have answers. Doubles after a full
+/// batch with time to spare.
 #[derive(Debug)]
-pub(super) struct Pace {
-    /// Relaxed throughout: a hint that guards nothing. Updates that miss each other are made up for by the next batch.
+pub(super) struct BatchPace {
+    /// Relaxed throughout: a hint that guards nothing. The next batch corrects lost updates.
     limit: AtomicUsize,
     timeout: Duration,
 }
 
-impl Pace {
+impl BatchPace {
     pub(super) const fn new(timeout: Duration) -> Self {
         Self { limit: AtomicUsize::new(MOST), timeout }
     }
@@ -26,7 +26,7 @@ impl Pace {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Takes note of a batch of so many keys.
+    /// Records a batch of this many keys.
     pub(super) fn took(&self, keys: usize, elapsed: Duration, timed_out: bool) {
         let limit = self.limit();
         if timed_out {
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn batches_shrink_when_late_and_grow_when_early() {
         let second = Duration::from_secs(1);
-        let pace = Pace::new(second);
+        let pace = BatchPace::new(second);
         pace.took(100, second, true);
         assert_eq!(pace.limit(), 50);
         pace.took(50, second / 2, false);

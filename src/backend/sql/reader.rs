@@ -1,4 +1,4 @@
-//! One query over a pool of connections: retries, and what is learnt of the query once.
+//! One query over a pool of connections: retries, and the description of the query.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,20 +8,21 @@ use parking_lot::Mutex;
 use sqlx::Connection;
 
 use crate::backend::Value;
-use crate::backend::context::Room;
+use crate::backend::context::RowBudget;
 use crate::key::{Key, KeyForm};
-use crate::sql::{Pool, SqlError};
+use crate::pool::Pool;
+use crate::sql::{SqlConnect, SqlError};
 
-/// What became of one key.
+/// The result for one key.
 pub(super) type Answer = Result<Option<Value>, SqlError>;
 
-/// What became of several keys, in their order; `None` where there was no room for the row.
+/// The results for several keys, in their order; `None` if there was no room for the row.
 pub(super) type Answers = Vec<Option<Answer>>;
 
 /// How one kind of database reads a row.
-pub(super) trait Rows: Send + Sync + 'static {
+pub(super) trait RowQuery: Send + Sync + 'static {
     type Connection: Connection + 'static;
-    /// What is learnt of the query once: parameter, columns, and the statement that is really run.
+    /// The description of the query: parameter, columns, and the statement that is actually run.
     type Plan: Send + Sync;
 
     /// The most keys that one statement answers for.
@@ -36,13 +37,13 @@ pub(super) trait Rows: Send + Sync + 'static {
         key: &Key,
     ) -> impl Future<Output = Answer> + Send;
 
-    /// Reads several keys by one statement, which fails as a whole. `None` where this query takes one key at a time.
+    /// Reads several keys by one statement, which fails as a whole. `None` if this query takes one key at a time.
     fn read_many(
         &self,
         _connection: &mut Self::Connection,
         _plan: &Self::Plan,
         _keys: &[Key],
-        _room: &mut Room,
+        _room: &mut RowBudget,
     ) -> impl Future<Output = Result<Option<Answers>, SqlError>> + Send {
         async { Ok(None) }
     }
@@ -52,7 +53,8 @@ pub(super) trait Rows: Send + Sync + 'static {
         Self::BATCH == 1
     }
 
-    /// Why what the query compares the key with takes keys for equal that `form` tells apart, as far as the plan shows it.
+    /// Why the column that the query compares the key with treats keys as equal that `form` keeps apart, if the plan
+    /// shows it.
     fn conflict(&self, _plan: &Self::Plan, _form: KeyForm) -> Option<String> {
         None
     }
@@ -60,34 +62,35 @@ pub(super) trait Rows: Send + Sync + 'static {
 
 /// Runs one query over a pool of connections.
 #[derive(Debug)]
-pub(super) struct Reader<R: Rows> {
+pub(super) struct RowReader<R: RowQuery> {
     rows: R,
-    pool: Pool<R::Connection>,
+    pool: Pool<SqlConnect<R::Connection>>,
     /// Empty until the database was first reached, and after the tables changed.
     plan: Mutex<Option<Arc<R::Plan>>>,
 }
 
-impl<R: Rows> Reader<R> {
-    pub(super) const fn new(rows: R, pool: Pool<R::Connection>) -> Self {
+impl<R: RowQuery> RowReader<R> {
+    pub(super) const fn new(rows: R, pool: Pool<SqlConnect<R::Connection>>) -> Self {
         Self { rows, pool, plan: Mutex::new(None) }
     }
 
     pub(super) async fn fetch(&self, key: &Key) -> Answer {
-        let rows = self.retrying(std::slice::from_ref(key), &mut Room::unlimited()).await?;
+        let rows = self.retrying(std::slice::from_ref(key), &mut RowBudget::unlimited()).await?;
         rows.and_then(|mut rows| rows.pop())
             .flatten()
             .unwrap_or_else(|| Err(SqlError::invalid("the key got no answer")))
     }
 
-    /// Leaves in `answers` what became of each key, as soon as it is known: who drops the future has what came before. Nothing is left where
-    /// there was no room.
-    pub(super) async fn fetch_many(&self, keys: &[Key], answers: &mut [Option<Answer>], room: &mut Room) {
+    /// Stores the result of each key in `answers` as soon as it is known: a caller that drops the future keeps the
+    /// earlier ones. Stores nothing if there was no room.
+    pub(super) async fn fetch_many(&self, keys: &[Key], answers: &mut [Option<Answer>], room: &mut RowBudget) {
         let mut parts: Vec<Range<usize>> = std::iter::once(0..keys.len()).collect();
         while let Some(part) = parts.pop().filter(|_| !room.is_full()) {
             match self.retrying(&keys[part.clone()], room).await {
                 Ok(Some(rows)) => answers[part].iter_mut().zip(rows).for_each(|(answer, row)| *answer = row),
                 Ok(None) => parts.extend(part.rev().map(|index| index..index + 1)),
-                // One key can fail them all, by a cast or a division in the query: halving finds it, and the others have their answers.
+                // One key can fail all of them, by a cast or a division in the query. Halving isolates it, and the
+                // others get their answers.
                 Err(SqlError::Invalid { .. }) if part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
                     parts.extend([middle..part.end, part.start..middle]);
@@ -97,31 +100,31 @@ impl<R: Rows> Reader<R> {
         }
     }
 
-    /// Keys that are worth asking for at once.
+    /// Keys worth asking for at once.
     pub(super) fn batch_limit(&self) -> usize {
         if self.plan.lock().as_ref().is_some_and(|plan| self.rows.is_single(plan)) { 1 } else { R::BATCH }
     }
 
-    /// Tries twice where the first failure may come of what this process remembers: a connection that died while idle, or a
+    /// Retries once if the first failure may come from state of this process: a connection that broke while idle, or a
     /// plan older than the tables.
-    async fn retrying(&self, keys: &[Key], room: &mut Room) -> Result<Option<Answers>, SqlError> {
+    async fn retrying(&self, keys: &[Key], room: &mut RowBudget) -> Result<Option<Answers>, SqlError> {
         let mut last_try = false;
         loop {
-            let mut lease = self.pool.acquire().await?;
+            let mut connection = self.pool.acquire().await?;
             let known = self.plan.lock().clone();
-            // What is read in vain takes no room.
+            // Rows of a failed read take no room.
             let mut left = room.clone();
-            let result = self.read(lease.connection(), known.clone(), keys, &mut left).await;
+            let result = self.read(connection.connection(), known.clone(), keys, &mut left).await;
             if let Ok(Some(_)) = &result {
                 *room = left;
             }
             let lost = result.as_ref().is_err_and(SqlError::is_unavailable);
             let outdated = known.is_some() && result.as_ref().is_err_and(SqlError::is_stale);
-            let reused = lease.is_reused();
+            let reused = connection.is_reused();
             if lost {
-                lease.discard()
+                connection.discard()
             } else {
-                lease.finish()
+                connection.finish()
             }
             if lost && reused {
                 self.pool.discard_idle();
@@ -137,12 +140,12 @@ impl<R: Rows> Reader<R> {
     }
 
     pub(super) async fn conflict(&self, form: KeyForm) -> Result<Option<String>, SqlError> {
-        let mut lease = self.pool.acquire().await?;
-        let described = self.rows.describe(lease.connection()).await;
+        let mut connection = self.pool.acquire().await?;
+        let described = self.rows.describe(connection.connection()).await;
         if described.as_ref().is_err_and(SqlError::is_unavailable) {
-            lease.discard();
+            connection.discard();
         } else {
-            lease.finish();
+            connection.finish();
         }
         let plan = Arc::new(described?);
         *self.plan.lock() = Some(Arc::clone(&plan));
@@ -154,11 +157,11 @@ impl<R: Rows> Reader<R> {
         connection: &mut R::Connection,
         known: Option<Arc<R::Plan>>,
         keys: &[Key],
-        room: &mut Room,
+        room: &mut RowBudget,
     ) -> Result<Option<Answers>, SqlError> {
         let plan = match known {
             Some(plan) => plan,
-            // Several first lookups may each describe the query; nobody waits for another's connection.
+            // Several first lookups may each describe the query; none waits for another's connection.
             None => {
                 let plan = Arc::new(self.rows.describe(connection).await?);
                 *self.plan.lock() = Some(Arc::clone(&plan));
@@ -176,15 +179,15 @@ impl<R: Rows> Reader<R> {
     }
 }
 
-/// A row that was read among others, and what it takes of their room.
-pub(super) fn counted(row: Result<Value, SqlError>, room: &mut Room) -> Answer {
+/// A row of a batch, with its size counted.
+pub(super) fn counted(row: Result<Value, SqlError>, room: &mut RowBudget) -> Answer {
     let value = row?;
     room.take(value.bytes());
     Ok(Some(value))
 }
 
-/// Hands out the rows one by one, and reads to their end whatever `take` says: an error behind the first row must not meet the connection's
-/// next user.
+/// Passes each row to `take`, and reads all of them even after an error: an error behind the first row must not reach
+/// the connection's next user.
 pub(super) async fn each_row<T>(
     mut rows: impl Stream<Item = Result<T, sqlx::Error>> + Unpin + Send,
     mut take: impl FnMut(T) -> Result<(), SqlError> + Send,

@@ -9,12 +9,13 @@ use serde_json::value::RawValue;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Column, Connection, Executor, Row, SqlSafeStr, SqlStr, Statement};
 
-use super::reader::Rows;
+use super::reader::RowQuery;
 use super::{RAW_COLUMN, unique_names};
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};
-use crate::sql::sqlite::{Argument, Stored, declared_type};
-use crate::sql::{Dialect, SqlError, body};
+use crate::sql::SqlError;
+use crate::sql::sqlite::{SqliteArgument, StoredValue, declared_type};
+use crate::sqltext::{Dialect, SingleStatement};
 
 /// A query of SQLite.
 #[derive(Debug)]
@@ -23,9 +24,9 @@ pub(super) struct SqliteRows {
     form: Arc<OnceLock<KeyForm>>,
 }
 
-/// What is run instead of the query, and its columns.
+/// The statement that is run instead of the query, and its columns.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct SqlitePlan {
     statement: SqlStr,
     columns: Vec<Field>,
     /// Changes with every change of a table.
@@ -43,8 +44,9 @@ struct Field {
 impl SqliteRows {
     pub(super) fn new(query: &str, form: Arc<OnceLock<KeyForm>>) -> Result<Self, SqlError> {
         let unusable = |why: String| SqlError::invalid(format!("the query can't be used: {why}"));
-        let (query, parameters) = body(query, Dialect::Sqlite).map_err(unusable)?;
-        // SQLite itself takes a parameter that nothing was bound to as NULL, which would find no row: an absence that is none.
+        let SingleStatement { text: query, parameters } =
+            SingleStatement::parse(query, Dialect::Sqlite).map_err(|why| unusable(why.to_string()))?;
+        // SQLite reads an unbound parameter as NULL, which finds no row: a false absence.
         match parameters.as_slice() {
             ["?"] => {}
             [first, rest @ ..] if matches!(*first, "?1" | "$1") && rest.iter().all(|other| other == first) => {}
@@ -60,15 +62,15 @@ impl SqliteRows {
     }
 }
 
-impl Rows for SqliteRows {
+impl RowQuery for SqliteRows {
     type Connection = SqliteConnection;
-    type Plan = Plan;
+    type Plan = SqlitePlan;
 
-    async fn describe(&self, connection: &mut SqliteConnection) -> Result<Plan, SqlError> {
-        // Before anything else: a change from here on makes the plan an outdated one.
+    async fn describe(&self, connection: &mut SqliteConnection) -> Result<SqlitePlan, SqlError> {
+        // First of all: any change from here on makes the plan outdated.
         let schema_version =
             sqlx::query_scalar("PRAGMA schema_version").persistent(false).fetch_one(&mut *connection).await?;
-        // Kept, the description would be told again when the tables have changed.
+        // A kept description would be returned again after the tables have changed.
         connection.clear_cached_statements().await?;
         let described = connection.prepare(AssertSqlSafe(self.query.as_str()).into_sql_str()).await?;
         connection.clear_cached_statements().await?;
@@ -79,23 +81,28 @@ impl Rows for SqliteRows {
             let raw = described.columns().len() == 1 && column.name() == RAW_COLUMN;
             columns.push(Field { name, declared: declared_type(connection, column).await?, raw });
         }
-        // Columns are named by position: another number of them makes the statement an error, as the driver's own notion of a
-        // kept statement's columns never changes. Other names or types show by the version.
+        // Columns are named by position. If their number changes, the statement fails, because the driver never updates
+        // the columns of a kept statement. Other names or types show by the version.
         let names: Vec<String> = (0..columns.len()).map(|i| format!("c{i}")).collect();
         let names = names.join(", ");
         let statement = format!(
             "WITH q({names}) AS ({}\n) SELECT {names}, (SELECT schema_version FROM pragma_schema_version) FROM q LIMIT 1",
             self.query
         );
-        Ok(Plan { statement: AssertSqlSafe(statement).into_sql_str(), columns, schema_version })
+        Ok(SqlitePlan { statement: AssertSqlSafe(statement).into_sql_str(), columns, schema_version })
     }
 
-    async fn read(&self, connection: &mut SqliteConnection, plan: &Plan, key: &Key) -> Result<Option<Value>, SqlError> {
+    async fn read(
+        &self,
+        connection: &mut SqliteConnection,
+        plan: &SqlitePlan,
+        key: &Key,
+    ) -> Result<Option<Value>, SqlError> {
         let form = *self
             .form
             .get()
             .ok_or_else(|| SqlError::Unavailable("the form of the keys is not known yet".to_owned()))?;
-        let argument = Argument::new(form, key).map_err(SqlError::invalid)?;
+        let argument = SqliteArgument::new(form, key).map_err(SqlError::invalid)?;
         let Some(row) = sqlx::query(plan.statement.clone()).bind(argument).fetch_optional(connection).await? else {
             return Ok(None);
         };
@@ -109,7 +116,8 @@ impl Rows for SqliteRows {
 fn render(row: &SqliteRow, columns: &[Field]) -> Result<Value, SqlError> {
     let stored = |index: usize, field: &Field| {
         let value = row.try_get_raw(index)?;
-        Stored::read(value).map_err(|error| SqlError::invalid(format!("column {} can't be read: {error}", field.name)))
+        StoredValue::read(value)
+            .map_err(|error| SqlError::invalid(format!("column {} can't be read: {error}", field.name)))
     };
     if let [only] = columns
         && only.raw
@@ -132,32 +140,34 @@ fn render(row: &SqliteRow, columns: &[Field]) -> Result<Value, SqlError> {
 }
 
 /// The bytes of a column named `value`: NULL is an empty body.
-fn raw(stored: Stored<'_>) -> Bytes {
+fn raw(stored: StoredValue<'_>) -> Bytes {
     match stored {
-        Stored::Null => Bytes::new(),
-        Stored::Integer(value) => Bytes::from(value.to_string()),
-        Stored::Real(value) => Bytes::from(value.to_string()),
-        Stored::Text(text) => Bytes::copy_from_slice(text.as_bytes()),
-        Stored::Blob(bytes) => Bytes::copy_from_slice(bytes),
+        StoredValue::Null => Bytes::new(),
+        StoredValue::Integer(value) => Bytes::from(value.to_string()),
+        StoredValue::Real(value) => Bytes::from(value.to_string()),
+        StoredValue::Text(text) => Bytes::copy_from_slice(text.as_bytes()),
+        StoredValue::Blob(bytes) => Bytes::copy_from_slice(bytes),
     }
 }
 
-/// One value as JSON. Infinities, which JSON has no word for, become null.
-fn rendered(stored: Stored<'_>, declared: &str) -> Result<String, serde_json::Error> {
+/// One value as JSON. Infinities become null, because JSON has no word for them.
+fn rendered(stored: StoredValue<'_>, declared: &str) -> Result<String, serde_json::Error> {
     match stored {
-        Stored::Null => Ok("null".to_owned()),
-        Stored::Integer(value @ (0 | 1)) if matches!(declared, "BOOLEAN" | "BOOL") => {
+        StoredValue::Null => Ok("null".to_owned()),
+        StoredValue::Integer(value @ (0 | 1)) if matches!(declared, "BOOLEAN" | "BOOL") => {
             serde_json::to_string(&(value == 1))
         }
-        Stored::Integer(value) => Ok(value.to_string()),
-        Stored::Real(value) => serde_json::to_string(&value),
-        Stored::Text(text) if declared == "JSON" && serde_json::from_str::<&RawValue>(text).is_ok() => {
+        StoredValue::Integer(value) => Ok(value.to_string()),
+        StoredValue::Real(value) => serde_json::to_string(&value),
+        StoredValue::Text(text) if declared == "JSON" && serde_json::from_str::<&RawValue>(text).is_ok() => {
             Ok(text.to_owned())
         }
         // Decimals with more digits than a float holds are stored as text.
-        Stored::Text(text) if matches!(declared, "DECIMAL" | "NUMERIC") && is_json_number(text) => Ok(text.to_owned()),
-        Stored::Text(text) => serde_json::to_string(text),
-        Stored::Blob(bytes) => match (declared, uuid::Uuid::from_slice(bytes)) {
+        StoredValue::Text(text) if matches!(declared, "DECIMAL" | "NUMERIC") && is_json_number(text) => {
+            Ok(text.to_owned())
+        }
+        StoredValue::Text(text) => serde_json::to_string(text),
+        StoredValue::Blob(bytes) => match (declared, uuid::Uuid::from_slice(bytes)) {
             ("UUID", Ok(uuid)) => serde_json::to_string(&uuid.hyphenated().to_string()),
             _ => serde_json::to_string(&BASE64_STANDARD.encode(bytes)),
         },
@@ -175,20 +185,20 @@ mod tests {
 
     #[test]
     fn values_are_rendered_by_class_and_declared_type() {
-        let cases: &[(Stored<'_>, &str, &str)] = &[
-            (Stored::Null, "TEXT", "null"),
-            (Stored::Integer(i64::MAX), "INTEGER", "9223372036854775807"),
-            (Stored::Integer(1), "BOOLEAN", "true"),
-            (Stored::Integer(7), "BOOLEAN", "7"),
-            (Stored::Real(0.1), "REAL", "0.1"),
-            (Stored::Real(f64::INFINITY), "REAL", "null"),
-            (Stored::Text("a\"b\u{1}"), "TEXT", "\"a\\\"b\\u0001\""),
-            (Stored::Text("{\"a\":[1.50]}"), "JSON", "{\"a\":[1.50]}"),
-            (Stored::Text("{broken"), "JSON", "\"{broken\""),
-            (Stored::Text("12345678901234567890.12"), "DECIMAL", "12345678901234567890.12"),
-            (Stored::Text("true"), "DECIMAL", "\"true\""),
-            (Stored::Blob(b"\x00\xff"), "BLOB", "\"AP8=\""),
-            (Stored::Blob(&[0x11; 16]), "UUID", "\"11111111-1111-1111-1111-111111111111\""),
+        let cases: &[(StoredValue<'_>, &str, &str)] = &[
+            (StoredValue::Null, "TEXT", "null"),
+            (StoredValue::Integer(i64::MAX), "INTEGER", "9223372036854775807"),
+            (StoredValue::Integer(1), "BOOLEAN", "true"),
+            (StoredValue::Integer(7), "BOOLEAN", "7"),
+            (StoredValue::Real(0.1), "REAL", "0.1"),
+            (StoredValue::Real(f64::INFINITY), "REAL", "null"),
+            (StoredValue::Text("a\"b\u{1}"), "TEXT", "\"a\\\"b\\u0001\""),
+            (StoredValue::Text("{\"a\":[1.50]}"), "JSON", "{\"a\":[1.50]}"),
+            (StoredValue::Text("{broken"), "JSON", "\"{broken\""),
+            (StoredValue::Text("12345678901234567890.12"), "DECIMAL", "12345678901234567890.12"),
+            (StoredValue::Text("true"), "DECIMAL", "\"true\""),
+            (StoredValue::Blob(b"\x00\xff"), "BLOB", "\"AP8=\""),
+            (StoredValue::Blob(&[0x11; 16]), "UUID", "\"11111111-1111-1111-1111-111111111111\""),
         ];
         for (stored, declared, expected) in cases {
             assert_eq!(rendered(*stored, declared).unwrap(), *expected, "{stored:?} as {declared}");

@@ -1,14 +1,14 @@
-//! Whether a query can be asked for several keys at once: found out when it is first wanted, then remembered.
+//! Whether one statement can ask a query for several keys: determined at first use, then remembered.
 
 use std::sync::{Arc, Once, OnceLock};
 
 use crate::sql::SqlError;
 
-/// What is needed to ask for several keys, or nothing where it can't be done.
+/// What is needed to ask for several keys; empty if that is impossible.
 #[derive(Debug)]
 pub(super) struct Verdict<T> {
     found: OnceLock<Option<T>>,
-    /// Plans come and go; a refusal is logged once a backend.
+    /// Plans are replaced; a refusal is logged once for each backend.
     logged: Arc<Once>,
 }
 
@@ -21,7 +21,7 @@ impl<T> Verdict<T> {
         self.found.get().is_none()
     }
 
-    /// Whether it has turned out that the query takes one key at a time.
+    /// Returns true if the query is known to take one key at a time.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self.found.get(), Some(None))
     }
@@ -30,7 +30,7 @@ impl<T> Verdict<T> {
         self.found.get()?.as_ref()
     }
 
-    /// Takes what the server said. Only its refusal of the statement is a verdict; that it could not be asked is none.
+    /// Stores the server's answer. Only its rejection of the statement is a verdict; a failure to ask is not.
     pub(super) fn settle(&self, told: Result<T, SqlError>) -> Result<(), SqlError> {
         let accepted = match told {
             Ok(accepted) => Some(accepted),
@@ -45,7 +45,7 @@ impl<T> Verdict<T> {
             }
             Err(error) => return Err(error),
         };
-        // Others may have asked at the same time, and been told the same.
+        // Others may have asked at the same time, with the same answer.
         let _ = self.found.set(accepted);
         Ok(())
     }

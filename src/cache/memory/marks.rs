@@ -1,7 +1,8 @@
-//! The marks of one stripe of keys, which nothing but time removes.
+//! The marks of one stripe of keys. Only time removes them.
 //!
-//! A mark is known by its key's hash, not by the key: where two keys share one, either is marked while the other is, which costs a call of the backend
-//! and is never wrong. Who could make such keys would have to know this process's random seed.
+//! A mark is identified by its key's hash, not by the key. If two keys share a hash, a mark of one covers the other:
+//! this costs a call of the backend and is never wrong. To construct such keys a client needs this process's random
+//! seed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,10 +10,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::cache::Mark;
 use crate::clock::Moment;
 
-/// Fewer places are not given back.
+/// Smaller tables are not shrunk.
 const LEAST_PLACES: usize = 64;
 
-/// A mark that was set.
+/// A stored mark.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marked {
     pub(super) mark: Mark,
@@ -21,7 +22,7 @@ pub(super) struct Marked {
 
 /// A mark in 16 bytes.
 #[derive(Debug, Clone, Copy)]
-struct Packed {
+struct PackedMark {
     expires: Moment,
     /// Its lowest bit says which mark it is.
     token: u64,
@@ -32,12 +33,12 @@ struct Packed {
 /// Both hold the same marks: each mark of `by_hash` has the one row `(expires, hash)` in `by_expiry`.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    by_hash: HashMap<u64, Packed, BuildHasherDefault<AlreadyHashed>>,
+    by_hash: HashMap<u64, PackedMark, BuildHasherDefault<MarkHasher>>,
     by_expiry: BTreeSet<(Moment, u64)>,
 }
 
 impl Marks {
-    /// The mark of a key, if it still lives.
+    /// The mark of a key, if it has not expired.
     pub(super) fn live(&self, hash: u64, now: Moment) -> Option<Marked> {
         self.by_hash.get(&hash).filter(|packed| packed.expires > now).map(|packed| packed.marked())
     }
@@ -47,15 +48,15 @@ impl Marks {
         self.by_hash.contains_key(&hash)
     }
 
-    /// Sets a mark in place of an earlier one.
+    /// Stores a mark in place of an earlier one.
     pub(super) fn set(&mut self, hash: u64, marked: Marked, expires: Moment) {
-        if let Some(earlier) = self.by_hash.insert(hash, Packed::new(marked, expires)) {
+        if let Some(earlier) = self.by_hash.insert(hash, PackedMark::new(marked, expires)) {
             self.by_expiry.remove(&(earlier.expires, hash));
         }
         self.by_expiry.insert((expires, hash));
     }
 
-    /// Removes up to `limit` expired marks, gives back the memory of many, and says how many it were.
+    /// Removes up to `limit` expired marks, and shrinks the table after many. Returns how many it removed.
     pub(super) fn purge(&mut self, now: Moment, limit: usize) -> usize {
         let mut purged = 0;
         while purged < limit
@@ -66,7 +67,7 @@ impl Marks {
             self.by_hash.remove(&hash);
             purged += 1;
         }
-        // A quarter: the next marks must not make it grow at once.
+        // Room for a quarter more: the next marks must not make it grow at once.
         if self.by_hash.capacity() / 4 > self.by_hash.len().max(LEAST_PLACES) {
             self.by_hash.shrink_to(self.by_hash.len() * 2);
         }
@@ -74,7 +75,7 @@ impl Marks {
     }
 }
 
-impl Packed {
+impl PackedMark {
     fn new(marked: Marked, expires: Moment) -> Self {
         Self { expires, token: marked.token << 1 | u64::from(marked.mark == Mark::Dropped) }
     }
@@ -84,11 +85,11 @@ impl Packed {
     }
 }
 
-/// Hashes of keys need no second one.
+/// Hashes of keys are used as they are.
 #[derive(Debug, Default)]
-struct AlreadyHashed(u64);
+struct MarkHasher(u64);
 
-impl Hasher for AlreadyHashed {
+impl Hasher for MarkHasher {
     fn write_u64(&mut self, hash: u64) {
         self.0 = hash;
     }

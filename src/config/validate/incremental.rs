@@ -6,8 +6,8 @@ use humantime::format_duration;
 
 use super::keyspace::query_given;
 use super::{Section, shown_text};
-use crate::config::parameters::{Dialect, parameters, says};
 use crate::config::{Freshness, IncrementalConfig, KeyspaceConfig};
+use crate::sqltext::{Dialect, has_word, parameter_numbers};
 
 /// All rows of so long are read again by each poll: more means a mistyped unit.
 const LONGEST_OVERLAP: Duration = Duration::from_secs(24 * 3600);
@@ -19,11 +19,11 @@ pub(super) fn check(settings: &IncrementalConfig, dialect: Option<Dialect>, sect
     let given = query_given(&settings.query, section);
     let Some(dialect) = dialect else { return };
     if given {
-        let taken = parameters(&settings.query, dialect);
-        let rule = format!("take the watermark as its only parameter, {}", dialect.key());
+        let taken = parameter_numbers(&settings.query, dialect);
+        let rule = format!("take the watermark as its only parameter, {}", dialect.first_parameter());
         section.must(taken.len() == 1 && taken.contains(&1), "query", &rule, shown_text(&settings.query));
         // Rows of one watermark on both sides of a limit would be lost, and a poll keeps no more of them than it works on.
-        let limited = says(&settings.query, dialect, &["LIMIT", "FETCH"]);
+        let limited = has_word(&settings.query, dialect, &["LIMIT", "FETCH"]);
         section.must(
             !limited,
             "query",
@@ -33,7 +33,7 @@ pub(super) fn check(settings: &IncrementalConfig, dialect: Option<Dialect>, sect
     }
     if let Some(watermark) = &settings.watermark {
         section.must(
-            parameters(watermark, dialect).is_empty(),
+            parameter_numbers(watermark, dialect).is_empty(),
             "watermark",
             "take no parameters",
             shown_text(watermark),

@@ -3,11 +3,11 @@
 use humantime::format_duration;
 
 use super::{ErrorCollector, Section, http, keyspace_path, promise, set, shown_text, source, url};
-use crate::config::parameters::{Dialect, parameters};
 use crate::config::{
     BackendConfig, BackendKind, CacheConfig, CanaryConfig, EnforcementSetting, FilterConfig, KeyspaceConfig,
     RebuildConfig, RedisConfig, parse_schedule,
 };
+use crate::sqltext::{Dialect, parameter_numbers};
 
 /// Redis holds no larger value.
 const MAX_VALUE_BYTES: u64 = 512 << 20;
@@ -105,8 +105,8 @@ fn backend(backend: &BackendConfig, section: &mut Section<'_>) -> Option<Dialect
     if query_given(&backend.query, section)
         && let Some(dialect) = dialect
     {
-        let taken = parameters(&backend.query, dialect);
-        let rule = format!("take the key as its only parameter, {}", dialect.key());
+        let taken = parameter_numbers(&backend.query, dialect);
+        let rule = format!("take the key as its only parameter, {}", dialect.first_parameter());
         section.must(taken.len() == 1 && taken.contains(&1), "query", &rule, shown_text(&backend.query));
     }
     dialect

@@ -2,8 +2,8 @@
 
 use super::keyspace::query_given;
 use super::{Section, http, incremental, shown_text, url};
-use crate::config::parameters::{Dialect, parameters};
 use crate::config::{BackendKind, FilterKind, KeyspaceConfig, RedisConfig, RedisPlace, SourceConfig, SourceKind};
+use crate::sqltext::{Dialect, parameter_numbers};
 
 /// What has a meaning in a pattern and stands for something else.
 const GLOB: [char; 4] = ['*', '?', '[', '\\'];
@@ -105,7 +105,7 @@ fn sql(source: &SourceConfig, (backend, dialect): (BackendKind, Option<Dialect>)
         && let Some(dialect) = dialect
     {
         section.must(
-            parameters(&source.query, dialect).is_empty(),
+            parameter_numbers(&source.query, dialect).is_empty(),
             "query",
             "take no parameters",
             shown_text(&source.query),

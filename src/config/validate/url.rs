@@ -6,9 +6,9 @@ use sqlx::sqlite::SqliteConnectOptions;
 
 use super::{Section, shown_text};
 use crate::client::{Url, UrlError, UrlTemplate};
-use crate::config::parameters::Dialect;
 use crate::config::url_text::{Flaw, UrlText};
 use crate::config::{RedisPlace, SecretUrl};
+use crate::sqltext::Dialect;
 
 /// The key that a URL's errors are reported at.
 fn key(from_file: bool) -> &'static str {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Integers are little-endian, checksums as xxHash writes them: the highest byte first. Every byte of the file is under a checksum: the header's covers
-//! itself (its own sixteen bytes left out), and each layer's, which stands in the header, covers words and padding. `docs/snapshot-format.md` describes all of it for other readers.
+//! itself (its own sixteen bytes left out), and each layer's, which stands in the header, covers words and padding. `docs/formats.md` describes all of it for other readers.
 //!
 //! **A copy is of one moment or later.** Inserts go on while words are copied; bits only ever go from 0 to 1, so a copy holds at least what was in
 //! the filter when it began. What says where the filter stood (log, polls, journal) must therefore be noted *before* that.

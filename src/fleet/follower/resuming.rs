@@ -1,28 +1,32 @@
-//! A reader that goes on from where a process before it had come.
+//! A reader that continues where an earlier process stopped.
 
 use std::time::Duration;
 
-use super::super::entry::{Delta, Kind, WriterId};
+use super::super::entry::{Delta, LogEntryKind, WriterId};
 use super::*;
 use crate::key::KeyHash;
 
 const WINDOW: Duration = Duration::from_millis(1_000);
 const NOW: u64 = 100_000;
-/// Where the snapshot stands: long before the window.
+/// The snapshot's place: long before the window.
 const PLACE: LogPlace = LogPlace { identity: LogIdentity([1; 16]), applied: EntryId::at(50_000), made: 40 };
 
-fn entry(at: u64, writer: u64, previous: u64) -> (EntryId, Option<Entry>) {
-    let delta =
-        Delta { kind: Kind::Announce, secret: 0, terms: None, hashes: vec![KeyHash::from_bits(u128::from(at))] };
+fn entry(at: u64, writer: u64, previous: u64) -> (EntryId, Option<LogEntry>) {
+    let delta = Delta {
+        kind: LogEntryKind::Announce,
+        secret: 0,
+        terms: None,
+        hashes: vec![KeyHash::from_bits(u128::from(at))],
+    };
     (
         EntryId::at(at),
-        Some(Entry { id: EntryId::at(at), writer: WriterId(writer), previous: EntryId::at(previous), delta }),
+        Some(LogEntry { id: EntryId::at(at), writer: WriterId(writer), previous: EntryId::at(previous), delta }),
     )
 }
 
-/// A page of a log in which so many entries were ever made, these at its end.
-fn page(made: u64, entries: &[(EntryId, Option<Entry>)]) -> Page {
-    Page {
+/// A page of a log with so many entries ever appended, these at its end.
+fn page(made: u64, entries: &[(EntryId, Option<LogEntry>)]) -> LogPage {
+    LogPage {
         identity: PLACE.identity,
         born: 10,
         now: NOW,
@@ -36,13 +40,13 @@ fn page(made: u64, entries: &[(EntryId, Option<Entry>)]) -> Page {
     }
 }
 
-/// Judges the first page, which only tells where to begin, then those behind it.
-fn follow(place: LogPlace, pages: Vec<Page>) -> (Follower, Vec<Option<Loss>>, usize) {
+/// Evaluates the first page, which only says where to begin, then those behind it.
+fn follow(place: LogPlace, pages: Vec<LogPage>) -> (Follower, Vec<Option<Loss>>, usize) {
     let mut follower = Follower::new(WINDOW, WINDOW).resuming(Some(place));
-    let first = Page { entries: Vec::new(), ..pages[0].clone() };
+    let first = LogPage { entries: Vec::new(), ..pages[0].clone() };
     let (mut losses, mut applied) = (Vec::new(), 0);
     for page in std::iter::once(first).chain(pages) {
-        let step = follower.judge(page);
+        let step = follower.evaluate(page);
         follower.applied(&step);
         losses.extend(step.loss);
         applied += step.entries.len();
@@ -64,9 +68,9 @@ fn everything_that_was_made_since_is_read_however_long_ago() {
 #[test]
 fn a_quiet_log_is_gone_on_with_too() {
     let mut first = Follower::new(WINDOW, WINDOW);
-    let empty = |made| Page { last: EntryId::ZERO, made, ..page(0, &[]) };
+    let empty = |made| LogPage { last: EntryId::ZERO, made, ..page(0, &[]) };
     for _ in 0..2 {
-        let step = first.judge(empty(0));
+        let step = first.evaluate(empty(0));
         first.applied(&step);
     }
     let place = first.resumable().unwrap();
@@ -81,14 +85,14 @@ fn announces_whose_window_is_open_are_read_again_and_not_counted_twice() {
     let young = LogPlace { applied: EntryId::at(NOW - 100), ..PLACE };
     let again = [entry(NOW - 500, 7, 0), entry(NOW - 100, 7, NOW - 500), entry(NOW - 50, 7, NOW - 100)];
     let mut follower = Follower::new(WINDOW, WINDOW).resuming(Some(young));
-    assert_eq!(follower.judge(Page { last: young.applied, ..page(41, &[]) }).loss, None);
+    assert_eq!(follower.evaluate(LogPage { last: young.applied, ..page(41, &[]) }).loss, None);
     assert_eq!(follower.after(), EntryId::at(NOW - 1_000));
     assert_eq!(follower.resumable(), None, "what was made since is not read yet");
     assert_eq!(follow(young, vec![page(41, &again)]).1, []);
-    // The same with one that was made since and is not there any more.
+    // The same with a newer entry that is gone.
     assert_eq!(follow(young, vec![page(42, &again)]).1, [Some(Loss::Trimmed)]);
-    // And with one of before it that was trimmed for want of room within the window.
-    let floor = Page { floor: EntryId::at(NOW - 300), ..page(41, &again[1..]) };
+    // And with one of before it that was trimmed for size within the window.
+    let floor = LogPage { floor: EntryId::at(NOW - 300), ..page(41, &again[1..]) };
     assert!(follow(young, vec![floor]).1.contains(&Some(Loss::Trimmed)));
 }
 
@@ -97,8 +101,8 @@ fn a_snapshot_is_not_completed_by_a_log_that_has_lost_what_was_made_since() {
     for (what, page) in [
         ("trimmed by age", page(45, &[entry(70_000, 7, 60_000), entry(NOW - 10, 7, 70_000)])),
         ("all trimmed", page(45, &[])),
-        ("another log", Page { identity: LogIdentity([2; 16]), ..page(42, &[entry(60_000, 7, 0)]) }),
-        ("a log that was set back", Page { last: EntryId::at(40_000), ..page(40, &[]) }),
+        ("another log", LogPage { identity: LogIdentity([2; 16]), ..page(42, &[entry(60_000, 7, 0)]) }),
+        ("a log that was set back", LogPage { last: EntryId::at(40_000), ..page(40, &[]) }),
         ("a log of fewer entries", page(39, &[])),
     ] {
         let (_, losses, _) = follow(PLACE, vec![page]);
@@ -111,8 +115,8 @@ fn a_snapshot_is_not_completed_by_a_log_that_has_lost_what_was_made_since() {
 fn what_is_missing_within_the_window_is_worse() {
     let hole = page(45, &[entry(70_000, 7, 60_000), entry(NOW - 10, 8, NOW - 20)]);
     assert_eq!(follow(PLACE, vec![hole]).1, [Some(Loss::Hole)]);
-    let young = Page { identity: LogIdentity([2; 16]), born: NOW - 300, ..page(42, &[]) };
+    let young = LogPage { identity: LogIdentity([2; 16]), born: NOW - 300, ..page(42, &[]) };
     assert_eq!(follow(PLACE, vec![young]).1, [Some(Loss::Young { left: Duration::from_millis(700) })]);
-    let floor = Page { floor: EntryId::at(NOW - 300), ..page(45, &[entry(NOW - 10, 7, 0)]) };
+    let floor = LogPage { floor: EntryId::at(NOW - 300), ..page(45, &[entry(NOW - 10, 7, 0)]) };
     assert_eq!(follow(PLACE, vec![floor]).1, [Some(Loss::Trimmed)]);
 }

@@ -65,7 +65,7 @@ pub(super) fn encode(key: &Key) -> Vec<u8> {
 
 /// What a file holds.
 #[derive(Debug)]
-pub(super) struct Contents {
+pub(crate) struct Contents {
     keys: Vec<Key>,
     damaged: bool,
     extent: Extent,
@@ -154,7 +154,7 @@ fn claim(id: &[u8; 16], place: usize, next: u64) -> Vec<u8> {
 
 /// Writes the claims of one file, in turn.
 #[derive(Debug)]
-pub(super) struct Claims {
+pub(crate) struct Claims {
     /// Where they begin.
     at: u64,
     place: usize,

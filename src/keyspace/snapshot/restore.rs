@@ -44,13 +44,13 @@ pub struct Expected {
 /// A filter to start from.
 #[derive(Debug)]
 pub struct Restored {
-    pub(super) filter: Filter,
-    pub(super) generation: u64,
-    pub(super) secret: KeySecret,
-    pub(super) counted: Vec<u64>,
+    pub(crate) filter: Filter,
+    pub(crate) generation: u64,
+    pub(crate) secret: KeySecret,
+    pub(crate) counted: Vec<u64>,
     /// Its keyspace had proven a filter.
-    pub(super) proven: bool,
-    pub(super) judged: Judged,
+    pub(crate) proven: bool,
+    pub(crate) judged: Judged,
 }
 
 impl Restored {
@@ -122,7 +122,7 @@ pub enum Refused {
 
 impl Refused {
     /// Whether no later process may start from it either, were it configured as before again: what was announced to whom meanwhile nobody knows.
-    pub(super) const fn is_final(&self) -> bool {
+    pub const fn is_final(&self) -> bool {
         matches!(self, Self::Basis | Self::Form(_) | Self::Secret | Self::DamagedJournal | Self::JournalLost)
     }
 }
@@ -153,14 +153,14 @@ pub fn restore(
 
 /// What the header says, in this process's terms.
 #[derive(Debug)]
-pub(super) struct Judged {
-    pub(super) form: KeyForm,
-    pub(super) scan_started: Moment,
+pub(crate) struct Judged {
+    pub(crate) form: KeyForm,
+    pub(crate) scan_started: Moment,
     /// Since the copy began.
-    pub(super) age: Duration,
-    pub(super) log: Option<LogPlace>,
-    pub(super) polls: Vec<PollPlace>,
-    pub(super) journal_next: u64,
+    pub(crate) age: Duration,
+    pub(crate) log: Option<LogPlace>,
+    pub(crate) polls: Vec<PollPlace>,
+    pub(crate) journal_next: u64,
 }
 
 fn judge(header: &Header, expected: &Expected, now: Moment) -> Result<Judged, Refused> {
@@ -226,7 +226,7 @@ fn place(mark: &PollMark) -> Result<PollPlace, Refused> {
 }
 
 /// The inverse of what the judge reads.
-pub(super) fn log_mark(place: LogPlace) -> LogMark {
+pub(crate) fn log_mark(place: LogPlace) -> LogMark {
     LogMark {
         identity: Hex(place.identity.0),
         millis: place.applied.millis,
@@ -235,7 +235,7 @@ pub(super) fn log_mark(place: LogPlace) -> LogMark {
     }
 }
 
-pub(super) fn poll_mark(place: &PollPlace, now: Moment) -> PollMark {
+pub(crate) fn poll_mark(place: &PollPlace, now: Moment) -> PollMark {
     let watermark = match &place.from {
         Watermark::Integer(number) => WatermarkText::Integer(number.to_string()),
         Watermark::Timestamp(micros) => WatermarkText::Timestamp(*micros),
@@ -244,7 +244,7 @@ pub(super) fn poll_mark(place: &PollPlace, now: Moment) -> PollMark {
     PollMark { watermark, age: nanos(now.since(place.began)), open_for: nanos(place.open_for) }
 }
 
-pub(super) fn nanos(duration: Duration) -> u64 {
+pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -1,4 +1,4 @@
-//! From the pieces of a body to keys.
+//! Keys from the parts of a body.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,12 +11,12 @@ use crate::source::batch::Batcher;
 /// Longest line of NDJSON: room for members that are not the key.
 const LONGEST_OBJECT: usize = 1 << 20;
 
-/// Lines that come in pieces.
+/// Lines that arrive in parts.
 #[derive(Debug)]
 pub(super) struct KeyList {
     format: KeyListFormat,
     max_key_bytes: usize,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of an unfinished line.
     partial: Vec<u8>,
     keys: u64,
 }
@@ -26,7 +26,7 @@ impl KeyList {
         Self { format, max_key_bytes, partial: Vec::new(), keys: 0 }
     }
 
-    /// Takes the next piece of the body.
+    /// Adds the next part of the body.
     pub(super) async fn take(&mut self, chunk: &[u8], batcher: &mut Batcher) -> Result<(), SourceError> {
         let mut rest = chunk;
         while let Some(end) = rest.iter().position(|b| *b == b'\n') {
@@ -43,7 +43,7 @@ impl KeyList {
             }
         }
         self.partial.extend_from_slice(rest);
-        // Room for a carriage return and a mark: what is longer than that is too long whatever follows.
+        // Room for a carriage return and a mark: a longer line is too long in any case.
         if self.partial.len() > self.longest() + BYTE_ORDER_MARK.len() + 1 {
             Err(self.too_long(batcher.row() + 1))
         } else {
@@ -51,7 +51,7 @@ impl KeyList {
         }
     }
 
-    /// The body has ended, and the last line with it. How many keys there were.
+    /// The body has ended, and the last line with it. Returns how many keys there were.
     pub(super) async fn end(mut self, batcher: &mut Batcher) -> Result<u64, SourceError> {
         let last = std::mem::take(&mut self.partial);
         if !last.is_empty() {
@@ -66,7 +66,7 @@ impl KeyList {
         if batcher.row() == 1 {
             line = match self.format {
                 KeyListFormat::Lines => batcher.form().without_mark(line),
-                // JSON is text, whatever its keys are.
+                // JSON is text, whatever form the keys have.
                 KeyListFormat::Ndjson => KeyForm::Text.without_mark(line),
             };
         }
@@ -105,7 +105,7 @@ impl KeyList {
 /// The key of a line of NDJSON: a string, an integer, or an object with one of them as its member `key`.
 fn key_of(line: &[u8]) -> Result<String, String> {
     #[derive(Deserialize)]
-    struct Row<'a> {
+    struct ListedKey<'a> {
         #[serde(borrow)]
         key: &'a RawValue,
     }
@@ -113,12 +113,12 @@ fn key_of(line: &[u8]) -> Result<String, String> {
     if !value.get().starts_with('{') {
         return scalar(value.get());
     }
-    let row: Row<'_> =
+    let row: ListedKey<'_> =
         serde_json::from_str(value.get()).map_err(|error| format!("an object without a key: {error}"))?;
     scalar(row.key.get())
 }
 
-/// Digits are taken as they are written, for a parsed number could be another one.
+/// Digits are used as they are written: a parsed number could be another one.
 fn scalar(json: &str) -> Result<String, String> {
     let digits = json.strip_prefix('-').unwrap_or(json);
     if json.starts_with('"') {

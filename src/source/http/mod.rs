@@ -11,20 +11,20 @@ use hyper::{Method, StatusCode};
 use self::list::KeyList;
 use super::batch::Batcher;
 use super::{KeyBatches, KeySource, SourceError};
-use crate::client::{Answer, Client, ClientError, Url, header_map};
+use crate::client::{Client, ClientError, ClientResponse, Url, header_map};
 use crate::config::{KeyListFormat, SourceConfig};
 use crate::key::KeyForm;
 
-/// A count and a scan do not overlap; one more for a scan that was given up and is not closed yet.
+/// A count and a scan do not overlap. One more for a cancelled scan that is not closed yet.
 const CONNECTIONS: usize = 2;
-/// A server that sends nothing for so long is given up; it may sort everything before the first key.
+/// A server that sends nothing for this long is abandoned. It may sort everything before the first key.
 const LONGEST_SILENCE: Duration = Duration::from_secs(900);
 /// How long the count may take. It only helps to size the filter.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Headers that tell how many keys there are, best first.
+/// Headers that may hold the number of keys, best first.
 const COUNTS: [&str; 2] = ["bloomguard-count", "x-total-count"];
 
-/// Reads keys from the answer to a `GET`, one a line. An answer that is not whole is a failed scan.
+/// Reads keys from the answer to a `GET`, one a line. An incomplete answer is a failed scan.
 #[derive(Debug)]
 pub struct HttpSource {
     url: Url,
@@ -37,7 +37,7 @@ impl HttpSource {
     /// Reads the configuration and connects to nothing. `max_key_bytes`: the longest key that requests may have.
     ///
     /// # Errors
-    /// [`SourceError::Invalid`] where URL or headers can never be used.
+    /// [`SourceError::Invalid`] if URL or headers can never be used.
     pub fn new(config: &SourceConfig, max_key_bytes: usize) -> Result<Self, SourceError> {
         let url = Url::parse(config.url.expose()).map_err(|error| SourceError::Invalid(format!("the url {error}")))?;
         let headers = header_map(config.headers.iter().chain(config.secret_headers.iter()))
@@ -46,12 +46,12 @@ impl HttpSource {
         Ok(Self { url, client, format: config.format, max_key_bytes })
     }
 
-    async fn ask(&self, method: Method) -> Result<Answer, ClientError> {
+    async fn ask(&self, method: Method) -> Result<ClientResponse, ClientError> {
         self.client.send(method, self.url.target().clone(), HeaderMap::new()).await
     }
 
-    /// Begins the scan: an answer that can be read to an end that is one.
-    async fn begin(&self) -> Result<Answer, SourceError> {
+    /// Begins the scan, with an answer whose end can be recognised.
+    async fn begin(&self) -> Result<ClientResponse, SourceError> {
         let answer = self.ask(Method::GET).await?;
         if ![StatusCode::OK, StatusCode::NON_AUTHORITATIVE_INFORMATION].contains(&answer.status()) {
             return Err(answer.refusal().into());
@@ -73,7 +73,7 @@ impl HttpSource {
         Ok(answer)
     }
 
-    async fn read(&self, mut answer: Answer, batcher: &mut Batcher) -> Result<(), SourceError> {
+    async fn read(&self, mut answer: ClientResponse, batcher: &mut Batcher) -> Result<(), SourceError> {
         let announced = counted(answer.headers());
         let mut list = KeyList::new(self.format_of(&answer)?, self.max_key_bytes);
         while let Some(chunk) = patiently(&self.url, answer.chunk()).await? {
@@ -89,12 +89,12 @@ impl HttpSource {
         }
     }
 
-    fn format_of(&self, answer: &Answer) -> Result<KeyListFormat, SourceError> {
+    fn format_of(&self, answer: &ClientResponse) -> Result<KeyListFormat, SourceError> {
         let written = answer.headers().get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
         let essence = written.split(|b| *b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
         let shown = essence.escape_ascii();
         match (&essence[..], self.format) {
-            // Such an answer is a page for people, as of a login or of an error, whatever its status.
+            // Such an answer is a page for people, as for a login or an error, whatever its status.
             (b"text/html", _) => Err(SourceError::Invalid(format!(
                 "{} answered with {shown}, which is no list of keys",
                 answer.origin()
@@ -119,12 +119,12 @@ impl KeySource for HttpSource {
         Ok(None)
     }
 
-    /// From the answer to a `HEAD`, where that tells it.
+    /// From the answer to a `HEAD`, if that has it.
     async fn count(&self) -> Result<Option<u64>, SourceError> {
         match tokio::time::timeout(COUNT_TIMEOUT, self.ask(Method::HEAD)).await {
             Ok(Ok(answer)) if answer.status().is_success() => Ok(counted(answer.headers())),
             Ok(Err(error @ ClientError::Unavailable(_))) => Err(error.into()),
-            // A server need not know HEAD.
+            // A server need not support HEAD.
             Ok(Ok(_) | Err(ClientError::Invalid(_))) | Err(_) => Ok(None),
         }
     }
@@ -138,16 +138,16 @@ impl KeySource for HttpSource {
         tokio::select! {
             biased;
             scanned = scanned => scanned?,
-            // However slow the server is, a scan that nobody wants any more ends.
+            // A cancelled scan ends, however slow the server is.
             () = batches.closed() => return Err(SourceError::Cancelled),
         }
-        // A sender more would keep the reader waiting for what never comes.
+        // Another sender would keep the reader waiting for ever.
         drop(batches);
         batcher.finish().await
     }
 }
 
-/// Waits for the server, but not for one that has fallen silent.
+/// Waits for the server, but not once it is silent.
 async fn patiently<T, E: Into<SourceError>>(
     url: &Url,
     step: impl Future<Output = Result<T, E>>,
@@ -164,7 +164,7 @@ fn counted(headers: &HeaderMap) -> Option<u64> {
 
 /// RFC 8288, as paginated APIs use it.
 fn is_one_page(headers: &HeaderMap) -> bool {
-    // Its URLs may hold anything but what they should.
+    // Its URLs may contain anything.
     let links =
         headers.get_all(LINK).into_iter().map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase());
     links.into_iter().any(|links| links.split([',', ';']).any(is_rel_next))

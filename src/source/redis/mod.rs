@@ -18,24 +18,25 @@ use crate::key::KeyForm;
 
 /// How long connecting and logging in may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long one answer may take. A page of a scan is small; a server that is busy with something else may let it wait.
+/// How long one answer may take. A page of a scan is small; a busy server may delay it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Keys that Redis looks at for one page: enough to make round trips cheap, and few enough not to hold up its other clients.
+/// Keys that Redis examines for one page: enough to make round trips cheap, and few enough not to delay its other
+/// clients.
 const PAGE: u32 = 1000;
-/// A set that loses more than this part of its members while it is read is taken for one that is emptied and filled again.
+/// A set that loses more than this share of its members during a scan counts as emptied and filled again.
 const LARGEST_LOSS: u64 = 10;
 
 /// Reads keys from Redis: the names of its keys that match a pattern (`SCAN`), or the members of one set (`SSCAN`).
 ///
-/// A scan has a connection of its own, apart from that of lookups, and is one connection or none: whatever breaks it, fails the scan.
-/// Redis lists every element that was there from the scan's start to its end, some of them more than once; that holds for one dataset, so
-/// the scan also fails where the server turns out at its end to be another one, or a replica. Nor can it be believed of a set that is emptied
-/// and filled again meanwhile, which ends the scan early or makes it pass members that are not back yet: members are counted with each page.
+/// A scan uses one connection of its own: any loss of it fails the scan. Redis lists every element that exists from the
+/// scan's start to its end, some of them more than once. That holds for one dataset, so the scan also fails if the
+/// server at its end is another one, or a replica. A set that is emptied and filled again meanwhile would end the scan
+/// early or hide members that are not back yet: so members are counted with each page.
 #[derive(Debug)]
 pub struct RedisSource {
     client: Client,
     settings: AsyncConnectionConfig,
-    /// Where it connects, without password.
+    /// Where it connects, without the password.
     target: String,
     keys: Keys,
     /// What the last scan found that endangers the key set.
@@ -51,24 +52,24 @@ enum Keys {
 }
 
 /// One step of a scan.
-struct Page {
-    /// The cursor of the next one; 0 where there is none.
+struct ScanPage {
+    /// The next cursor; 0 at the end.
     next: u64,
     found: Vec<Vec<u8>>,
-    /// How many the set had after it.
+    /// How many members the set had after it.
     members: u64,
 }
 
 impl RedisSource {
-    /// Reads the configuration and connects to nothing. `shared` is used where the source has no URL of its own.
+    /// Reads the configuration and connects to nothing. `shared` is used if the source has no URL of its own.
     ///
     /// # Errors
-    /// [`SourceError::Invalid`] where the URL can never be used.
+    /// [`SourceError::Invalid`] if the URL can never be used.
     pub fn new(config: &SourceConfig, shared: Option<&SecretUrl>) -> Result<Self, SourceError> {
         let url = shared.filter(|_| config.url.is_empty()).unwrap_or(&config.url);
         let target = url.redacted();
         let tcp = TcpSettings::default().set_nodelay(true);
-        // The driver's own words may quote the URL.
+        // The driver's message may quote the URL.
         let client = url
             .expose()
             .into_connection_info()
@@ -115,7 +116,7 @@ impl RedisSource {
         }
     }
 
-    /// Whether the set has an expiry.
+    /// Returns true if the set has an expiry.
     async fn expires(&self, connection: &mut MultiplexedConnection) -> Result<bool, SourceError> {
         match &self.keys {
             Keys::Names { .. } => Ok(false),
@@ -137,7 +138,7 @@ impl RedisSource {
                 () = batcher.closed() => return Err(SourceError::Cancelled),
             };
             most_members = most_members.max(page.members);
-            // A page that is the only one has seen the set at one moment.
+            // A single page has seen the set at one moment.
             let is_only = cursor == 0 && page.next == 0;
             if !is_only && page.members < most_members - most_members / LARGEST_LOSS {
                 return Err(self.lost_members(most_members, page.members));
@@ -152,21 +153,21 @@ impl RedisSource {
         }
     }
 
-    async fn page(&self, connection: &mut MultiplexedConnection, cursor: u64) -> Result<Page, SourceError> {
+    async fn page(&self, connection: &mut MultiplexedConnection, cursor: u64) -> Result<ScanPage, SourceError> {
         let command = self.keys.page(cursor);
         let ((next, found), members) = match &self.keys {
             Keys::Names { .. } => (self.ask(connection, &command).await?, 0),
             Keys::Members { set } => {
-                // Counted behind it: to SSCAN a set that is gone has simply come to its end.
+                // Counted behind the page: to SSCAN, a deleted set has simply ended.
                 let mut both = redis::pipe();
                 both.add_command(command).cmd("SCARD").arg(set);
                 both.query_async(connection).await.map_err(|error| self.failed(&error))?
             }
         };
-        Ok(Page { next, found, members })
+        Ok(ScanPage { next, found, members })
     }
 
-    /// Members of the set; 0 where names are read.
+    /// Members of the set; 0 when names are read.
     async fn members(&self, connection: &mut MultiplexedConnection) -> Result<u64, SourceError> {
         match &self.keys {
             Keys::Names { .. } => Ok(0),
@@ -181,7 +182,7 @@ impl RedisSource {
         ))
     }
 
-    /// Nothing of it shows a password: the driver's words name addresses and Redis' own answers.
+    /// Shows no password: the driver's message has only addresses and Redis' own answers.
     fn failed(&self, error: &RedisError) -> SourceError {
         let passing = error.is_timeout()
             || matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse | ErrorKind::AuthenticationFailed);
@@ -201,7 +202,7 @@ impl KeySource for RedisSource {
         Ok(None)
     }
 
-    /// Members of the set. How many names match a pattern only a scan can tell.
+    /// Members of the set. Only a scan can tell how many names match a pattern.
     async fn count(&self) -> Result<Option<u64>, SourceError> {
         match &self.keys {
             Keys::Names { .. } => Ok(None),
@@ -248,7 +249,7 @@ impl Keys {
         command
     }
 
-    /// Adds the key that `name` stands for. What is wrong with a key is told with its name, for Redis lists keys in no order.
+    /// Adds the key of `name`. Errors name the key, because Redis lists keys in no order.
     async fn push(&self, name: &[u8], batcher: &mut Batcher) -> Result<(), SourceError> {
         batcher.begin_row();
         let of_no_use = |why: &dyn std::fmt::Display| {

@@ -1,6 +1,6 @@
-//! What a Redis server says of itself.
+//! What a Redis server says about itself.
 
-/// What of `INFO` decides whether a scan can be believed.
+/// The parts of `INFO` that decide whether a scan is trustworthy.
 #[derive(Debug)]
 pub(super) struct Server {
     /// The process and its history: another one holds other keys, or the same ones in another order.
@@ -11,7 +11,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Reads the text of `INFO`; `None` where it lacks what every Redis tells.
+    /// Reads the text of `INFO`; `None` if it lacks what every Redis sends.
     pub(super) fn read(info: &str) -> Option<Self> {
         let text = |name: &str| field(info, name).map(str::to_owned);
         Some(Self {
@@ -22,7 +22,7 @@ impl Server {
         })
     }
 
-    /// For operators, where keys can go away although nobody removed them: the filter would then call them absent.
+    /// A warning for operators if keys can disappear without a delete: the filter would then call them absent.
     pub(super) fn warning(&self, expires: bool) -> Option<String> {
         let eviction = self.eviction.as_deref().unwrap_or("unknown");
         if eviction != "noeviction" {

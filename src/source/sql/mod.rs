@@ -20,48 +20,51 @@ use super::batch::Batcher;
 use super::{KeyBatches, KeySource, SourceError};
 use crate::config::{SecretUrl, SourceConfig};
 use crate::key::KeyForm;
-use crate::sql::{Connector, Database, Dialect, Purpose, SqlError, body};
+use crate::sql::{Connector, Database, Purpose, SqlError};
+use crate::sqltext::{Dialect, SingleStatement};
 
-/// How long connecting may take. Nothing else is bounded but silence: a scan takes as long as it takes.
+/// How long connecting may take. Otherwise only silence is bounded: a scan takes as long as it needs.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A database that sends no row for so long is given up; a sort of everything before the first row fits within it.
+/// A database that sends no row for this long is abandoned. A sort of everything before the first row fits within it.
 const LONGEST_SILENCE: Duration = Duration::from_secs(900);
 
 /// Reads keys from the first column of a query on PostgreSQL, MySQL or SQLite.
 #[derive(Debug)]
-pub struct SqlSource(Driver);
+pub struct SqlSource(ScanDriver);
 
 #[derive(Debug)]
-enum Driver {
-    Postgres(Reader<PostgresKeys>),
-    MySql(Reader<MySqlKeys>),
-    Sqlite(Reader<SqliteKeys>),
+enum ScanDriver {
+    Postgres(KeyReader<PostgresKeys>),
+    MySql(KeyReader<MySqlKeys>),
+    Sqlite(KeyReader<SqliteKeys>),
 }
 
 impl SqlSource {
-    /// Reads the configuration and connects to nothing. `backend` is used where the source has no URL of its own.
+    /// Reads the configuration and connects to nothing. `backend` is used if the source has no URL of its own.
     ///
     /// # Errors
-    /// [`SourceError::Invalid`] where URL or query can never be used.
+    /// [`SourceError::Invalid`] if URL or query can never be used.
     pub fn new(config: &SourceConfig, backend: &SecretUrl) -> Result<Self, SourceError> {
         let url = if config.url.is_empty() { backend } else { &config.url };
         let target = url.redacted();
         Ok(Self(match Database::parse(&url.for_driver(), Purpose::Scans)? {
             Database::Postgres(options) => {
-                Driver::Postgres(Reader { keys: PostgresKeys::new(options, &config.query)?, target })
+                ScanDriver::Postgres(KeyReader { keys: PostgresKeys::new(options, &config.query)?, target })
             }
-            Database::MySql(session) => Driver::MySql(Reader { keys: MySqlKeys::new(session, &config.query)?, target }),
+            Database::MySql(session) => {
+                ScanDriver::MySql(KeyReader { keys: MySqlKeys::new(session, &config.query)?, target })
+            }
             Database::Sqlite(options) => {
-                Driver::Sqlite(Reader { keys: SqliteKeys::new(options, &config.query)?, target })
+                ScanDriver::Sqlite(KeyReader { keys: SqliteKeys::new(options, &config.query)?, target })
             }
         }))
     }
 
     fn reader(&self) -> &dyn KeySource {
         match &self.0 {
-            Driver::Postgres(reader) => reader,
-            Driver::MySql(reader) => reader,
-            Driver::Sqlite(reader) => reader,
+            ScanDriver::Postgres(reader) => reader,
+            ScanDriver::MySql(reader) => reader,
+            ScanDriver::Sqlite(reader) => reader,
         }
     }
 }
@@ -85,21 +88,21 @@ impl KeySource for SqlSource {
     }
 }
 
-/// Why a query can't list keys, whatever the database.
+/// Why a query can't list keys, on any database.
 const TAKES_PARAMETERS: &str = "it takes parameters, and there are none to give";
 
 fn unusable(why: impl Display) -> SqlError {
     SqlError::invalid(format!("the query can't be used: {why}"))
 }
 
-/// The one statement of a configured query, which names no parameter.
+/// The one statement of a configured query, which takes no parameter.
 fn without_parameters(query: &str, dialect: Dialect) -> Result<String, SqlError> {
-    let (query, parameters) = body(query, dialect).map_err(unusable)?;
+    let SingleStatement { text: query, parameters } = SingleStatement::parse(query, dialect).map_err(unusable)?;
     if parameters.is_empty() { Ok(query.to_owned()) } else { Err(unusable(TAKES_PARAMETERS)) }
 }
 
 /// How one kind of database lists keys.
-trait Keys: std::fmt::Debug + Send + Sync {
+trait KeyQuery: std::fmt::Debug + Send + Sync {
     type Connection: Connection;
 
     fn connector(&self) -> &impl Connector<Self::Connection>;
@@ -117,22 +120,22 @@ trait Keys: std::fmt::Debug + Send + Sync {
 
     fn count(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<u64, SourceError>> + Send;
 
-    /// Connects by `reader`, as often as it takes.
-    fn scan(&self, reader: &Reader<Self>, batcher: Batcher) -> impl Future<Output = Result<u64, SourceError>> + Send
+    /// Connects by `reader`, as often as needed.
+    fn scan(&self, reader: &KeyReader<Self>, batcher: Batcher) -> impl Future<Output = Result<u64, SourceError>> + Send
     where
         Self: Sized;
 }
 
-/// Opens a connection for each call and closes it at its end: calls are minutes apart, and a scan that is given up must not leave a
-/// half-read result behind on a connection for the next one.
+/// Opens a connection for each call and closes it afterwards: calls are minutes apart, and a cancelled scan must not
+/// leave a half-read result on a connection for the next one.
 #[derive(Debug)]
-struct Reader<K> {
+struct KeyReader<K> {
     keys: K,
-    /// Where it connects, without password.
+    /// Where it connects, without the password.
     target: String,
 }
 
-impl<K: Keys> Reader<K> {
+impl<K: KeyQuery> KeyReader<K> {
     async fn connect(&self) -> Result<K::Connection, SourceError> {
         let target = &self.target;
         match tokio::time::timeout(CONNECT_TIMEOUT, self.keys.connector().connect()).await {
@@ -144,7 +147,7 @@ impl<K: Keys> Reader<K> {
 }
 
 #[async_trait]
-impl<K: Keys> KeySource for Reader<K> {
+impl<K: KeyQuery> KeySource for KeyReader<K> {
     async fn key_form(&self) -> Result<Option<KeyForm>, SourceError> {
         let mut connection = self.connect().await?;
         let form = self.keys.key_form(&mut connection).await;
@@ -168,7 +171,7 @@ impl<K: Keys> KeySource for Reader<K> {
     }
 }
 
-/// Takes leave of the server where all went well; a connection that failed, or is in the middle of a result, is simply dropped.
+/// Closes a healthy connection in good order. One that failed, or is in the middle of a result, is simply dropped.
 async fn close<C: Connection, T>(connection: C, result: Result<T, SourceError>) -> Result<T, SourceError> {
     if result.is_ok()
         && let Err(error) = connection.close().await
@@ -187,12 +190,13 @@ where
     next_wanted(rows, batcher).await
 }
 
-/// The next item of what a scan reads, or its end: that of the items, or that of anybody's interest in them, however slow the database is.
+/// The next item of a scan, or its end: the end of the items, or the reader's departure, however slow the database is.
 async fn next_wanted<S, T>(items: &mut S, batcher: &Batcher) -> Result<Option<T>, SourceError>
 where
     S: Stream<Item = Result<T, sqlx::Error>> + Unpin + Send,
 {
-    // What is there already takes neither a clock nor a look at the other end. A poll that nobody is woken by does no harm: the next one follows at once.
+    // An item that is there already needs neither a clock nor a check of the reader. A poll without a waker is
+    // harmless: the next one follows at once.
     if let Some(next) = items.try_next().now_or_never() {
         return next.map_err(|error| SqlError::from(error).into());
     }
@@ -203,7 +207,7 @@ where
     }
 }
 
-/// The next item of a stream of rows, unless the database has fallen silent.
+/// The next item of a stream of rows, unless the database is silent.
 async fn next_row<S, T>(rows: &mut S) -> Result<Option<T>, SourceError>
 where
     S: Stream<Item = Result<T, sqlx::Error>> + Unpin + Send,

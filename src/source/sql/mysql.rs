@@ -3,11 +3,14 @@
 use sqlx::mysql::{MySqlColumn, MySqlConnection, MySqlStatement};
 use sqlx::{AssertSqlSafe, Column, Either, Executor, Row, SqlSafeStr, Statement, TypeInfo, ValueRef};
 
-use super::{Batcher, Keys, Reader, TAKES_PARAMETERS, close, next_row, next_scanned, unusable, without_parameters};
+use super::{
+    Batcher, KeyQuery, KeyReader, TAKES_PARAMETERS, close, next_row, next_scanned, unusable, without_parameters,
+};
 use crate::key::KeyForm;
 use crate::source::SourceError;
-use crate::sql::mysql::{Facts, KeyType, MySqlSession, collation, conflict, facts, write_key};
-use crate::sql::{Connector, Dialect, SqlError};
+use crate::sql::mysql::{ColumnInfo, MySqlKeyType, MySqlSession, collation, column_info, conflict, write_key};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::Dialect;
 
 /// A query whose first column is a key.
 #[derive(Debug)]
@@ -29,14 +32,14 @@ impl MySqlKeys {
         }
     }
 
-    /// The query with its first column under a name of ours, then `rest`.
+    /// The query with a fixed name for its first column, then `rest`.
     fn statement(&self, columns: usize, rest: &str) -> AssertSqlSafe<String> {
         let others: String = (1..columns).map(|i| format!(", c{i}")).collect();
         AssertSqlSafe(format!("WITH bloomguard_keys (bloomguard_key{others}) AS ({}\n) {rest}", self.query))
     }
 }
 
-impl Keys for MySqlKeys {
+impl KeyQuery for MySqlKeys {
     type Connection = MySqlConnection;
 
     fn connector(&self) -> &impl Connector<MySqlConnection> {
@@ -47,14 +50,14 @@ impl Keys for MySqlKeys {
         let described = self.describe(connection).await?;
         let (column, kind) = key_column(&described)?;
         Ok(match kind {
-            KeyType::Integer => Some(KeyForm::Integer),
-            // Whether it holds fractions its type does not tell.
-            KeyType::Decimal => None,
-            KeyType::Text if facts(connection, column).await?.data_type.as_deref() == Some("uuid") => {
+            MySqlKeyType::Integer => Some(KeyForm::Integer),
+            // The type does not show whether it holds fractions.
+            MySqlKeyType::Decimal => None,
+            MySqlKeyType::Text if column_info(connection, column).await?.data_type.as_deref() == Some("uuid") => {
                 Some(KeyForm::Uuid)
             }
-            KeyType::Text => Some(KeyForm::Text),
-            KeyType::Binary => Some(KeyForm::Bytes),
+            MySqlKeyType::Text => Some(KeyForm::Text),
+            MySqlKeyType::Binary => Some(KeyForm::Bytes),
         })
     }
 
@@ -65,13 +68,13 @@ impl Keys for MySqlKeys {
     ) -> Result<Option<String>, SourceError> {
         let described = self.describe(connection).await?;
         let (column, kind) = key_column(&described)?;
-        let mut facts = facts(connection, column).await?;
-        if kind == KeyType::Text {
-            // Of the query and not of its column, which it may give another one.
+        let mut column_info = column_info(connection, column).await?;
+        if kind == MySqlKeyType::Text {
+            // The collation of the query and not of its column: the query may give it another one.
             let collation = collation(connection, &self.query, described.columns().len(), 0).await?;
-            facts = Facts { collation, ..facts };
+            column_info = ColumnInfo { collation, ..column_info };
         }
-        Ok(conflict(kind, &facts, form))
+        Ok(conflict(kind, &column_info, form))
     }
 
     async fn count(&self, connection: &mut MySqlConnection) -> Result<u64, SourceError> {
@@ -82,8 +85,8 @@ impl Keys for MySqlKeys {
         Ok(u64::try_from(counted).unwrap_or(0))
     }
 
-    /// One statement, so one snapshot; its rows are sent as they are read, and held by neither side.
-    async fn scan(&self, reader: &Reader<Self>, mut batcher: Batcher) -> Result<u64, SourceError> {
+    /// One statement, so one snapshot. Its rows are sent as they are read, and neither side holds them.
+    async fn scan(&self, reader: &KeyReader<Self>, mut batcher: Batcher) -> Result<u64, SourceError> {
         let mut connection = reader.connect().await?;
         self.select(&mut connection, &mut batcher).await?;
         close(connection, batcher.finish().await).await
@@ -94,7 +97,7 @@ impl MySqlKeys {
     async fn select(&self, connection: &mut MySqlConnection, batcher: &mut Batcher) -> Result<(), SourceError> {
         let described = self.describe(connection).await?;
         let (_, kind) = key_column(&described)?;
-        // Other columns need not travel.
+        // Other columns need not be sent.
         let statement = self.statement(described.columns().len(), "SELECT bloomguard_key FROM bloomguard_keys");
         let mut rows = sqlx::query(statement).persistent(false).fetch(connection);
         let mut raw = Vec::new();
@@ -110,12 +113,12 @@ impl MySqlKeys {
     }
 }
 
-fn key_column(described: &MySqlStatement) -> Result<(&MySqlColumn, KeyType), SqlError> {
+fn key_column(described: &MySqlStatement) -> Result<(&MySqlColumn, MySqlKeyType), SqlError> {
     let column = described
         .columns()
         .first()
         .ok_or_else(|| SqlError::invalid("the query returns no columns: it must be a SELECT"))?;
-    let kind = KeyType::of(column.type_info()).ok_or_else(|| {
+    let kind = MySqlKeyType::of(column.type_info()).ok_or_else(|| {
         let (name, type_name) = (column.name(), column.type_info().name());
         SqlError::invalid(format!(
             "column \"{name}\" is of type {type_name}, which can't be a key: cast it to CHAR in the source's query"

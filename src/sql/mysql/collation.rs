@@ -1,21 +1,22 @@
-//! Which keys a column takes for one and the same.
+//! Which keys a column treats as equal.
 //!
-//! The filter compares bytes. A column that finds the row of `Foo` under `foo`, `fóo` or `Foo ` has keys that the filter calls absent.
+//! The filter compares bytes. A column that finds the row of `Foo` under `foo`, `fóo` or `Foo ` has keys that the
+//! filter calls absent.
 
-use super::{Facts, KeyType};
+use super::{ColumnInfo, MySqlKeyType};
 use crate::key::KeyForm;
 
-/// Why a column of `kind` takes keys for equal that `form` tells apart; `None` where it does not.
+/// Why a column of `kind` treats keys as equal that `form` keeps apart; `None` if it does not.
 ///
-/// Form `text-ci` is judged like `text`. No collation that ignores case folds it as the key form does: all that the servers have
-/// also ignore accents, or invisible characters and the difference between `ﬁ` and `fi`.
+/// Form `text-ci` has the rules of `text`. No collation that ignores case folds it as the key form does: those that the
+/// servers have also ignore accents, or invisible characters and the difference between `ﬁ` and `fi`.
 #[must_use]
-pub fn conflict(kind: KeyType, facts: &Facts, form: KeyForm) -> Option<String> {
+pub fn conflict(kind: MySqlKeyType, column_info: &ColumnInfo, form: KeyForm) -> Option<String> {
     let by_bytes = matches!(form, KeyForm::Text | KeyForm::TextCi | KeyForm::Bytes);
-    let data_type = facts.data_type.as_deref().unwrap_or_default();
+    let data_type = column_info.data_type.as_deref().unwrap_or_default();
     match kind {
-        // MariaDB sends values of these types as text, but reads several spellings of each.
-        KeyType::Text if matches!(data_type, "uuid" | "inet4" | "inet6") && by_bytes => {
+        // MariaDB sends values of these types as text, but accepts several spellings of each.
+        MySqlKeyType::Text if matches!(data_type, "uuid" | "inet4" | "inet6") && by_bytes => {
             let mend =
                 if data_type == "uuid" { "set key = \"uuid\"" } else { "cast it to CHAR in source and backend query" };
             Some(format!(
@@ -23,19 +24,19 @@ pub fn conflict(kind: KeyType, facts: &Facts, form: KeyForm) -> Option<String> {
                 data_type.to_uppercase()
             ))
         }
-        KeyType::Text if by_bytes => {
-            let collation = facts.collation.as_deref()?;
+        MySqlKeyType::Text if by_bytes => {
+            let collation = column_info.collation.as_deref()?;
             let equal = taken_for_equal(collation)?;
             Some(format!(
                 "the key column is compared under collation {collation}, which takes {equal} for equal: key form \"{form}\" tells them apart; \
                  give it an exact collation (utf8mb4_0900_bin on MySQL, utf8mb4_nopad_bin on MariaDB) or type VARBINARY"
             ))
         }
-        KeyType::Integer | KeyType::Decimal if by_bytes => Some(format!(
+        MySqlKeyType::Integer | MySqlKeyType::Decimal if by_bytes => Some(format!(
             "the key column is a number: 042 and 42 are one key to it, which key form \"{form}\" tells apart; set key = \"integer\""
         )),
-        // An integer or a UUID has one spelling, and no other than ASCII letters and digits.
-        KeyType::Text | KeyType::Integer | KeyType::Decimal | KeyType::Binary => None,
+        // An integer or a UUID has one spelling, of ASCII letters and digits only.
+        MySqlKeyType::Text | MySqlKeyType::Integer | MySqlKeyType::Decimal | MySqlKeyType::Binary => None,
     }
 }
 
@@ -60,7 +61,11 @@ mod tests {
     use super::*;
 
     fn text(collation: &str, form: KeyForm) -> Option<String> {
-        conflict(KeyType::Text, &Facts { collation: Some(collation.to_owned()), ..Facts::default() }, form)
+        conflict(
+            MySqlKeyType::Text,
+            &ColumnInfo { collation: Some(collation.to_owned()), ..ColumnInfo::default() },
+            form,
+        )
     }
 
     #[test]
@@ -86,10 +91,10 @@ mod tests {
 
     #[test]
     fn numbers_and_parsed_types_have_several_spellings() {
-        assert!(conflict(KeyType::Integer, &Facts::default(), KeyForm::Text).unwrap().contains("042"));
-        assert_eq!(conflict(KeyType::Integer, &Facts::default(), KeyForm::Integer), None);
-        let uuid = Facts { data_type: Some("uuid".to_owned()), ..Facts::default() };
-        assert!(conflict(KeyType::Text, &uuid, KeyForm::Text).unwrap().contains("set key = \"uuid\""));
-        assert_eq!(conflict(KeyType::Text, &uuid, KeyForm::Uuid), None);
+        assert!(conflict(MySqlKeyType::Integer, &ColumnInfo::default(), KeyForm::Text).unwrap().contains("042"));
+        assert_eq!(conflict(MySqlKeyType::Integer, &ColumnInfo::default(), KeyForm::Integer), None);
+        let uuid = ColumnInfo { data_type: Some("uuid".to_owned()), ..ColumnInfo::default() };
+        assert!(conflict(MySqlKeyType::Text, &uuid, KeyForm::Text).unwrap().contains("set key = \"uuid\""));
+        assert_eq!(conflict(MySqlKeyType::Text, &uuid, KeyForm::Uuid), None);
     }
 }

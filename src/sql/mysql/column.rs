@@ -1,13 +1,13 @@
-//! What the protocol does not tell of a column, from the server's catalogue.
+//! What the server's catalogue knows about a column and the protocol does not send.
 
 use sqlx::mysql::{MySqlColumn, MySqlConnection};
 use sqlx::{AssertSqlSafe, Column, ColumnOrigin, Row};
 
 use crate::sql::SqlError;
 
-/// What the catalogue says of a column; nothing of expressions.
+/// What the catalogue has on a column. Empty for expressions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct ColumnInfo {
     /// In lower case, without length: `varchar`, `uuid`.
     pub data_type: Option<String>,
     /// Characters of a text type, bytes of a binary one.
@@ -18,13 +18,13 @@ pub struct Facts {
 
 /// A table's own column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
+pub struct TableColumn {
     schema: String,
     table: String,
     name: String,
 }
 
-impl Origin {
+impl TableColumn {
     /// `None` for an expression.
     #[must_use]
     pub fn of(column: &MySqlColumn) -> Option<Self> {
@@ -35,10 +35,10 @@ impl Origin {
 }
 
 /// # Errors
-/// [`SqlError`] where the catalogue can't be read.
-pub async fn facts(connection: &mut MySqlConnection, column: &MySqlColumn) -> Result<Facts, SqlError> {
-    let Some(Origin { schema, table, name }) = Origin::of(column) else { return Ok(Facts::default()) };
-    // The casts: the servers' versions do not agree on the types of their catalogues.
+/// [`SqlError`] if the catalogue can't be read.
+pub async fn column_info(connection: &mut MySqlConnection, column: &MySqlColumn) -> Result<ColumnInfo, SqlError> {
+    let Some(TableColumn { schema, table, name }) = TableColumn::of(column) else { return Ok(ColumnInfo::default()) };
+    // The casts: server versions differ in the types of their catalogues.
     let row = sqlx::query(
         "SELECT CAST(data_type AS CHAR), CAST(character_maximum_length AS SIGNED), CAST(collation_name AS CHAR) \
          FROM information_schema.columns WHERE table_schema = ? AND table_name = ? AND column_name = ? LIMIT 1",
@@ -49,19 +49,19 @@ pub async fn facts(connection: &mut MySqlConnection, column: &MySqlColumn) -> Re
     .persistent(false)
     .fetch_optional(connection)
     .await?;
-    let Some(row) = row else { return Ok(Facts::default()) };
+    let Some(row) = row else { return Ok(ColumnInfo::default()) };
     let data_type: Option<String> = row.try_get(0)?;
     let length: Option<i64> = row.try_get(1)?;
-    Ok(Facts {
+    Ok(ColumnInfo {
         data_type: data_type.map(|name| name.to_lowercase()),
         length: length.and_then(|length| u64::try_from(length).ok()),
         collation: row.try_get(2)?,
     })
 }
 
-/// The collation of the first of a query's `columns`, be it an expression.
+/// The collation of the first of a query's `columns`, which may be an expression.
 ///
-/// Asked of the query itself, its parameters, if any, NULL. It takes no row for that, and none is read: the join has none.
+/// Asks the query itself, with NULL for its parameters. The join reads no row.
 ///
 /// # Errors
 /// [`SqlError`].
@@ -90,11 +90,11 @@ pub async fn is_mariadb(connection: &mut MySqlConnection) -> Result<bool, SqlErr
     Ok(version.contains("MariaDB"))
 }
 
-/// Whether a column was declared JSON on MariaDB, to which that is text with a check.
+/// Returns true if a column was declared JSON on MariaDB, where JSON is text with a check.
 ///
 /// # Errors
 /// [`SqlError`].
-pub async fn is_json_text(connection: &mut MySqlConnection, column: &Origin) -> Result<bool, SqlError> {
+pub async fn is_json_text(connection: &mut MySqlConnection, column: &TableColumn) -> Result<bool, SqlError> {
     let found: i64 = sqlx::query_scalar(
         "SELECT count(*) FROM information_schema.check_constraints \
          WHERE constraint_schema = ? AND table_name = ? AND check_clause = CONCAT('json_valid(`', ?, '`)')",

@@ -1,46 +1,38 @@
-//! What a query compares its parameter with.
+//! The column that a query compares its parameter with.
 //!
-//! The server does not tell a parameter's type, and converts whatever it gets: an integer makes a text column be read as numbers, row
-//! by row and without its index, and `'42abc'` equals 42. So the key is bound as a value of the column that it is compared with, and
-//! that column is found in the query's text. Where it is not found the form of the key decides.
+//! The server does not describe a parameter's type, and converts any value: for an integer it reads a text column as
+//! numbers, row by row and without its index, and `'42abc'` equals 42. So the key is bound as a value of the column
+//! that it is compared with. That column is found in the query's text. If it is not found, the form of the key decides.
 
-use std::ops::Range;
+use crate::sqltext::{Dialect, Token, TokenKind, tokens};
 
-use crate::sql::Dialect;
-use crate::sql::text::tokens;
-
-/// What may stand before a column that is compared, and what after the parameter, so that the comparison is no part of a larger term.
+/// What may stand before the compared column, and behind the parameter, if the comparison is not part of a larger term.
 const BEFORE: [&str; 5] = ["WHERE", "AND", "OR", "ON", "HAVING"];
 const AFTER: [&str; 10] = [")", "AND", "OR", "GROUP", "ORDER", "LIMIT", "HAVING", "UNION", "FOR", "LOCK"];
 
-/// A statement whose only column is the one that `query` compares its parameter with: `column = ?`. It is for being prepared, not
-/// for being run.
+/// A statement whose only column is the one that `query` compares its parameter with: `column = ?`. It is prepared, and
+/// never run.
 #[must_use]
 pub fn comparison(query: &str) -> Option<String> {
-    let spans = tokens(query, Dialect::MySql);
-    let token = |at: usize| spans.get(at).map_or("", |span| &query[span.clone()]);
-    let parameter = (0..spans.len()).find(|at| token(*at) == "?")?;
-    let follows = token(parameter + 1);
-    if !follows.is_empty() && !is_one_of(follows, &AFTER) || parameter < 3 || token(parameter - 1) != "=" {
+    let tokens = tokens(query, Dialect::MySql);
+    let parameter = tokens.iter().position(|token| token.text == "?")?;
+    if tokens.get(parameter + 1).is_some_and(|next| !is_one_of(next, &AFTER)) || parameter < 3 {
         return None;
     }
     let last = parameter - 2;
+    if !tokens[parameter - 1].is_punctuation("=") || !is_name(&tokens[last]) {
+        return None;
+    }
     let mut first = last;
-    while first >= 2 && token(first - 1) == "." && is_name(token(first - 2)) {
+    while first >= 2 && tokens[first - 1].is_punctuation(".") && is_name(&tokens[first - 2]) {
         first -= 2;
     }
-    if !is_name(token(last)) {
+    let before = tokens[..first].iter().rfind(|token| !token.is_punctuation("("))?;
+    if !is_one_of(before, &BEFORE) {
         return None;
     }
-    let mut before = first.checked_sub(1)?;
-    while token(before) == "(" {
-        before = before.checked_sub(1)?;
-    }
-    if !is_one_of(token(before), &BEFORE) {
-        return None;
-    }
-    let column = &query[spans[first].start..spans[last].end];
-    scope(query, &spans[..=parameter], column)
+    let column = &query[tokens[first].start..tokens[last].end()];
+    scope(query, &tokens[..=parameter], column)
 }
 
 /// A SELECT that is open at some point of a query.
@@ -51,39 +43,38 @@ struct Select {
     from: Option<usize>,
 }
 
-/// The SELECT around the parameter, which `spans` ends with, with only `column` in its list, cut off behind the parameter.
-fn scope(query: &str, spans: &[Range<usize>], column: &str) -> Option<String> {
+/// The SELECT around the parameter, with only `column` in its list, cut off behind the parameter. The parameter is the
+/// last of `tokens`.
+fn scope(query: &str, tokens: &[Token<'_>], column: &str) -> Option<String> {
     let mut open = vec![Select::default()];
-    for span in spans {
-        let token = &query[span.clone()];
-        match token {
+    for token in tokens {
+        match token.text {
             "(" => open.push(Select::default()),
             ")" => drop(open.pop()),
             _ => {}
         }
         let innermost = open.last_mut()?;
-        if token.eq_ignore_ascii_case("SELECT") {
-            innermost.first = innermost.first.or(Some(span.start));
+        if token.is_word("SELECT") {
+            innermost.first = innermost.first.or(Some(token.start));
             innermost.from = None;
-        } else if token.eq_ignore_ascii_case("FROM") && innermost.first.is_some() && innermost.from.is_none() {
-            innermost.from = Some(span.start);
+        } else if token.is_word("FROM") && innermost.first.is_some() && innermost.from.is_none() {
+            innermost.from = Some(token.start);
         }
     }
     let depth = open.iter().rposition(|select| select.from.is_some())?;
     let select = &open[depth];
-    let end = spans.last()?.end;
-    let with = query.get(spans[0].clone()).filter(|first| first.eq_ignore_ascii_case("WITH"));
-    let names = if depth == 0 && with.is_some() { &query[..select.first?] } else { "" };
+    let has_names = depth == 0 && tokens.first()?.is_word("WITH");
+    let names = if has_names { &query[..select.first?] } else { "" };
     let closing = ")".repeat(open.len() - 1 - depth);
-    Some(format!("{names}SELECT {column} {}{closing}", &query[select.from?..end]))
+    Some(format!("{names}SELECT {column} {}{closing}", &query[select.from?..tokens.last()?.end()]))
 }
 
-fn is_one_of(token: &str, words: &[&str]) -> bool {
-    words.iter().any(|word| token.eq_ignore_ascii_case(word))
+fn is_one_of(token: &Token<'_>, words: &[&str]) -> bool {
+    words.iter().any(|word| token.is_word(word)) || token.is_punctuation(")") && words.contains(&")")
 }
 
-fn is_name(token: &str) -> bool {
-    token.starts_with(|c: char| c == '`' || c == '_' || c == '$' || c.is_alphabetic())
+fn is_name(token: &Token<'_>) -> bool {
+    matches!(token.kind, TokenKind::Word | TokenKind::QuotedName)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What an error of the server means. The SQL state is too coarse to tell: most errors have HY000.
+//! What an error of the server means. The SQL state is too coarse for that: most errors have HY000.
 
 use crate::sql::SqlError;
 
@@ -7,9 +7,11 @@ pub(in crate::sql) fn from_number(number: u16, state: &str, message: String) -> 
     match number {
         // Lock wait timeout, KILL QUERY, max_statement_time of MariaDB, max_execution_time of MySQL, NOWAIT.
         1205 | 1317 | 1969 | 3024 | 3572 => SqlError::Timeout(message),
-        // Too many connections (of all, of this user, in a time), no thread or memory for another, a blocked or refused host.
+        // Too many connections (of all, of this user, in a time), no thread or memory for another, a blocked or refused
+        // host.
         1040 | 1041 | 1129 | 1130 | 1135 | 1203 | 1226 | 1037 | 1038 => SqlError::Unavailable(message),
-        // Access denied (to the server, to the database), no such database, an expired or unusable password, secure transport demanded.
+        // Access denied (to the server, to the database), no such database, an expired or unusable password, secure
+        // transport demanded.
         1044 | 1045 | 1049 | 1524 | 1820 | 1862 | 3118 | 3159 | 4151 => SqlError::Unavailable(message),
         // A server that shuts down or starts, a connection that was killed or idle too long, broken packets.
         1053 | 1077 | 1079 | 1080 | 1152 | 1153 | 1154..=1161 | 1184 | 1189 | 1190 | 1927 | 3169 | 4031 => {
@@ -50,7 +52,7 @@ mod tests {
         for (number, state) in [(1969, "70100"), (3024, "HY000"), (1205, "HY000"), (1317, "70100")] {
             assert_eq!(error(number, state), SqlError::Timeout("x".into()), "{number}");
         }
-        // A syntax error, and collations that can't be compared: asking again would not help.
+        // A syntax error, and collations that can't be compared: a retry would not help.
         for (number, state) in [(1064, "42000"), (1267, "HY000"), (1142, "42000")] {
             assert_eq!(error(number, state), SqlError::invalid("x"), "{number}");
         }

@@ -1,55 +1,54 @@
-//! A query cut where a column can be added to its list, for it to become a part of a union.
+//! Cuts a query where its list can take one more column, for use in a union.
 
-use crate::sql::Dialect;
-use crate::sql::text::tokens;
+use crate::sqltext::{Dialect, Lexer, TokenKind};
 
-/// What a part of a union can't have, or what would have to stand behind its limit.
+/// What a part of a union can't contain, or what would have to follow its limit.
 const REFUSED: [&str; 10] =
     ["UNION", "EXCEPT", "MINUS", "INTERSECT", "FETCH", "INTO", "PROCEDURE", "FOR", "LOCK", "WINDOW"];
 
 /// A query in two halves, with a limit.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Parts {
-    /// Up to its list's end.
+pub struct QueryHalves {
+    /// Up to the end of its list.
     pub list: String,
     /// From `FROM`.
     pub rest: String,
 }
 
-/// Cuts a query before its `FROM`. Its parameter has to stand behind `WHERE`, so that the types of its columns can't depend on it.
+/// Cuts a query before its `FROM`. The parameter must follow `WHERE`, so that the types of the columns can't depend on
+/// it.
 ///
 /// # Errors
-/// Says why it can't become a part of a union.
-pub fn parts(query: &str) -> Result<Parts, &'static str> {
+/// Why the query can't be a part of a union.
+pub fn parts(query: &str) -> Result<QueryHalves, &'static str> {
     if query.contains('\\') {
         return Err("with a backslash in it, the server's settings decide where its strings end");
     }
-    if query.contains("/*!") || query.contains("/*M!") {
-        return Err("the server decides which of its comments are none");
-    }
     let mut depth = 0_usize;
     let (mut from, mut condition, mut limit) = (None, None, false);
-    for span in tokens(query, Dialect::MySql) {
-        let token = &query[span.clone()];
-        let is = |word: &str| token.eq_ignore_ascii_case(word);
-        match token {
+    for token in Lexer::new(query, Dialect::MySql) {
+        let is = |word: &str| token.is_word(word);
+        match token.text {
+            text if token.kind == TokenKind::Comment && (text.starts_with("/*!") || text.starts_with("/*M!")) => {
+                return Err("the server may run what stands in its comments");
+            }
             "(" => depth += 1,
             ")" => depth = depth.saturating_sub(1),
             "?" if condition.is_none() => return Err("its parameter does not stand behind WHERE"),
-            // LIMIT ROWS EXAMINED counts those of a whole statement, and ends it early without an error.
+            // LIMIT ROWS EXAMINED counts the rows of a whole statement, and ends it early without an error.
             _ if is("EXAMINED") => return Err("the rows that it may read are counted"),
             _ if depth > 0 => {}
             _ if REFUSED.iter().any(|word| is(word)) => return Err("it is more than one plain SELECT"),
-            _ if is("FROM") && from.is_none() => from = Some(span.start),
-            _ if is("WHERE") && from.is_some() => condition = Some(span.start),
+            _ if is("FROM") && from.is_none() => from = Some(token.start),
+            _ if is("WHERE") && from.is_some() => condition = Some(token.start),
             _ if is("LIMIT") => limit = true,
             _ => {}
         }
     }
     let from = from.ok_or("it reads no table")?;
-    // The first row, as a single lookup takes it; a limit also keeps the order, which servers drop within a union.
+    // Only the first row, as in a single lookup. A limit also keeps the order, which servers drop within a union.
     let limit = if limit { "" } else { "\nLIMIT 1" };
-    Ok(Parts { list: query[..from].to_owned(), rest: format!("{}{limit}", &query[from..]) })
+    Ok(QueryHalves { list: query[..from].to_owned(), rest: format!("{}{limit}", &query[from..]) })
 }
 
 #[cfg(test)]
@@ -76,7 +75,7 @@ mod tests {
                 "FROM t WHERE a IN (SELECT b FROM u WHERE id = ?)\nLIMIT 1",
             ),
         ] {
-            assert_eq!(parts(query), Ok(Parts { list: list.into(), rest: rest.into() }));
+            assert_eq!(parts(query), Ok(QueryHalves { list: list.into(), rest: rest.into() }));
         }
     }
 

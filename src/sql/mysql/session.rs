@@ -1,4 +1,4 @@
-//! Sessions whose answers do not depend on how the server was set up.
+//! Sessions whose answers do not depend on the server's configuration.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,19 +9,20 @@ use sqlx::{AssertSqlSafe, ConnectOptions};
 
 use crate::sql::{Connector, Purpose};
 
-/// A statement's longest time, as both servers can express it.
+/// The longest statement that both servers can express.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How long the server waits, in seconds, for a scan's reader to take what it sent. Its own default, a minute, ends a scan that a full queue holds up.
+/// How long the server waits, in seconds, for a scan's reader to take its rows. The server's default, a minute, ends a
+/// scan behind a full queue.
 const SCAN_WRITE_TIMEOUT: u32 = 900;
 
-/// Opens connections and sets the variables by which a server could otherwise give another answer than the true one.
+/// Opens connections and sets the variables that could otherwise change the answer.
 #[derive(Clone)]
 pub struct MySqlSession {
     options: MySqlConnectOptions,
     settings: [String; 2],
 }
 
-/// Without the options, among which is the password.
+/// Without the options, which include the password.
 impl fmt::Debug for MySqlSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MySqlSession")
@@ -29,7 +30,7 @@ impl fmt::Debug for MySqlSession {
 }
 
 impl MySqlSession {
-    /// The URL's options hold as far as they don't touch what is read: character set and time zone are ours.
+    /// The URL's options apply, except for character set and time zone, which change what is read.
     #[must_use]
     pub fn new(options: MySqlConnectOptions, purpose: Purpose) -> Self {
         let statement_cache = match purpose {
@@ -40,7 +41,7 @@ impl MySqlSession {
             .statement_cache_capacity(statement_cache)
             .charset("utf8mb4")
             .timezone(Some("+00:00".to_owned()))
-            // `||` and the like mean what they mean to the server's other clients.
+            // `||` and similar operators keep the meaning that the server's other clients see.
             .pipes_as_concat(false)
             .no_engine_substitution(false)
             .disable_statement_logging();
@@ -52,7 +53,7 @@ impl MySqlSession {
 impl Connector<MySqlConnection> for MySqlSession {
     async fn connect(&self) -> Result<MySqlConnection, sqlx::Error> {
         let mut connection = ConnectOptions::connect(&self.options).await?;
-        // One at a time: proxies that keep track of variables understand no more than one statement.
+        // One at a time: proxies that track variables understand only single statements.
         for statement in &self.settings {
             sqlx::raw_sql(AssertSqlSafe(statement.as_str())).execute(&mut connection).await?;
         }
@@ -69,7 +70,7 @@ fn settings(purpose: Purpose) -> [String; 2] {
     let (limits, seconds, level) = match purpose {
         Purpose::Lookups { timeout, .. } => {
             let timeout = timeout.clamp(Duration::from_millis(1), LONGEST_TIMEOUT);
-            // A lock on the table's definition counts in whole seconds.
+            // Locks on a table's definition are counted in whole seconds.
             let limits = format!("sql_select_limit = 1, lock_wait_timeout = {}", timeout.as_secs() + 1);
             (limits, timeout.as_secs_f64(), "READ COMMITTED")
         }

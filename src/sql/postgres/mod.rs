@@ -1,4 +1,4 @@
-//! PostgreSQL: keys as parameters and as column values, by the types that the server tells.
+//! PostgreSQL: keys as parameters and as column values, by the types that the server describes.
 
 mod numeric;
 
@@ -13,9 +13,9 @@ use uuid::Uuid;
 use super::spelling::{integer, numeric as number, uuid, write_integer};
 use crate::key::Key;
 
-/// What a type is to a key.
+/// How a column type holds keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyType {
+pub enum PostgresKeyType {
     /// `smallint`, `integer`, `bigint`
     Integer,
     /// `numeric`
@@ -32,8 +32,8 @@ pub enum KeyType {
     Bytes,
 }
 
-impl KeyType {
-    /// `None` for a type that can't be a key's.
+impl PostgresKeyType {
+    /// Returns `None` for a type that can't hold keys.
     #[must_use]
     pub fn of(info: &PgTypeInfo) -> Option<Self> {
         let name = info.name();
@@ -59,16 +59,16 @@ impl KeyType {
 
 /// A statement's only parameter.
 #[derive(Debug, Clone)]
-pub struct Parameter {
+pub struct PostgresParameter {
     info: PgTypeInfo,
-    kind: KeyType,
+    kind: PostgresKeyType,
 }
 
-impl Parameter {
+impl PostgresParameter {
     /// # Errors
-    /// Says which type can't take a key.
+    /// Names the type that can't hold keys.
     pub fn new(info: PgTypeInfo) -> Result<Self, String> {
-        let kind = KeyType::of(&info).ok_or_else(|| {
+        let kind = PostgresKeyType::of(&info).ok_or_else(|| {
             format!(
                 "its parameter is of type {}, which can't take a key: write $1::text and cast that further",
                 info.name()
@@ -77,40 +77,40 @@ impl Parameter {
         Ok(Self { info, kind })
     }
 
-    /// The key as a value of the parameter's own type, so that an index on the column it is compared with can be used.
+    /// The key as a value of the parameter's own type, so that an index on the compared column can be used.
     ///
-    /// `None` where no value of that type equals the key: an integer that fits no `bigint`. Widening the comparison to `numeric`
-    /// would ask the same question at the price of reading the whole table.
+    /// `None` if no value of that type equals the key: an integer that fits no `bigint`. A wider comparison as
+    /// `numeric` would give the same answer and read the whole table.
     ///
     /// # Errors
-    /// Says why the key can't be written in that type. Another spelling of a value (`042` under key form `text`) is refused
-    /// as well: the filter tells such keys apart, so the database must not make them one.
-    pub fn bind(&self, key: &Key) -> Result<Option<Argument>, String> {
+    /// Why the key can't be written in that type. Another spelling of a value (`042` under key form `text`) is an error
+    /// as well: the filter keeps such keys apart, so the database must not make them one.
+    pub fn bind(&self, key: &Key) -> Result<Option<PostgresArgument>, String> {
         let text = || key.as_str().filter(|text| !text.contains('\0')).ok_or_else(|| self.refused());
         let value = match self.kind {
-            KeyType::Integer => match integer(text()?) {
+            PostgresKeyType::Integer => match integer(text()?) {
                 Some(wide) => match i64::try_from(wide) {
                     Ok(value) => ArgumentValue::Integer(value),
                     Err(_) => return Ok(None),
                 },
                 None => return Err(self.refused()),
             },
-            KeyType::Numeric => ArgumentValue::Numeric(number(text()?).ok_or_else(|| self.refused())?),
-            KeyType::Uuid => ArgumentValue::Uuid(uuid(text()?).ok_or_else(|| self.refused())?),
-            KeyType::Text | KeyType::Padded | KeyType::TextCi => {
+            PostgresKeyType::Numeric => ArgumentValue::Numeric(number(text()?).ok_or_else(|| self.refused())?),
+            PostgresKeyType::Uuid => ArgumentValue::Uuid(uuid(text()?).ok_or_else(|| self.refused())?),
+            PostgresKeyType::Text | PostgresKeyType::Padded | PostgresKeyType::TextCi => {
                 ArgumentValue::Raw(Bytes::copy_from_slice(text()?.as_bytes()))
             }
-            KeyType::Bytes => ArgumentValue::Raw(Bytes::copy_from_slice(key.as_bytes())),
+            PostgresKeyType::Bytes => ArgumentValue::Raw(Bytes::copy_from_slice(key.as_bytes())),
         };
-        Ok(Some(Argument { info: self.bound_as(), value }))
+        Ok(Some(PostgresArgument { info: self.bound_as(), value }))
     }
 
     /// The type that keys are bound as.
     #[must_use]
     pub fn bound_as(&self) -> PgTypeInfo {
         match self.kind {
-            // Whatever its size: an integer beyond a column's own type is absent from it and no error.
-            KeyType::Integer => <i64 as Type<Postgres>>::type_info(),
+            // Of any size: an integer that exceeds a column's own type is absent from it, and no error.
+            PostgresKeyType::Integer => <i64 as Type<Postgres>>::type_info(),
             _ => self.info.clone(),
         }
     }
@@ -122,7 +122,7 @@ impl Parameter {
 
 /// A key bound to a parameter.
 #[derive(Debug)]
-pub struct Argument {
+pub struct PostgresArgument {
     info: PgTypeInfo,
     value: ArgumentValue,
 }
@@ -135,13 +135,13 @@ enum ArgumentValue {
     Raw(Bytes),
 }
 
-impl Type<Postgres> for Argument {
+impl Type<Postgres> for PostgresArgument {
     fn type_info() -> PgTypeInfo {
         <str as Type<Postgres>>::type_info()
     }
 }
 
-impl Encode<'_, Postgres> for Argument {
+impl Encode<'_, Postgres> for PostgresArgument {
     fn encode_by_ref(&self, buf: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
         match &self.value {
             ArgumentValue::Integer(value) => Encode::<Postgres>::encode_by_ref(value, buf),
@@ -156,15 +156,15 @@ impl Encode<'_, Postgres> for Argument {
     }
 }
 
-/// Writes a column's value, in the binary form in which every way of reading sends it, as the bytes of a key that is still to be brought into its
-/// canonical form.
+/// Writes a column's value as the bytes of a key, not yet in canonical form. The value is in binary form, which all
+/// ways of reading use.
 ///
 /// # Errors
-/// Where the value is not of the type that was told.
-pub fn write_key(kind: KeyType, value: &[u8], out: &mut Vec<u8>) -> Result<(), BoxDynError> {
+/// If the value is not of the described type.
+pub fn write_key(kind: PostgresKeyType, value: &[u8], out: &mut Vec<u8>) -> Result<(), BoxDynError> {
     out.clear();
     match kind {
-        KeyType::Integer => {
+        PostgresKeyType::Integer => {
             let wide = match *value {
                 [a, b] => i64::from(i16::from_be_bytes([a, b])),
                 [a, b, c, d] => i64::from(i32::from_be_bytes([a, b, c, d])),
@@ -172,11 +172,13 @@ pub fn write_key(kind: KeyType, value: &[u8], out: &mut Vec<u8>) -> Result<(), B
             };
             write_integer(wide, out);
         }
-        KeyType::Numeric => numeric::write(value, out)?,
-        KeyType::Uuid => out.extend_from_slice(
+        PostgresKeyType::Numeric => numeric::write(value, out)?,
+        PostgresKeyType::Uuid => out.extend_from_slice(
             Uuid::from_slice(value)?.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes(),
         ),
-        KeyType::Text | KeyType::Padded | KeyType::TextCi | KeyType::Bytes => out.extend_from_slice(value),
+        PostgresKeyType::Text | PostgresKeyType::Padded | PostgresKeyType::TextCi | PostgresKeyType::Bytes => {
+            out.extend_from_slice(value)
+        }
     }
     Ok(())
 }
@@ -186,8 +188,8 @@ mod tests {
     use super::*;
     use crate::key::KeyForm;
 
-    fn bind<T: Type<Postgres> + ?Sized>(key: &str) -> Result<Option<Argument>, String> {
-        Parameter::new(T::type_info()).unwrap().bind(&KeyForm::Text.canonical(key.as_bytes()).unwrap())
+    fn bind<T: Type<Postgres> + ?Sized>(key: &str) -> Result<Option<PostgresArgument>, String> {
+        PostgresParameter::new(T::type_info()).unwrap().bind(&KeyForm::Text.canonical(key.as_bytes()).unwrap())
     }
 
     #[test]
@@ -212,7 +214,7 @@ mod tests {
 
     #[test]
     fn types_that_are_no_keys_are_refused_by_name() {
-        let error = Parameter::new(<bool as Type<Postgres>>::type_info()).unwrap_err();
+        let error = PostgresParameter::new(<bool as Type<Postgres>>::type_info()).unwrap_err();
         assert!(error.contains("BOOL"), "{error}");
     }
 }

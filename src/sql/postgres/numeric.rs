@@ -2,19 +2,20 @@
 
 use sqlx::error::BoxDynError;
 
-/// What the sign of a number may be; the others are NaN and the infinities.
+/// Possible signs of a number; the others are NaN and the infinities.
 const POSITIVE: u16 = 0x0000;
 const NEGATIVE: u16 = 0x4000;
 
-/// Decimal digits in one of the server's.
+/// Decimal digits in one digit of the server's.
 const GROUP: usize = 4;
 
-/// Writes a number without trailing zeros or exponent, as equal numbers have one spelling.
+/// Writes a number without trailing zeros or exponent: equal numbers have one spelling.
 ///
-/// The server sends digits to the base of 10,000, the first of them of weight 10,000 to the power of `weight`; zeros at either end are left out.
+/// The server sends digits in base 10,000. The first one has the weight 10,000 to the power of `weight`. Zeros at
+/// either end are left out.
 ///
 /// # Errors
-/// Where it is no number, or not in that form.
+/// If it is not a number in that form.
 pub(super) fn write(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), BoxDynError> {
     let (head, digits) = bytes.split_first_chunk::<8>().ok_or("a numeric is cut short")?;
     let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
@@ -33,7 +34,7 @@ pub(super) fn write(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), BoxDynError> 
     if sign == NEGATIVE {
         out.push(b'-');
     }
-    // Of weight 0 and above, and what stands behind the point: places that were left out are zeros.
+    // Digits of weight 0 and above, and those behind the point. Places that were left out are zeros.
     let digit = |place: i32| usize::try_from(weight - place).ok().and_then(|at| digits.get(at)).copied().unwrap_or(0);
     let whole: Vec<u8> = (0..=weight.max(0)).rev().flat_map(|place| decimal(digit(place))).collect();
     let leading = whole.iter().take(whole.len() - 1).take_while(|digit| **digit == b'0').count();
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn zeros_that_a_server_might_leave_in_do_not_change_the_spelling() {
-        // 0, 12, 0 from weight 1 on: 12; then with the sign of a negative zero.
+        // 0, 12, 0 from weight 1 on: 12. Then with the sign of a negative zero.
         assert_eq!(written(&[0, 3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0]).as_deref(), Ok("12"));
         assert_eq!(written(&[0, 1, 0, 0, 0x40, 0, 0, 0, 0, 0]).as_deref(), Ok("0"));
     }

@@ -1,6 +1,5 @@
 //! Announces that fill memory or the filter.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bloomguard::key::Key;
@@ -153,7 +152,6 @@ async fn fifty_batches_into_a_small_filter_are_made_good_by_few_rebuilds() {
 async fn an_overfull_filter_says_so_until_a_rebuild_that_comes_by_itself() {
     let ks = TestKeyspace::enforcing(scripted()).await;
     ks.builds_no_more();
-    tokio::spawn(Arc::clone(&ks.keyspace).keep_watch());
     let announced: Vec<Key> = (0..9_000).map(|n| key(format!("announced:{n}"))).collect();
     ks.keyspace.announce(&announced).await.unwrap();
     let status = serde_json::to_value(ks.keyspace.status()).unwrap();

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bloomguard::config::{RedisConfig, SecretUrl};
-use bloomguard::fleet::{Delta, DeltaLog, Kind, RedisDeltaLog, Retention, Terms, WriterId};
+use bloomguard::fleet::{Delta, DeltaLog, LogEntryKind, RedisDeltaLog, Retention, Terms, WriterId};
 use bloomguard::key::{KeyForm, KeySecret};
 use bloomguard::redis::RedisLink;
 use tempfile::TempDir;
@@ -316,7 +316,9 @@ async fn write(redis: &RedisServer, terms: Option<Terms>) -> WriterId {
     let hashes = vec![secret.hash(&KeyForm::Text.canonical(b"whatever").unwrap())];
     let writer = WriterId::random();
     let log = RedisDeltaLog::new(link, "users", writer, Retention { time: Duration::from_secs(120), bytes: 64 << 20 });
-    log.append(&[Delta { kind: Kind::Announce, secret: secret.fingerprint(), terms, hashes }], None).await.unwrap();
+    log.append(&[Delta { kind: LogEntryKind::Announce, secret: secret.fingerprint(), terms, hashes }], None)
+        .await
+        .unwrap();
     writer
 }
 

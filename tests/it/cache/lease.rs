@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use bloomguard::cache::{Ending, Entry, Lease, Mark, RedisCache, SharedCache, Turn};
+use bloomguard::cache::{Ending, Entry, Lease, LeaseState, Mark, RedisCache, SharedCache};
 
 use crate::cache::contract::{LONG, Linked, key, value};
 use crate::support::eventually;
 use crate::support::redis::RedisServer;
 
-async fn turn(cache: &RedisCache, lease: &Lease, life: Duration) -> Turn {
-    cache.claim(&key("1"), lease, life).await.unwrap().turn
+async fn turn(cache: &RedisCache, lease: &Lease, life: Duration) -> LeaseState {
+    cache.claim(&key("1"), lease, life).await.unwrap().state
 }
 
 fn leases(server: &RedisServer) -> usize {
@@ -21,10 +21,10 @@ async fn one_claim_is_granted_and_the_same_one_again() {
     let linked = Linked::to(RedisServer::start()).await;
     let (cache, other) = (linked.cache(), linked.cache_of("orders", 7));
     let (first, second) = (Lease::random(), Lease::random());
-    assert_eq!(turn(&cache, &first, LONG).await, Turn::Ours);
-    assert_eq!(turn(&cache, &second, LONG).await, Turn::Theirs);
-    assert_eq!(turn(&cache, &first, LONG).await, Turn::Ours, "as where the answer to the first was lost");
-    assert_eq!(turn(&other, &second, LONG).await, Turn::Ours, "keyspaces don't share keys");
+    assert_eq!(turn(&cache, &first, LONG).await, LeaseState::Ours);
+    assert_eq!(turn(&cache, &second, LONG).await, LeaseState::Theirs);
+    assert_eq!(turn(&cache, &first, LONG).await, LeaseState::Ours, "as where the answer to the first was lost");
+    assert_eq!(turn(&other, &second, LONG).await, LeaseState::Ours, "keyspaces don't share keys");
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn who_claims_after_a_load_finds_what_it_stored() {
     cache.put_value(&key("1"), &value("a"), LONG, Duration::ZERO, &claim.seen.stamp).await.unwrap();
     cache.release(&key("1"), &first, Ending::Stored, LONG).await.unwrap();
     let claim = cache.claim(&key("1"), &second, LONG).await.unwrap();
-    assert_eq!((claim.turn, claim.seen.entry), (Turn::Ours, Entry::Value(value("a"))));
+    assert_eq!((claim.state, claim.seen.entry), (LeaseState::Ours, Entry::Value(value("a"))));
 }
 
 #[tokio::test]
@@ -45,15 +45,15 @@ async fn a_load_that_stored_nothing_frees_the_key_for_everybody_for_a_while() {
     let linked = Linked::to(RedisServer::start()).await;
     let cache = linked.cache();
     let first = Lease::random();
-    assert_eq!(turn(&cache, &first, LONG).await, Turn::Ours);
+    assert_eq!(turn(&cache, &first, LONG).await, LeaseState::Ours);
     cache.release(&key("1"), &first, Ending::NotStored, LONG).await.unwrap();
     for _ in 0..3 {
-        assert_eq!(turn(&cache, &Lease::random(), LONG).await, Turn::Free);
+        assert_eq!(turn(&cache, &Lease::random(), LONG).await, LeaseState::Free);
     }
     let _: () =
         redis::cmd("PEXPIRE").arg("bloomguard:lease:users:1").arg(1).query(&mut linked.server.connection()).unwrap();
     eventually("the note is gone", || leases(&linked.server) == 0).await;
-    assert_eq!(turn(&cache, &Lease::random(), LONG).await, Turn::Ours);
+    assert_eq!(turn(&cache, &Lease::random(), LONG).await, LeaseState::Ours);
 }
 
 #[tokio::test]
@@ -61,12 +61,12 @@ async fn a_lease_that_ended_can_not_give_the_next_one_back() {
     let linked = Linked::to(RedisServer::start()).await;
     let cache = linked.cache();
     let (first, second) = (Lease::random(), Lease::random());
-    assert_eq!(turn(&cache, &first, Duration::from_millis(1)).await, Turn::Ours);
+    assert_eq!(turn(&cache, &first, Duration::from_millis(1)).await, LeaseState::Ours);
     eventually("the first has ended", || leases(&linked.server) == 0).await;
-    assert_eq!(turn(&cache, &second, LONG).await, Turn::Ours);
+    assert_eq!(turn(&cache, &second, LONG).await, LeaseState::Ours);
     for ending in [Ending::Stored, Ending::NotStored] {
         cache.release(&key("1"), &first, ending, LONG).await.unwrap();
-        assert_eq!(turn(&cache, &Lease::random(), LONG).await, Turn::Theirs);
+        assert_eq!(turn(&cache, &Lease::random(), LONG).await, LeaseState::Theirs);
     }
 }
 

@@ -3,4 +3,5 @@
 mod clients;
 pub mod dashboards;
 mod readme;
+mod reference;
 mod snapshot_reader;

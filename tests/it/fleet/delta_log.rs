@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bloomguard::config::{RedisConfig, SecretUrl};
 use bloomguard::fleet::{
-    Delta, DeltaLog, EntryId, Follower, Kind, LogError, Loss, RedisDeltaLog, Retention, Step, WriterId,
+    Delta, DeltaLog, EntryId, Follower, LogEntryKind, LogError, Loss, PageOutcome, RedisDeltaLog, Retention, WriterId,
 };
 use bloomguard::key::KeyHash;
 use bloomguard::redis::RedisLink;
@@ -45,10 +45,10 @@ impl Instance {
     }
 
     /// Reads once, as soon as Redis answers.
-    async fn step(&mut self) -> Step {
+    async fn step(&mut self) -> PageOutcome {
         let read = async |instance: &mut Self| match instance.log.read(instance.follower.after()).await {
             Ok(page) => {
-                let step = instance.follower.judge(page);
+                let step = instance.follower.evaluate(page);
                 instance.follower.applied(&step);
                 Some(step)
             }
@@ -80,7 +80,7 @@ impl Instance {
     }
 }
 
-fn delta(kind: Kind, hashes: std::ops::Range<u128>) -> Delta {
+fn delta(kind: LogEntryKind, hashes: std::ops::Range<u128>) -> Delta {
     Delta { kind, secret: 9, terms: None, hashes: hashes.map(KeyHash::from_bits).collect() }
 }
 
@@ -88,14 +88,14 @@ fn delta(kind: Kind, hashes: std::ops::Range<u128>) -> Delta {
 async fn what_one_appends_the_other_reads_in_order() {
     let server = RedisServer::start_young();
     let (writer, mut reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);
-    let said = [delta(Kind::Announce, 0..3), delta(Kind::Drop, 1..2)];
+    let said = [delta(LogEntryKind::Announce, 0..3), delta(LogEntryKind::Drop, 1..2)];
     let last = writer.append(&said).await;
-    let after = writer.append(&[delta(Kind::Announce, 7..8)]).await;
+    let after = writer.append(&[delta(LogEntryKind::Announce, 7..8)]).await;
     assert!(after > last);
     let step = reader.step().await;
     assert_eq!((step.loss, step.complete), (None, true));
     let heard: Vec<Delta> = step.entries.iter().map(|entry| entry.delta.clone()).collect();
-    assert_eq!(heard, [said[0].clone(), said[1].clone(), delta(Kind::Announce, 7..8)]);
+    assert_eq!(heard, [said[0].clone(), said[1].clone(), delta(LogEntryKind::Announce, 7..8)]);
     assert_eq!(step.entries[2].previous, last, "each writer's entries are a chain");
     assert_eq!(reader.follower.place().unwrap().1, after);
     assert_eq!(reader.step().await.entries, [], "read once");
@@ -105,15 +105,15 @@ async fn what_one_appends_the_other_reads_in_order() {
 async fn announces_with_an_open_window_are_read_by_newcomers() {
     let server = RedisServer::start_young();
     let writer = Instance::at(&server, KEEP).await.settled().await;
-    writer.append(&[delta(Kind::Announce, 0..1)]).await;
+    writer.append(&[delta(LogEntryKind::Announce, 0..1)]).await;
     // The time itself is tested: the window of the first announce closes.
     tokio::time::sleep(WINDOW + Duration::from_millis(50)).await;
-    writer.append(&[delta(Kind::Announce, 1..2)]).await;
+    writer.append(&[delta(LogEntryKind::Announce, 1..2)]).await;
     let mut reader = Instance::at(&server, KEEP).await;
     assert_eq!(reader.step().await.loss, None);
     let step = reader.step().await;
     let heard: Vec<Delta> = step.entries.iter().map(|entry| entry.delta.clone()).collect();
-    assert_eq!((step.loss, heard), (None, vec![delta(Kind::Announce, 1..2)]), "and no others");
+    assert_eq!((step.loss, heard), (None, vec![delta(LogEntryKind::Announce, 1..2)]), "and no others");
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn a_wiped_redis_takes_no_append_from_a_writer_that_has_not_noticed() {
     let writer = Instance::at(&server, KEEP).await;
     let epoch = writer.epoch();
     let _: () = redis::cmd("FLUSHALL").query(&mut server.connection()).unwrap();
-    let refused = writer.log.append(&[delta(Kind::Announce, 0..1)], Some(epoch)).await;
+    let refused = writer.log.append(&[delta(LogEntryKind::Announce, 0..1)], Some(epoch)).await;
     assert!(matches!(refused, Err(LogError::Replaced | LogError::Unavailable(_))), "{refused:?}");
 }
 
@@ -143,7 +143,7 @@ async fn an_append_goes_over_the_connection_that_set_the_markers_or_not_at_all()
     let server = RedisServer::start_young();
     let writer = Instance::at(&server, KEEP).await;
     assert_eq!(
-        writer.log.append(&[delta(Kind::Announce, 0..1)], Some(writer.epoch() + 1)).await,
+        writer.log.append(&[delta(LogEntryKind::Announce, 0..1)], Some(writer.epoch() + 1)).await,
         Err(LogError::Replaced)
     );
 }
@@ -155,13 +155,13 @@ async fn entries_that_were_trimmed_or_deleted_before_they_were_read_are_a_loss()
     let (writer, mut reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);
     let mut raw = server.connection();
     for n in 0..3 {
-        writer.append(&[delta(Kind::Announce, n..n + 1)]).await;
+        writer.append(&[delta(LogEntryKind::Announce, n..n + 1)]).await;
     }
     let _: i64 = redis::cmd("XTRIM").arg("bloomguard:deltas:users").arg("MAXLEN").arg(1).query(&mut raw).unwrap();
     let step = reader.step().await;
     assert_eq!((step.loss, step.entries.len()), (Some(Loss::Trimmed), 1), "what is left is read");
     assert_eq!(reader.step().await.loss, None);
-    let gone = writer.append(&[delta(Kind::Announce, 9..10)]).await;
+    let gone = writer.append(&[delta(LogEntryKind::Announce, 9..10)]).await;
     let _: i64 = redis::cmd("XDEL").arg("bloomguard:deltas:users").arg(gone.to_string()).query(&mut raw).unwrap();
     assert_eq!(reader.step().await.loss, Some(Loss::Trimmed));
     let _: i64 = redis::cmd("DEL").arg("bloomguard:deltas:users").query(&mut raw).unwrap();
@@ -174,7 +174,7 @@ async fn a_log_stays_within_its_bytes() {
     let small = Retention { bytes: 200_000, ..KEEP };
     let (writer, mut reader) = (Instance::at(&server, small).await, Instance::at(&server, small).await.settled().await);
     for _ in 0..200 {
-        writer.append(&[delta(Kind::Announce, 0..256), delta(Kind::Announce, 256..512)]).await;
+        writer.append(&[delta(LogEntryKind::Announce, 0..256), delta(LogEntryKind::Announce, 256..512)]).await;
     }
     let used: u64 =
         redis::cmd("MEMORY").arg("USAGE").arg("bloomguard:deltas:users").query(&mut server.connection()).unwrap();
@@ -201,7 +201,7 @@ async fn a_demoted_primary_is_not_read_over_kept_connections() {
     let (server, other) = (RedisServer::start_young(), RedisServer::start_young());
     let mut raw = server.connection();
     let (writer, reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);
-    writer.append(&[delta(Kind::Announce, 0..1)]).await;
+    writer.append(&[delta(LogEntryKind::Announce, 0..1)]).await;
     let _: () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(other.port()).query(&mut raw).unwrap();
     // No check of its role came since. On a slow machine one may have come, and closed the connection.
     let read = reader.log.read(reader.follower.after()).await;

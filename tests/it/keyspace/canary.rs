@@ -21,7 +21,6 @@ async fn samples_whose_turn_comes_while_the_backend_is_busy_are_not_checked() {
     (eager.canary.sample_rate, eager.canary.max_per_second) = (1.0, 1000);
     eager.backend.max_concurrency = 1;
     let ks = TestKeyspace::enforcing(eager).await;
-    tokio::spawn(Arc::clone(&ks.keyspace).run_canary());
     let checks = || ks.metric("bloomguard_filter_canary_checks_total{keyspace=\"users\",result=\"absent\"}");
     let turnstile = ks.backend.hold_after_read();
     let busy = tokio::spawn({

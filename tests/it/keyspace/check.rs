@@ -67,7 +67,6 @@ async fn absences_that_a_batch_was_told_are_sampled_and_nothing_else_of_it() {
     let mut check = ks.keyspace.begin_check(3).unwrap();
     ["user:1", &absent, "user:2"].iter().for_each(|key| check.add(key.as_bytes()).unwrap());
     assert_eq!(check.finish().absent().collect::<Vec<_>>(), [1]);
-    tokio::spawn(std::sync::Arc::clone(&ks.keyspace).run_canary());
     let checks = |result: &str| {
         ks.metric(&format!("bloomguard_filter_canary_checks_total{{keyspace=\"users\",result=\"{result}\"}}"))
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bloomguard::cache::{RedisCache, SharedCache, Stored};
 use bloomguard::config::EnforcementSetting;
-use bloomguard::fleet::{Delta, DeltaLog, EntryId, LogError, Page, RedisDeltaLog, Retention, Switch, WriterId};
+use bloomguard::fleet::{Delta, DeltaLog, EntryId, LogError, LogPage, RedisDeltaLog, Retention, Switch, WriterId};
 use bloomguard::keyspace::LogParts;
 use bloomguard::labels::{RebuildOutcome, State};
 use bloomguard::redis::LogIdentity;
@@ -34,7 +34,7 @@ impl DeltaLog for Withheld {
         self.log.append(deltas, epoch).await
     }
 
-    async fn read(&self, after: EntryId) -> Result<Page, LogError> {
+    async fn read(&self, after: EntryId) -> Result<LogPage, LogError> {
         let _ = self.open.clone().wait_for(|open| *open).await;
         self.log.read(after).await
     }

@@ -20,8 +20,8 @@ async fn a_polled_row_ends_cached_absences_for_good_and_leaves_values_alone() {
     assert_eq!((keyspace.get(&absent).await, keyspace.get(&absent).await), ("404 backend".into(), "404 hot".into()));
     assert_eq!(keyspace.get("user:1").await, "200 backend");
     let rows = [&absent, "user:1"].map(|text| PolledKey { key: key(text), stamp: 7 });
-    keyspace.keyspace.begin_poll(Moment::now());
-    assert_eq!(keyspace.keyspace.learn_polled(&rows).await.unwrap(), 2);
+    keyspace.keyspace.polls().begin(Moment::now());
+    assert_eq!(keyspace.keyspace.polls().learn(&rows).await.unwrap(), 2);
     // Not only while the key is remembered: the entry would outlive that.
     assert_eq!(keyspace.shared.get(&key(&absent)).await.unwrap().entry, Entry::Mark(Mark::Announced));
     assert!(matches!(keyspace.shared.get(&key("user:1")).await.unwrap().entry, Entry::Value(_)));
@@ -33,7 +33,7 @@ async fn a_polled_row_ends_cached_absences_for_good_and_leaves_values_alone() {
     assert_eq!(keyspace.get(&absent).await, "404 backend");
     keyspace.backend.commit(&absent);
     assert_eq!(keyspace.get(&absent).await, "200 backend");
-    keyspace.keyspace.poll_completed(Moment::now(), PollCoverage { covers: None, hidden: None });
-    keyspace.keyspace.begin_poll(Moment::now());
-    assert_eq!(keyspace.keyspace.learn_polled(&rows).await.unwrap(), 0, "the next poll reads them again");
+    keyspace.keyspace.polls().completed(Moment::now(), PollCoverage { covers: None, hidden: None });
+    keyspace.keyspace.polls().begin(Moment::now());
+    assert_eq!(keyspace.keyspace.polls().learn(&rows).await.unwrap(), 0, "the next poll reads them again");
 }

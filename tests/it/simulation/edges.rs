@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bloomguard::backend::Value;
 use bloomguard::cache::{CacheError, CacheStatus, Entry, Mark, Seen, SharedCache, Stamp, Stored};
 use bloomguard::config::EnforcementSetting;
-use bloomguard::fleet::{Delta, DeltaLog, EntryId, LogError, Page, Switch, WriterId};
+use bloomguard::fleet::{Delta, DeltaLog, EntryId, LogError, LogPage, Switch, WriterId};
 use bloomguard::key::Key;
 use bloomguard::keyspace::Keyspace;
 use bloomguard::redis::LogIdentity;
@@ -156,7 +156,7 @@ impl DeltaLog for SimulatedLog {
         Ok((identity, id))
     }
 
-    async fn read(&self, after: EntryId) -> Result<Page, LogError> {
+    async fn read(&self, after: EntryId) -> Result<LogPage, LogError> {
         self.step().await;
         let page = match self.session() {
             Ok(session) => {

@@ -8,8 +8,8 @@ use bloomguard::config::{Freshness, KeyspaceConfig};
 use bloomguard::fleet::WriterId;
 use bloomguard::key::{KeyForm, KeySecret};
 use bloomguard::keyspace::{
-    AnnounceLimits, Expected, Journal, Keyspace, LogParts, Parts, Refused, Replayed, Restored, SnapshotParts,
-    Snapshots, restore,
+    AnnounceLimits, Expected, Journal, Keyspace, KeyspaceParts, LogParts, Refused, Replayed, Restored, SnapshotFile,
+    SnapshotParts, restore,
 };
 use bloomguard::metrics::{KeyspaceMetrics, Metrics};
 use bloomguard::rebuild::{MemoryBudget, RebuildHandle, Runner};
@@ -67,7 +67,7 @@ fn found(
     replayed: &Replayed,
     memory: &Arc<MemoryBudget>,
 ) -> (Option<KeySecret>, SnapshotParts) {
-    let snapshots = Arc::new(Snapshots::new(disk, KEYSPACE, 0).removing_in_place());
+    let snapshots = Arc::new(SnapshotFile::new(disk, KEYSPACE, 0).removing_in_place());
     let expected = Expected {
         keyspace: KEYSPACE.into(),
         basis: 0,
@@ -93,10 +93,10 @@ fn found(
         (restored, _) => Ok(restored),
     });
     let restored: Option<Restored> = restored.unwrap_or_else(|refused| {
-        snapshots.refused(&refused);
+        snapshots.refused(&refused, refused.is_final());
         None
     });
-    (secret, SnapshotParts { snapshots, restored })
+    (secret, SnapshotParts { file: snapshots, restored })
 }
 
 impl Instance {
@@ -112,7 +112,7 @@ impl Instance {
         let memory = Arc::new(MemoryBudget::new(None, 0));
         let (secret, snapshot) = found(number, network, disk, &config, &replayed, &memory);
         let from_snapshot = snapshot.restored.is_some();
-        let keyspace = Keyspace::new(Parts {
+        let keyspace = Keyspace::new(KeyspaceParts {
             name: KEYSPACE.into(),
             config: config.clone(),
             secret,
@@ -133,11 +133,7 @@ impl Instance {
             tokio::spawn(Arc::clone(&link).keep()),
             tokio::spawn(agree_on_secret(Arc::clone(&keyspace), Arc::clone(&link))),
             tokio::spawn(runner.run()),
-            tokio::spawn(Arc::clone(&keyspace).keep_marks()),
-            tokio::spawn(Arc::clone(&keyspace).follow_log()),
-            tokio::spawn(Arc::clone(&keyspace).keep_watch()),
-            tokio::spawn(Arc::clone(&keyspace).keep_snapshots()),
-            tokio::spawn(Arc::clone(&keyspace).judge_found_rows()),
+            tokio::spawn(Arc::clone(&keyspace).run()),
         ];
         Self {
             keyspace,

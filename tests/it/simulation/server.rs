@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bloomguard::backend::Value;
 use bloomguard::cache::Mark;
-use bloomguard::fleet::{Delta, Entry, EntryId, Page, WriterId};
+use bloomguard::fleet::{Delta, EntryId, LogEntry, LogPage, WriterId};
 use bloomguard::key::{Key, KeySecret};
 use bloomguard::redis::{LogBirth, LogIdentity};
 use tokio::time::Instant;
@@ -37,7 +37,7 @@ pub struct Slot {
 #[derive(Clone, Default)]
 pub struct Data {
     slots: HashMap<Key, Slot>,
-    entries: VecDeque<(EntryId, Entry)>,
+    entries: VecDeque<(EntryId, LogEntry)>,
     last: EntryId,
     made: u64,
     floor: EntryId,
@@ -176,7 +176,7 @@ impl Server {
         for delta in deltas {
             let last = self.data.last;
             let id = if now > last.millis { EntryId::at(now) } else { EntryId { sequence: last.sequence + 1, ..last } };
-            self.data.entries.push_back((id, Entry { id, writer, previous, delta: delta.clone() }));
+            self.data.entries.push_back((id, LogEntry { id, writer, previous, delta: delta.clone() }));
             self.data.last = id;
             self.data.made += 1;
         }
@@ -188,11 +188,11 @@ impl Server {
     }
 
     /// One page of the log.
-    pub fn read(&self, after: EntryId) -> Option<Page> {
+    pub fn read(&self, after: EntryId) -> Option<LogPage> {
         let birth = self.data.births.get(&self.run)?;
         let unread = self.data.entries.iter().filter(|(id, _)| *id > after);
         let entries: Vec<_> = unread.take(ENTRIES_A_READ).map(|(id, entry)| (*id, Some(entry.clone()))).collect();
-        Some(Page {
+        Some(LogPage {
             identity: birth.identity,
             born: birth.millis,
             now: self.millis(),

@@ -1,8 +1,8 @@
-//! The product's `keyspace/recent.rs`, what the keyspace does with it and with a [`Pair`] of filters, and what is to
-//! hold then.
+//! The product's `keyspace/write/recent.rs`, what the keyspace does with it and with a [`Pair`] of filters, and what
+//! must hold then.
 
 #[allow(dead_code, reason = "what expires and what polls bring plays no part here")]
-#[path = "../../../src/keyspace/recent.rs"]
+#[path = "../../../src/keyspace/write/recent.rs"]
 mod recent;
 
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl<P: Pair> Keyspace<P> {
         Arc::new(keyspace)
     }
 
-    /// `Keyspace::announce_in_order` up to `expect_rows`.
+    /// `Writer::announce_in_order` up to `apply_announce`.
     fn announce(&self, number: u8) {
         let (hash, key) = key(number);
         if self.order == Order::InsertBeforeRemember {

@@ -2,7 +2,7 @@
 //! database row, a clock.
 //!
 //! Every interleaving of atomic steps is looked at, breadth-first, so a counterexample is a shortest one. Each rule can
-//! be taken away, and a rule that nobody misses is either of no use or its scenario too weak. `docs/model.md` tells how
+//! be taken away, and a rule that nobody misses is either of no use or its scenario too weak. `docs/consistency.md` tells how
 //! to read it.
 
 pub mod case;

@@ -13,19 +13,23 @@ use sqlx::{
     TypeInfo,
 };
 
-use self::batch::Batch;
+use self::batch::MySqlBatch;
 use self::render::{object, raw};
-use super::reader::{Answer, Answers, Rows, counted, each_row};
+use super::reader::{Answer, Answers, RowQuery, counted, each_row};
 use super::{RAW_COLUMN, unique_names};
-use crate::backend::context::Room;
+use crate::backend::context::RowBudget;
 use crate::backend::{ContentType, Value};
 use crate::key::{Key, KeyForm};
-use crate::sql::mysql::{Argument, KeyType, Origin, Parameter, collation, comparison, facts, is_json_text, is_mariadb};
-use crate::sql::{Dialect, SqlError, body};
+use crate::sql::SqlError;
+use crate::sql::mysql::{
+    MySqlArgument, MySqlKeyType, MySqlParameter, TableColumn, collation, column_info, comparison, is_json_text,
+    is_mariadb,
+};
+use crate::sqltext::{Dialect, SingleStatement};
 
-/// No error tells that the column which the key is compared with has another type now, so the query is described anew this often.
+/// No error shows that the compared column has another type now, so the query is described again at this interval.
 const PLAN_LIFETIME: Duration = Duration::from_secs(60);
-/// A plan this young is not described anew for a column that it does not know.
+/// A plan this young is not described again for a column that it does not know.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A query of MySQL.
@@ -33,26 +37,27 @@ const FRESH: Duration = Duration::from_secs(1);
 pub(super) struct MySqlRows {
     query: SqlStr,
     form: Arc<OnceLock<KeyForm>>,
-    /// Statements are kept prepared.
+    /// Whether statements are kept prepared.
     kept: bool,
     refusal_logged: Arc<Once>,
 }
 
-/// What was learnt of the query. It is run as it stands: MariaDB drops the order of a query that is wrapped in another.
+/// The description of the query. It is run unchanged: MariaDB drops the order of a query that is wrapped in another.
 #[derive(Debug)]
-pub(super) struct Plan {
-    parameter: Parameter,
+pub(super) struct MySqlPlan {
+    parameter: MySqlParameter,
     /// Text columns, and whether they were declared JSON.
-    texts: Vec<(Origin, bool)>,
+    texts: Vec<(TableColumn, bool)>,
     columns: Vec<MySqlColumn>,
-    batch: Batch,
+    batch: MySqlBatch,
     described: Instant,
 }
 
 impl MySqlRows {
     pub(super) fn new(query: &str, form: Arc<OnceLock<KeyForm>>, kept: bool) -> Result<Self, SqlError> {
         let unusable = |why: String| SqlError::invalid(format!("the query can't be used: {why}"));
-        let (query, parameters) = body(query, Dialect::MySql).map_err(unusable)?;
+        let SingleStatement { text: query, parameters } =
+            SingleStatement::parse(query, Dialect::MySql).map_err(|why| unusable(why.to_string()))?;
         match parameters.as_slice() {
             ["?"] => {}
             [] => return Err(unusable("it takes no parameter: write the key as ?".to_owned())),
@@ -73,26 +78,27 @@ impl MySqlRows {
             .ok_or_else(|| SqlError::Unavailable("the form of the keys is not known yet".to_owned()))
     }
 
-    /// What the key is compared with, as far as the query's text shows it.
-    async fn parameter(&self, connection: &mut MySqlConnection) -> Result<Parameter, SqlError> {
-        let Some(comparison) = comparison(self.query.as_str()) else { return Ok(Parameter::default()) };
+    /// The column that the key is compared with, if the query's text shows it.
+    async fn parameter(&self, connection: &mut MySqlConnection) -> Result<MySqlParameter, SqlError> {
+        let Some(comparison) = comparison(self.query.as_str()) else { return Ok(MySqlParameter::default()) };
         let described =
             (&mut *connection).prepare(AssertSqlSafe(comparison.as_str()).into_sql_str()).await.map_err(SqlError::from);
-        // Not every part of a query stands on its own.
-        let Some(described) = unless_invalid(described)? else { return Ok(Parameter::default()) };
-        let Some(column) = described.columns().first() else { return Ok(Parameter::default()) };
-        let mut facts = facts(connection, column).await?;
-        // Of a view or another expression the catalogue tells nothing, and the query may give the column another collation.
-        if KeyType::of(column.type_info()) == Some(KeyType::Text)
+        // Not every part of a query is a query of its own.
+        let Some(described) = unless_invalid(described)? else { return Ok(MySqlParameter::default()) };
+        let Some(column) = described.columns().first() else { return Ok(MySqlParameter::default()) };
+        let mut column_info = column_info(connection, column).await?;
+        // For views and other expressions the catalogue has nothing, and the query may give the column another
+        // collation.
+        if MySqlKeyType::of(column.type_info()) == Some(MySqlKeyType::Text)
             && let Some(told) = unless_invalid(collation(connection, &comparison, 1, 1).await)?
         {
-            facts.collation = told;
+            column_info.collation = told;
         }
-        Parameter::compared_with(column.type_info(), facts)
+        MySqlParameter::compared_with(column.type_info(), column_info)
             .map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))
     }
 
-    /// To its end: an error behind the first row must not meet the connection's next user.
+    /// Reads all rows: an error behind the first row must not reach the connection's next user.
     async fn first_row(
         &self,
         connection: &mut MySqlConnection,
@@ -105,14 +111,14 @@ impl MySqlRows {
     }
 }
 
-impl Rows for MySqlRows {
+impl RowQuery for MySqlRows {
     type Connection = MySqlConnection;
-    type Plan = Plan;
+    type Plan = MySqlPlan;
 
     const BATCH: usize = batch::LIMIT;
 
-    async fn describe(&self, connection: &mut MySqlConnection) -> Result<Plan, SqlError> {
-        // Kept, the description would be told again when the tables have changed.
+    async fn describe(&self, connection: &mut MySqlConnection) -> Result<MySqlPlan, SqlError> {
+        // A kept description would be returned again after the tables have changed.
         connection.clear_cached_statements().await?;
         let described = (&mut *connection).prepare(self.query.clone()).await?;
         let parameters = described.parameters().and_then(Either::right).unwrap_or_default();
@@ -124,7 +130,7 @@ impl Rows for MySqlRows {
         unique_names(described.columns().iter().map(Column::name), |a, b| a == b)?;
         let parameter = self.parameter(connection).await?;
         let mut texts = Vec::new();
-        let candidates: Vec<Origin> = described.columns().iter().filter_map(json_candidate).collect();
+        let candidates: Vec<TableColumn> = described.columns().iter().filter_map(json_candidate).collect();
         if !candidates.is_empty() {
             // MySQL has a type of its own for JSON.
             let mariadb = is_mariadb(connection).await?;
@@ -135,11 +141,11 @@ impl Rows for MySqlRows {
         }
         connection.clear_cached_statements().await?;
         let columns = described.columns().to_vec();
-        let batch = Batch::of(self.query.as_str(), Arc::clone(&self.refusal_logged));
-        Ok(Plan { parameter, texts, columns, batch, described: Instant::now() })
+        let batch = MySqlBatch::of(self.query.as_str(), Arc::clone(&self.refusal_logged));
+        Ok(MySqlPlan { parameter, texts, columns, batch, described: Instant::now() })
     }
 
-    async fn read(&self, connection: &mut MySqlConnection, plan: &Plan, key: &Key) -> Answer {
+    async fn read(&self, connection: &mut MySqlConnection, plan: &MySqlPlan, key: &Key) -> Answer {
         if plan.described.elapsed() > PLAN_LIFETIME {
             return Err(outdated());
         }
@@ -153,9 +159,9 @@ impl Rows for MySqlRows {
     async fn read_many(
         &self,
         connection: &mut MySqlConnection,
-        plan: &Plan,
+        plan: &MySqlPlan,
         keys: &[Key],
-        room: &mut Room,
+        room: &mut RowBudget,
     ) -> Result<Option<Answers>, SqlError> {
         if plan.described.elapsed() > PLAN_LIFETIME {
             return Err(outdated());
@@ -189,17 +195,17 @@ impl Rows for MySqlRows {
             if !batch::has_columns_of(&plan.columns, row.columns()) {
                 return Err(outdated());
             }
-            // A column has got another type, which a single lookup sees at once and the plan when it is renewed.
+            // A column has another type now. A single lookup sees this at once, a plan when it is renewed.
             readable = readable && batch::can_be_read_as(&plan.columns, row.columns());
             if !readable {
                 return Ok(());
             }
             let ordinal: i64 = row.try_get(plan.columns.len())?;
             let ordinal = usize::try_from(ordinal).map_err(|error| SqlError::invalid(error.to_string()))?;
-            // The first of a key's rows; those behind the last key are padding.
+            // The first of a key's rows. Those behind the last key are padding.
             if found.get(ordinal) == Some(&false) {
                 found[ordinal] = true;
-                // Without room it is not even rendered, and not called absent.
+                // Without room it is not rendered, and not called absent.
                 answers[places[ordinal]] =
                     if room.is_full() { None } else { Some(counted(plan.value(&row, &plan.columns), room)) };
             }
@@ -209,16 +215,16 @@ impl Rows for MySqlRows {
         Ok(readable.then_some(answers))
     }
 
-    fn is_single(&self, plan: &Plan) -> bool {
+    fn is_single(&self, plan: &MySqlPlan) -> bool {
         plan.batch.is_refused()
     }
 
-    fn conflict(&self, plan: &Plan, form: KeyForm) -> Option<String> {
+    fn conflict(&self, plan: &MySqlPlan, form: KeyForm) -> Option<String> {
         plan.parameter.conflict(form)
     }
 }
 
-impl Plan {
+impl MySqlPlan {
     /// The row's first columns, rendered as `columns`.
     fn value(&self, row: &MySqlRow, columns: &[MySqlColumn]) -> Result<Value, SqlError> {
         if let [only] = columns
@@ -237,7 +243,7 @@ impl Plan {
         Ok(Value { body: object(row, columns, &json)?, content_type: ContentType::Json })
     }
 
-    /// Whether a column holds JSON as text; `None` where the plan does not know the column.
+    /// Whether a column holds JSON as text; `None` if the plan does not know the column.
     fn is_json(&self, column: &MySqlColumn) -> Option<bool> {
         let Some(origin) = json_candidate(column) else { return Some(false) };
         self.texts.iter().find(|(known, _)| *known == origin).map(|(_, json)| *json)
@@ -248,11 +254,11 @@ fn outdated() -> SqlError {
     SqlError::Invalid { message: "the tables keep changing".to_owned(), stale: true }
 }
 
-fn bind(arguments: &mut MySqlArguments, argument: Argument) -> Result<(), SqlError> {
+fn bind(arguments: &mut MySqlArguments, argument: MySqlArgument) -> Result<(), SqlError> {
     arguments.add(argument).map_err(|error| SqlError::invalid(format!("the key can't be bound: {error}")))
 }
 
-/// `None` where the statement did not fit; other errors stay errors.
+/// `None` if the statement did not fit; other errors stay errors.
 fn unless_invalid<T>(result: Result<T, SqlError>) -> Result<Option<T>, SqlError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -261,10 +267,10 @@ fn unless_invalid<T>(result: Result<T, SqlError>) -> Result<Option<T>, SqlError>
     }
 }
 
-/// A column that MariaDB may hold JSON in: LONGTEXT with a check, which the protocol calls a BLOB of text.
-fn json_candidate(column: &MySqlColumn) -> Option<Origin> {
+/// A column that may hold MariaDB's JSON: LONGTEXT with a check, which the protocol calls a BLOB of text.
+fn json_candidate(column: &MySqlColumn) -> Option<TableColumn> {
     let info = column.type_info();
     let long =
         matches!(info.name(), "LONGTEXT" | "LONGBLOB" | "TEXT" | "BLOB") && <str as Type<MySql>>::compatible(info);
-    if long { Origin::of(column) } else { None }
+    if long { TableColumn::of(column) } else { None }
 }

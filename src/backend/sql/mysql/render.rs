@@ -9,7 +9,7 @@ use sqlx::{Column, Decode, MySql, Row, Type, TypeInfo};
 
 use crate::sql::SqlError;
 
-/// A row's first `columns` as an object, each rendered as what it is there. `json` tells of each whether its text is JSON.
+/// A row's first `columns` as an object, each rendered by its kind. `json` says for each whether its text is JSON.
 pub(super) fn object(row: &MySqlRow, columns: &[MySqlColumn], json: &[bool]) -> Result<Bytes, SqlError> {
     let mut body = String::from("{");
     for (index, column) in columns.iter().enumerate() {
@@ -38,9 +38,9 @@ pub(super) fn raw(row: &MySqlRow, column: &MySqlColumn) -> Result<Bytes, SqlErro
     })
 }
 
-/// What a column's values are, as far as it matters to how they are written.
+/// Kind of a column's values, which decides how they are rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ColumnKind {
     Boolean { unsigned: bool },
     Integer { unsigned: bool },
     Bits,
@@ -56,7 +56,7 @@ pub(super) enum Kind {
     Binary,
 }
 
-impl Kind {
+impl ColumnKind {
     pub(super) fn of(column: &MySqlColumn) -> Self {
         let info = column.type_info();
         let unsigned = <u64 as Type<MySql>>::compatible(info);
@@ -80,8 +80,8 @@ impl Kind {
         }
     }
 
-    /// Whether a value that came as `sent` is written as it would be, had it come as this. `TINYINT(1)` differs from other integers by a
-    /// width alone, which expressions lose.
+    /// Returns true if a value sent as `sent` is rendered as it would be under this kind. `TINYINT(1)` differs from
+    /// other integers only by a width, which expressions lose.
     pub(super) fn can_come_as(self, sent: Self) -> bool {
         match (self, sent) {
             (Self::Boolean { unsigned }, Self::Integer { unsigned: sent }) => unsigned == sent,
@@ -90,7 +90,7 @@ impl Kind {
     }
 }
 
-/// A value on its way to JSON.
+/// A value before it becomes JSON.
 #[derive(Debug, PartialEq)]
 enum Cell<'r> {
     Null,
@@ -106,9 +106,9 @@ enum Cell<'r> {
 impl<'r> Cell<'r> {
     fn read(row: &'r MySqlRow, index: usize, column: &MySqlColumn) -> Result<Self, SqlError> {
         let value = row.try_get_raw(index)?;
-        // A value that is no NULL always has bytes. The driver's own test for NULL takes a zero date for one.
+        // A value that is not NULL always has bytes. The driver's own test treats a zero date as NULL.
         let Ok(bytes) = <&[u8] as Decode<'_, MySql>>::decode(value) else { return Ok(Self::Null) };
-        Self::of(Kind::of(column), bytes).ok_or_else(|| {
+        Self::of(ColumnKind::of(column), bytes).ok_or_else(|| {
             SqlError::invalid(format!(
                 "column {} can't be read as a {}",
                 quoted(column.name()).unwrap_or_default(),
@@ -118,26 +118,30 @@ impl<'r> Cell<'r> {
     }
 
     /// Of a value in the binary protocol.
-    fn of(kind: Kind, bytes: &'r [u8]) -> Option<Self> {
+    fn of(kind: ColumnKind, bytes: &'r [u8]) -> Option<Self> {
         Some(match kind {
-            Kind::Boolean { unsigned } => Self::Literal(match integer(bytes, unsigned)?.as_str() {
+            ColumnKind::Boolean { unsigned } => Self::Literal(match integer(bytes, unsigned)?.as_str() {
                 "0" => "false".to_owned(),
                 "1" => "true".to_owned(),
                 other => other.to_owned(),
             }),
-            Kind::Integer { unsigned } => Self::Literal(integer(bytes, unsigned)?),
-            Kind::Bits => Self::Literal(bits(bytes)?),
-            Kind::Float => Self::Literal(serde_json::to_string(&f32::from_le_bytes(bytes.try_into().ok()?)).ok()?),
-            Kind::Double => Self::Literal(serde_json::to_string(&f64::from_le_bytes(bytes.try_into().ok()?)).ok()?),
-            Kind::Decimal => Self::Literal(decimal(std::str::from_utf8(bytes).ok()?)),
-            Kind::Date => Self::Quoted(date_time(bytes, "")?.get(..10)?.to_owned()),
-            Kind::DateTime => Self::Quoted(date_time(bytes, "")?),
+            ColumnKind::Integer { unsigned } => Self::Literal(integer(bytes, unsigned)?),
+            ColumnKind::Bits => Self::Literal(bits(bytes)?),
+            ColumnKind::Float => {
+                Self::Literal(serde_json::to_string(&f32::from_le_bytes(bytes.try_into().ok()?)).ok()?)
+            }
+            ColumnKind::Double => {
+                Self::Literal(serde_json::to_string(&f64::from_le_bytes(bytes.try_into().ok()?)).ok()?)
+            }
+            ColumnKind::Decimal => Self::Literal(decimal(std::str::from_utf8(bytes).ok()?)),
+            ColumnKind::Date => Self::Quoted(date_time(bytes, "")?.get(..10)?.to_owned()),
+            ColumnKind::DateTime => Self::Quoted(date_time(bytes, "")?),
             // The session's time zone is UTC.
-            Kind::Timestamp => Self::Quoted(date_time(bytes, "+00:00")?),
-            Kind::Time => Self::Quoted(time(bytes)?),
-            Kind::Json => Self::Json(std::str::from_utf8(bytes).ok()?),
-            Kind::Text => Self::Text(std::str::from_utf8(bytes).ok()?),
-            Kind::Binary => Self::Binary(bytes),
+            ColumnKind::Timestamp => Self::Quoted(date_time(bytes, "+00:00")?),
+            ColumnKind::Time => Self::Quoted(time(bytes)?),
+            ColumnKind::Json => Self::Json(std::str::from_utf8(bytes).ok()?),
+            ColumnKind::Text => Self::Text(std::str::from_utf8(bytes).ok()?),
+            ColumnKind::Binary => Self::Binary(bytes),
         })
     }
 
@@ -172,7 +176,7 @@ fn bits(bytes: &[u8]) -> Option<String> {
     Some(u64::from_be_bytes(wide).to_string())
 }
 
-/// `ZEROFILL` writes zeros in front, which no number of JSON may have.
+/// `ZEROFILL` adds leading zeros, which JSON forbids.
 fn decimal(text: &str) -> String {
     let (sign, digits) = text.strip_prefix('-').map_or(("", text), |digits| ("-", digits));
     let digits = digits.trim_start_matches('0');
@@ -180,8 +184,8 @@ fn decimal(text: &str) -> String {
     format!("{sign}{zero}{digits}")
 }
 
-/// Length, year (2), month, day, hour, minute, second, microseconds (4); zeros at the end are left out. `0000-00-00` is a date to
-/// MySQL and stays what it is.
+/// Length, year (2), month, day, hour, minute, second, microseconds (4); trailing zeros are left out. `0000-00-00` is a
+/// date to MySQL and is rendered as it is.
 fn date_time(bytes: &[u8], offset: &str) -> Option<String> {
     let value = after_length(bytes)?;
     let mut all = [0; 11];
@@ -192,7 +196,8 @@ fn date_time(bytes: &[u8], offset: &str) -> Option<String> {
     Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{micros}{offset}"))
 }
 
-/// Length, sign, days (4), hour, minute, second, microseconds (4). A span of time rather than a time of day: up to 838 hours, either way.
+/// Length, sign, days (4), hour, minute, second, microseconds (4). A duration rather than a time of day: up to 838
+/// hours, positive or negative.
 fn time(bytes: &[u8]) -> Option<String> {
     let value = after_length(bytes)?;
     let mut all = [0; 12];

@@ -1,13 +1,13 @@
-//! Many keys by one statement: their array, joined with what is run for a single one.
+//! Many keys by one statement: an array of keys, joined with the statement for a single key.
 //!
 //! ```sql
 //! SELECT k.ordinal, r.rendered FROM unnest($1) WITH ORDINALITY AS k (key, ordinal)
 //! CROSS JOIN LATERAL (SELECT … FROM (SELECT name FROM users WHERE id = (k.key)) … LIMIT 1) AS r (rendered)
 //! ```
 //!
-//! The inner statement is the single one's, word for word but for its parameter, so a row is rendered by the same text. The key is of the
-//! type that a single key is bound as, so it is compared alike and by the same index. Each key has one line at most, and one without a
-//! line has no row.
+//! The inner statement is that for a single key, but for its parameter, so a row is rendered by the same text. The key
+//! has the type that a single key is bound as, so it is compared in the same way and by the same index. Each key has at
+//! most one line, and a key without a line has no row.
 
 use std::sync::{Arc, Once};
 
@@ -18,23 +18,23 @@ use sqlx::postgres::{PgArgumentBuffer, PgConnection, PgTypeInfo};
 use sqlx::{AssertSqlSafe, Connection, Encode, Executor, Postgres, SqlSafeStr, SqlStr, Type};
 
 use crate::backend::sql::verdict::Verdict;
-use crate::sql::postgres::{Argument, Parameter};
+use crate::sql::postgres::{PostgresArgument, PostgresParameter};
 use crate::sql::{SqlError, substitute};
 
-/// A hundredth of a round trip a key is little enough, and one slow statement fails no more keys than that.
+/// A hundredth of a round trip a key is cheap enough, and one slow statement fails no more keys than that.
 pub(super) const LIMIT: usize = 100;
 /// Columns of the answer.
 pub(super) const PLACE: usize = 0;
 pub(super) const RENDERED: usize = 1;
 
-/// What can be asked for many keys, once the server has said so.
+/// What is needed to ask for many keys, once the server has accepted it.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct PostgresBatch {
     text: Result<SqlStr, &'static str>,
     verdict: Verdict<Asked>,
 }
 
-/// A statement that the server has taken.
+/// A statement that the server has accepted.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) statement: SqlStr,
@@ -42,8 +42,8 @@ pub(super) struct Asked {
     array: Oid,
 }
 
-impl Batch {
-    /// `render` makes the statement for one key out of a query.
+impl PostgresBatch {
+    /// `render` makes the statement for one key from a query.
     pub(super) fn of(query: &str, render: impl Fn(&str) -> String, logged: Arc<Once>) -> Self {
         let keys = unused_name(query);
         let text = substitute(query, &format!("{keys}.{keys}_key")).map(|query| {
@@ -58,16 +58,16 @@ impl Batch {
         Self { text, verdict: Verdict::open(logged) }
     }
 
-    /// Whether it has turned out that the query takes one key at a time.
+    /// Returns true if the query is known to take one key at a time.
     pub(super) fn is_refused(&self) -> bool {
         self.verdict.is_refused()
     }
 
-    /// Asks the server the first time; `None` where the query takes one key at a time.
+    /// Asks the server the first time; `None` if the query takes one key at a time.
     pub(super) async fn settled(
         &self,
         connection: &mut PgConnection,
-        parameter: &Parameter,
+        parameter: &PostgresParameter,
     ) -> Result<Option<&Asked>, SqlError> {
         if self.verdict.is_open() {
             self.verdict.settle(self.ask(connection, parameter).await)?;
@@ -75,14 +75,14 @@ impl Batch {
         Ok(self.verdict.accepted())
     }
 
-    async fn ask(&self, connection: &mut PgConnection, parameter: &Parameter) -> Result<Asked, SqlError> {
+    async fn ask(&self, connection: &mut PgConnection, parameter: &PostgresParameter) -> Result<Asked, SqlError> {
         let statement = self.text.clone().map_err(SqlError::invalid)?;
         let element = parameter
             .bound_as()
             .oid()
             .ok_or_else(|| SqlError::invalid("the type of its parameter is not known by number"))?;
-        // Data-modifying statements in WITH, a key as a LIMIT and whatever else must not depend on a row: the server knows. In one
-        // transaction, so that behind a pooler it is one server connection that prepares and forgets.
+        // The server rejects data-modifying statements in WITH, a key as a LIMIT and anything else that can't depend on
+        // a row. In one transaction, so that behind a pooler one server connection prepares and forgets.
         let mut transaction = connection.begin().await?;
         let asked = async {
             let array: Oid = sqlx::query_scalar("SELECT typarray FROM pg_catalog.pg_type WHERE oid = $1")
@@ -103,7 +103,7 @@ impl Batch {
     }
 }
 
-/// A name that the query does not use, nor one that begins with it.
+/// A name that neither occurs in the query nor begins a name there.
 fn unused_name(query: &str) -> String {
     let query = query.to_ascii_lowercase();
     let mut name = "bloomguard_many".to_owned();
@@ -113,27 +113,27 @@ fn unused_name(query: &str) -> String {
     name
 }
 
-/// Keys bound to the array.
-pub(super) struct Keys<'a> {
-    keys: Vec<Argument>,
+/// Keys bound as the array.
+pub(super) struct KeyArray<'a> {
+    keys: Vec<PostgresArgument>,
     asked: &'a Asked,
 }
 
-impl<'a> Keys<'a> {
-    pub(super) const fn new(keys: Vec<Argument>, asked: &'a Asked) -> Self {
+impl<'a> KeyArray<'a> {
+    pub(super) const fn new(keys: Vec<PostgresArgument>, asked: &'a Asked) -> Self {
         Self { keys, asked }
     }
 }
 
-impl Type<Postgres> for Keys<'_> {
+impl Type<Postgres> for KeyArray<'_> {
     fn type_info() -> PgTypeInfo {
         <[String] as Type<Postgres>>::type_info()
     }
 }
 
-impl Encode<'_, Postgres> for Keys<'_> {
-    /// By hand, for the driver knows no arrays of types that have but a number: dimensions, whether there are NULLs, the elements' type,
-    /// their count, the first one's index; then each with its length.
+impl Encode<'_, Postgres> for KeyArray<'_> {
+    /// The driver has no arrays of types that are known only by number. Format: dimensions, whether there are NULLs,
+    /// the elements' type, their count, the first one's index; then each with its length.
     fn encode_by_ref(&self, buf: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
         let count = i32::try_from(self.keys.len())?;
         buf.extend_from_slice(&1_i32.to_be_bytes());
@@ -144,7 +144,7 @@ impl Encode<'_, Postgres> for Keys<'_> {
         for key in &self.keys {
             let start = buf.len() + size_of::<i32>();
             buf.extend_from_slice(&0_i32.to_be_bytes());
-            // No key is NULL.
+            // Keys are never NULL.
             let _ = key.encode_by_ref(buf)?;
             let length = i32::try_from(buf.len() - start)?;
             buf[start - size_of::<i32>()..start].copy_from_slice(&length.to_be_bytes());
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn one_statement_holds_the_single_one() {
-        let batch = Batch::of(
+        let batch = PostgresBatch::of(
             "SELECT a FROM t WHERE id = $1",
             |query| format!("SELECT r.a FROM ({query}) AS r LIMIT 1"),
             Arc::new(Once::new()),

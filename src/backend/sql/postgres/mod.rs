@@ -1,4 +1,4 @@
-//! Rows of PostgreSQL, which renders them itself: no type is unknown to it, and numbers stay exact.
+//! Rows of PostgreSQL, which renders them itself: it knows every type, and numbers stay exact.
 
 mod batch;
 
@@ -11,39 +11,40 @@ use sqlx::{
     Statement, Type, TypeInfo, ValueRef,
 };
 
-use self::batch::{Batch, Keys, PLACE, RENDERED};
-use super::reader::{Answer, Answers, Rows, counted, each_row};
+use self::batch::{KeyArray, PLACE, PostgresBatch, RENDERED};
+use super::reader::{Answer, Answers, RowQuery, counted, each_row};
 use super::{RAW_COLUMN, unique_names};
-use crate::backend::context::Room;
+use crate::backend::context::RowBudget;
 use crate::backend::{ContentType, Value};
 use crate::key::Key;
-use crate::sql::postgres::Parameter;
-use crate::sql::{Dialect, SqlError, body, identifier};
+use crate::sql::postgres::PostgresParameter;
+use crate::sql::{SqlError, identifier};
+use crate::sqltext::{Dialect, SingleStatement};
 
 /// A query of PostgreSQL.
 #[derive(Debug)]
 pub(super) struct PostgresRows {
     query: String,
-    /// Statements may be prepared under a name and kept. Behind a transaction-mode pooler they may not: each transaction can
-    /// run on another server connection.
+    /// Whether statements may be prepared under a name and kept. Not behind a transaction-mode pooler, where each
+    /// transaction can run on another server connection.
     named: bool,
     refusal_logged: Arc<Once>,
 }
 
-/// What is run instead of the query, and how its answer is read.
+/// The statement that is run instead of the query, and how its answer is read.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct PostgresPlan {
     statement: SqlStr,
-    parameter: Parameter,
+    parameter: PostgresParameter,
     content_type: ContentType,
-    batch: Batch,
+    batch: PostgresBatch,
 }
 
 impl PostgresRows {
     pub(super) fn new(query: &str, named: bool) -> Result<Self, SqlError> {
-        let (query, _) = body(query, Dialect::Postgres)
+        let query = SingleStatement::parse(query, Dialect::Postgres)
             .map_err(|why| SqlError::invalid(format!("the query can't be used: {why}")))?;
-        Ok(Self { query: query.to_owned(), named, refusal_logged: Arc::new(Once::new()) })
+        Ok(Self { query: query.text.to_owned(), named, refusal_logged: Arc::new(Once::new()) })
     }
 
     async fn rows(
@@ -64,21 +65,22 @@ impl PostgresRows {
     }
 }
 
-impl Rows for PostgresRows {
+impl RowQuery for PostgresRows {
     type Connection = PgConnection;
-    type Plan = Plan;
+    type Plan = PostgresPlan;
 
     const BATCH: usize = batch::LIMIT;
 
-    async fn describe(&self, connection: &mut PgConnection) -> Result<Plan, SqlError> {
+    async fn describe(&self, connection: &mut PgConnection) -> Result<PostgresPlan, SqlError> {
         let mut transaction = connection.begin().await?;
         let described = (&mut *transaction).prepare(AssertSqlSafe(self.query.as_str()).into_sql_str()).await?;
-        // What the driver keeps of it would be told again when the tables have changed, and a pooler must not see it survive.
+        // A kept description would be returned again after the tables have changed, and must not survive behind a
+        // pooler.
         transaction.clear_cached_statements().await?;
         transaction.rollback().await?;
 
         let parameter = match described.parameters() {
-            Some(Either::Left([only])) => Parameter::new(only.clone()),
+            Some(Either::Left([only])) => PostgresParameter::new(only.clone()),
             Some(Either::Left(others)) => {
                 Err(format!("it takes {} parameters instead of one, the key as $1", others.len()))
             }
@@ -95,15 +97,15 @@ impl Rows for PostgresRows {
         let render = |query: &str| raw_type.map_or_else(|| object(query, &columns), |type_name| raw(query, type_name));
         let content_type = if raw_type.is_some() { ContentType::OctetStream } else { ContentType::Json };
         let statement = AssertSqlSafe(render(&self.query)).into_sql_str();
-        Ok(Plan {
+        Ok(PostgresPlan {
             statement,
             parameter,
             content_type,
-            batch: Batch::of(&self.query, render, Arc::clone(&self.refusal_logged)),
+            batch: PostgresBatch::of(&self.query, render, Arc::clone(&self.refusal_logged)),
         })
     }
 
-    async fn read(&self, connection: &mut PgConnection, plan: &Plan, key: &Key) -> Answer {
+    async fn read(&self, connection: &mut PgConnection, plan: &PostgresPlan, key: &Key) -> Answer {
         let Some(argument) = plan.parameter.bind(key).map_err(SqlError::invalid)? else { return Ok(None) };
         let arguments = arguments(argument)?;
         let mut found = None;
@@ -118,9 +120,9 @@ impl Rows for PostgresRows {
     async fn read_many(
         &self,
         connection: &mut PgConnection,
-        plan: &Plan,
+        plan: &PostgresPlan,
         keys: &[Key],
-        room: &mut Room,
+        room: &mut RowBudget,
     ) -> Result<Option<Answers>, SqlError> {
         let Some(asked) = plan.batch.settled(connection, &plan.parameter).await? else { return Ok(None) };
         let mut answers: Answers = vec![Some(Ok(None)); keys.len()];
@@ -138,14 +140,14 @@ impl Rows for PostgresRows {
         if bound.is_empty() {
             return Ok(Some(answers));
         }
-        let arguments = arguments(Keys::new(bound, asked))?;
+        let arguments = arguments(KeyArray::new(bound, asked))?;
         let answer = |row: PgRow| {
             // Counted from 1.
             let ordinality: i64 = row.try_get(PLACE)?;
             let place = usize::try_from(ordinality - 1).ok().and_then(|index| places.get(index));
             let place =
                 *place.ok_or_else(|| SqlError::invalid("the database answered for a key that it was not asked for"))?;
-            // Without room it is not even copied, and not called absent.
+            // Without room it is not copied, and not called absent.
             answers[place] = if room.is_full() { None } else { Some(counted(plan.value(&row, RENDERED), room)) };
             Ok(())
         };
@@ -153,12 +155,12 @@ impl Rows for PostgresRows {
         Ok(Some(answers))
     }
 
-    fn is_single(&self, plan: &Plan) -> bool {
+    fn is_single(&self, plan: &PostgresPlan) -> bool {
         plan.batch.is_refused()
     }
 }
 
-impl Plan {
+impl PostgresPlan {
     fn value(&self, row: &PgRow, column: usize) -> Result<Value, SqlError> {
         let rendered = row.try_get_raw(column)?;
         let body = if rendered.is_null() {
@@ -176,11 +178,11 @@ fn arguments<'t>(argument: impl Encode<'t, Postgres> + Type<Postgres>) -> Result
     Ok(arguments)
 }
 
-/// Names that no column has: PostgreSQL takes a name for a column's before it takes it for a row's.
+/// Names that no column has: PostgreSQL prefers a column's name to a row's.
 const ROW: &str = "bloomguard_row";
 const OBJECT: &str = "bloomguard_object";
 
-/// Binary values of these types are the bytes themselves; all others are sent as PostgreSQL writes them.
+/// Binary values of these types are the bytes themselves; all others are sent in PostgreSQL's text form.
 fn raw(query: &str, type_name: &str) -> String {
     let verbatim =
         ["TEXT", "VARCHAR", "CHAR", "NAME", "BYTEA", "CITEXT"].iter().any(|name| type_name.eq_ignore_ascii_case(name));
@@ -190,7 +192,7 @@ fn raw(query: &str, type_name: &str) -> String {
 
 /// The line break keeps a comment at the query's end from swallowing what follows it.
 fn object(query: &str, columns: &[(&str, &str)]) -> String {
-    // Without `bytea` the row is taken whole, so that a column added later appears by itself under `SELECT *`.
+    // Without `bytea` the row is rendered as a whole, so that a column added later appears under `SELECT *`.
     if columns.iter().all(|(_, type_name)| *type_name != "BYTEA") {
         return format!("SELECT row_to_json({ROW})::text FROM ({query}\n) AS {ROW} LIMIT 1");
     }

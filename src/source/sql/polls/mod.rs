@@ -1,4 +1,4 @@
-//! New keys asked of a SQL database: [`SqlPolls`].
+//! New keys from a SQL database: [`SqlPolls`].
 
 mod mysql;
 mod postgres;
@@ -14,7 +14,7 @@ use sqlx::Connection;
 
 use self::mysql::MySqlFeed;
 use self::postgres::PostgresFeed;
-use self::rows::Rows;
+use self::rows::RowBatcher;
 use self::sqlite::SqliteFeed;
 use super::{CONNECT_TIMEOUT, SourceError, next_row};
 use crate::config::{IncrementalConfig, SecretUrl, SourceConfig};
@@ -22,44 +22,46 @@ use crate::key::KeyForm;
 use crate::source::incremental::{Incremental, Plan, PolledRows, Position, Watermark};
 use crate::sql::{Connector, Database, Purpose, SqlError};
 
-/// How far local time may be behind UTC: a column that does not tell its zone may hold that.
+/// How far local time may be behind UTC: a column without a zone may hold local time.
 const FARTHEST_ZONE: Duration = Duration::from_secs(12 * 3600);
 
 /// Polls a query of key and watermark on PostgreSQL, MySQL or SQLite.
 #[derive(Debug)]
-pub struct SqlPolls(Driver);
+pub struct SqlPolls(PollDriver);
 
 #[derive(Debug)]
-enum Driver {
+enum PollDriver {
     Postgres(Poll<PostgresFeed>),
     MySql(Poll<MySqlFeed>),
     Sqlite(Poll<SqliteFeed>),
 }
 
 impl SqlPolls {
-    /// Reads the configuration and connects to nothing. `backend` is used where the source has no URL of its own. `None`: the source is not
-    /// polled.
+    /// Reads the configuration and connects to nothing. `backend` is used if the source has no URL of its own. `None`:
+    /// the source is not polled.
     ///
     /// # Errors
-    /// [`SourceError::Invalid`] where URL or query can never be used.
+    /// [`SourceError::Invalid`] if URL or query can never be used.
     pub fn new(source: &SourceConfig, backend: &SecretUrl) -> Result<Option<Self>, SourceError> {
         let Some(config) = &source.incremental else { return Ok(None) };
         let url = if source.url.is_empty() { backend } else { &source.url };
         let target = url.redacted();
         Ok(Some(Self(match Database::parse(&url.for_driver(), Purpose::Scans)? {
             Database::Postgres(options) => {
-                Driver::Postgres(Poll::new(PostgresFeed::new(options, config)?, target, config))
+                PollDriver::Postgres(Poll::new(PostgresFeed::new(options, config)?, target, config))
             }
-            Database::MySql(session) => Driver::MySql(Poll::new(MySqlFeed::new(session, config)?, target, config)),
-            Database::Sqlite(options) => Driver::Sqlite(Poll::new(SqliteFeed::new(options, config)?, target, config)),
+            Database::MySql(session) => PollDriver::MySql(Poll::new(MySqlFeed::new(session, config)?, target, config)),
+            Database::Sqlite(options) => {
+                PollDriver::Sqlite(Poll::new(SqliteFeed::new(options, config)?, target, config))
+            }
         })))
     }
 
     fn poll(&self) -> &dyn Incremental {
         match &self.0 {
-            Driver::Postgres(poll) => poll,
-            Driver::MySql(poll) => poll,
-            Driver::Sqlite(poll) => poll,
+            PollDriver::Postgres(poll) => poll,
+            PollDriver::MySql(poll) => poll,
+            PollDriver::Sqlite(poll) => poll,
         }
     }
 }
@@ -75,15 +77,15 @@ impl Incremental for SqlPolls {
     }
 }
 
-/// What a watermark column holds.
+/// Kind of a watermark column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum WatermarkKind {
     Integer,
     Timestamp { zoned: bool },
     Text,
 }
 
-impl Kind {
+impl WatermarkKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Integer => "integer",
@@ -111,7 +113,7 @@ impl Kind {
     }
 }
 
-/// What is looked at before rows are read: what is not visible to the rows' own snapshot was not committed yet at this moment.
+/// State before the rows are read: rows that are invisible to their snapshot were not committed at this moment.
 #[derive(Debug)]
 struct Look {
     /// The database's clock: microseconds since 1970.
@@ -123,9 +125,9 @@ struct Look {
 }
 
 /// How one kind of database is polled.
-trait Feed: std::fmt::Debug + Send + Sync {
+trait PolledDatabase: std::fmt::Debug + Send + Sync {
     type Connection: Connection;
-    /// What was learned of the query.
+    /// The description of the query.
     type Shape: Send + Sync;
 
     fn connector(&self) -> &impl Connector<Self::Connection>;
@@ -137,20 +139,20 @@ trait Feed: std::fmt::Debug + Send + Sync {
     fn describe(
         &self,
         connection: &mut Self::Connection,
-    ) -> impl Future<Output = Result<(Kind, Self::Shape), SqlError>> + Send;
+    ) -> impl Future<Output = Result<(WatermarkKind, Self::Shape), SqlError>> + Send;
 
-    /// Whether the column can be polled by, as far as only its rows tell. Asked once.
+    /// Whether the column can be polled by, if only its rows show that. Asked once.
     fn check(&self, _: &mut Self::Connection, _: &Self::Shape) -> impl Future<Output = Result<(), SqlError>> + Send {
         std::future::ready(Ok(()))
     }
 
     fn look(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<Look, SqlError>> + Send;
 
-    /// What the `watermark` query says.
+    /// The answer of the `watermark` query.
     fn highest(
         &self,
         connection: &mut Self::Connection,
-        kind: Kind,
+        kind: WatermarkKind,
         query: &str,
     ) -> impl Future<Output = Result<Option<Watermark>, SourceError>> + Send;
 
@@ -160,22 +162,22 @@ trait Feed: std::fmt::Debug + Send + Sync {
         connection: &mut Self::Connection,
         shape: &Self::Shape,
         from: &Watermark,
-        rows: &mut Rows,
+        rows: &mut RowBatcher,
     ) -> impl Future<Output = Result<(), SourceError>> + Send;
 }
 
-/// Keeps its connection from poll to poll, for they may be a second apart.
+/// Keeps its connection between polls, which may be a second apart.
 #[derive(Debug)]
-struct Poll<F: Feed> {
+struct Poll<F: PolledDatabase> {
     feed: F,
-    /// Where it connects, without password.
+    /// Where it connects, without the password.
     target: String,
     watermark: Option<String>,
     overlap: Duration,
     idle: Mutex<Option<F::Connection>>,
 }
 
-impl<F: Feed> Poll<F>
+impl<F: PolledDatabase> Poll<F>
 where
     F::Connection: std::fmt::Debug,
 {
@@ -192,12 +194,12 @@ where
         }
     }
 
-    /// A connection that failed, or whose poll was abandoned, is dropped: it may be in the middle of a result.
-    async fn ask(&self, plan: Option<&Plan>, mut rows: Option<Rows>) -> Result<Position, SourceError> {
+    /// A connection that failed, or whose poll was cancelled, is dropped: it may be in the middle of a result.
+    async fn ask(&self, plan: Option<&Plan>, mut rows: Option<RowBatcher>) -> Result<Position, SourceError> {
         let kept = self.idle.lock().take();
         if let Some(mut connection) = kept {
             match self.run(&mut connection, plan, rows.as_mut()).await {
-                // It died while it was idle. What has been sent already may be sent twice.
+                // It broke while it was idle. Rows that were sent already may be sent twice.
                 Err(SourceError::Unavailable(reason)) => tracing::debug!(reason, "polling on a new connection"),
                 asked => return self.keep(connection, asked),
             }
@@ -218,15 +220,15 @@ where
         &self,
         connection: &mut F::Connection,
         plan: Option<&Plan>,
-        rows: Option<&mut Rows>,
+        rows: Option<&mut RowBatcher>,
     ) -> Result<Position, SourceError> {
         self.feed.begin(connection).await?;
         let (kind, shape) = self.feed.describe(connection).await?;
-        // Before the rows, and before the highest watermark: what becomes visible after this look is no older than it says.
+        // Before the rows and before the highest watermark: what becomes visible later is no older than this says.
         let look = self.feed.look(connection).await?;
         let mut highest = None;
         if let Some(query) =
-            self.watermark.as_deref().filter(|_| plan.is_none() || !matches!(kind, Kind::Timestamp { .. }))
+            self.watermark.as_deref().filter(|_| plan.is_none() || !matches!(kind, WatermarkKind::Timestamp { .. }))
         {
             highest = Some(self.feed.highest(connection, kind, query).await?.unwrap_or_else(|| kind.lowest()));
         }
@@ -236,7 +238,7 @@ where
                     return Err(SourceError::Invalid(format!("the watermark is of type {} now", kind.name())));
                 }
                 let from = from(plan, &look).lowered();
-                rows.begin(matches!(kind, Kind::Timestamp { .. }).then_some(look.now));
+                rows.begin(matches!(kind, WatermarkKind::Timestamp { .. }).then_some(look.now));
                 self.feed.rows(connection, &shape, &from, rows).await?;
                 rows.finish().await?.or(highest)
             }
@@ -249,15 +251,15 @@ where
         Ok(Position { watermark, open_for: look.open_for, hidden: look.hidden })
     }
 
-    fn first(&self, kind: Kind, look: &Look, highest: Option<Watermark>) -> Result<Watermark, SourceError> {
+    fn first(&self, kind: WatermarkKind, look: &Look, highest: Option<Watermark>) -> Result<Watermark, SourceError> {
         match (kind, highest) {
-            (Kind::Timestamp { zoned }, highest) => {
+            (WatermarkKind::Timestamp { zoned }, highest) => {
                 let Watermark::Timestamp(highest) = highest.unwrap_or(Watermark::Timestamp(i64::MAX)) else {
                     return Err(SourceError::Invalid("the watermark query tells no timestamp".to_owned()));
                 };
                 let zone = if zoned { Duration::ZERO } else { FARTHEST_ZONE };
                 let clock = Watermark::Timestamp(look.now).earlier(zone);
-                // One that lies in the future says nothing of the others.
+                // A watermark in the future says nothing about the others.
                 let base = if highest <= look.now { Watermark::Timestamp(highest) } else { clock };
                 Ok(base.earlier(self.overlap + look.open_for))
             }
@@ -267,7 +269,8 @@ where
     }
 }
 
-/// A database's clock that was set back stamps rows below what has been seen: so much of its own past is read at least.
+/// A database's clock that was set back stamps rows below the highest watermark: at least this much of its own past is
+/// read.
 fn from(plan: &Plan, look: &Look) -> Watermark {
     match (&plan.from, Watermark::Timestamp(look.now).earlier(plan.reach)) {
         (Watermark::Timestamp(seen), Watermark::Timestamp(bound)) => Watermark::Timestamp(bound.min(*seen)),
@@ -276,7 +279,7 @@ fn from(plan: &Plan, look: &Look) -> Watermark {
 }
 
 #[async_trait]
-impl<F: Feed> Incremental for Poll<F>
+impl<F: PolledDatabase> Incremental for Poll<F>
 where
     F::Connection: std::fmt::Debug,
 {
@@ -285,7 +288,7 @@ where
     }
 
     async fn since(&self, plan: &Plan, form: KeyForm, rows: PolledRows) -> Result<Position, SourceError> {
-        self.ask(Some(plan), Some(Rows::new(form, rows))).await
+        self.ask(Some(plan), Some(RowBatcher::new(form, rows))).await
     }
 }
 

@@ -5,19 +5,21 @@ use std::time::Duration;
 use sqlx::mysql::{MySqlConnection, MySqlRow, MySqlTypeInfo};
 use sqlx::{AssertSqlSafe, Column, Either, Executor, Row, SqlSafeStr, Statement, TypeInfo, ValueRef};
 
-use super::rows::{Rows, parse_timestamp, write_timestamp};
-use super::{Feed, Kind, Look, SourceError, next_row};
+use super::rows::{RowBatcher, parse_timestamp, write_timestamp};
+use super::{Look, PolledDatabase, SourceError, WatermarkKind, next_row};
 use crate::config::IncrementalConfig;
 use crate::source::incremental::Watermark;
-use crate::sql::mysql::{KeyType, MySqlSession, write_key};
-use crate::sql::{Connector, Dialect, SqlError, body};
+use crate::sql::mysql::{MySqlKeyType, MySqlSession, write_key};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::{Dialect, SingleStatement};
 
-/// The session's zone is UTC. A server that takes no writes is a replica, as a rule.
+/// The session's zone is UTC. A server that accepts no writes is usually a replica.
 const CLOCK: &str = "SELECT CAST(NOW(6) AS CHAR), CAST(@@global.read_only AS CHAR)";
 /// Times of transactions are in the server's own zone and without fraction.
 const TRANSACTIONS: &str = "SELECT CAST(MAX(TIMESTAMPDIFF(SECOND, trx_started, CONVERT_TZ(NOW(), '+00:00', 'SYSTEM'))) AS SIGNED) \
      FROM information_schema.innodb_trx WHERE trx_mysql_thread_id <> CONNECTION_ID() AND trx_is_read_only = 0";
-/// A second that was cut off, and one for a transaction that the server's list, which is renewed every tenth, does not show yet.
+/// One second for the lost fraction, and one for a transaction that is not in the server's list yet, which is renewed
+/// every tenth.
 const ROUNDED: Duration = Duration::from_secs(2);
 
 /// A query whose columns are key and watermark.
@@ -29,23 +31,23 @@ pub(super) struct MySqlFeed {
 
 impl MySqlFeed {
     pub(super) fn new(session: MySqlSession, config: &IncrementalConfig) -> Result<Self, SqlError> {
-        let (query, _) = body(&config.query, Dialect::MySql)
+        let query = SingleStatement::parse(&config.query, Dialect::MySql)
             .map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
-        Ok(Self { session, query: query.to_owned() })
+        Ok(Self { session, query: query.text.to_owned() })
     }
 }
 
-/// What was learned of the query.
+/// The description of the query.
 #[derive(Debug)]
-pub(super) struct Shape {
-    key: KeyType,
-    kind: Kind,
+pub(super) struct MySqlShape {
+    key: MySqlKeyType,
+    kind: WatermarkKind,
     columns: usize,
 }
 
-impl Feed for MySqlFeed {
+impl PolledDatabase for MySqlFeed {
     type Connection = MySqlConnection;
-    type Shape = Shape;
+    type Shape = MySqlShape;
 
     fn connector(&self) -> &impl Connector<MySqlConnection> {
         &self.session
@@ -60,7 +62,7 @@ impl Feed for MySqlFeed {
         Ok(())
     }
 
-    async fn describe(&self, connection: &mut MySqlConnection) -> Result<(Kind, Shape), SqlError> {
+    async fn describe(&self, connection: &mut MySqlConnection) -> Result<(WatermarkKind, MySqlShape), SqlError> {
         let described = connection.prepare(AssertSqlSafe(self.query.as_str()).into_sql_str()).await?;
         let [key, watermark, ..] = described.columns() else {
             return Err(SqlError::invalid("the incremental query must return two columns, key and watermark"));
@@ -71,10 +73,10 @@ impl Feed for MySqlFeed {
         let kind = kind_of(watermark.type_info())
             .ok_or_else(|| SqlError::invalid(super::no_watermark(watermark.name(), watermark.type_info().name())))?;
         let name = key.type_info().name();
-        let key = KeyType::of(key.type_info()).ok_or_else(|| {
+        let key = MySqlKeyType::of(key.type_info()).ok_or_else(|| {
             SqlError::invalid(format!("the first column is of type {name}, which can't be a key: cast it to CHAR"))
         })?;
-        Ok((kind, Shape { key, kind, columns: described.columns().len() }))
+        Ok((kind, MySqlShape { key, kind, columns: described.columns().len() }))
     }
 
     async fn look(&self, connection: &mut MySqlConnection) -> Result<Look, SqlError> {
@@ -100,10 +102,11 @@ impl Feed for MySqlFeed {
     async fn highest(
         &self,
         connection: &mut MySqlConnection,
-        kind: Kind,
+        kind: WatermarkKind,
         query: &str,
     ) -> Result<Option<Watermark>, SourceError> {
-        let (query, _) = body(query, Dialect::MySql).map_err(SqlError::invalid)?;
+        let query =
+            SingleStatement::parse(query, Dialect::MySql).map_err(|why| SqlError::invalid(why.to_string()))?.text;
         let statement = format!("WITH bloomguard_mark (m) AS ({query}\n) SELECT CAST(m AS CHAR) FROM bloomguard_mark");
         let row = sqlx::query(AssertSqlSafe(statement))
             .persistent(false)
@@ -123,9 +126,9 @@ impl Feed for MySqlFeed {
     async fn rows(
         &self,
         connection: &mut MySqlConnection,
-        shape: &Shape,
+        shape: &MySqlShape,
         from: &Watermark,
-        sink: &mut Rows,
+        sink: &mut RowBatcher,
     ) -> Result<(), SourceError> {
         let others: String = (2..shape.columns).map(|i| format!(", c{i}")).collect();
         let statement = AssertSqlSafe(format!(
@@ -162,25 +165,25 @@ async fn open_for(connection: &mut MySqlConnection) -> Result<Duration, SqlError
     Ok(oldest.map_or(Duration::ZERO, |seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)) + ROUNDED))
 }
 
-fn kind_of(info: &MySqlTypeInfo) -> Option<Kind> {
-    match (info.name(), KeyType::of(info)) {
-        ("TIMESTAMP", _) => Some(Kind::Timestamp { zoned: true }),
-        ("DATETIME", _) => Some(Kind::Timestamp { zoned: false }),
-        (_, Some(KeyType::Integer)) => Some(Kind::Integer),
-        (_, Some(KeyType::Text)) => Some(Kind::Text),
+fn kind_of(info: &MySqlTypeInfo) -> Option<WatermarkKind> {
+    match (info.name(), MySqlKeyType::of(info)) {
+        ("TIMESTAMP", _) => Some(WatermarkKind::Timestamp { zoned: true }),
+        ("DATETIME", _) => Some(WatermarkKind::Timestamp { zoned: false }),
+        (_, Some(MySqlKeyType::Integer)) => Some(WatermarkKind::Integer),
+        (_, Some(MySqlKeyType::Text)) => Some(WatermarkKind::Text),
         _ => None,
     }
 }
 
-/// `None` also for a date that is none, such as 0000-00-00.
-fn mark(row: &MySqlRow, kind: Kind) -> Result<Option<Watermark>, SqlError> {
+/// `None` also for an impossible date, such as 0000-00-00.
+fn mark(row: &MySqlRow, kind: WatermarkKind) -> Result<Option<Watermark>, SqlError> {
     Ok(row.try_get::<Option<String>, _>(1)?.and_then(|text| read(&text, kind)))
 }
 
-fn read(text: &str, kind: Kind) -> Option<Watermark> {
+fn read(text: &str, kind: WatermarkKind) -> Option<Watermark> {
     match kind {
-        Kind::Integer => text.parse().ok().map(Watermark::Integer),
-        Kind::Timestamp { .. } => parse_timestamp(text).map(Watermark::Timestamp),
-        Kind::Text => Some(Watermark::Text(text.to_owned())),
+        WatermarkKind::Integer => text.parse().ok().map(Watermark::Integer),
+        WatermarkKind::Timestamp { .. } => parse_timestamp(text).map(Watermark::Timestamp),
+        WatermarkKind::Text => Some(Watermark::Text(text.to_owned())),
     }
 }

@@ -12,19 +12,20 @@ use sqlx::{
     ValueRef,
 };
 
-use super::rows::Rows;
+use super::rows::RowBatcher;
 use super::unseen::Unseen;
-use super::{Feed, Kind, Look, SourceError, next_row};
+use super::{Look, PolledDatabase, SourceError, WatermarkKind, next_row};
 use crate::config::IncrementalConfig;
 use crate::source::incremental::Watermark;
-use crate::sql::postgres::{KeyType, write_key};
-use crate::sql::{Connector, Dialect, SqlError, body};
+use crate::sql::postgres::{PostgresKeyType, write_key};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::{Dialect, SingleStatement};
 
-/// 2000-01-01, from which on PostgreSQL counts, in microseconds since 1970.
+/// 2000-01-01, PostgreSQL's epoch, in microseconds since 1970.
 const EPOCH: i64 = 946_684_800_000_000;
 
-/// Transactions that are open in this database, but for those that write no rows of a table: our own scans and the cleaning of tables. Then those whose
-/// begin the server does not tell, see [`Unseen`], each with the latest moment at which it can't have begun yet, or by which it must have.
+/// Open transactions of this database, except those that write no rows of a table: our own scans and vacuum. Then those
+/// without a known begin, see [`Unseen`], each with the latest moment before its begin, or by which it had begun.
 const LOOK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8, \
      coalesce((SELECT (extract(epoch FROM max(clock_timestamp() - xact_start)) * 1000000)::int8 FROM pg_stat_activity \
        WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type NOT IN ('autovacuum worker', 'walsender') \
@@ -44,7 +45,7 @@ pub(super) struct PostgresFeed {
     unseen: Mutex<Unseen>,
 }
 
-/// Without the options, among which is the password.
+/// Without the options, which include the password.
 impl std::fmt::Debug for PostgresFeed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("PostgresFeed")
@@ -53,30 +54,31 @@ impl std::fmt::Debug for PostgresFeed {
 
 impl PostgresFeed {
     pub(super) fn new(options: PgConnectOptions, config: &IncrementalConfig) -> Result<Self, SqlError> {
-        let (query, _) = body(&config.query, Dialect::Postgres)
+        let query = SingleStatement::parse(&config.query, Dialect::Postgres)
             .map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
-        Ok(Self { options, query: query.to_owned(), unseen: Mutex::default() })
+        Ok(Self { options, query: query.text.to_owned(), unseen: Mutex::default() })
     }
 }
 
-/// What was learned of the query.
+/// The description of the query.
 #[derive(Debug)]
-pub(super) struct Shape {
-    key: KeyType,
-    kind: Kind,
+pub(super) struct PostgresShape {
+    key: PostgresKeyType,
+    kind: WatermarkKind,
     parameter: PgTypeInfo,
 }
 
-impl Feed for PostgresFeed {
+impl PolledDatabase for PostgresFeed {
     type Connection = PgConnection;
-    type Shape = Shape;
+    type Shape = PostgresShape;
 
     fn connector(&self) -> &impl Connector<PgConnection> {
         &self.options
     }
 
-    /// One transaction a poll: it keeps to one server connection behind a pooler. Each statement sees what is committed when it begins: a snapshot
-    /// older than the look at open transactions would miss what was committed between the two.
+    /// One transaction a poll, which keeps to one server connection behind a pooler. Each statement sees what is
+    /// committed when it begins: a snapshot older than the look at open transactions would miss commits between the
+    /// two.
     async fn begin(&self, connection: &mut PgConnection) -> Result<(), SqlError> {
         sqlx::raw_sql("BEGIN READ ONLY, ISOLATION LEVEL READ COMMITTED").execute(&mut *connection).await?;
         sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(connection).await?;
@@ -88,7 +90,7 @@ impl Feed for PostgresFeed {
         Ok(())
     }
 
-    async fn describe(&self, connection: &mut PgConnection) -> Result<(Kind, Shape), SqlError> {
+    async fn describe(&self, connection: &mut PgConnection) -> Result<(WatermarkKind, PostgresShape), SqlError> {
         let described = connection.prepare(AssertSqlSafe(self.query.as_str()).into_sql_str()).await?;
         // Nothing prepared may outlive the transaction behind a pooler.
         connection.clear_cached_statements().await?;
@@ -107,10 +109,10 @@ impl Feed for PostgresFeed {
             )));
         }
         let name = key.type_info().name();
-        let key = KeyType::of(key.type_info()).ok_or_else(|| {
+        let key = PostgresKeyType::of(key.type_info()).ok_or_else(|| {
             SqlError::invalid(format!("the first column is of type {name}, which can't be a key: cast it to text"))
         })?;
-        Ok((kind, Shape { key, kind, parameter: parameter.clone() }))
+        Ok((kind, PostgresShape { key, kind, parameter: parameter.clone() }))
     }
 
     async fn look(&self, connection: &mut PgConnection) -> Result<Look, SqlError> {
@@ -132,11 +134,12 @@ impl Feed for PostgresFeed {
     async fn highest(
         &self,
         connection: &mut PgConnection,
-        kind: Kind,
+        kind: WatermarkKind,
         query: &str,
     ) -> Result<Option<Watermark>, SourceError> {
-        let (query, _) = body(query, Dialect::Postgres).map_err(SqlError::invalid)?;
-        let Some(row) = sqlx::query(AssertSqlSafe(query))
+        let query =
+            SingleStatement::parse(query, Dialect::Postgres).map_err(|why| SqlError::invalid(why.to_string()))?;
+        let Some(row) = sqlx::query(AssertSqlSafe(query.text))
             .persistent(false)
             .fetch_optional(connection)
             .await
@@ -157,15 +160,15 @@ impl Feed for PostgresFeed {
     async fn rows(
         &self,
         connection: &mut PgConnection,
-        shape: &Shape,
+        shape: &PostgresShape,
         from: &Watermark,
-        sink: &mut Rows,
+        sink: &mut RowBatcher,
     ) -> Result<(), SourceError> {
         let statement = format!(
             "SELECT q.bloomguard_key, q.bloomguard_mark FROM ({}\n) AS q (bloomguard_key, bloomguard_mark)",
             self.query
         );
-        let argument = Argument::new(from, &shape.parameter)?;
+        let argument = WatermarkArgument::new(from, &shape.parameter)?;
         let mut rows = sqlx::query(AssertSqlSafe(statement)).bind(argument).persistent(false).fetch(connection);
         let mut raw = Vec::new();
         while let Some(row) = next_row(&mut rows).await? {
@@ -184,12 +187,12 @@ impl Feed for PostgresFeed {
     }
 }
 
-fn kind_of(info: &PgTypeInfo) -> Option<Kind> {
+fn kind_of(info: &PgTypeInfo) -> Option<WatermarkKind> {
     match info.name().to_ascii_lowercase().as_str() {
-        "int2" | "int4" | "int8" => Some(Kind::Integer),
-        "timestamptz" => Some(Kind::Timestamp { zoned: true }),
-        "timestamp" => Some(Kind::Timestamp { zoned: false }),
-        "text" | "varchar" | "name" | "char" => Some(Kind::Text),
+        "int2" | "int4" | "int8" => Some(WatermarkKind::Integer),
+        "timestamptz" => Some(WatermarkKind::Timestamp { zoned: true }),
+        "timestamp" => Some(WatermarkKind::Timestamp { zoned: false }),
+        "text" | "varchar" | "name" | "char" => Some(WatermarkKind::Text),
         _ => match info.kind() {
             PgTypeKind::Domain(base) => kind_of(base),
             _ => None,
@@ -197,7 +200,7 @@ fn kind_of(info: &PgTypeInfo) -> Option<Kind> {
     }
 }
 
-fn watermark(row: &PgRow, column: usize, kind: Kind) -> Result<Option<Watermark>, SqlError> {
+fn watermark(row: &PgRow, column: usize, kind: WatermarkKind) -> Result<Option<Watermark>, SqlError> {
     let value = row.try_get_raw(column)?;
     if value.is_null() {
         return Ok(None);
@@ -205,10 +208,12 @@ fn watermark(row: &PgRow, column: usize, kind: Kind) -> Result<Option<Watermark>
     let unreadable = |error: BoxDynError| SqlError::invalid(format!("the watermark can't be read: {error}"));
     let bytes = value.as_bytes().map_err(unreadable)?;
     Ok(Some(match kind {
-        Kind::Text => Watermark::Text(String::from_utf8_lossy(bytes).into_owned()),
-        Kind::Integer => Watermark::Integer(integer(bytes).map_err(unreadable)?.into()),
+        WatermarkKind::Text => Watermark::Text(String::from_utf8_lossy(bytes).into_owned()),
+        WatermarkKind::Integer => Watermark::Integer(integer(bytes).map_err(unreadable)?.into()),
         // The two infinities are the ends of the range.
-        Kind::Timestamp { .. } => Watermark::Timestamp(integer(bytes).map_err(unreadable)?.saturating_add(EPOCH)),
+        WatermarkKind::Timestamp { .. } => {
+            Watermark::Timestamp(integer(bytes).map_err(unreadable)?.saturating_add(EPOCH))
+        }
     }))
 }
 
@@ -222,12 +227,12 @@ fn integer(bytes: &[u8]) -> Result<i64, BoxDynError> {
 
 /// A watermark as a value of the parameter's own type, so that an index on the column can be used.
 #[derive(Debug)]
-struct Argument {
+struct WatermarkArgument {
     info: PgTypeInfo,
     bytes: Bytes,
 }
 
-impl Argument {
+impl WatermarkArgument {
     fn new(watermark: &Watermark, parameter: &PgTypeInfo) -> Result<Self, SqlError> {
         let (info, bytes) = match watermark {
             Watermark::Integer(number) => {
@@ -244,13 +249,13 @@ impl Argument {
     }
 }
 
-impl Type<Postgres> for Argument {
+impl Type<Postgres> for WatermarkArgument {
     fn type_info() -> PgTypeInfo {
         <str as Type<Postgres>>::type_info()
     }
 }
 
-impl Encode<'_, Postgres> for Argument {
+impl Encode<'_, Postgres> for WatermarkArgument {
     fn encode_by_ref(&self, buf: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
         Encode::<Postgres>::encode(&self.bytes[..], buf)
     }

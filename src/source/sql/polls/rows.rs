@@ -9,18 +9,18 @@ use crate::source::{BATCH_KEYS, SourceError};
 
 /// Gathers rows and sends them when a batch is full.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct RowBatcher {
     form: KeyForm,
     sender: PolledRows,
     batch: Vec<PolledKey>,
-    /// Number of the row read last, from 1.
+    /// Number of the last row, from 1.
     row: u64,
-    /// Timestamps after this are of rows that lie in the future, and tell nothing of the others.
+    /// Later timestamps are in the future, and say nothing about the other rows.
     now: Option<i64>,
     highest: Option<i64>,
 }
 
-impl Rows {
+impl RowBatcher {
     pub(super) fn new(form: KeyForm, sender: PolledRows) -> Self {
         Self { form, sender, batch: Vec::new(), row: 0, now: None, highest: None }
     }
@@ -29,18 +29,20 @@ impl Rows {
         self.form
     }
 
-    /// Rows come from here on, those of a broken connection before them included. `now`: the database's clock, where watermarks are timestamps.
+    /// Rows follow from here on, including those of a broken connection before. `now`: the database's clock, if
+    /// watermarks are timestamps.
     pub(super) fn begin(&mut self, now: Option<i64>) {
         self.batch.clear();
         (self.row, self.now, self.highest) = (0, now, None);
     }
 
-    /// Why the row read last is of no use.
+    /// Why the last row is unusable.
     pub(super) fn unreadable(&self, why: impl std::fmt::Display) -> SourceError {
         SourceError::Invalid(format!("row {}: {why}", self.row + 1))
     }
 
-    /// Adds a row. One without a key, or whose watermark can't be read, was not left out by the query and so is still taken as far as it goes.
+    /// Adds a row. The query did not exclude rows without a key or with an unreadable watermark, so their usable parts
+    /// count.
     pub(super) async fn push(&mut self, key: Option<&[u8]>, watermark: Option<&Watermark>) -> Result<(), SourceError> {
         self.row += 1;
         if let (Some(Watermark::Timestamp(micros)), Some(now)) = (watermark, self.now)
@@ -60,7 +62,7 @@ impl Rows {
         if self.batch.len() == BATCH_KEYS { self.send().await } else { Ok(()) }
     }
 
-    /// Sends the rest; the highest timestamp.
+    /// Sends the rest. Returns the highest timestamp.
     pub(super) async fn finish(&mut self) -> Result<Option<Watermark>, SourceError> {
         self.send().await?;
         Ok(self.highest.map(Watermark::Timestamp))
@@ -81,9 +83,10 @@ pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
     NaiveDateTime::parse_from_str(&text, "%Y-%m-%d %H:%M:%S%.f").ok().map(|parsed| parsed.and_utc().timestamp_micros())
 }
 
-/// As text that both compare with a column of theirs: with a blank, which sorts before the `T` that a column of SQLite may hold.
+/// As text that both databases compare with their columns. With a blank, which sorts before the `T` that a column of
+/// SQLite may hold.
 pub(super) fn write_timestamp(micros: i64) -> String {
-    // Before the year 1 there is nothing to be polled.
+    // No rows to poll lie before the year 1.
     DateTime::from_timestamp_micros(micros.max(0)).unwrap_or_default().format("%Y-%m-%d %H:%M:%S").to_string()
 }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Column, Connection, Executor, Row, SqlSafeStr, Statement};
 
-use super::rows::{Rows, parse_timestamp, write_timestamp};
-use super::{Feed, Kind, Look, SourceError, next_row};
+use super::rows::{RowBatcher, parse_timestamp, write_timestamp};
+use super::{Look, PolledDatabase, SourceError, WatermarkKind, next_row};
 use crate::config::IncrementalConfig;
 use crate::source::incremental::Watermark;
-use crate::sql::sqlite::{Affinity, Stored, declared_type};
-use crate::sql::{Connector, Dialect, SqlError, body};
+use crate::sql::sqlite::{Affinity, StoredValue, declared_type};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::{Dialect, SingleStatement};
 
 /// A query whose columns are key and watermark.
 #[derive(Debug)]
@@ -21,35 +22,35 @@ pub(super) struct SqliteFeed {
 
 impl SqliteFeed {
     pub(super) fn new(options: SqliteConnectOptions, config: &IncrementalConfig) -> Result<Self, SqlError> {
-        let (query, _) = body(&config.query, Dialect::Sqlite)
+        let query = SingleStatement::parse(&config.query, Dialect::Sqlite)
             .map_err(|why| SqlError::invalid(format!("the incremental query can't be used: {why}")))?;
-        Ok(Self { options, query: query.to_owned() })
+        Ok(Self { options, query: query.text.to_owned() })
     }
 
-    /// The query with names of ours for its columns.
-    fn marked(&self, shape: &Shape) -> String {
+    /// The query with fixed names for its columns.
+    fn marked(&self, shape: &SqliteShape) -> String {
         let others: String = (2..shape.columns).map(|i| format!(", c{i}")).collect();
         format!("WITH q(k, m{others}) AS ({}\n)", self.query)
     }
 }
 
-/// What was learned of the query.
+/// The description of the query.
 #[derive(Debug)]
-pub(super) struct Shape {
-    kind: Kind,
+pub(super) struct SqliteShape {
+    kind: WatermarkKind,
     columns: usize,
 }
 
-impl Feed for SqliteFeed {
+impl PolledDatabase for SqliteFeed {
     type Connection = SqliteConnection;
-    type Shape = Shape;
+    type Shape = SqliteShape;
 
     fn connector(&self) -> &impl Connector<SqliteConnection> {
         &self.options
     }
 
     async fn begin(&self, connection: &mut SqliteConnection) -> Result<(), SqlError> {
-        // Kept, a description would be told again when the tables have changed.
+        // A kept description would be returned again after the tables have changed.
         Ok(connection.clear_cached_statements().await?)
     }
 
@@ -57,7 +58,7 @@ impl Feed for SqliteFeed {
         Ok(())
     }
 
-    async fn describe(&self, connection: &mut SqliteConnection) -> Result<(Kind, Shape), SqlError> {
+    async fn describe(&self, connection: &mut SqliteConnection) -> Result<(WatermarkKind, SqliteShape), SqlError> {
         let described = connection.prepare(AssertSqlSafe(self.query.as_str()).into_sql_str()).await?;
         let [_, watermark, ..] = described.columns() else {
             return Err(SqlError::invalid("the incremental query must return two columns, key and watermark"));
@@ -65,20 +66,20 @@ impl Feed for SqliteFeed {
         let declared = declared_type(connection, watermark).await?;
         let kind = match Affinity::of(&declared) {
             _ if declared.starts_with("DATETIME") || declared.starts_with("TIMESTAMP") => {
-                Kind::Timestamp { zoned: false }
+                WatermarkKind::Timestamp { zoned: false }
             }
-            Affinity::Integer => Kind::Integer,
-            Affinity::Text => Kind::Text,
+            Affinity::Integer => WatermarkKind::Integer,
+            Affinity::Text => WatermarkKind::Text,
             Affinity::Blob | Affinity::Number => {
                 return Err(SqlError::invalid(super::no_watermark(watermark.name(), &declared)));
             }
         };
-        Ok((kind, Shape { kind, columns: described.columns().len() }))
+        Ok((kind, SqliteShape { kind, columns: described.columns().len() }))
     }
 
-    /// To SQLite every number is less than every text: a query that asks from a text on leaves numbers out.
-    async fn check(&self, connection: &mut SqliteConnection, shape: &Shape) -> Result<(), SqlError> {
-        if shape.kind == Kind::Integer {
+    /// In SQLite every number is less than every text: a query from a text on leaves numbers out.
+    async fn check(&self, connection: &mut SqliteConnection, shape: &SqliteShape) -> Result<(), SqlError> {
+        if shape.kind == WatermarkKind::Integer {
             return Ok(());
         }
         let statement = AssertSqlSafe(format!(
@@ -95,7 +96,7 @@ impl Feed for SqliteFeed {
         })
     }
 
-    /// One writer at a time: a row that is stamped within its statement becomes visible before any that is stamped later.
+    /// One writer at a time: a row stamped within its statement becomes visible before any that is stamped later.
     async fn look(&self, connection: &mut SqliteConnection) -> Result<Look, SqlError> {
         let now: String = sqlx::query_scalar("SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')")
             .persistent(false)
@@ -108,29 +109,29 @@ impl Feed for SqliteFeed {
     async fn highest(
         &self,
         connection: &mut SqliteConnection,
-        kind: Kind,
+        kind: WatermarkKind,
         query: &str,
     ) -> Result<Option<Watermark>, SourceError> {
-        let (query, _) = body(query, Dialect::Sqlite).map_err(SqlError::invalid)?;
-        let row = sqlx::query(AssertSqlSafe(query))
+        let query = SingleStatement::parse(query, Dialect::Sqlite).map_err(|why| SqlError::invalid(why.to_string()))?;
+        let row = sqlx::query(AssertSqlSafe(query.text))
             .persistent(false)
             .fetch_optional(connection)
             .await
             .map_err(SqlError::from)?;
         let Some(row) = row else { return Ok(None) };
         let value = row.try_get_raw(0).map_err(SqlError::from)?;
-        let stored = Stored::read(value).map_err(|error| SourceError::Invalid(error.to_string()))?;
+        let stored = StoredValue::read(value).map_err(|error| SourceError::Invalid(error.to_string()))?;
         let unfit =
             || SourceError::Invalid(format!("the watermark query does not tell a value of type {}", kind.name()));
-        if stored == Stored::Null { Ok(None) } else { read(stored, kind).map(Some).ok_or_else(unfit) }
+        if stored == StoredValue::Null { Ok(None) } else { read(stored, kind).map(Some).ok_or_else(unfit) }
     }
 
     async fn rows(
         &self,
         connection: &mut SqliteConnection,
-        shape: &Shape,
+        shape: &SqliteShape,
         from: &Watermark,
-        sink: &mut Rows,
+        sink: &mut RowBatcher,
     ) -> Result<(), SourceError> {
         let statement = AssertSqlSafe(format!("{} SELECT k, m FROM q", self.marked(shape)));
         let query = match from {
@@ -144,7 +145,7 @@ impl Feed for SqliteFeed {
             let (present, mark) = {
                 let stored = |column| {
                     let value = row.try_get_raw(column).map_err(SqlError::from)?;
-                    Stored::read(value).map_err(|error| sink.unreadable(error))
+                    StoredValue::read(value).map_err(|error| sink.unreadable(error))
                 };
                 let mark = read(stored(1)?, shape.kind);
                 (stored(0)?.write_key(&mut raw).map_err(|why| sink.unreadable(why))?, mark)
@@ -155,12 +156,12 @@ impl Feed for SqliteFeed {
     }
 }
 
-/// `None` for what is of another class than its column was declared with.
-fn read(stored: Stored<'_>, kind: Kind) -> Option<Watermark> {
+/// `None` for a value of another class than its column was declared with.
+fn read(stored: StoredValue<'_>, kind: WatermarkKind) -> Option<Watermark> {
     match (kind, stored) {
-        (Kind::Integer, Stored::Integer(number)) => Some(Watermark::Integer(number.into())),
-        (Kind::Text, Stored::Text(text)) => Some(Watermark::Text(text.to_owned())),
-        (Kind::Timestamp { .. }, Stored::Text(text)) => parse_timestamp(text).map(Watermark::Timestamp),
+        (WatermarkKind::Integer, StoredValue::Integer(number)) => Some(Watermark::Integer(number.into())),
+        (WatermarkKind::Text, StoredValue::Text(text)) => Some(Watermark::Text(text.to_owned())),
+        (WatermarkKind::Timestamp { .. }, StoredValue::Text(text)) => parse_timestamp(text).map(Watermark::Timestamp),
         _ => None,
     }
 }

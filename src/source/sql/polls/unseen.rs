@@ -1,25 +1,25 @@
-//! Transactions of PostgreSQL whose begin the server does not tell: those of sessions with `track_activities = off`, which hold a lock on their own number
-//! all the same, and prepared ones, which have no session any more.
+//! PostgreSQL transactions without a known begin: those of sessions with `track_activities = off`, which still hold a
+//! lock on their own number, and prepared ones, which have no session any more.
 //!
-//! Each look lists them by number. One that the look before did not list has either begun since, or was among the transactions that the server told of then.
-//! So it is bounded by that look, less the age of the oldest one that was seen at it.
+//! Each look lists them by number. A new one has either begun since the previous look, or was among the transactions
+//! with a known begin then. So the previous look, less the age of the oldest transaction seen at it, bounds its begin.
 
 use std::collections::HashMap;
 
 const PREPARED: &str = "prepared/";
 
-/// What the last look has listed. Times are microseconds of the database's clock.
+/// The result of the last look. Times are microseconds of the database's clock.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
     last: Option<LastLook>,
-    /// By number: when each has begun at the earliest.
+    /// By number: the earliest possible begin.
     since: HashMap<String, Begun>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct LastLook {
     now: i64,
-    /// Age of the oldest transaction of a session that the server told of.
+    /// Age of the oldest transaction with a known begin.
     seen: i64,
     /// The same of any session.
     any: i64,
@@ -33,10 +33,11 @@ struct Begun {
 }
 
 impl Unseen {
-    /// A look at `now`: the oldest transaction that the server tells of has been open for `seen`, and each of `listed` is a number and a time, at which its session
-    /// began, or by which it had been prepared. Returns for how long the oldest of these has been open, and whether that may be too short.
+    /// A look at `now`. The oldest transaction with a known begin has been open for `seen`. Each of `listed` is a
+    /// number and a time: when its session began, or by when it had been prepared. Returns how long the oldest of these
+    /// has been open, and whether that may be too short.
     pub(super) fn look(&mut self, now: i64, seen: i64, listed: &[String]) -> (i64, bool) {
-        // A clock that was set back says nothing of what lies between.
+        // A clock that was set back says nothing about the time in between.
         let last = self.last.filter(|last| last.now <= now);
         let known = std::mem::take(&mut self.since);
         for text in listed {

@@ -1,23 +1,25 @@
 //! The binary form of `COPY … TO STDOUT`, one column wide.
 //!
-//! A signature, flags and an extension; a tuple for each row, which is a number of fields and for each of them its length, −1 for NULL, and its
-//! bytes; a trailer. The server sends each in a message of its own, but the protocol does not promise that: it is one stream of bytes.
+//! A signature, flags and an extension; a tuple for each row, which is a number of fields and for each of them its
+//! length, −1 for NULL, and its bytes; a trailer. The server sends each in a message of its own, but the protocol does
+//! not promise that: it is one stream of bytes.
 
 use bytes::{Buf as _, Bytes};
 
 const SIGNATURE: [u8; 11] = *b"PGCOPY\n\xff\r\n\0";
 /// Signature, flags, length of the extension.
 const HEAD: usize = SIGNATURE.len() + 4 + 4;
-/// The upper half of the flags: who doesn't know one of them must not read on. The only one there ever was puts an OID before each tuple.
+/// The upper half of the flags: a reader must stop at an unknown one. The only one that ever existed puts an OID before
+/// each tuple.
 const CRITICAL: u32 = 0xffff_0000;
 /// In place of the number of fields.
 const TRAILER: i16 = -1;
 /// In place of a length.
 const NULL: i32 = -1;
-/// What a tuple of one field has beside its value.
+/// Bytes of a tuple of one field beside its value.
 const TUPLE: usize = 2 + 4;
 
-/// The bytes of a copy that have arrived and were not read yet.
+/// Bytes of a copy that have arrived and were not read yet.
 #[derive(Debug, Default)]
 pub(super) struct Copied {
     message: Bytes,
@@ -25,7 +27,7 @@ pub(super) struct Copied {
     read: usize,
 }
 
-/// What comes next in it.
+/// The next item.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next<'c> {
     /// The value of a row's only field.
@@ -34,22 +36,22 @@ pub(super) enum Next<'c> {
     Null,
     /// All rows were read.
     End,
-    /// Nothing whole: another message is needed.
+    /// Nothing complete: another message is needed.
     Nothing,
 }
 
 impl Copied {
-    /// Adds a message to what is left of those before.
+    /// Adds a message behind the unread rest.
     pub(super) fn add(&mut self, message: Bytes) {
         let rest = &self.message[self.read..];
         self.message = if rest.is_empty() { message } else { Bytes::from([rest, &message].concat()) };
         self.read = 0;
     }
 
-    /// Reads what stands before the first tuple; `false` where it has not arrived as a whole.
+    /// Reads the head before the first tuple. Returns `false` if it has not arrived completely.
     ///
     /// # Errors
-    /// Where it is not what is read here.
+    /// If it is another format.
     pub(super) fn head(&mut self) -> Result<bool, &'static str> {
         let head = &self.message[self.read..];
         let known = head.len().min(SIGNATURE.len());
@@ -66,10 +68,10 @@ impl Copied {
         Ok(whole)
     }
 
-    /// Reads on, behind the head.
+    /// Reads the next item behind the head.
     ///
     /// # Errors
-    /// Where what follows is neither a tuple of one field nor the trailer.
+    /// If it is neither a tuple of one field nor the trailer.
     pub(super) fn next(&mut self) -> Result<Next<'_>, &'static str> {
         let Some((fields, rest)) = self.message[self.read..].split_first_chunk() else { return Ok(Next::Nothing) };
         match i16::from_be_bytes(*fields) {
@@ -109,7 +111,7 @@ mod tests {
 
     type Value = Option<Vec<u8>>;
 
-    /// Every value and NULL in a copy that arrives in pieces of so many bytes, and whether its trailer came.
+    /// Every value and NULL of a copy in parts of this size, and whether its trailer arrived.
     fn read(copy: &[u8], piece: usize) -> Result<(Vec<Value>, bool), &'static str> {
         let (mut copied, mut begun, mut found) = (Copied::default(), false, Vec::new());
         for piece in copy.chunks(piece) {

@@ -13,15 +13,16 @@ use sqlx::{
 
 use self::copy::{Copied, Next};
 use super::{
-    Batcher, Keys, LONGEST_SILENCE, Reader, TAKES_PARAMETERS, close, next_row, next_scanned, next_wanted, silent,
-    unusable,
+    Batcher, KeyQuery, KeyReader, LONGEST_SILENCE, TAKES_PARAMETERS, close, next_row, next_scanned, next_wanted,
+    silent, unusable,
 };
 use crate::key::KeyForm;
 use crate::source::SourceError;
-use crate::sql::postgres::{KeyType, write_key};
-use crate::sql::{Connector, Dialect, SqlError, body};
+use crate::sql::postgres::{PostgresKeyType, write_key};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::{Dialect, SingleStatement};
 
-/// How often, and how soon, a connection is asked for again where the one before may still count.
+/// How often, and how soon, to reconnect while the previous connection may still count.
 const RECONNECTS: usize = 20;
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -31,7 +32,7 @@ pub(super) struct PostgresKeys {
     query: String,
 }
 
-/// Without the options, among which is the password.
+/// Without the options, which include the password.
 impl std::fmt::Debug for PostgresKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("PostgresKeys")
@@ -40,11 +41,12 @@ impl std::fmt::Debug for PostgresKeys {
 
 impl PostgresKeys {
     pub(super) fn new(options: PgConnectOptions, query: &str) -> Result<Self, SqlError> {
-        let (query, _) = body(query, Dialect::Postgres).map_err(unusable)?;
-        Ok(Self { options, query: query.to_owned() })
+        let query = SingleStatement::parse(query, Dialect::Postgres).map_err(unusable)?;
+        Ok(Self { options, query: query.text.to_owned() })
     }
 
-    /// One transaction a call: it keeps to one server connection behind a pooler, and lifts the time limit of its role for itself.
+    /// One transaction a call: it keeps to one server connection behind a pooler, and lifts its role's time limit for
+    /// itself.
     async fn begin<'c>(&self, connection: &'c mut PgConnection) -> Result<Transaction<'c, sqlx::Postgres>, SqlError> {
         let mut transaction = connection.begin_with("BEGIN READ ONLY").await?;
         sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *transaction).await?;
@@ -62,7 +64,7 @@ impl PostgresKeys {
     }
 }
 
-impl Keys for PostgresKeys {
+impl KeyQuery for PostgresKeys {
     type Connection = PgConnection;
 
     fn connector(&self) -> &impl Connector<PgConnection> {
@@ -74,13 +76,13 @@ impl Keys for PostgresKeys {
         let described = self.describe(&mut transaction).await?;
         let (_, kind) = key_column(&described)?;
         Ok(match kind {
-            KeyType::Integer => Some(KeyForm::Integer),
-            // Whether it holds fractions its type does not tell.
-            KeyType::Numeric => None,
-            KeyType::Text | KeyType::Padded => Some(KeyForm::Text),
-            KeyType::TextCi => Some(KeyForm::TextCi),
-            KeyType::Uuid => Some(KeyForm::Uuid),
-            KeyType::Bytes => Some(KeyForm::Bytes),
+            PostgresKeyType::Integer => Some(KeyForm::Integer),
+            // The type does not show whether it holds fractions.
+            PostgresKeyType::Numeric => None,
+            PostgresKeyType::Text | PostgresKeyType::Padded => Some(KeyForm::Text),
+            PostgresKeyType::TextCi => Some(KeyForm::TextCi),
+            PostgresKeyType::Uuid => Some(KeyForm::Uuid),
+            PostgresKeyType::Bytes => Some(KeyForm::Bytes),
         })
     }
 
@@ -89,13 +91,13 @@ impl Keys for PostgresKeys {
         let described = self.describe(&mut transaction).await?;
         let (column, kind) = key_column(&described)?;
         let (what, mend) = match kind {
-            KeyType::Padded if !matches!(form, KeyForm::Integer | KeyForm::Uuid) => {
+            PostgresKeyType::Padded if !matches!(form, KeyForm::Integer | KeyForm::Uuid) => {
                 ("of type CHAR(n)", "cast it to text in source and backend query")
             }
-            KeyType::TextCi if matches!(form, KeyForm::Text | KeyForm::Bytes) => {
+            PostgresKeyType::TextCi if matches!(form, KeyForm::Text | KeyForm::Bytes) => {
                 ("of type citext", "set key = \"text-ci\", or cast it to text in source and backend query")
             }
-            KeyType::Text
+            PostgresKeyType::Text
                 if matches!(form, KeyForm::Text | KeyForm::Bytes)
                     && has_nondeterministic_collation(&mut transaction, column).await? =>
             {
@@ -104,10 +106,10 @@ impl Keys for PostgresKeys {
                     "compare it under a deterministic one, such as COLLATE \"C\", in source and backend query",
                 )
             }
-            KeyType::Uuid if form != KeyForm::Uuid => {
+            PostgresKeyType::Uuid if form != KeyForm::Uuid => {
                 ("of type uuid", "set key = \"uuid\", or cast it to text in source and backend query")
             }
-            KeyType::Numeric if form != KeyForm::Integer => (
+            PostgresKeyType::Numeric if form != KeyForm::Integer => (
                 "of type numeric",
                 "set key = \"integer\" where it holds whole numbers, or cast it to text in source and backend query",
             ),
@@ -125,13 +127,14 @@ impl Keys for PostgresKeys {
         Ok(u64::try_from(counted).unwrap_or(0))
     }
 
-    /// One statement, so one snapshot. By `COPY`, which costs either side less than a `SELECT` does, where the server takes it.
-    async fn scan(&self, reader: &Reader<Self>, mut batcher: Batcher) -> Result<u64, SourceError> {
+    /// One statement, so one snapshot. By `COPY` if the server supports it, which costs both sides less than a
+    /// `SELECT`.
+    async fn scan(&self, reader: &KeyReader<Self>, mut batcher: Batcher) -> Result<u64, SourceError> {
         let mut connection = reader.connect().await?;
         if let Copying::Refused(why) = self.copy(&mut connection, &mut batcher).await? {
             tracing::debug!(%why, "scanning by SELECT, as the server refuses COPY");
-            // The driver is out of step with the server after a COPY that has not begun. A role may be allowed one connection, and the server takes its time to
-            // notice that this one has gone.
+            // After a COPY that did not begin, the driver is out of step with the server. A role may be limited to one
+            // connection, and the server takes time to notice that this one is gone.
             drop(connection);
             connection = reconnect(reader).await?;
             self.select(&mut connection, &mut batcher).await?;
@@ -140,11 +143,11 @@ impl Keys for PostgresKeys {
     }
 }
 
-/// What became of an attempt to copy.
+/// Result of an attempt to copy.
 enum Copying {
     /// Every key was sent.
     Ended,
-    /// None was: servers that only speak PostgreSQL's language, and poolers, may not know this statement.
+    /// No key was sent: other servers with PostgreSQL's protocol, and poolers, may not know this statement.
     Refused(String),
 }
 
@@ -153,7 +156,8 @@ impl PostgresKeys {
         let mut transaction = self.begin(connection).await?;
         let described = self.describe(&mut transaction).await?;
         let (_, kind) = key_column(&described)?;
-        // It runs as a simple query, which may be several statements: that the configured one is not, it took `describe` to know.
+        // It runs as a simple query, which may be several statements. `describe` has shown that the configured one is
+        // not.
         let statement = format!("COPY ({}) TO STDOUT (FORMAT binary)", self.keys());
         let begun = tokio::select! {
             begun = tokio::time::timeout(LONGEST_SILENCE, transaction.copy_out_raw(&statement)) => begun.map_err(|_| silent())?,
@@ -168,7 +172,7 @@ impl PostgresKeys {
         loop {
             match next_wanted(&mut messages, batcher).await? {
                 Some(message) => copied.add(message),
-                // Not even the head of a copy that has no rows: this server writes another format.
+                // Not even the head of an empty copy: this server writes another format.
                 None => return Ok(Copying::Refused("a copy ended before its head".to_owned())),
             }
             match copied.head() {
@@ -190,14 +194,14 @@ impl PostgresKeys {
                 Next::Null => batcher.begin_row(),
                 Next::End => break,
                 Next::Nothing => copied.add(match messages.try_next().now_or_never() {
-                    // Nearly always. A future for each row would show in the time of a scan.
+                    // Almost always. A future for each row would slow the scan.
                     Some(Ok(Some(message))) => message,
                     Some(ended) => whole(ended.map_err(SqlError::from)?)?,
                     None => next_message(&mut messages, batcher).await?,
                 }),
             }
         }
-        // The server may still say that it failed.
+        // The server may still report a failure.
         match next_wanted(&mut messages, batcher).await? {
             None => Ok(Copying::Ended),
             Some(_) => Err(SourceError::Invalid("a copy goes on behind its trailer".to_owned())),
@@ -224,13 +228,13 @@ impl PostgresKeys {
         Ok(())
     }
 
-    /// The query's first column alone: others need not travel.
+    /// The query's first column alone: others need not be sent.
     fn keys(&self) -> String {
         format!("SELECT keys.bloomguard_key FROM ({}\n) AS keys (bloomguard_key)", self.query)
     }
 }
 
-async fn reconnect(reader: &Reader<PostgresKeys>) -> Result<PgConnection, SourceError> {
+async fn reconnect(reader: &KeyReader<PostgresKeys>) -> Result<PgConnection, SourceError> {
     for _ in 0..RECONNECTS {
         if let Ok(connection) = reader.connect().await {
             return Ok(connection);
@@ -240,7 +244,8 @@ async fn reconnect(reader: &Reader<PostgresKeys>) -> Result<PgConnection, Source
     reader.connect().await
 }
 
-/// The next part of a copy. That there is none is no end: without its trailer a copy is cut short, and a shorter list of keys would be a wrong one.
+/// The next part of a copy. The stream's end is not the copy's end: without its trailer a copy is cut short, and a
+/// shorter list of keys would be wrong.
 async fn next_message<S>(messages: &mut S, batcher: &Batcher) -> Result<Bytes, SourceError>
 where
     S: Stream<Item = Result<Bytes, sqlx::Error>> + Unpin + Send,
@@ -252,12 +257,12 @@ fn whole(message: Option<Bytes>) -> Result<Bytes, SourceError> {
     message.ok_or_else(|| SourceError::Unavailable("the database ended a copy before its trailer".to_owned()))
 }
 
-fn key_column(described: &PgStatement) -> Result<(&PgColumn, KeyType), SqlError> {
+fn key_column(described: &PgStatement) -> Result<(&PgColumn, PostgresKeyType), SqlError> {
     let column = described
         .columns()
         .first()
         .ok_or_else(|| SqlError::invalid("the query returns no columns: it must be a SELECT"))?;
-    let kind = KeyType::of(column.type_info()).ok_or_else(|| {
+    let kind = PostgresKeyType::of(column.type_info()).ok_or_else(|| {
         let (name, type_name) = (column.name(), column.type_info().name());
         SqlError::invalid(format!(
             "column \"{name}\" is of type {type_name}, which can't be a key: cast it to text in the source's query"
@@ -266,7 +271,7 @@ fn key_column(described: &PgStatement) -> Result<(&PgColumn, KeyType), SqlError>
     Ok((column, kind))
 }
 
-/// Of a table's own column; an expression's collation is not told.
+/// Of a table's own column; an expression's collation is unknown.
 async fn has_nondeterministic_collation(connection: &mut PgConnection, column: &PgColumn) -> Result<bool, SqlError> {
     let (Some(table), Some(number)) = (column.relation_id(), column.relation_attribute_no()) else { return Ok(false) };
     let found: Option<bool> = sqlx::query_scalar(

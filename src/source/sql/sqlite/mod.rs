@@ -13,11 +13,12 @@ use sqlx::{AssertSqlSafe, Executor, SqlSafeStr, Statement};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Batcher, Keys, LONGEST_SILENCE, Reader, close, next_row, silent, without_parameters};
+use super::{Batcher, KeyQuery, KeyReader, LONGEST_SILENCE, close, next_row, silent, without_parameters};
 use crate::key::KeyForm;
 use crate::source::SourceError;
-use crate::sql::sqlite::{Affinity, Stored, declared_type, first_column_collation};
-use crate::sql::{Connector, Dialect, SqlError};
+use crate::sql::sqlite::{Affinity, StoredValue, declared_type, first_column_collation};
+use crate::sql::{Connector, SqlError};
+use crate::sqltext::Dialect;
 
 /// A query whose first column is a key.
 #[derive(Debug)]
@@ -39,14 +40,14 @@ impl SqliteKeys {
         Ok(described)
     }
 
-    /// The query with its first column under a name of ours.
+    /// The query with a fixed name for its first column.
     fn keys(&self, columns: usize) -> String {
         let others: String = (1..columns).map(|i| format!(", c{i}")).collect();
         format!("WITH keys(c0{others}) AS ({}\n)", self.query)
     }
 }
 
-impl Keys for SqliteKeys {
+impl KeyQuery for SqliteKeys {
     type Connection = SqliteConnection;
 
     fn connector(&self) -> &impl Connector<SqliteConnection> {
@@ -100,9 +101,9 @@ impl Keys for SqliteKeys {
         Ok(u64::try_from(counted).unwrap_or(0))
     }
 
-    /// One statement, so one snapshot, on a thread that may block. That one is as nice as others: SQLite has locks for the whole process, its cache's and its allocator's, which
-    /// lookups of any SQLite database take too.
-    async fn scan(&self, reader: &Reader<Self>, batcher: Batcher) -> Result<u64, SourceError> {
+    /// One statement, so one snapshot, on a thread that may block. It has normal priority: SQLite has locks for the
+    /// whole process, of its cache and its allocator, which lookups of any SQLite database take too.
+    async fn scan(&self, reader: &KeyReader<Self>, batcher: Batcher) -> Result<u64, SourceError> {
         let mut connection = reader.connect().await?;
         let described = self.describe(&mut connection).await?;
         // Other columns need not be copied.
@@ -156,7 +157,8 @@ fn read(
     batcher.finish_blocking()
 }
 
-/// Ends a statement that finds no row for too long, however busy it is. All orderings are relaxed: one thread does all of it.
+/// Ends a statement that finds no row for too long, however busy it is. All orderings are relaxed: one thread does all
+/// of it.
 struct Watch {
     rows_read: Arc<AtomicU64>,
     fell_silent: Arc<AtomicBool>,
@@ -170,7 +172,7 @@ impl Watch {
         Self { rows_read, fell_silent, longest, seen: 0, since: Instant::now() }
     }
 
-    /// To be asked while the statement runs: the time that a row waits for whoever takes it does not count.
+    /// Called while the statement runs: the time that a row waits for its reader does not count.
     fn is_silent(&mut self) -> bool {
         let rows = self.rows_read.load(Relaxed);
         if rows != self.seen {
@@ -183,7 +185,7 @@ impl Watch {
 }
 
 fn take(value: ValueRef<'_>, batcher: &mut Batcher, raw: &mut Vec<u8>) -> Result<(), SourceError> {
-    let stored = Stored::try_from(value).map_err(|error| batcher.unreadable(error))?;
+    let stored = StoredValue::try_from(value).map_err(|error| batcher.unreadable(error))?;
     if stored.write_key(raw).map_err(|why| batcher.unreadable(why))? { batcher.push_blocking(raw) } else { Ok(()) }
 }
 

@@ -1,0 +1,42 @@
+//! Steps four to seven where the backend is a set in memory: nothing to wait for, to share or to cache.
+
+use std::time::Instant;
+
+use super::Reader;
+use crate::backend::{Members, Membership};
+use crate::clock::Moment;
+use crate::keyspace::error::LookupError;
+use crate::keyspace::outcome::Answer;
+use crate::keyspace::request::LookupRequest;
+use crate::keyspace::single_flight::Loaded;
+use crate::labels::{BackendOutcome, Source};
+
+impl Reader {
+    /// Asks the members. They are those of the scan that the request's probed trusted, or of a later one, for a swap stores them before anybody
+    /// can trust it.
+    pub(super) fn ask_set(&self, members: &Members, request: &LookupRequest) -> Loaded {
+        let started = Instant::now();
+        let membership = members.look_up(request.hash, &request.key);
+        let (outcome, told) = match membership {
+            Membership::Scanned | Membership::Announced => {
+                (BackendOutcome::Found, Ok(Some(members.value(&request.key))))
+            }
+            Membership::Stranger if self.may_call_absent(request) => (BackendOutcome::Absent, Ok(None)),
+            Membership::Stranger | Membership::Unknown => (BackendOutcome::Unavailable, Err(LookupError::SetTooOld)),
+        };
+        self.metrics.backend(outcome, started.elapsed());
+        if told.is_ok() {
+            self.audit.record_membership(request, membership);
+        }
+        told.map(|value| Answer::fresh(value, Source::Backend))
+    }
+
+    /// Whether a key that is not in the set is absent: the scan was as fresh as promised before the set was read, and still is, which a pause of
+    /// the whole process in between would have ended.
+    fn may_call_absent(&self, request: &LookupRequest) -> bool {
+        // A row that another instance knows of is not in this one's set.
+        !request.options.unapplied_version
+            && request.probed.trusted
+            && self.prober.probe_hash(request.hash, Moment::now()).trusted
+    }
+}

@@ -1,0 +1,295 @@
+//! Follows the delta log: other instances' announces and drops take effect here, and what can't be read takes the right to reject away.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::freshness::{EnforcementStatus, FreshnessTracker, SwitchError};
+use super::identity::Identity;
+use super::rebuild_signal::RebuildSignal;
+use super::write::{CommitWindows, LocalEffects, REGISTER_EVERY};
+use crate::cache::Stamp;
+use crate::clock::Moment;
+use crate::config::EnforcementSetting;
+use crate::fleet::{
+    DeltaLog, EntryId, Follower, LogEntry, LogEntryKind, LogPage, LogPlace, Loss, PageOutcome, Switch, Terms, Version,
+    WriterId,
+};
+use crate::labels::ResyncReason;
+use crate::metrics::KeyspaceMetrics;
+use crate::redis::LogIdentity;
+
+/// Pause between two reads. Each is spread, so that a fleet does not read in step.
+const POLL: Duration = Duration::from_millis(100);
+/// Warnings about other instances that are shown at a time.
+const WARNINGS: usize = 8;
+
+/// What a keyspace needs of the log.
+pub struct LogParts {
+    /// The log.
+    pub log: Arc<dyn DeltaLog>,
+    /// This process's name in it.
+    pub writer: WriterId,
+    /// Longest time without reading the log to its end: after that, other instances' announces may be missing here.
+    pub max_lag: Duration,
+}
+
+/// The reading end of the delta log.
+pub(crate) struct LogFollower {
+    log: Arc<dyn DeltaLog>,
+    writer: WriterId,
+    max_lag: Duration,
+    parts: FollowerParts,
+    /// The log that is followed, and the last entry that has taken effect.
+    applied: Mutex<Option<(LogIdentity, EntryId)>>,
+    /// A later process may continue here: everything before has taken effect.
+    resumable: Mutex<Option<LogPlace>>,
+    /// Where a snapshot tells this process to continue.
+    resume: Mutex<Option<LogPlace>>,
+    /// The log in which this instance is registered, under which terms, and since when.
+    registered: Mutex<Option<(Option<LogIdentity>, Terms, Moment)>>,
+}
+
+/// What entries of the log change.
+pub(crate) struct FollowerParts {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) freshness: Arc<FreshnessTracker>,
+    pub(crate) windows: Arc<CommitWindows>,
+    pub(crate) effects: Arc<LocalEffects>,
+    pub(crate) rebuild: Arc<RebuildSignal>,
+    pub(crate) metrics: Arc<KeyspaceMetrics>,
+}
+
+impl LogFollower {
+    pub(crate) fn new(log: LogParts, parts: FollowerParts) -> Self {
+        let LogParts { log, writer, max_lag } = log;
+        Self {
+            log,
+            writer,
+            max_lag,
+            parts,
+            applied: Mutex::default(),
+            resumable: Mutex::default(),
+            resume: Mutex::default(),
+            registered: Mutex::default(),
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.parts.identity.name
+    }
+
+    /// Continues at the place of a snapshot.
+    pub(crate) fn resume(&self, place: Option<LogPlace>) {
+        *self.resume.lock() = place;
+    }
+
+    /// The place where a later process may continue.
+    pub(crate) fn resumable(&self) -> Option<LogPlace> {
+        *self.resumable.lock()
+    }
+
+    /// Reads the log for as long as the process lives.
+    pub(crate) async fn run(&self) {
+        let windows = self.parts.windows.longest();
+        let mut follower = Follower::new(windows.life(), windows.window)
+            .in_log_of(self.log.retention())
+            .resuming(self.resume.lock().take());
+        loop {
+            self.register().await;
+            // Before it is sent: the answer may lack what was appended later.
+            let sent = Moment::now();
+            match self.log.read(follower.after()).await {
+                Ok(page) => {
+                    let (complete, lost_switch) = self.apply_page(&mut follower, page);
+                    if !complete {
+                        continue;
+                    }
+                    self.parts.freshness.log_read(sent);
+                    if let Some(switch) = lost_switch {
+                        self.restore_switch(switch).await;
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(keyspace = self.name(), %error, "delta log not read");
+                    self.parts.freshness.log_failed(error.to_string());
+                }
+            }
+            tokio::time::sleep(POLL.mul_f64(rand::random_range(0.8..1.2))).await;
+        }
+    }
+
+    /// Returns whether the log was read to its end, and the fleet's setting if Redis has lost it.
+    fn apply_page(&self, follower: &mut Follower, mut page: LogPage) -> (bool, Option<Switch>) {
+        // Before the log counts as read: without the fleet's setting an instance does not enforce.
+        let lost_switch = self.parts.freshness.apply_switch(page.switch.take());
+        self.parts.windows.record_page(self.writer, &page);
+        let windows = self.parts.windows.longest();
+        follower.set_windows(windows.life(), windows.window);
+        let step = follower.evaluate(page);
+        if let Some(loss) = step.loss {
+            self.revoke_after(loss);
+        }
+        self.apply(&step);
+        // Only now: a reader of the place relies on the entries before it.
+        follower.applied(&step);
+        *self.applied.lock() = follower.place();
+        // While it catches up, an earlier place is as right.
+        if let Some(place) = follower.resumable() {
+            *self.resumable.lock() = Some(place);
+        }
+        (step.complete, lost_switch)
+    }
+
+    /// Own entries took effect before they were appended.
+    fn apply(&self, step: &PageOutcome) {
+        let (entries, windows) = (&step.entries, &self.parts.windows);
+        if let Some(why) = windows.peers.objection_to(self.writer, entries, self.parts.identity.form()) {
+            self.revoke(ResyncReason::Configuration, windows.longest().window, &why);
+        }
+        let secret = self.parts.identity.secret.fingerprint();
+        let is_foreign = |entry: &LogEntry| entry.delta.secret != secret && entry.delta.kind != LogEntryKind::Gap;
+        if entries.iter().any(is_foreign) {
+            self.revoke_after(Loss::Foreign);
+        }
+        for entry in entries.iter().filter(|entry| entry.writer != self.writer && !is_foreign(entry)) {
+            let hashes = &entry.delta.hashes;
+            match entry.delta.kind {
+                LogEntryKind::Announce => {
+                    // Without room for them the active filter has them all the same; only a build would lack them.
+                    if !windows.recent.remember_others(hashes, Moment::now()) {
+                        tracing::warn!(
+                            keyspace = self.name(),
+                            "too many announces of other instances: no build until their windows close"
+                        );
+                    }
+                    self.parts.effects.apply_announce(hashes);
+                }
+                LogEntryKind::Drop => self.parts.effects.apply_drop(hashes),
+                LogEntryKind::Gap => {}
+            }
+        }
+    }
+
+    /// The key form is known from now on: entries that were read before may be of another one.
+    pub(crate) fn recheck_terms(&self) {
+        let windows = &self.parts.windows;
+        if let Some(why) = windows.peers.objections(self.parts.identity.form(), true).pop() {
+            self.revoke(ResyncReason::Configuration, windows.longest().window, &why);
+        }
+    }
+
+    fn revoke_after(&self, loss: Loss) {
+        let in_time = loss.mended_by_scan_in(self.parts.windows.longest().window);
+        self.revoke(resync_reason(loss), in_time, &loss.to_string());
+    }
+
+    /// Announces may be missing: a scan that begins `in_time` from now finds all their rows.
+    fn revoke(&self, reason: ResyncReason, in_time: Duration, loss: &str) {
+        tracing::warn!(keyspace = self.name(), loss, rescan_in = ?in_time, "announces of other instances may be lost");
+        self.parts.metrics.resync(reason);
+        let when = if in_time.is_zero() { "" } else { " after the commit window" };
+        self.parts.freshness.revoke(Moment::now().plus(in_time), format!("{loss}; a scan{when} restores it"));
+        self.parts.rebuild.request();
+    }
+
+    /// Registers this instance's terms now and then, and again in each new log.
+    async fn register(&self) {
+        let (terms, now) = (self.parts.windows.terms(), Moment::now());
+        let log = self.applied.lock().map(|(log, _)| log);
+        let is_known = |(known, as_written, at): (Option<LogIdentity>, Terms, Moment)| {
+            known == log && as_written == terms && now.since(at) < REGISTER_EVERY
+        };
+        if self.registered.lock().is_some_and(is_known) {
+            return;
+        }
+        // Also if it fails, as in a full Redis: appends are refused then.
+        *self.registered.lock() = Some((log, terms, now));
+        if let Err(error) = self.log.register(&terms).await {
+            tracing::debug!(%error, "instance not registered");
+        }
+    }
+
+    /// Switches the enforcement of every instance.
+    pub(crate) async fn switch_fleet(
+        &self,
+        setting: Option<EnforcementSetting>,
+    ) -> Result<EnforcementStatus, SwitchError> {
+        let freshness = &self.parts.freshness;
+        let switch = self.log.switch(setting, freshness.enforcement().fleet_serial()).await?;
+        // Here at once; the others read it within a tenth of a second.
+        Ok(freshness.switch_here_and_fleet(switch))
+    }
+
+    /// If this fails, the next read says again that Redis has lost it.
+    async fn restore_switch(&self, switch: Switch) {
+        match self.log.restore_switch(switch).await {
+            Ok(()) => tracing::info!(%switch, "restored the fleet's enforcement setting in Redis"),
+            Err(error) => tracing::debug!(%error, "fleet's enforcement setting not restored in Redis"),
+        }
+    }
+
+    /// Returns true if everything up to `version` has taken effect here. Says something of probes that come after this call only.
+    /// Returns false for a version of another log or keyspace.
+    pub(crate) fn has_applied(&self, version: &Version) -> bool {
+        let applied = *self.applied.lock();
+        version.keyspace == self.parts.identity.name
+            && applied.is_some_and(|(identity, upto)| identity == version.identity && version.position <= upto)
+    }
+
+    /// Waits until everything that others had announced by `moment` has taken effect here, for `max_lag` at most; returns true if it
+    /// has.
+    pub(crate) async fn catch_up(&self, moment: Moment) -> bool {
+        self.wait_for(|| self.parts.freshness.log_was_read_after(moment)).await
+    }
+
+    /// Waits for the log's first page, for `max_lag` at most; returns true if it has been read.
+    ///
+    /// No build may begin sooner. The first page tells where the log is read from, which is a window ago by then: a build would miss a
+    /// row whose announce is older than that and younger than the moment at which the scan passed the row.
+    pub(crate) async fn has_begun(&self) -> bool {
+        self.wait_for(|| self.applied.lock().is_some()).await
+    }
+
+    async fn wait_for(&self, condition: impl Fn() -> bool) -> bool {
+        let waiting = async {
+            while !condition() {
+                tokio::time::sleep(POLL / 4).await;
+            }
+        };
+        tokio::time::timeout(self.max_lag, waiting).await.is_ok()
+    }
+
+    /// Returns true if the shared cache's entry stands in the log that is followed here. In another one, marks may be missing of
+    /// announces that only the old log told of, or will tell.
+    ///
+    /// Ask it **before** the right to reject: an instance that takes another log in loses the right first.
+    pub(crate) fn follows(&self, seen: &Stamp) -> bool {
+        let Some(log) = seen.log else { return true };
+        self.applied.lock().is_some_and(|(followed, _)| followed == log)
+    }
+
+    /// For an operator: instances that are configured otherwise.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.parts.windows.peers.warnings(self.parts.identity.form());
+        warnings.extend(self.log.other_namespaces().into_iter().map(|other| {
+            format!(
+                "another namespace announces rows of the same backend: its delta log is {other:?} in Redis; what is announced there is not known here, so every writer must announce to both"
+            )
+        }));
+        warnings.sort_unstable();
+        warnings.truncate(WARNINGS);
+        warnings
+    }
+}
+
+const fn resync_reason(loss: Loss) -> ResyncReason {
+    match loss {
+        Loss::Young { .. } => ResyncReason::Young,
+        Loss::Replaced | Loss::Shrunk => ResyncReason::Replaced,
+        Loss::Trimmed => ResyncReason::Trimmed,
+        Loss::Unresumable => ResyncReason::Snapshot,
+        Loss::Hole | Loss::Unreadable | Loss::Foreign | Loss::Gap => ResyncReason::Gap,
+    }
+}

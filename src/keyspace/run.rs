@@ -1,0 +1,86 @@
+//! The background tasks of a keyspace.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use super::Keyspace;
+use crate::background;
+use crate::clock::Moment;
+
+/// Bytes of announces whose windows have closed that are worth a search for pages to return.
+const WORTH_RETURNING: usize = 8 << 20;
+
+impl Keyspace {
+    /// Runs the keyspace's background tasks until it is dropped, which ends them. Only the first call does anything useful.
+    pub async fn run(self: Arc<Self>) {
+        let mut tasks = JoinSet::new();
+        let writer = Arc::clone(&self.writer);
+        tasks.spawn(async move { writer.resend_after_reconnects().await });
+        if let Some(follower) = self.follower.clone() {
+            tasks.spawn(async move { follower.run().await });
+        }
+        let (canary, false_negatives) = (Arc::clone(&self.audit.canary), Arc::clone(&self.audit.false_negatives));
+        tasks.spawn(async move { canary.run().await });
+        tasks.spawn(async move { false_negatives.run().await });
+        tasks.spawn(Arc::clone(&self.snapshots).run());
+        tasks.spawn(Arc::clone(&self).watch());
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(keyspace = self.name(), %error, "background task of the keyspace died");
+            }
+        }
+    }
+
+    /// Writes the last snapshot of this process, if that can be done until `deadline`.
+    pub async fn last_snapshot(self: Arc<Self>, deadline: Instant) {
+        Arc::clone(&self.snapshots).write_last(deadline).await;
+    }
+
+    /// Once a second: reports a state that changes without a request, ends a hold, asks for a larger filter, and returns memory.
+    async fn watch(self: Arc<Self>) {
+        let mut returned = Returned::default();
+        let mut every = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            every.tick().await;
+            let now = Moment::now();
+            self.freshness.lift_finished_hold(now);
+            self.freshness.observe_state();
+            let windows = &self.writer.windows;
+            windows.apply_longest();
+            windows.recent.purge(now);
+            self.writer.shared.purge();
+            returned.look(windows.recent.held().1);
+            self.watch_growth(now);
+            self.audit.canary.sampler.tick(self.stats.absent_verdicts(), now);
+        }
+    }
+
+    fn watch_growth(&self, now: Moment) {
+        let last = self.last_rebuild().map_or(Duration::ZERO, |last| Duration::from_secs_f64(last.duration_seconds));
+        if self.stats.growth().watch(self.name(), self.prober.current().as_deref(), last, now) {
+            self.builds.signal.request();
+        }
+    }
+}
+
+/// Returns the memory of announces to the system once much of it is free.
+#[derive(Default)]
+struct Returned {
+    /// Most bytes that were held since the last return.
+    most: usize,
+}
+
+impl Returned {
+    fn look(&mut self, held: usize) {
+        self.most = self.most.max(held);
+        // The rest at the end is returned too, however little it is.
+        let is_last = held == 0 && self.most >= WORTH_RETURNING / 8;
+        if is_last || held + WORTH_RETURNING <= self.most && held <= self.most / 2 {
+            self.most = held;
+            // Beside this task; nothing waits for it.
+            drop(tokio::task::spawn_blocking(background::give_memory_back));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! How many announces a keyspace takes, and what they cost.
+
+use super::rate::AnnounceRate;
+use super::recent::Limits;
+use crate::cache::MARK_BYTES;
+use crate::config::ServerConfig;
+
+/// Announces that are held at the most, whatever memory there is: each build puts all of them into its candidate.
+const MOST: usize = 1 << 19;
+/// What a key within its window takes beside its bytes: a place of 17 bytes in a table that is between 7/16 and 7/8 full.
+const RECENT_BYTES: usize = 40;
+
+/// Bounds on the announces of one keyspace.
+#[derive(Debug, Clone, Copy)]
+pub struct AnnounceLimits {
+    /// `server.max_announces_per_second`.
+    pub per_second: u32,
+    /// `server.max_batch_keys`: as many may come at once.
+    pub batch: usize,
+    /// `server.max_announce_bytes`.
+    pub bytes: u64,
+    /// Whether marks are set in a shared cache that may lose them: then keys are kept, to be marked again. Else the marks are in this process too.
+    pub remarks: bool,
+}
+
+impl AnnounceLimits {
+    /// What the configuration says, with Redis or without.
+    #[must_use]
+    pub const fn new(server: &ServerConfig, with_redis: bool) -> Self {
+        Self {
+            per_second: server.max_announces_per_second,
+            batch: server.max_batch_keys,
+            bytes: server.max_announce_bytes,
+            remarks: with_redis,
+        }
+    }
+
+    /// Bytes that each announce takes, beside its key where that is kept.
+    #[must_use]
+    pub const fn cost(&self) -> usize {
+        // A quarter more: marks of drops have room beside those of announces.
+        if self.remarks { RECENT_BYTES } else { RECENT_BYTES + MARK_BYTES * 5 / 4 }
+    }
+
+    /// Keys without bytes that are held at the most.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX).checked_div(self.cost()).unwrap_or(MOST).min(MOST)
+    }
+
+    /// Marks that an in-process shared cache holds.
+    #[must_use]
+    pub fn marks(&self) -> usize {
+        self.most() * 5 / 4
+    }
+
+    pub(crate) fn of_memory(&self) -> Limits {
+        let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
+        Limits { count: MOST, bytes, cost: self.cost(), keeps_keys: self.remarks }
+    }
+
+    pub(crate) fn rate(&self) -> AnnounceRate {
+        AnnounceRate::new(self.per_second, self.batch)
+    }
+}
+
+impl Default for AnnounceLimits {
+    fn default() -> Self {
+        Self::new(&ServerConfig::default(), true)
+    }
+}

@@ -1,0 +1,145 @@
+//! Why there is no connection, in text that is safe to show: no URL, no password, no text from Redis.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError};
+
+/// Why a command was not carried out, for its callers.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LinkError {
+    /// No answer in time: Redis may have carried it out or not.
+    #[error("Redis gave no answer within {0:?}")]
+    Timeout(Duration),
+    /// Not connected, or the breaker is open.
+    #[error("Redis can't be reached: {0}")]
+    Unavailable(String),
+    /// Redis rejected the command.
+    #[error("Redis refused: {0}")]
+    Refused(String),
+    /// Redis carried it out, but fewer replicas than required have it.
+    #[error(transparent)]
+    Unreplicated(#[from] Unreplicated),
+}
+
+/// A write that the primary has, and fewer replicas than required: a failover could lose it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{acked} of the {wanted} replicas that redis.min_replicas_acked asks for have acknowledged it")]
+pub struct Unreplicated {
+    /// Replicas that have it.
+    pub acked: u32,
+    /// Replicas that must have it.
+    pub wanted: u32,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("not connected yet")]
+    NotYet,
+    #[error("it does not answer in time")]
+    Timeout,
+    #[error("{0}")]
+    Io(String),
+    #[error("it does not accept the user or the password")]
+    Credentials,
+    #[error("it answered {0}")]
+    Answered(String),
+    #[error("it is a replica; the url must name the primary")]
+    Replica,
+    #[error("it is not what it was when the connection was made: {0}")]
+    Changed(&'static str),
+    #[error("its answer to {0} can't be understood")]
+    Strange(&'static str),
+    #[error("{0}")]
+    Nowhere(&'static str),
+}
+
+impl From<&RedisError> for ConnectError {
+    fn from(error: &RedisError) -> Self {
+        match error.kind() {
+            _ if error.is_timeout() => Self::Timeout,
+            ErrorKind::Io => Self::Io(error.to_string()),
+            ErrorKind::AuthenticationFailed => Self::Credentials,
+            _ => match code(error) {
+                Some(code) if ["NOAUTH", "WRONGPASS"].contains(&code.as_str()) => Self::Credentials,
+                Some(code) => Self::Answered(code),
+                None => Self::Answered(error.category().to_owned()),
+            },
+        }
+    }
+}
+
+/// The first word of Redis' answer, such as `READONLY`. For a pipeline, that of the first failed command.
+fn code(error: &RedisError) -> Option<String> {
+    let errors = error.clone().into_server_errors()?;
+    errors.first().map(|(_, error)| error.code().to_owned())
+}
+
+/// First words of answers after which the connection can't be used again.
+const LOST: [&str; 6] = ["READONLY", "MASTERDOWN", "LOADING", "NOAUTH", "MOVED", "CLUSTERDOWN"];
+
+/// What a failed command says about its connection.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// No answer in time: the connection may be hung.
+    Timeout,
+    /// The connection can't be used again.
+    Lost(ConnectError),
+    /// Redis works and rejected the command.
+    Refused(String),
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        if error.is_timeout() {
+            return Self::Timeout;
+        }
+        let lost = match error.kind() {
+            ErrorKind::Io | ErrorKind::Parse | ErrorKind::AuthenticationFailed => true,
+            // The server became a replica, is starting, requires a password, or its cluster has another owner or none:
+            // another connection may reach a server that answers.
+            _ => code(&error).is_some_and(|code| LOST.contains(&code.as_str())),
+        };
+        if lost { Self::Lost(ConnectError::from(&error)) } else { Self::Refused(error.to_string()) }
+    }
+}
+
+impl Failure {
+    /// The error for the caller.
+    pub(super) fn into_error(self, timeout: Duration) -> LinkError {
+        match self {
+            Self::Timeout => LinkError::Timeout(timeout),
+            Self::Lost(trouble) => LinkError::Unavailable(trouble.to_string()),
+            Self::Refused(why) => LinkError::Refused(why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(code: &str) -> RedisError {
+        redis::make_extension_error(code.to_owned(), Some("some text".to_owned()))
+    }
+
+    #[test]
+    fn connection_is_given_up_only_where_another_may_help() {
+        for code in LOST {
+            assert!(matches!(Failure::from(answered(code)), Failure::Lost(_)), "{code}");
+        }
+        for code in ["OOM", "WRONGTYPE", "MISCONF", "NOPERM", "ERR", "ASK", "TRYAGAIN"] {
+            assert!(matches!(Failure::from(answered(code)), Failure::Refused(_)), "{code}");
+        }
+        let closed = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        assert!(matches!(Failure::from(closed), Failure::Lost(ConnectError::Io(_))));
+        let late = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        assert!(matches!(Failure::from(late), Failure::Timeout));
+    }
+
+    #[test]
+    fn what_redis_wrote_is_not_repeated_in_the_reason() {
+        assert_eq!(ConnectError::from(&answered("OOM")).to_string(), "it answered OOM");
+        assert_eq!(ConnectError::from(&answered("WRONGPASS")), ConnectError::Credentials);
+    }
+}
