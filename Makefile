@@ -46,7 +46,7 @@ charts: ## the chart and what else Kubernetes, Prometheus and Grafana are given
 		target/tools/python/bin/python -B -m unittest discover -s tests/kubernetes -p 'check_*.py'; \
 	else [ $$? -eq 3 ]; fi
 
-reference: ## write docs/configuration.md and docs/metrics.md from the code
+reference: ## write docs/configuration.md and docs/metrics.md from the code; the tests compare them
 	BLOOMGUARD_WRITE_REFERENCE=1 $(CARGO) test --locked --workspace --lib --bins --tests -- documents::reference::
 
 doc: ## doc tests, and the documentation of the source without warnings

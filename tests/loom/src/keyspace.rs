@@ -1,5 +1,5 @@
-//! The product's `keyspace/write/recent.rs`, what the keyspace does with it and with a [`Pair`] of filters, and what is to
-//! hold then.
+//! The product's `keyspace/write/recent.rs`, what the keyspace does with it and with a [`Pair`] of filters, and what
+//! must hold then.
 
 #[allow(dead_code, reason = "what expires and what polls bring plays no part here")]
 #[path = "../../../src/keyspace/write/recent.rs"]

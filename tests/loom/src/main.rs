@@ -1,5 +1,5 @@
-//! Runs the product's own `filter/active.rs`, `filter/filling.rs` and `keyspace/write/recent.rs` through every interleaving
-//! of an announce, a build and a lookup that the memory model allows: `make loom`.
+//! Runs the product's own `filter/active.rs`, `filter/filling.rs` and `keyspace/write/recent.rs` through every
+//! interleaving of an announce, a build and a lookup that the memory model allows: `make loom`.
 //!
 //! They are compiled here unchanged but for two bounds, with loom's mutex and a pointer made of loom's atomic in the
 //! places of `parking_lot` and `arc_swap`. What the keyspace does with them is a few lines that stand here again, each
