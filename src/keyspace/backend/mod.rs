@@ -14,13 +14,14 @@ use std::time::{Duration, Instant as StdInstant};
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-use self::breaker::{BackendBreaker, CallGuard};
+use self::breaker::BackendBreaker;
 pub(crate) use self::failures::FailureLog;
 use self::limiter::ConcurrencyLimiter;
 pub(crate) use self::spare::SpareCall;
 pub(crate) use self::verify::Verified;
 use super::error::LookupError;
 use crate::backend::{Backend, BackendError, FetchContext, Members, Value};
+use crate::breaker::CallGuard;
 use crate::config::KeyspaceConfig;
 use crate::key::{Key, KeyError, KeyForm, KeyRef};
 use crate::labels::{BackendOutcome, BreakerState, ShedReason};
@@ -42,7 +43,6 @@ type Rows = (Vec<Result<Option<Value>, BackendError>>, Vec<usize>);
 
 /// Calls the system of record.
 pub(crate) struct BackendClient {
-    keyspace: String,
     backend: Arc<dyn Backend>,
     limiter: ConcurrencyLimiter,
     breaker: BackendBreaker,
@@ -62,10 +62,9 @@ impl BackendClient {
     ) -> Self {
         let calls = &config.backend;
         Self {
-            keyspace: keyspace.to_owned(),
             backend,
             limiter: ConcurrencyLimiter::new(calls.max_concurrency, calls.max_queue, config.deadline),
-            breaker: BackendBreaker::new(config, metrics),
+            breaker: BackendBreaker::new(keyspace, config, metrics),
             failures: FailureLog::default(),
             batch_share: (calls.max_concurrency / 4).max(1),
             deadline: config.deadline,
@@ -146,7 +145,7 @@ impl BackendClient {
         context: FetchContext,
         deadline: Instant,
     ) -> Vec<Result<Fetched, LookupError>> {
-        match self.breaker.try_call() {
+        match self.breaker.begin() {
             Ok(call) => self.run_call(call, keys, context, deadline).await,
             Err(error) => vec![Err(self.shed(error, ShedReason::BreakerOpen, keys.len())); keys.len()],
         }
@@ -169,11 +168,11 @@ impl BackendClient {
         match &fetched {
             Ok((rows, _)) if is_answered(rows) => {
                 self.limiter.record_duration(took);
-                call.succeed(&self.keyspace);
+                self.breaker.succeed(call);
             }
             // The next calls get more time, so that a backend that answers nobody is soon told apart.
             Err(_) if !self.breaker.is_conclusive(took) => self.limiter.record_duration(took * 2),
-            Ok(_) | Err(_) => call.fail(&self.keyspace),
+            Ok(_) | Err(_) => self.breaker.fail(call),
         }
         let Ok((rows, as_given)) = fetched else { return vec![Err(LookupError::Deadline(self.deadline)); keys.len()] };
         let answers = rows.into_iter().enumerate().map(|(index, row)| {

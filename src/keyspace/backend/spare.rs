@@ -3,9 +3,9 @@
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-use super::breaker::CallGuard;
 use super::{BackendClient, Fetched, is_no_answer};
 use crate::backend::{BackendError, FetchContext, Value};
+use crate::breaker::CallGuard;
 use crate::key::Key;
 use crate::keyspace::error::LookupError;
 
@@ -24,7 +24,7 @@ impl BackendClient {
     /// The right to one call; `None` while the backend is busy or the breaker open.
     pub(crate) fn spare_call(&self) -> Option<SpareCall<'_>> {
         let turn = self.limiter.enter_if_free()?;
-        Some(SpareCall { client: self, turn, call: self.breaker.try_call().ok()? })
+        Some(SpareCall { client: self, turn, call: self.breaker.begin().ok()? })
     }
 
     /// Asks for one key in each of its spellings, as a lookup does.
@@ -60,9 +60,9 @@ impl SpareCall<'_> {
         let fetched = timeout_at(deadline, client.fetch_one(key, &context)).await;
         drop(turn);
         if fetched.as_ref().is_ok_and(|row| !row.as_ref().is_err_and(is_no_answer)) {
-            call.succeed(&client.keyspace);
+            client.breaker.succeed(call);
         } else {
-            call.fail(&client.keyspace);
+            client.breaker.fail(call);
         }
         match fetched {
             Ok(Ok(row)) => Ok(row),
