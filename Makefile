@@ -22,7 +22,7 @@ quick: ## the fast loop: formatter, unit tests, and the integration tests that t
 	$(CARGO) test --locked --workspace --test it --quiet -- $(QUICK)
 
 test: ## all that CI checks, step by step
-	@.ci/run
+	@bash tests/run-all.sh
 
 deps: ## install the servers that the tests start: PostgreSQL, MariaDB, Redis and others
 	@sh tests/install-servers.sh

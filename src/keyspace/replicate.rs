@@ -187,7 +187,7 @@ impl LogFollower {
 
     /// Announces may be missing: a scan that begins `in_time` from now finds all their rows.
     fn revoke(&self, reason: ResyncReason, in_time: Duration, loss: &str) {
-        tracing::warn!(keyspace = self.name(), loss, rescan_in = ?in_time, "announces of other instances may be lost");
+        tracing::warn!(keyspace = self.name(), loss, rescan_in = ?in_time, "announces of other instances may have been lost");
         self.parts.metrics.resync(reason);
         let when = if in_time.is_zero() { "" } else { " after the commit window" };
         self.parts.freshness.revoke(Moment::now().plus(in_time), format!("{loss}; a scan{when} restores it"));

@@ -78,7 +78,7 @@ async fn a_limit_that_can_not_be_enough_is_said_at_the_start() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::postgres()).await);
     let config = config(&site.url()).users(|k| k.set("backend.max_concurrency", 300));
     let mut process = limited(dir.path(), &config);
-    process.logged("open file limit too low for this configuration");
+    process.logged("open file limit too low");
     let line = process.log().lines().find(|line| line.contains("open file limit too low")).unwrap().to_owned();
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(
