@@ -46,7 +46,7 @@ class Configuration(unittest.TestCase):
                 try:
                     log = (json.loads(line) for line in process.stderr)
                     address = next(line["data"] for line in log if line["message"] == "serving")
-                    next(line for line in log if line["message"] == "the new filter is in force")
+                    next(line for line in log if line["message"] == "rebuild finished: new filter active")
                     told = [self.ask(address, f"/v1/keys/demo/{key}") for key in ("alice", *range(10))]
                 finally:
                     watchdog.cancel()

@@ -230,7 +230,7 @@ async fn nothing_that_is_said_holds_a_secret_of_the_configuration() {
     std::fs::write(&file, without_redis(&whole)).unwrap();
     let mut process = Process::start_with(dir.path(), &["--config", path], &[VARIABLE]);
     process.addresses();
-    until_logged(&process, &["the rebuild failed", "login-b"]);
+    until_logged(&process, &["rebuild failed", "login-b"]);
     ask_everything(&http, &mut said, &mut process, &KEYSPACES).await;
     said.note("log", end(&mut process));
     said.holds_none_of(&[SECRET], "");
