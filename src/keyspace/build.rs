@@ -111,7 +111,7 @@ impl Keyspace {
     }
 
     /// Returns true once it is known whether the filter of a snapshot serves.
-    pub(crate) fn has_judged_snapshot(&self) -> bool {
+    pub(crate) fn has_evaluated_snapshot(&self) -> bool {
         !self.snapshots.awaits_form()
     }
 

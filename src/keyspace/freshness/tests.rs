@@ -98,7 +98,7 @@ fn a_filter_is_as_fresh_as_the_last_complete_poll_after_its_scan() {
     let (state, reason) = tracker.explain(at(82));
     assert_eq!(
         (state, reason.as_str()),
-        (State::Degraded, "polls began after the filter's scan, which a rebuild mends")
+        (State::Degraded, "polls began after the filter's scan; a rebuild fixes that")
     );
     tracker.swapped(at(83));
     poll(84, 80);
