@@ -32,7 +32,8 @@ pub enum LookupError {
     SetTooOld,
     /// The values of the batch take all of `server.max_batch_bytes`, or this value alone takes more.
     #[error(
-        "the values of the batch take all of server.max_batch_bytes = {0}: ask for this key again, alone or with fewer others"
+        "the values of the batch take all of server.max_batch_bytes = {0}: ask for this key again, alone or with \
+         fewer others"
     )]
     BatchFull(u64),
     /// The process has no room for the value.
@@ -76,12 +77,14 @@ pub enum AnnounceError {
     NoSecret,
     /// The memory of announces within their window is full.
     #[error(
-        "{0} announces are within their commit window, as many as server.max_announce_bytes holds; raise it, or shorten commit_window"
+        "{0} announces are within their commit window, as many as server.max_announce_bytes holds; raise it, or \
+         shorten commit_window"
     )]
     Full(usize),
     /// Too many keys per second. Nothing has changed.
     #[error(
-        "more than server.max_announces_per_second = {limit} keys a second are announced to this keyspace; announce again in {retry_in:?}"
+        "more than server.max_announces_per_second = {limit} keys a second are announced to this keyspace; announce \
+         again in {retry_in:?}"
     )]
     TooFast {
         /// `server.max_announces_per_second`.

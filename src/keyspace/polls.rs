@@ -19,8 +19,8 @@ use crate::source::{PolledKey, Watermark};
 /// Rows that are recorded under one lock, for which lookups wait.
 const CHUNK: usize = 256;
 
-const WAITING: &str = "waiting for polls to begin; where the watermark is no timestamp, until source.incremental.overlap is over and every \
-    transaction has ended that was open when the watermark was first read";
+const WAITING: &str = "waiting for polls to begin; where the watermark is no timestamp, until \
+    source.incremental.overlap is over and every transaction has ended that was open when the watermark was first read";
 const BUILDING: &str = "the first filter is being built";
 
 /// Where the polls of a source continue so that, with the keys that the filter holds already, no row is missed.
@@ -239,7 +239,8 @@ impl PollTracker {
     pub(crate) fn warning(&self) -> Option<String> {
         let why = self.parts.freshness.hidden_transactions()?;
         Some(format!(
-            "rows of transactions that are open for longer than source.incremental.overlap may be missed by polls until the next scan: {why}"
+            "rows of transactions that are open for longer than source.incremental.overlap may be missed by polls \
+             until the next scan: {why}"
         ))
     }
 }

@@ -59,7 +59,7 @@ impl Checked {
         self.maybes
     }
 
-    /// Answers maybe for all keys, whatever the filter checked_keys.
+    /// Answers maybe for all keys.
     pub fn doubt_all(&mut self) {
         self.maybes.fill(u8::MAX);
         if let Some(last) = self.maybes.last_mut().filter(|_| !self.checked.is_multiple_of(8)) {
@@ -69,9 +69,9 @@ impl Checked {
 
     /// For a keyspace without a usable filter.
     fn unknown(keys: usize, state: State) -> Self {
-        let mut checked_keys = Self { maybes: vec![0; keys.div_ceil(8)], checked: keys, generation: 0, state };
-        checked_keys.doubt_all();
-        checked_keys
+        let mut checked = Self { maybes: vec![0; keys.div_ceil(8)], checked: keys, generation: 0, state };
+        checked.doubt_all();
+        checked
     }
 
     fn is_absent(&self, index: usize) -> bool {
@@ -176,17 +176,17 @@ impl BatchCheck<'_> {
         for index in doubtful {
             maybes[index / 8] |= 1 << (index % 8);
         }
-        let checked_keys = Checked { maybes, checked: hashes.len(), generation: generation.number, state };
-        keyspace.stats.record_batch(absent, checked_keys.checked as u64 - absent);
+        let checked = Checked { maybes, checked: hashes.len(), generation: generation.number, state };
+        keyspace.stats.record_batch(absent, checked.checked as u64 - absent);
         let proves = trusted && enforcement.has_open_proof();
         for (index, key, hash) in drawn {
-            let enforced = checked_keys.is_absent(index);
+            let enforced = checked.is_absent(index);
             if enforced || proves && !generation.filter.contains(hash.get()) {
-                let probe = Probe { verdict: Verdict::Absent, state, enforced, generation: checked_keys.generation };
+                let probe = Probe { verdict: Verdict::Absent, state, enforced, generation: checked.generation };
                 keyspace.audit.canary.offer(Suspect { key, hash, probe });
             }
         }
-        checked_keys
+        checked
     }
 }
 
@@ -199,7 +199,7 @@ fn bits(maybes: &[bool]) -> u8 {
 mod tests {
     use super::*;
 
-    fn checked(maybes: &[bool]) -> Checked {
+    fn batch(maybes: &[bool]) -> Checked {
         Checked {
             maybes: maybes.chunks(8).map(bits).collect(),
             checked: maybes.len(),
@@ -217,16 +217,13 @@ mod tests {
             (9, &[], &[0xff, 1]),
             (16, &[7, 8], &[0x7f, 0xfe]),
         ] {
-            let mut checked_keys = checked(&(0..keys).map(|index| !absent.contains(&index)).collect::<Vec<_>>());
-            assert_eq!(checked_keys.absent().collect::<Vec<_>>(), absent);
-            assert_eq!(checked_keys.absent_count(), absent.len());
-            assert!((0..keys).all(|index| checked_keys.is_absent(index) == absent.contains(&index)));
-            assert_eq!(checked_keys.clone().into_bits(), bits);
-            checked_keys.doubt_all();
-            assert_eq!(
-                (checked_keys.absent().count(), checked_keys.into_bits()),
-                (0, checked(&vec![true; keys]).into_bits())
-            );
+            let mut checked = batch(&(0..keys).map(|index| !absent.contains(&index)).collect::<Vec<_>>());
+            assert_eq!(checked.absent().collect::<Vec<_>>(), absent);
+            assert_eq!(checked.absent_count(), absent.len());
+            assert!((0..keys).all(|index| checked.is_absent(index) == absent.contains(&index)));
+            assert_eq!(checked.clone().into_bits(), bits);
+            checked.doubt_all();
+            assert_eq!((checked.absent().count(), checked.into_bits()), (0, batch(&vec![true; keys]).into_bits()));
         }
     }
 }

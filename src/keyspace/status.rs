@@ -173,6 +173,10 @@ impl Keyspace {
 
     fn set_warning(&self) -> Option<String> {
         self.backend.members()?.lost_until()?;
-        Some("more keys were announced since the last scan than are held: keys that are not in the set are answered 503 until a scan after their commit window".into())
+        Some(
+            "more keys were announced since the last scan than are held: keys that are not in the set are answered \
+            503 until a scan after their commit window"
+                .into(),
+        )
     }
 }

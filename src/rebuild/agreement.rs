@@ -31,15 +31,15 @@ async fn of_member(
 ) -> Result<Option<String>, BuildError> {
     if finds_only_originals(build, samples).await? {
         return Ok(Some(format!(
-            "the backend finds the row of one key only as the source spells it, and not in the form that key = \"{form}\" gives it: \
-             use key = \"text\", or make backend.query compare that form, as by lower(column)"
+            "the backend finds the row of one key only as the source spells it, and not in the form that \
+             key = \"{form}\" gives it: use key = \"text\", or make backend.query compare that form, as by lower(column)"
         )));
     }
     if finds_variants(build, form, samples.plain()).await? {
         return Ok(Some(format!(
-            "the backend finds the row of one key under another spelling, which key = \"{form}\" tells apart (a collation that ignores case, \
-             accents or trailing spaces, or a padded CHAR column): compare exactly in backend.query, or use key = \"text-ci\" where nothing \
-             but case is ignored"
+            "the backend finds the row of one key under another spelling, which key = \"{form}\" distinguishes (a \
+             collation that ignores case, accents or trailing spaces, or a padded CHAR column): compare exactly in \
+             backend.query, or use key = \"text-ci\" if only case is ignored"
         )));
     }
     let verified = build.verify(samples.plain()).await?;
@@ -82,7 +82,8 @@ fn check_found(verified: &[Verified]) -> Result<(), BuildError> {
     let asked = verified.iter().filter(|verified| **verified == Verified::NoRow).count();
     if asked > 0 {
         return Err(BuildError::Mismatch(format!(
-            "the backend finds none of the {asked} keys of the source that it was asked for: do both mean the same column?"
+            "the backend finds none of the {asked} keys of the source that it was asked for: do both mean the same \
+             column?"
         )));
     }
     let refused = verified
@@ -138,9 +139,8 @@ mod tests {
         assert!(check(&[]).is_ok());
         assert!(check(&[&vec![odd.clone(); 15], &[row]]).is_ok());
         assert!(check(&[&vec![unaskable.clone(); 16]]).is_ok(), "no request can ask for such keys either");
-        assert!(
-            matches!(check(&[&vec![odd.clone(); 16]]), Err(BuildError::Backend(BackendError::Invalid(why))) if why == "too long")
-        );
+        let checked = check(&[&vec![odd.clone(); 16]]);
+        assert!(matches!(checked, Err(BuildError::Backend(BackendError::Invalid(why))) if why == "too long"));
         for odd in [odd, unaskable] {
             assert!(matches!(check(&[&vec![odd; 8], std::slice::from_ref(&no_row)]), Err(BuildError::Mismatch(_))));
         }
@@ -155,7 +155,7 @@ mod tests {
     fn spellings_that_lax_comparisons_treat_as_equal_are_tried() {
         assert_eq!(spellings(KeyForm::Text, b"Foo"), ["fOO", "Foo ", r"Foo\xe2\x80\x8b", r"F\xc3\xb3o"]);
         assert_eq!(spellings(KeyForm::Text, "ré ".as_bytes()).last().unwrap(), "re ");
-        // Its case is gone before it is looked up.
+        // Folded before it is looked up.
         assert_eq!(spellings(KeyForm::TextCi, b"FX "), ["fx  ", "fx", r"fx \xe2\x80\x8b"]);
         assert_eq!(spellings(KeyForm::Bytes, b"\xff\0\0"), [r"\xff\x00\x00\x00", r"\xff"]);
     }

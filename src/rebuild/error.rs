@@ -38,7 +38,8 @@ pub enum BuildError {
     Empty,
     /// Far fewer keys than before.
     #[error(
-        "{} has {keys} keys, fewer than min_keys_ratio = {ratio} of the {reference} {of}; if that is right, rebuild once with {{\"accept_fewer\": true}}",
+        "{} has {keys} keys, fewer than min_keys_ratio = {ratio} of the {reference} {of}; if that is right, rebuild \
+         once with {{\"accept_fewer\": true}}",
         name_of(*member)
     )]
     Collapsed {
@@ -55,7 +56,8 @@ pub enum BuildError {
     },
     /// The filter is fuller than its capacity.
     #[error(
-        "the candidate holds about {items} keys but was sized for {capacity}: the key set grew during the scan, or filter.expected_keys is too low"
+        "the candidate holds about {items} keys but was sized for {capacity}: the key set grew during the scan, or \
+         filter.expected_keys is too low"
     )]
     Overfull {
         /// Keys in it.
@@ -65,7 +67,8 @@ pub enum BuildError {
     },
     /// Existing rows are not in the candidate.
     #[error(
-        "{count} keys that the backend holds are not among the source's, first {first:?}: does source.query list every key that backend.query finds?"
+        "{count} keys that the backend holds are not among the source's, first {first:?}: does source.query list \
+         every key that backend.query finds?"
     )]
     MissingKeys {
         /// How many.
@@ -130,7 +133,8 @@ impl BuildError {
             Self::Filter(_) | Self::Memory(_) => "filter and keys do not fit the memory limit",
             Self::Empty => "the source has no keys",
             Self::Collapsed { .. } => {
-                "the source has far fewer keys than filter.expected_keys or the last count: lower or remove that, or accept fewer once by the admin API"
+                "the source has far fewer keys than filter.expected_keys or the last count: lower or remove that, or \
+                 accept fewer once by the admin API"
             }
             Self::Overfull { .. } => "the key set grew during the scan, or filter.expected_keys is too low",
             Self::MissingKeys { .. } => "the source lacks keys that the backend holds",

@@ -53,9 +53,12 @@ struct KeyspaceBytes {
 /// A build that would not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the candidate ({candidate} bytes), the active filter or set of this keyspace ({active} bytes), other keyspaces' filters, sets and candidates and further layers of grown filters \
-     ({others} bytes), caches and announces ({caches} bytes), requests and responses ({buffers} bytes) and the process itself ({PROCESS_BYTES} bytes) come to {} \
-     bytes, over the memory limit of {limit} bytes: raise the limit, or lower filter.expected_keys, filter.headroom, cache.hot_capacity, server.max_announce_bytes or \
+    "the candidate ({candidate} bytes), the active filter or set of this keyspace ({active} bytes), other keyspaces' \
+     filters, sets and candidates and further layers of grown filters \
+     ({others} bytes), caches and announces ({caches} bytes), requests and responses ({buffers} bytes) and the \
+     process itself ({PROCESS_BYTES} bytes) come to {} \
+     bytes, over the memory limit of {limit} bytes: raise the limit, or lower filter.expected_keys, filter.headroom, \
+     cache.hot_capacity, server.max_announce_bytes or \
      server.max_buffered_bytes", self.sum()
 )]
 pub struct NoMemory {

@@ -264,9 +264,10 @@ impl Runner {
 
     async fn build(&self, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
         let last = self.jobs.state.lock().last_keys.clone();
+        // A panic is a failed build, not the end of all builds.
+        let building = AssertUnwindSafe(self.builder.build(last.as_ref(), tracker)).catch_unwind();
         let built = tokio::select! {
-            // A panic is a failed build, not the end of all builds.
-            built = AssertUnwindSafe(self.builder.build(last.as_ref(), tracker)).catch_unwind() => built.unwrap_or(Err(BuildError::Cancelled)),
+            built = building => built.unwrap_or(Err(BuildError::Cancelled)),
             () = report::show(self.builder.keyspace.name(), Arc::clone(tracker)) => Err(BuildError::Cancelled),
         };
         self.ended(tracker, &built);
@@ -298,7 +299,8 @@ impl Runner {
                 "rebuild finished: new filter active"
             ),
             Err(error) => {
-                tracing::warn!(keyspace = keyspace.name(), job = tracker.job(), %outcome, %error, "rebuild failed: the active filter stays");
+                tracing::warn!(keyspace = keyspace.name(), job = tracker.job(), %outcome, %error, "rebuild failed: \
+                    the active filter stays");
             }
         }
         let mut state = self.jobs.state.lock();

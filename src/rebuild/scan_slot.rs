@@ -96,7 +96,8 @@ impl Waiting<'_> {
                 }
                 Err(LinkError::Refused(why)) => {
                     // Usually missing permissions: no later attempt would succeed.
-                    tracing::warn!(keyspace = keyspace.name(), %why, "scan permit refused by Redis: scanning beside other instances");
+                    tracing::warn!(keyspace = keyspace.name(), %why, "scan permit refused by Redis: scanning beside \
+                        other instances");
                     return ScanTurn::Refused;
                 }
                 Err(_) if answered.elapsed() >= LONGEST_SILENCE => return ScanTurn::Unreachable,

@@ -1,4 +1,5 @@
-//! Copies of the product's `filter/active.rs` and `filter/filling.rs`: one as it is, and some with a fault that must be found out.
+//! Copies of the product's `filter/active.rs` and `filter/filling.rs`: one as it is, and some with a fault that must be
+//! found out.
 
 use std::path::Path;
 use std::{env, fs};

@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let two = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: a\r\nContent-Length: 3\r\n\r\nabc";
+        let two = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: \
+            a\r\nContent-Length: 3\r\n\r\nabc";
         let first = answer_length(Wire::Http, two).unwrap();
         assert!(two[first..].starts_with(b"HTTP/1.1 200"));
         assert_eq!(answer_length(Wire::Http, &two[first..]), Some(two.len() - first));

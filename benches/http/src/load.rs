@@ -1,4 +1,5 @@
-//! The load generator: one thread, some connections, epoll. Either as fast as answers come, or at a fixed rate whatever the server does.
+//! The load generator: one thread, some connections, epoll. Either as fast as answers come, or at a fixed rate whatever
+//! the server does.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,8 +28,9 @@ pub(crate) struct Outcome {
     pub(crate) per_second: f64,
     /// Answers that were not what was asked for.
     pub(crate) wrong: usize,
-    /// Nanoseconds each, in order. At a fixed rate from the moment when the request was due, not from when it could be sent: a server that stalls makes
-    /// all those late that were due meanwhile (no coordinated omission). At full speed from when it was sent.
+    /// Nanoseconds each, in order. At a fixed rate from the moment when the request was due, not from when it could be
+    /// sent: a server that stalls makes all those late that were due meanwhile (no coordinated omission). At full speed
+    /// from when it was sent.
     pub(crate) latencies: Vec<u64>,
 }
 
@@ -175,7 +177,8 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// At a fixed rate, of which each target has its share: each request is sent when it is due. Spins between, since a thread that sleeps is woken late.
+/// At a fixed rate, of which each target has its share: each request is sent when it is due. Spins between, since a
+/// thread that sleeps is woken late.
 pub(crate) fn at_rates(targets: &[(&Target<'_>, usize)], per_second: f64, lasts: Duration) -> io::Result<Vec<Outcome>> {
     let mut lanes = Vec::new();
     for (target, share) in targets {
@@ -206,7 +209,8 @@ pub(crate) fn at_rates(targets: &[(&Target<'_>, usize)], per_second: f64, lasts:
     Ok(lanes.into_iter().map(|lane| lane.outcome).collect())
 }
 
-/// As fast as answers come, each over a connection of its own: connected, asked, answered, and reset, so that none is left waiting for its end.
+/// As fast as answers come, each over a connection of its own: connected, asked, answered, and reset, so that none is
+/// left waiting for its end.
 pub(crate) fn reconnecting(target: &Target<'_>, lasts: Duration) -> io::Result<Outcome> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut draw = target.requests.draw();

@@ -1,7 +1,8 @@
-//! bloomguard over HTTP beside other servers, each in turn: `make bench-http`; and whether it is still as fast beside them: `make bench-check`.
+//! bloomguard over HTTP beside other servers, each in turn: `make bench-http`; and whether it is still as fast beside
+//! them: `make bench-check`.
 //!
-//! `BLOOMGUARD_BENCH_PARTS` chooses parts, `BLOOMGUARD_BENCH_SECONDS` says how long each run lasts, `BLOOMGUARD_BENCH_KEYS` how many keys are read and held at the most. Ratios
-//! within one run are what counts.
+//! `BLOOMGUARD_BENCH_PARTS` chooses parts, `BLOOMGUARD_BENCH_SECONDS` says how long each run lasts,
+//! `BLOOMGUARD_BENCH_KEYS` how many keys are read and held at the most. Ratios within one run are what counts.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // Tables are what this program is for.
 

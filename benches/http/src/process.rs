@@ -66,7 +66,8 @@ impl Server {
         fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
     }
 
-    /// For how long each of its threads, of those that are not nice, has waited for a processor so far when it could have run.
+    /// For how long each of its threads, of those that are not nice, has waited for a processor so far when it could
+    /// have run.
     pub(crate) fn waits(&self) -> Waits {
         let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).into_iter().flatten().flatten();
         Waits(threads.filter_map(|thread| Some((thread.file_name(), waited_nanos(&thread.path())?))).collect())

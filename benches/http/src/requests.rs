@@ -99,7 +99,8 @@ impl Requests {
             };
             let accept = if form == BatchForm::TextBits { "accept: application/octet-stream\r\n" } else { "" };
             let head = format!(
-                "POST /v1/check/users HTTP/1.1\r\nHost: 127.0.0.1:4040\r\ncontent-type: {kind}\r\n{accept}content-length: {}",
+                "POST /v1/check/users HTTP/1.1\r\nHost: 127.0.0.1:4040\r\ncontent-type: \
+                 {kind}\r\n{accept}content-length: {}",
                 body.len()
             );
             bytes.extend_from_slice(format!("{head}\r\n\r\n{body}").as_bytes());

@@ -25,7 +25,8 @@ const QUEUE: usize = 256;
 const PAUSE: Duration = Duration::from_secs(1);
 
 const MISSED: &str = "a row was found that the filter had called absent; a rebuild fixes the filter";
-const PROOF_FAILED: &str = "the proof failed: the backend has a row that the filter called absent. Does the source list every key that the backend has? The next rebuild starts a new proof";
+const PROOF_FAILED: &str = "the proof failed: the backend has a row that the filter called absent. Does the source \
+    list every key that the backend has? The next rebuild starts a new proof";
 
 /// A row that exists, and the filter's earlier answer.
 #[derive(Debug)]

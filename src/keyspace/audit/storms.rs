@@ -84,7 +84,8 @@ impl Storms {
 
     /// Voids absences that were cached before the storm was noticed: their rows may exist.
     fn began(&self, keys: Vec<Key>) {
-        tracing::error!(keyspace = %self.prober.identity.name, "absence storm: the backend has lost rows; no absence is cached");
+        let keyspace = &self.prober.identity.name;
+        tracing::error!(%keyspace, "absence storm: the backend has lost rows; no absence is cached");
         self.metrics.absence_storm();
         self.hot.drop_all_absences();
         let (shared, life) = (Arc::clone(&self.shared), self.windows.recent.life());

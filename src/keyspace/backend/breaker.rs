@@ -11,8 +11,8 @@ use crate::keyspace::error::LookupError;
 use crate::labels::BreakerState;
 use crate::metrics::KeyspaceMetrics;
 
-/// Five calls in a row without an answer are no accident. The longest pause is short: a trial costs one call, and the recovery of a
-/// backend is to be noticed soon.
+/// Five calls in a row without an answer are no accident. The longest pause is short: a trial costs one call, and the
+/// recovery of a backend is to be noticed soon.
 const POLICY: BreakerPolicy =
     BreakerPolicy { failures: 5, first_pause: Duration::from_millis(100), longest_pause: Duration::from_secs(2) };
 
@@ -23,8 +23,8 @@ pub(super) struct BackendBreaker {
     conclusive: Duration,
 }
 
-/// The right to one call. Dropped unreported (its caller is cancelled), it counts as a failure if it took long enough to be
-/// conclusive, else as nothing.
+/// The right to one call. Dropped unreported (its caller is cancelled), it counts as a failure if it took long enough
+/// to be conclusive, else as nothing.
 pub(super) struct CallGuard<'a> {
     breaker: &'a BackendBreaker,
     permit: Option<Permit>,

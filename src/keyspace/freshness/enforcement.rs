@@ -69,7 +69,8 @@ pub struct EnforcementStatus {
 pub enum SwitchError {
     /// There is no fleet.
     #[error(
-        "this keyspace has no delta log, which requires [redis] and a freshness other than static: switch each instance with scope \"instance\""
+        "this keyspace has no delta log, which requires [redis] and a freshness other than static: switch each \
+         instance with scope \"instance\""
     )]
     NoFleet,
     /// The write to Redis failed.

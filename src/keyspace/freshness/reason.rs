@@ -41,7 +41,8 @@ impl FreshnessTracker {
         }
         if let Some(length) = inputs.hold.length() {
             return Some(format!(
-                "a row was found that the filter had called absent: a rebuild has fixed the filter, which answers no lookup with 404 for {} after that",
+                "a row was found that the filter had called absent: a rebuild has fixed the filter, which answers no \
+                 lookup with 404 for {} after that",
                 humantime::format_duration(length)
             ));
         }

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn none_refreshes_before_the_window_and_each_once_a_load_would_come_too_late() {
+    fn none_refreshes_before_the_window_and_all_do_at_its_end() {
         assert_eq!(share(40.001, 0.001), 0.0);
         assert_eq!(share(40.001, 60.0), 0.0, "however long a load takes");
         assert_eq!(share(2.0, 2.0), 1.0);

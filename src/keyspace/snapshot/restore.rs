@@ -26,11 +26,11 @@ use crate::source::Watermark;
 pub struct Expected {
     /// The keyspace that it must belong to.
     pub keyspace: String,
-    /// Fingerprint of what the promise rests on.
+    /// Fingerprint of what the promise depends on.
     pub basis: u64,
     /// The configured form of keys; `None`: the form of the source's column.
     pub form: Option<KeyForm>,
-    /// What the promise rests on.
+    /// What the promise depends on.
     pub freshness: Freshness,
     /// The oldest scan that keeps the promise, if it depends on scans.
     pub max_staleness: Duration,
@@ -90,10 +90,10 @@ pub enum Refused {
     #[error("it was taken in the future: a clock was set back")]
     Future,
     /// Its scan is too old for the promise.
-    #[error("its scan began {} ago, longer than max_staleness", humantime::format_duration(Duration::from_secs(.0.as_secs())))]
+    #[error("its scan began {} ago, longer than max_staleness", in_seconds(*.0))]
     Aged(Duration),
     /// Nothing would show that the key set was replaced meanwhile.
-    #[error("with freshness \"static\" only a scan tells whether the keys are still the same")]
+    #[error("with freshness \"static\" only a scan shows whether the keys are still the same")]
     Static,
     /// Later announces are missing.
     #[error("the announce journal does not hold what was announced since")]
@@ -117,16 +117,20 @@ pub enum Refused {
     #[error("reading it panicked")]
     Panicked,
     /// The fleet's secret is not known.
-    #[error("Redis has not told the secret under which the fleet hashes its keys")]
+    #[error("the secret under which the fleet hashes its keys could not be read from Redis")]
     NoSecret,
 }
 
 impl Refused {
-    /// Whether no later process may start from it either, were it configured as before again: what was announced to
-    /// whom meanwhile nobody knows.
+    /// Returns true if no later process may start from it either, even under the earlier configuration: announces and
+    /// drops since then are unknown.
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Basis | Self::Form(_) | Self::Secret | Self::DamagedJournal | Self::JournalLost)
     }
+}
+
+fn in_seconds(duration: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_secs(duration.as_secs()))
 }
 
 /// Reads and validates the snapshot at `path`, if there is one. `room` receives the bytes of each layer, decides

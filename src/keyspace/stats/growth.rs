@@ -10,7 +10,7 @@ use crate::config::FilterConfig;
 use crate::filter::{Filter, Generation, OutOfRoom};
 use crate::key::KeyHash;
 
-/// Above this share of the capacity a build is due, whatever the rate.
+/// Above this share of the capacity a build is due, at any false-positive rate.
 const FULL: f64 = 0.95;
 /// How long the rates must exceed the configured one.
 const LASTING: Duration = Duration::from_secs(180);

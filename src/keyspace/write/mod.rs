@@ -1,4 +1,4 @@
-//! Announces and drops: what writers tell a keyspace of its rows, in the order that the promises need.
+//! Announces and drops: how writers report changed rows, in the order that the promises need.
 
 mod effects;
 mod limits;
@@ -86,8 +86,8 @@ impl Writer {
         let secret = self.identity.secret.agreed().ok_or(AnnounceError::NoSecret)?;
         let hashes: Vec<KeyHash> = keys.iter().map(|key| secret.hash(key)).collect();
         // Remembered before the filter pair is loaded: a build that begins now finds the keys here or gets their bits
-        // below. If there is no room, nothing has changed and the writer does not commit. The fleet is not told: a gap
-        // in the log would let a flood of announces take the right to reject from all instances.
+        // below. If there is no room, nothing has changed and the writer does not commit. The fleet gets no entry: a
+        // gap in the log would let a flood of announces take the right to reject from all instances.
         self.windows.recent.remember_all(&hashes, keys, Moment::now()).map_err(|full| AnnounceError::Full(full.0))?;
         self.effects.apply_announce(&hashes);
         let (journalled, published) =

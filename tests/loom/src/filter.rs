@@ -1,4 +1,5 @@
-//! The product's `filter/active.rs` and `filter/filling.rs`, over filters of 64 keys: as they are, and with faults. `build.rs` makes the copies.
+//! The product's `filter/active.rs` and `filter/filling.rs`, over filters of 64 keys: as they are, and with faults.
+//! `build.rs` makes the copies.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The product's `keyspace/write/recent.rs`, what the keyspace does with it and with a [`Pair`] of filters, and what is to hold then.
+//! The product's `keyspace/write/recent.rs`, what the keyspace does with it and with a [`Pair`] of filters, and what is
+//! to hold then.
 
 #[allow(dead_code, reason = "what expires and what polls bring plays no part here")]
 #[path = "../../../src/keyspace/write/recent.rs"]
@@ -70,7 +71,8 @@ impl<P: Pair> Keyspace<P> {
         match self.order {
             Order::NoReplay => {}
             Order::ReplayBeforeBegin => candidate.fill(&hashes(&early)),
-            // `Build::replay_recent`. The one at the scan's end is left out: a scan may last longer than announces are remembered.
+            // `Build::replay_recent`. The one at the scan's end is left out: a scan may last longer than announces are
+            // remembered.
             Order::AsBuilt | Order::InsertBeforeRemember => candidate.fill(&hashes(&self.recent.hashes(Moment::now()))),
         }
         candidate.fill(&scanned.iter().map(|number| key(*number).0.get()).collect::<Vec<_>>());
@@ -87,7 +89,8 @@ fn hashes(announced: &[KeyHash]) -> Vec<u128> {
     announced.iter().map(|hash| hash.get()).collect()
 }
 
-/// Who asks after the announce was acknowledged finds the key, whatever a build does meanwhile; and so does everybody after the swap.
+/// Who asks after the announce was acknowledged finds the key, whatever a build does meanwhile; and so does everybody
+/// after the swap.
 fn announce_build_lookup<P: Pair>(order: Order) {
     let keyspace = Keyspace::<P>::new(order);
     let acknowledged = Arc::new(AtomicBool::new(false));

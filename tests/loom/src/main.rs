@@ -1,9 +1,10 @@
-//! Runs the product's own `filter/active.rs`, `filter/filling.rs` and `keyspace/write/recent.rs` through every interleaving of an announce, a build and a lookup that the memory
-//! model allows: `make loom`.
+//! Runs the product's own `filter/active.rs`, `filter/filling.rs` and `keyspace/write/recent.rs` through every
+//! interleaving of an announce, a build and a lookup that the memory model allows: `make loom`.
 //!
-//! They are compiled here unchanged but for two bounds, with loom's mutex and a pointer made of loom's atomic in the places of `parking_lot` and `arc_swap`. What the
-//! keyspace does with them is a few lines that stand here again, each beside the name of its counterpart in `keyspace/`. Rules that are broken on purpose
-//! must be found out, else the scenarios show nothing.
+//! They are compiled here unchanged but for two bounds, with loom's mutex and a pointer made of loom's atomic in the
+//! places of `parking_lot` and `arc_swap`. What the keyspace does with them is a few lines that stand here again, each
+//! beside the name of its counterpart in `keyspace/`. Rules that are broken on purpose must be found out, else the
+//! scenarios show nothing.
 
 // Under these names the two files import the stand-ins of `primitives`.
 extern crate self as arc_swap;
@@ -56,7 +57,8 @@ fn main() -> ExitCode {
     // What loom says of a failure is expected here.
     std::panic::set_hook(Box::new(|_| {}));
     let orders = [Order::ReplayBeforeBegin, Order::InsertBeforeRemember, Order::NoReplay];
-    let mut found: Vec<bool> = orders.iter().map(|order| is_found_out::<as_built::Active>(&format!("{order:?}"), *order)).collect();
+    let is_found = |order: &Order| is_found_out::<as_built::Active>(&format!("{order:?}"), *order);
+    let mut found: Vec<bool> = orders.iter().map(is_found).collect();
     found.extend([
         is_found_out::<drain_forgotten::Active>("a list that is not put in", Order::AsBuilt),
         is_found_out::<list_left_open::Active>("a list that stays open", Order::AsBuilt),

@@ -24,8 +24,8 @@ impl<T> Mutex<T> {
     }
 }
 
-/// In the place of `arc_swap::ArcSwap`, and no stronger than what that documents: a load sees what was done before the store that it reads from. Nothing is
-/// freed before the end, so the pointers can be numbers.
+/// In the place of `arc_swap::ArcSwap`, and no stronger than what that documents: a load sees what was done before the
+/// store that it reads from. Nothing is freed before the end, so the pointers can be numbers.
 #[derive(Debug)]
 pub struct ArcSwap<T> {
     /// Not loom's mutex: it is only the memory behind the pointers, and must order nothing.

@@ -1,8 +1,9 @@
 //! Polls: whether the rows of a table are found by asking, again and again, for those from a watermark on.
 //!
-//! One row k, whose watermark is given when it is inserted and which becomes visible when its transaction ends: within `overlap`, or later if
-//! the transaction can be seen to be open. Other rows commit meanwhile and raise the highest watermark. One poller, one build at a time.
-//! A row that was visible when the last complete poll began must be in a filter that may reject.
+//! One row k, whose watermark is given when it is inserted and which becomes visible when its transaction ends: within
+//! `overlap`, or later if the transaction can be seen to be open. Other rows commit meanwhile and raise the highest
+//! watermark. One poller, one build at a time. A row that was visible when the last complete poll began must be in a
+//! filter that may reject.
 
 use crate::rule::{Rule, Rules};
 use crate::search::{Model, Step, Steps};

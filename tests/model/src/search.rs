@@ -11,7 +11,8 @@ pub trait Model {
     /// Where to start.
     fn starts(&self) -> Vec<Self::State>;
 
-    /// Every step that is possible at `state`; always in the same order, for counterexamples are told by taking the steps again.
+    /// Every step that is possible at `state`; always in the same order, for counterexamples are told by taking the
+    /// steps again.
     fn steps(&self, state: &Self::State, into: &mut Steps<Self::State>);
 }
 
@@ -53,7 +54,8 @@ pub enum Found {
 
 /// Looks at every state that can be reached, up to `most` of them.
 ///
-/// States are told apart by 128 bits of their hash: two of a hundred million that share them are not to be expected (1 in 10^22).
+/// States are told apart by 128 bits of their hash: two of a hundred million that share them are not to be expected (1
+/// in 10^22).
 pub fn search<M: Model>(model: &M, most: usize) -> Outcome {
     let starts = model.starts();
     let mut tree = Tree::default();

@@ -7,7 +7,8 @@ use bloomguard_model::search::Found;
 /// Far more than any short search has.
 const MOST: usize = 3_000_000;
 
-/// Where the absence of a rule is noticed soonest. What is not here takes longer, or is told of in `docs/consistency.md`.
+/// Where the absence of a rule is noticed soonest. What is not here takes longer, or is told of in
+/// `docs/consistency.md`.
 const NOTICED: &[(Rule, &str)] = &[
     (Rule::MemoryLastsADeadlineMore, "cached-at-a"),
     (Rule::WindowFromSending, "cached-at-a"),

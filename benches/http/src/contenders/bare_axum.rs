@@ -18,7 +18,8 @@ use crate::process::{Placement, Server, free_address, listening};
 /// Of the second form of [`start`].
 const CORES: usize = 2;
 
-/// On one runtime, of as many threads as there are processors; or on a runtime of one thread for each, pinned, with a listener of its own on the same port.
+/// On one runtime, of as many threads as there are processors; or on a runtime of one thread for each, pinned, with a
+/// listener of its own on the same port.
 pub(super) fn start(placement: Placement, by_cores: bool, directory: &Path) -> (Place, Server, Vec<Server>) {
     let program = std::env::current_exe().unwrap_or_else(|error| panic!("this program has no path: {error}"));
     let address = free_address();

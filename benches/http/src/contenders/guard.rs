@@ -121,7 +121,8 @@ pub(super) fn configuration(
     keyspace: &str,
 ) -> String {
     format!(
-        "[server]\nlisten = \"{listen}\"\ntelemetry_listen = \"{telemetry}\"\nadmin_listen = \"{admin}\"\nmax_batch_keys = 100000\n{settings}
+        "[server]\nlisten = \"{listen}\"\ntelemetry_listen = \"{telemetry}\"\nadmin_listen = \
+         \"{admin}\"\nmax_batch_keys = 100000\n{settings}
 [keyspaces.users]\nkey = \"integer\"\nfreshness = \"rebuilt\"\nmax_staleness = \"26h\"\n
 cache = {{ hot_ttl = \"1h\", ttl = \"1h\" }}\ncanary.proof = 0\n{keyspace}"
     )
@@ -159,7 +160,8 @@ pub(super) fn send(to: SocketAddr, method: &str, path: &str, json: &str) -> Opti
     let mut stream = TcpStream::connect(to).ok()?;
     let length = json.len();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\ncontent-type: \
+         application/json\r\ncontent-length: {length}"
     );
     stream.write_all(format!("{head}\r\n\r\n{json}").as_bytes()).ok()?;
     let mut answer = String::new();

@@ -16,8 +16,8 @@ use crate::process::{Placement, Server, free_address, listening, until};
 use crate::requests::MEMBERS;
 
 const ABSENT: &[u8] = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
-const ROW: &[u8] =
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 38\r\n\r\n{\"name\":\"User\",\"email\":\"user@example\"}";
+const ROW: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: \
+     38\r\n\r\n{\"name\":\"User\",\"email\":\"user@example\"}";
 const LISTENER: u64 = u64::MAX;
 
 pub(super) fn start(placement: Placement, transport: Transport, directory: &Path) -> (Place, Server, Vec<Server>) {
@@ -25,8 +25,8 @@ pub(super) fn start(placement: Placement, transport: Transport, directory: &Path
     (place, server, Vec::new())
 }
 
-/// The same loop as a backend, which has to know its rows: one that takes a false positive for a row tells bloomguard that its filter has missed it, and is asked
-/// for every key from then on.
+/// The same loop as a backend, which has to know its rows: one that takes a false positive for a row tells bloomguard
+/// that its filter has missed it, and is asked for every key from then on.
 pub(super) fn start_backend(placement: Placement, directory: &Path) -> (SocketAddr, Server) {
     let (place, server) = launch("serve-rows", placement, Transport::Tcp, directory);
     let Place::Tcp(address) = place else { unreachable!("asked for TCP") };

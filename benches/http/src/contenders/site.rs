@@ -1,4 +1,5 @@
-//! A folder that instances of bloomguard start in, one after another: their configuration, their keys, and what they leave behind.
+//! A folder that instances of bloomguard start in, one after another: their configuration, their keys, and what they
+//! leave behind.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -67,7 +68,8 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
         Target { place: Place::Tcp(self.data), wire: Wire::Http, requests, connections }
     }
 
-    /// Builds the filter anew, and waits until the new one is in force. How many seconds it took, as the instance tells.
+    /// Builds the filter anew, and waits until the new one is in force. How many seconds it took, as the instance
+    /// tells.
     pub(crate) fn rebuild(&self) -> f64 {
         const PLACE: &str = "/admin/keyspaces/users/rebuild";
         // Rarely, and not of /metrics, which takes a worker a millisecond: lookups would wait for the looking.

@@ -81,7 +81,8 @@ fn compare(way: &Way, contenders: &[Contender]) -> io::Result<Vec<Speeds>> {
 
 fn print(title: &str, contenders: &[Contender], speeds: &[Speeds]) {
     println!(
-        "\nAbsent keys, {title}\n\n| server | requests/s | bloomguard / it | processor µs a request |\n|---|---|---|---|"
+        "\nAbsent keys, {title}\n\n| server | requests/s | bloomguard / it | processor µs a request \
+         |\n|---|---|---|---|"
     );
     for (contender, theirs) in contenders.iter().zip(speeds) {
         println!(

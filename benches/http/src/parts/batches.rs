@@ -10,8 +10,8 @@ use crate::contenders::{Contender, Transport};
 use crate::process::Placement;
 use crate::requests::{BatchForm, Mix, Requests};
 
-/// Millions of keys a second of bloomd's `multi` and of RedisBloom's `BF.MEXISTS`, and thousands of `GET`s a second of redis-server on that machine: what can't be
-/// built here is scaled by what can.
+/// Millions of keys a second of bloomd's `multi` and of RedisBloom's `BF.MEXISTS`, and thousands of `GET`s a second of
+/// redis-server on that machine: what can't be built here is scaled by what can.
 const PUBLISHED: [(&str, f64); 2] = [("bloomd", 5.3), ("BF.MEXISTS", 1.5)];
 const PUBLISHED_GETS: f64 = 203_000.0;
 /// Keys of a batch: within one read of a socket, and far beyond.

@@ -1,4 +1,5 @@
-//! Whether it is still as fast beside other servers as it was: ratios within one run, against floors that are kept here.
+//! Whether it is still as fast beside other servers as it was: ratios within one run, against floors that are kept
+//! here.
 
 use std::io;
 use std::time::Duration;

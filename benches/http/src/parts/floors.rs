@@ -1,4 +1,5 @@
-//! The ratios that `make bench-check` looks at, and what each must reach: about 0.8 of what is measured, for other machines and busy ones.
+//! The ratios that `make bench-check` looks at, and what each must reach: about 0.8 of what is measured, for other
+//! machines and busy ones.
 //!
 //! Who makes something faster raises its floor.
 

@@ -24,7 +24,8 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
         "\nMemory with empty caches, MiB; at most {BESIDE:.0} beside the filter, and beside two while one is built\n"
     );
     println!(
-        "| keys | filter | resident | beside the filter | at the most during a rebuild | beside two | after a flood of absent keys |"
+        "| keys | filter | resident | beside the filter | at the most during a rebuild | beside two | after a flood \
+         of absent keys |"
     );
     println!("|---|---|---|---|---|---|---|");
     let mut most = [0.0_f64; 2];

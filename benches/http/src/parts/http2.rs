@@ -23,7 +23,8 @@ pub(super) fn run() -> io::Result<()> {
     };
     place_self(Placement::Sharing)?;
     println!(
-        "\nAbsent keys over HTTP/2 without TLS, one core, asked by oha on the other, which is slower than our own load generator\n"
+        "\nAbsent keys over HTTP/2 without TLS, one core, asked by oha on the other, which is slower than our own \
+         load generator\n"
     );
     println!("| how | bloomguard, requests/s | bare axum, 404 | bloomguard / it |\n|---|---|---|---|");
     let [ours, theirs] =

@@ -24,7 +24,8 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     let keys = most_keys();
     println!("\nBuilding a filter of {keys} integer keys, both cores shared by all; the best of {ROUNDS}\n");
     println!(
-        "| source | scan, M keys/s | whole build, M keys/s | processor ns a key | who only counts | M keys/s | scan / it |\n|---|---|---|---|---|---|---|"
+        "| source | scan, M keys/s | whole build, M keys/s | processor ns a key | who only counts | M keys/s | scan / \
+         it |\n|---|---|---|---|---|---|---|"
     );
     goals.reached("keys of PostgreSQL, scan / COPY BINARY that only counts", from_postgres(keys)?, Goal::AtLeast(0.9));
     from_mariadb(keys)?;
@@ -51,7 +52,8 @@ fn from_sqlite(keys: u64, path: &Path) -> io::Result<f64> {
     let written = rusqlite::Connection::open(path).and_then(|connection| {
         connection.execute_batch(&format!(
             "PRAGMA synchronous = OFF; CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL); \
-             INSERT INTO users WITH RECURSIVE s(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM s WHERE i < {keys} - 1) SELECT 2 * i, 'User ' || i FROM s"
+             INSERT INTO users WITH RECURSIVE s(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM s WHERE i < {keys} - 1) \
+             SELECT 2 * i, 'User ' || i FROM s"
         ))
     });
     written.map_err(io::Error::other)?;
@@ -63,7 +65,8 @@ fn from_mariadb(keys: u64) -> io::Result<f64> {
     let server = Mariadb::start_with(&[]);
     let database = server.create_database();
     database.sql(&format!(
-        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users SELECT 2 * seq, concat('User ', seq) FROM seq_0_to_{}",
+        "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL); INSERT INTO users SELECT 2 * seq, \
+         concat('User ', seq) FROM seq_0_to_{}",
         keys - 1
     ));
     row("MariaDB", keys, &sql(&database.url()), None)
@@ -133,7 +136,8 @@ fn copy_and_count(url: &str) -> io::Result<u64> {
         let mut messages = pin!(client.copy_out(&format!("COPY ({QUERY}) TO STDOUT (FORMAT binary)")).await?);
         let mut rows = 0;
         while let Some(message) = messages.try_next().await? {
-            // A row has a field and the length of that; the head begins with a letter, the trailer is all there is of its message.
+            // A row has a field and the length of that; the head begins with a letter, the trailer is all there is of
+            // its message.
             rows += u64::from(
                 message.starts_with(&[0, 1])
                     || message.len() > b"PGCOPY\n\xff\r\n\0".len() + 8 && message.starts_with(b"PGCOPY"),

@@ -52,7 +52,8 @@ fn compare(placement: Placement) -> io::Result<f64> {
     }
     let looping = format!("a loop that takes {:.0} %", (rebuilding.share() - alone.share()) * 100.0);
     println!(
-        "| server | beside it | {HEADS} | waited for a processor, ms/s | processor time, of one core |\n|---|---|---|---|---|---|---|---|"
+        "| server | beside it | {HEADS} | waited for a processor, ms/s | processor time, of one core \
+         |\n|---|---|---|---|---|---|---|---|"
     );
     alone.print("bloomguard", "nothing");
     rebuilding.print("bloomguard", "rebuilds");
@@ -60,11 +61,13 @@ fn compare(placement: Placement) -> io::Result<f64> {
     theirs_beside.print("nginx, `return 404`", &looping);
     let [median, calmest] = rebuilding.rounds.beside(&theirs_beside.rounds);
     println!(
-        "\nP99 during rebuilds / nginx beside that loop, at most 1.2: {median:.2} in the median, {calmest:.2} of the calmest rounds"
+        "\nP99 during rebuilds / nginx beside that loop, at most 1.2: {median:.2} in the median, {calmest:.2} of the \
+         calmest rounds"
     );
     let (idle, flooded) = (site.rebuild(), while_flooded(&ours, || site.rebuild())?);
     println!(
-        "A rebuild took {idle:.2} s with nothing beside it, {flooded:.2} s beside two threads that asked as fast as answers came"
+        "A rebuild took {idle:.2} s with nothing beside it, {flooded:.2} s beside two threads that asked as fast as \
+         answers came"
     );
     Ok(median)
 }

@@ -1,11 +1,13 @@
-//! Several rounds, in which those who are compared take turns: one round in five is off by a fifth, so medians are what counts.
+//! Several rounds, in which those who are compared take turns: one round in five is off by a fifth, so medians are what
+//! counts.
 
 use super::Speed;
 use crate::load::Outcome;
 
 pub(super) const SPEED_ROUNDS: usize = 5;
 
-/// A round has hardly two hundred answers above its P99, and a pause of the machine's makes as many late at once: so many rounds.
+/// A round has hardly two hundred answers above its P99, and a pause of the machine's makes as many late at once: so
+/// many rounds.
 pub(super) const PACED_ROUNDS: usize = 9;
 
 /// What came of one of those who are compared, round by round.
@@ -31,7 +33,8 @@ impl Rounds {
         percents.map(|percent| median(self.percentiles(percent)))
     }
 
-    /// The cells of a table: P50 and P99 in the median of the rounds, the P99 of the calmest one, and the P99.9 in the median.
+    /// The cells of a table: P50 and P99 in the median of the rounds, the P99 of the calmest one, and the P99.9 in the
+    /// median.
     pub(super) fn cells(&self) -> String {
         let [p50, p99, p999] = self.medians([50.0, 99.0, 99.9]);
         format!("{p50:.0} | {p99:.0} | {:.0} | {p999:.0}", least(&self.percentiles(99.0)))

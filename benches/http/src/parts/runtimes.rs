@@ -41,10 +41,12 @@ pub(super) fn run() -> io::Result<()> {
     }
     let looping = SHARE * 100.0;
     println!(
-        "\nAbsent keys, both cores shared: as fast as answers come, and {PACE} a second beside a loop that takes {looping:.0} % of a core\n"
+        "\nAbsent keys, both cores shared: as fast as answers come, and {PACE} a second beside a loop that takes \
+         {looping:.0} % of a core\n"
     );
     println!(
-        "| server | requests/s | P99, µs | {PACE} a second: P50 | P99 | waited for a processor, ms/s |\n|---|---|---|---|---|---|"
+        "| server | requests/s | P99, µs | {PACE} a second: P50 | P99 | waited for a processor, ms/s \
+         |\n|---|---|---|---|---|---|"
     );
     for (contender, Row { per_second, fast, paced, waited }) in CONTENDERS.iter().zip(rows) {
         let ([fast_p99], [p50, p99]) = (fast.medians([99.0]), paced.medians([50.0, 99.0]));

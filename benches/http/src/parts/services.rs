@@ -1,4 +1,5 @@
-//! What a service asks that also writes: announces, reads and absent keys at once, at a fixed rate, in front of a database.
+//! What a service asks that also writes: announces, reads and absent keys at once, at a fixed rate, in front of a
+//! database.
 
 use std::io;
 
@@ -38,7 +39,8 @@ pub(super) fn run() -> io::Result<()> {
     let before = guard.backend_calls();
     let outcomes = at_rates(&targets, PACE, lasts() * 5)?;
     println!(
-        "\nA mix at {PACE} requests a second in front of PostgreSQL with {ROWS} rows, both cores shared by all; ms from when a request was due\n"
+        "\nA mix at {PACE} requests a second in front of PostgreSQL with {ROWS} rows, both cores shared by all; ms \
+         from when a request was due\n"
     );
     println!("| kind | requests | not as they should be | P50 | P95 | P99 |\n|---|---|---|---|---|---|");
     for ((name, share, _), outcome) in kinds.iter().zip(&outcomes) {

@@ -27,7 +27,8 @@ struct Start {
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     place_self(Placement::Sharing)?;
     println!(
-        "\nFrom a snapshot of {KEYS} keys to enforcing: ms from the start of the process, of {STARTS} starts; at most 50\n"
+        "\nFrom a snapshot of {KEYS} keys to enforcing: ms from the start of the process, of {STARTS} starts; at most \
+         50\n"
     );
     println!("| with | listens, best | median | first absence, best | median | slowest |\n|---|---|---|---|---|---|");
     for with_redis in [false, true] {

@@ -41,7 +41,8 @@ pub(super) fn run() -> io::Result<()> {
         }
     }
     println!(
-        "\nbloomguard, absent keys, one core, {CONNECTIONS} connections; µs until all requests of a connection are answered\n"
+        "\nbloomguard, absent keys, one core, {CONNECTIONS} connections; µs until all requests of a connection are \
+         answered\n"
     );
     println!("| way | requests/s | / kept TCP | P50 | P99 |\n|---|---|---|---|---|");
     for ((name, _), outcome) in WAYS.iter().zip(&best) {

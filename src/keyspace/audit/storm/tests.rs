@@ -101,7 +101,7 @@ fn a_positive_that_is_replayed_counts_once() {
 }
 
 #[test]
-fn an_empty_backend_behind_a_filter_that_knows_no_rows_yet_is_doubted_soon() {
+fn an_empty_backend_behind_a_filter_without_rows_is_soon_doubted() {
     let mut world = World::new();
     for n in 0..29 {
         world.true_negatives += 20;

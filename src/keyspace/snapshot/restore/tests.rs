@@ -98,7 +98,7 @@ fn a_snapshot_of_anything_else_is_refused() {
 }
 
 #[test]
-fn announces_that_the_journal_has_dropped_or_never_knew_make_a_snapshot_useless() {
+fn announces_missing_in_the_journal_make_a_snapshot_useless() {
     let now = Moment::now();
     for (journal, fits) in [
         (Some(JOURNAL), true),
@@ -135,8 +135,8 @@ fn the_age_of_a_scan_goes_on_counting_and_never_backwards() {
         (of(1, 1_000_000_000, other), "Aged"),
         (of(1, -3600, other), "Future"),
     ] {
-        let told = refused(&header, &rebuilt, now);
-        assert!(told.contains(why), "{told} for {header:?}");
+        let message = refused(&header, &rebuilt, now);
+        assert!(message.contains(why), "{message} for {header:?}");
     }
     // Where nothing depends on it, it may be as old as it likes, but for a clock that was set back.
     assert_eq!(refused(&of(10_000, 1_000_000, other), &expected(Freshness::Announced, true), now), "None");

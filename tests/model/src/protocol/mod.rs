@@ -1,8 +1,8 @@
 //! Announces, lookups, builds and the delta log, as the code does them.
 //!
-//! Lifetimes and obligations are closed intervals. A tick is refused while a lookup, an announce or a drop stands at its deadline, so that every
-//! interleaving within a tick is looked at. Nobody is obliged to do anything else: a connection that is not made again is a partition, a read
-//! that is not sent is a process that stands still.
+//! Lifetimes and obligations are closed intervals. A tick is refused while a lookup, an announce or a drop stands at
+//! its deadline, so that every interleaving within a tick is looked at. Nobody is obliged to do anything else: a
+//! connection that is not made again is a partition, a read that is not sent is a process that stands still.
 
 mod build;
 mod change;
