@@ -1,14 +1,14 @@
-//! A process that does nothing but take processor time, as much as it is told.
+//! A process that only uses processor time, at a given share.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Between two looks at how much it has had.
+/// Pause between two checks of its processor time.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Takes that share of one processor, for ever; all that it gets, where it gets less.
+/// Uses that share of one processor, for ever, or less if it does not get as much.
 pub(crate) fn burn(share: f64) -> io::Result<()> {
     let begin = Instant::now();
     loop {

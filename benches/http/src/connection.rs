@@ -1,4 +1,4 @@
-//! One connection of the load generator: requests go out whole, and answers are only counted.
+//! One connection of the load generator: sends whole requests, and only counts answers.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -35,11 +35,11 @@ pub(crate) struct Connection {
     wire: Wire,
     buffer: Vec<u8>,
     filled: usize,
-    /// What could not be written at once.
+    /// Bytes that could not be written yet.
     unsent: Vec<u8>,
 }
 
-/// Answers that have arrived, and how many of them had the status that was wanted.
+/// Number of received answers, and of those with the expected status.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Answered {
     pub(crate) all: usize,
@@ -64,7 +64,7 @@ impl Connection {
         Ok(Self { stream, wire, buffer: vec![0; BUFFER], filled: 0, unsent: Vec::new() })
     }
 
-    /// Closing it says so at once, and leaves no port in use.
+    /// Resets the connection when it is closed, which leaves no port in use.
     pub(crate) fn reset_at_end(&self) -> io::Result<()> {
         match &self.stream {
             Stream::Tcp(stream) => {
@@ -84,7 +84,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what is left of earlier requests, as far as that goes without waiting.
+    /// Sends the rest of earlier requests, as far as possible without waiting.
     pub(crate) fn send_rest(&mut self) -> io::Result<()> {
         if self.unsent.is_empty() {
             return Ok(());
@@ -95,7 +95,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether requests wait for the server to read.
+    /// Returns true if unsent requests wait for the server to read.
     pub(crate) const fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
@@ -111,7 +111,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there and takes the whole answers out of it. `wanted`: the beginning of an answer that is right.
+    /// Reads the available bytes and counts the complete answers. `wanted`: the beginning of a correct answer.
     pub(crate) fn receive(&mut self, wanted: &[u8]) -> io::Result<Answered> {
         if self.filled == self.buffer.len() {
             self.buffer.resize(2 * self.filled, 0);
@@ -147,7 +147,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Bytes of the answer that `bytes` begin with; `None` where it is not whole yet.
+/// Length of the first answer in `bytes`; `None` if it is not complete.
 fn answer_length(wire: Wire, bytes: &[u8]) -> Option<usize> {
     match wire {
         Wire::Resp => memmem::find(bytes, b"\r\n").map(|end| end + 2),
@@ -159,7 +159,7 @@ fn answer_length(wire: Wire, bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Servers write it in one of two ways.
+/// Servers use one of two spellings.
 fn content_length(head: &[u8]) -> usize {
     const NAME: &[u8] = b"ontent-";
     let mut rest = head;

@@ -1,5 +1,5 @@
-//! The load generator: one thread, some connections, epoll. Either as fast as answers come, or at a fixed rate whatever
-//! the server does.
+//! The load generator: one thread, some connections, epoll. It sends as fast as answers come, or at a fixed rate
+//! independent of the server.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +13,7 @@ use rustix::event::epoll::EventFlags;
 use crate::connection::{Connection, Place, Wire};
 use crate::requests::{Draw, Requests};
 
-/// What a run sends, and to whom.
+/// The requests of a run, and their destination.
 #[derive(Debug, Clone)]
 pub(crate) struct Target<'a> {
     pub(crate) place: Place,
@@ -22,15 +22,15 @@ pub(crate) struct Target<'a> {
     pub(crate) connections: usize,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
     pub(crate) per_second: f64,
-    /// Answers that were not what was asked for.
+    /// Answers other than expected.
     pub(crate) wrong: usize,
-    /// Nanoseconds each, in order. At a fixed rate from the moment when the request was due, not from when it could be
-    /// sent: a server that stalls makes all those late that were due meanwhile (no coordinated omission). At full speed
-    /// from when it was sent.
+    /// Latencies in nanoseconds, ascending. At a fixed rate they count from the moment when the request was due, not
+    /// when it could be sent: a server that stalls delays all requests due in that time (no coordinated omission). At
+    /// full speed they count from the send.
     pub(crate) latencies: Vec<u64>,
 }
 
@@ -57,13 +57,13 @@ fn open(target: &Target<'_>) -> io::Result<Open> {
     Ok(Open { connections, epoll })
 }
 
-/// As fast as answers come, `depth` requests at once on each connection.
+/// As fast as answers come, with `depth` requests at once on each connection.
 pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, lasts: Duration) -> io::Result<Outcome> {
     let Open { mut connections, epoll } = open(target)?;
     let mut draw = target.requests.draw();
     let (mut waiting, mut sent) = (vec![depth; connections.len()], vec![Instant::now(); connections.len()]);
     let (mut latencies, mut free) = (Vec::new(), Vec::with_capacity(connections.len()));
-    // The first requests may be longer than what a socket takes at once.
+    // The first requests may be longer than a socket's buffer.
     let mut interests = vec![EventFlags::IN | EventFlags::OUT; connections.len()];
     for (number, connection) in connections.iter_mut().enumerate() {
         connection.send(draw.next(depth))?;
@@ -88,13 +88,13 @@ pub(crate) fn full_speed(target: &Target<'_>, depth: usize, warm_up: Duration, l
                 free.push(number);
             }
         }
-        // All in a row: a server that has gone to sleep is woken by whoever sends.
+        // All in a row: a sleeping server is woken by the first send.
         for number in free.drain(..) {
             (waiting[number], sent[number]) = (depth, Instant::now());
             connections[number].send(draw.next(depth))?;
         }
         for event in &events {
-            // What is longer than a socket's buffer goes out as it is read.
+            // Requests longer than a socket's buffer are sent as the server reads.
             let number = event.data.u64() as usize;
             let interest =
                 if connections[number].has_unsent() { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
@@ -119,13 +119,13 @@ pub(crate) fn at_rate(target: &Target<'_>, per_second: f64, lasts: Duration) -> 
     Ok(at_rates(&[(target, 1)], per_second, lasts)?.pop().unwrap_or_default())
 }
 
-/// What goes to one target.
+/// The requests to one target.
 struct Lane<'a> {
     open: Open,
     draw: Draw<'a>,
     share: usize,
     wanted: &'a [u8],
-    /// When the requests under way were due, by connection.
+    /// When the pending requests were due, by connection.
     due: Vec<VecDeque<Instant>>,
     sent: usize,
     outcome: Outcome,
@@ -146,7 +146,7 @@ impl<'a> Lane<'a> {
         })
     }
 
-    /// On the connection whose turn it is.
+    /// Sends one request, on the connections in turn.
     fn send(&mut self, due: Instant) -> io::Result<()> {
         let number = self.sent % self.due.len();
         self.sent += 1;
@@ -154,7 +154,7 @@ impl<'a> Lane<'a> {
         self.open.connections[number].send(self.draw.next(1))
     }
 
-    /// Takes the answers that have arrived.
+    /// Receives the answers that have arrived.
     fn receive(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         events.clear();
         epoll::wait(
@@ -177,8 +177,8 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// At a fixed rate, of which each target has its share: each request is sent when it is due. Spins between, since a
-/// thread that sleeps is woken late.
+/// At a fixed rate, of which each target has its share: each request is sent when it is due. Spins in between, because
+/// a sleeping thread wakes up late.
 pub(crate) fn at_rates(targets: &[(&Target<'_>, usize)], per_second: f64, lasts: Duration) -> io::Result<Vec<Outcome>> {
     let mut lanes = Vec::new();
     for (target, share) in targets {
@@ -191,7 +191,7 @@ pub(crate) fn at_rates(targets: &[(&Target<'_>, usize)], per_second: f64, lasts:
         let now = Instant::now();
         assert!(now < begin + lasts * 4, "the server does not keep up with {per_second} requests a second");
         while sent < total && next <= now {
-            // Who is furthest behind its share.
+            // The target that is furthest behind its share.
             let behind = lanes.iter_mut().min_by_key(|lane| (lane.sent + 1) * 1_000_000 / lane.share);
             behind.map_or(Ok(()), |lane| lane.send(next))?;
             sent += 1;
@@ -209,8 +209,8 @@ pub(crate) fn at_rates(targets: &[(&Target<'_>, usize)], per_second: f64, lasts:
     Ok(lanes.into_iter().map(|lane| lane.outcome).collect())
 }
 
-/// As fast as answers come, each over a connection of its own: connected, asked, answered, and reset, so that none is
-/// left waiting for its end.
+/// As fast as answers come, each over a new connection: connect, request, answer, reset, so that no connection remains
+/// in TIME_WAIT.
 pub(crate) fn reconnecting(target: &Target<'_>, lasts: Duration) -> io::Result<Outcome> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut draw = target.requests.draw();
@@ -236,7 +236,7 @@ pub(crate) fn reconnecting(target: &Target<'_>, lasts: Duration) -> io::Result<O
             if answered.all > 0 {
                 outcome.wrong += answered.all - answered.as_wanted;
                 outcome.latencies.push(began.elapsed().as_nanos() as u64);
-                // The old one is closed, and with that out of the epoll, as it is replaced.
+                // Replacing the old connection closes it, which also removes it from the epoll.
                 connections[event.data.u64() as usize] = connect(event.data.u64())?;
             }
         }

@@ -1,10 +1,10 @@
-//! bloomguard over HTTP beside other servers, each in turn: `make bench-http`; and whether it is still as fast beside
-//! them: `make bench-check`.
+//! Measures bloomguard over HTTP beside other servers, in turn: `make bench-http`. And checks that the ratios hold:
+//! `make bench-check`.
 //!
-//! `BLOOMGUARD_BENCH_PARTS` chooses parts, `BLOOMGUARD_BENCH_SECONDS` says how long each run lasts,
-//! `BLOOMGUARD_BENCH_KEYS` how many keys are read and held at the most. Ratios within one run are what counts.
+//! `BLOOMGUARD_BENCH_PARTS` selects parts, `BLOOMGUARD_BENCH_SECONDS` sets the length of each run, and
+//! `BLOOMGUARD_BENCH_KEYS` the maximum number of keys that are read and held. Only ratios within one run count.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // Tables are what this program is for.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // This program prints tables.
 
 mod burn;
 mod connection;
@@ -37,6 +37,6 @@ fn run() -> io::Result<()> {
         ["burn", share] => burn::burn(share.parse().map_err(io::Error::other)?),
         ["check"] => parts::check(),
         [] => parts::run(),
-        other => Err(io::Error::other(format!("{other:?} is no command"))),
+        other => Err(io::Error::other(format!("unknown command {other:?}"))),
     }
 }

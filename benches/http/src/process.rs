@@ -1,4 +1,4 @@
-//! Servers as processes of their own, on one processor or on all.
+//! Servers as separate processes, on one processor or on all.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,20 +15,20 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// On which processors a server runs.
+/// The processors of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// On the first one, the load generator on the second.
     Pinned,
-    /// Where the kernel likes, beside the load generator: a sidecar's real life.
+    /// Placed by the kernel, beside the load generator, as a sidecar is.
     Sharing,
 }
 
-/// Nanoseconds of threads.
+/// Nanoseconds that each thread has waited.
 pub(crate) struct Waits(HashMap<OsString, u64>);
 
 impl Waits {
-    /// Seconds since `before`, of those threads that were there then.
+    /// Seconds since `before`, of the threads that existed then.
     pub(crate) fn seconds_since(&self, before: &Self) -> f64 {
         let waited = |(thread, nanos): (_, &u64)| Some(nanos.saturating_sub(*before.0.get(thread)?));
         self.0.iter().filter_map(waited).sum::<u64>() as f64 / 1e9
@@ -66,8 +66,7 @@ impl Server {
         fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
     }
 
-    /// For how long each of its threads, of those that are not nice, has waited for a processor so far when it could
-    /// have run.
+    /// How long each of its threads (except nice ones) has waited for a processor while it was runnable.
     pub(crate) fn waits(&self) -> Waits {
         let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).into_iter().flatten().flatten();
         Waits(threads.filter_map(|thread| Some((thread.file_name(), waited_nanos(&thread.path())?))).collect())
@@ -98,7 +97,7 @@ impl Server {
         line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Terminates it, and waits for its end.
     pub(crate) fn stop(mut self) {
         let asked = Pid::from_child(&self.0);
         kill_process(asked, Signal::TERM).unwrap_or_else(|error| panic!("it can't be told to end: {error}"));
@@ -113,15 +112,15 @@ impl Drop for Server {
     }
 }
 
-/// A process that takes that share of one processor, from now on.
+/// A process that uses that share of one processor, from now on.
 pub(crate) fn burner(placement: Placement, share: f64, logs: &Path) -> io::Result<Server> {
     let burner = Server::start(placement, &std::env::current_exe()?, &["burn", &share.to_string()], logs);
-    // To start it is no part of what it is for.
+    // Its start is not part of the measurement.
     until("a loop takes processor time", || burner.processor_seconds() > 0.05);
     Ok(burner)
 }
 
-/// Unless the thread is nice, or has gone.
+/// `None` if the thread is nice, or has ended.
 fn waited_nanos(thread: &Path) -> Option<u64> {
     // Field 19 of proc(5), counted as above; and the second one of the kernel's sched-stats.
     let stat = fs::read_to_string(thread.join("stat")).ok()?;
@@ -130,12 +129,12 @@ fn waited_nanos(thread: &Path) -> Option<u64> {
     (nice <= 0).then_some(waited)
 }
 
-/// A folder of its own for what is started.
+/// A temporary folder for a server.
 pub(crate) fn folder() -> TempDir {
     tempfile::Builder::new().prefix("bloomguard-bench-").tempdir().unwrap_or_else(|error| panic!("no folder: {error}"))
 }
 
-/// Writes the even numbers below twice `keys`, one a line.
+/// Writes the even numbers below twice `keys`, one per line.
 pub(crate) fn write_keys(list: &Path, keys: u64) {
     let written = fs::File::create(list).and_then(|file| {
         let mut file = BufWriter::with_capacity(1 << 20, file);
@@ -145,14 +144,14 @@ pub(crate) fn write_keys(list: &Path, keys: u64) {
     written.unwrap_or_else(|error| panic!("no keys in {}: {error}", list.display()));
 }
 
-/// A port that nobody listens on.
+/// An unused port.
 pub(crate) fn free_address() -> SocketAddr {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap_or_else(|error| panic!("no port is free: {error}"));
     listener.local_addr().unwrap_or_else(|error| panic!("a listener without address: {error}"))
 }
 
-/// Waits until somebody listens.
+/// Waits until a server listens.
 pub(crate) fn listening(address: SocketAddr) {
     until(&format!("{address} is listened on"), || TcpStream::connect(address).is_ok());
 }
@@ -162,7 +161,7 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     until_every(Duration::from_millis(10), what, || condition().then_some(()));
 }
 
-/// Waits for a condition that is looked at no more often than that, and returns what it found.
+/// Waits for a condition, with at least this pause between checks, and returns its value.
 pub(crate) fn until_every<T>(pause: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Requests, made before a run: the load generator only copies them.
+//! Requests, built before a run: the load generator only copies them.
 
 use std::io::Write;
 
@@ -12,12 +12,12 @@ use crate::connection::Wire;
 pub(crate) const MEMBERS: u64 = 1_000_000;
 const DISTINCT: u64 = 200_000;
 
-/// What is asked for.
+/// Which keys the requests read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mix {
     /// Absent keys only.
     Absent,
-    /// One key in a hundred is there.
+    /// One key in a hundred exists.
     MostlyAbsent,
     /// Present keys, a few of them most of the time.
     ZipfPresent,
@@ -29,7 +29,7 @@ pub(crate) enum Mix {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchForm {
     Text,
-    /// Lines again, answered by a bit a key.
+    /// Lines again, answered by one bit per key.
     TextBits,
     Ndjson,
     Json,
@@ -86,7 +86,7 @@ impl Requests {
         Self { bytes, ends, wanted }
     }
 
-    /// `POST /v1/check/users` of so many absent keys each.
+    /// `POST /v1/check/users` with `size` absent keys each.
     pub(crate) fn checks(form: BatchForm, size: usize) -> Self {
         let (mut bytes, mut ends) = (Vec::new(), vec![0]);
         for batch in keys(Mix::Absent).chunks(size) {
@@ -109,18 +109,18 @@ impl Requests {
         Self { bytes, ends, wanted: b"HTTP/1.1 200" }
     }
 
-    /// Guarded reads of keys that a table of so many rows lacks, past the guard if `bypass`.
+    /// Guarded reads of keys that a table of `rows` rows lacks; past the guard if `bypass`.
     pub(crate) fn beyond(rows: u64, bypass: bool) -> Self {
         let headers = if bypass { "bloomguard-bypass: 1\r\n" } else { "" };
         Self::single("GET", (0..DISTINCT).map(|n| 2 * spread(n, rows) + 1), headers, b"HTTP/1.1 404")
     }
 
-    /// Guarded reads of keys that such a table has.
+    /// Guarded reads of keys that such a table contains.
     pub(crate) fn rows(rows: u64) -> Self {
         Self::single("GET", (0..DISTINCT).map(|n| 2 * spread(n, rows)), "", b"HTTP/1.1 200")
     }
 
-    /// Announces of keys that it may get.
+    /// Announces of keys that it does not contain yet.
     pub(crate) fn announces(rows: u64) -> Self {
         Self::single("PUT", (0..DISTINCT).map(|n| 2 * (rows + n)), "", b"HTTP/1.1 204")
     }
@@ -136,12 +136,12 @@ impl Requests {
         Self { bytes, ends, wanted }
     }
 
-    /// The beginning of an answer that is right.
+    /// The beginning of a correct answer.
     pub(crate) const fn wanted(&self) -> &'static [u8] {
         self.wanted
     }
 
-    /// All of them in order, again and again.
+    /// All of them in order, repeatedly.
     pub(crate) const fn draw(&self) -> Draw<'_> {
         Draw { requests: self, at: 0 }
     }
@@ -165,7 +165,7 @@ impl Draw<'_> {
     }
 }
 
-/// Numbers below `rows` that follow each other nowhere.
+/// Numbers below `rows`, never two consecutive ones in sequence.
 const fn spread(n: u64, rows: u64) -> u64 {
     n * 7_919 % rows
 }
@@ -182,7 +182,7 @@ fn keys(mix: Mix) -> Vec<u64> {
     keys
 }
 
-/// `draws` numbers below `n`, by a Zipf distribution of exponent 1: the number of rank r as often as 1/r says.
+/// `draws` numbers below `n`, by a Zipf distribution of exponent 1: rank r appears in proportion to 1/r.
 fn zipf(draws: u64, n: u64) -> impl Iterator<Item = u64> {
     let harmonic: f64 = (1..=n).map(|rank| 1.0 / rank as f64).sum();
     (1..=n).flat_map(move |rank| {

@@ -1,4 +1,4 @@
-//! What the tests start their servers by.
+//! The tests' code that starts servers.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! axum as its users write it, without a route: hyper, a router, and nothing of ours.
+//! axum as it is usually used, without a route: hyper, a router, and none of our code.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use tokio::runtime::Builder;
 use crate::connection::Place;
 use crate::process::{Placement, Server, free_address, listening};
 
-/// Of the second form of [`start`].
+/// Argument for the second form of [`start`].
 const CORES: usize = 2;
 
-/// On one runtime, of as many threads as there are processors; or on a runtime of one thread for each, pinned, with a
-/// listener of its own on the same port.
+/// On one runtime with one thread per processor; or on one single-threaded, pinned runtime per processor, each with its
+/// own listener on the same port.
 pub(super) fn start(placement: Placement, by_cores: bool, directory: &Path) -> (Place, Server, Vec<Server>) {
     let program = std::env::current_exe().unwrap_or_else(|error| panic!("this program has no path: {error}"));
     let address = free_address();

@@ -1,4 +1,4 @@
-//! bloomguard as it is released: metrics, headers and limits on. Its keys come from a file, its values from a raw loop.
+//! bloomguard as released: metrics, headers and limits on. Its keys come from a file, its values from a raw loop.
 
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use crate::connection::Place;
 use crate::process::{Placement, Server, folder, free_address, until, write_keys};
 use crate::requests::MEMBERS;
 
-/// The program that is measured: `BLOOMGUARD_BIN`, or the one that lies beside this one.
+/// The measured program: `BLOOMGUARD_BIN`, or the one in this program's folder.
 pub(crate) fn program() -> PathBuf {
     let beside = || std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join("bloomguard")));
     let path = std::env::var_os("BLOOMGUARD_BIN").map(PathBuf::from).or_else(beside).unwrap_or_default();
@@ -37,7 +37,7 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
     (place, server, vec![backend_server])
 }
 
-/// A guard in front of a database, where it shares the processors with it.
+/// A guard in front of a database, on the same processors.
 pub(crate) struct BeforeDatabase {
     pub(crate) running: Running,
     telemetry: SocketAddr,
@@ -50,7 +50,7 @@ impl BeforeDatabase {
     }
 }
 
-/// Starts a guard of the table `users` with so many rows.
+/// Starts a guard of the table `users` with `rows` rows.
 pub(crate) fn start_before(url: &str, rows: u64) -> BeforeDatabase {
     let directory = folder();
     let keyspace = format!(
@@ -62,18 +62,18 @@ source = {{ query = \"SELECT id FROM users\" }}\n"
     BeforeDatabase { running: Running { place, server, _others: Vec::new(), _directory: directory }, telemetry }
 }
 
-/// What its first build told of itself.
+/// The figures of its first build.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Built {
     pub(crate) keys: u64,
-    /// From the count of the source to the swap, and how much of that was the scan.
+    /// Seconds from the count of the source to the swap, and seconds of the scan.
     pub(crate) seconds: f64,
     pub(crate) scan_seconds: f64,
-    /// Processor time of the whole process until then.
+    /// Processor time of the whole process until the swap.
     pub(crate) processor_seconds: f64,
 }
 
-/// Starts it anew before a source, for it to build from that, and ends it.
+/// Restarts it with a source, waits for its build, and stops it.
 pub(crate) fn build_from(source: &str, backend: &str, expected: u64) -> Built {
     let directory = folder();
     let keyspace = format!("filter = {{ expected_keys = {expected} }}\nbackend = {backend}\nsource = {source}\n");
@@ -90,7 +90,7 @@ pub(crate) fn build_from(source: &str, backend: &str, expected: u64) -> Built {
     }
 }
 
-/// Starts it with one keyspace, and waits until that enforces.
+/// Starts it with one keyspace, and waits until the keyspace enforces.
 fn launch(
     placement: Placement,
     transport: Transport,
@@ -112,7 +112,7 @@ fn launch(
     (place, server, telemetry)
 }
 
-/// Listeners, and one keyspace, of whose table `keyspace` is the rest.
+/// The configuration: listeners, and one keyspace with the further lines `keyspace`.
 pub(super) fn configuration(
     listen: &str,
     telemetry: SocketAddr,
@@ -135,7 +135,7 @@ pub(super) fn until_enforcing(telemetry: SocketAddr) {
     until("bloomguard enforces", enforces);
 }
 
-/// The sum of the series whose names and labels begin so.
+/// The sum of the series whose names and labels begin with this prefix.
 pub(super) fn metric(telemetry: SocketAddr, series: &str) -> f64 {
     let metrics = get(telemetry, "/metrics").unwrap_or_default();
     metrics

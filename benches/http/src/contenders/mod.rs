@@ -1,4 +1,4 @@
-//! The servers that take turns.
+//! The compared servers, measured in turn.
 
 mod bare_axum;
 mod guard;
@@ -17,16 +17,16 @@ pub(crate) use self::guard::{Built, build_from, program as guard_program, start_
 pub(crate) use self::raw::{serve as serve_raw, serve_rows};
 pub(crate) use self::site::{Site, program_bytes};
 
-/// What is measured.
+/// A compared server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contender {
     /// The whole product.
     Guard,
     /// With one worker thread, however many processors there are.
     GuardByOne,
-    /// An epoll loop with the filter and nothing else: what can't be beaten.
+    /// An epoll loop with the filter and nothing else: the upper bound.
     Raw,
-    /// A router that knows no route.
+    /// A router without routes.
     BareAxum,
     /// The same on a runtime for each core.
     AxumByCores,
@@ -47,13 +47,13 @@ pub(crate) enum Transport {
 pub(crate) struct Running {
     pub(crate) place: Place,
     pub(crate) server: Server,
-    /// What it needs besides.
+    /// Further processes that it needs.
     _others: Vec<Server>,
     _directory: TempDir,
 }
 
 impl Contender {
-    /// Those that differ by more than a setting.
+    /// The servers that differ by more than a setting.
     pub(crate) const ALL: [Self; 5] = [Self::Guard, Self::Raw, Self::BareAxum, Self::Nginx, Self::Redis];
 
     pub(crate) const fn name(self) -> &'static str {

@@ -1,4 +1,4 @@
-//! An epoll loop that finds the key in a request, asks the filter, and answers: the floor.
+//! An epoll loop that finds the key in a request, probes the filter, and answers: the floor.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,8 +25,8 @@ pub(super) fn start(placement: Placement, transport: Transport, directory: &Path
     (place, server, Vec::new())
 }
 
-/// The same loop as a backend, which has to know its rows: one that takes a false positive for a row tells bloomguard
-/// that its filter has missed it, and is asked for every key from then on.
+/// The same loop as a backend, which must know its rows: a backend that answered a row for a false positive would make
+/// bloomguard report a false negative, and send it every key from then on.
 pub(super) fn start_backend(placement: Placement, directory: &Path) -> (SocketAddr, Server) {
     let (place, server) = launch("serve-rows", placement, Transport::Tcp, directory);
     let Place::Tcp(address) = place else { unreachable!("asked for TCP") };
@@ -103,7 +103,7 @@ impl Listener {
     }
 }
 
-/// Serves what the filter says, for ever. A path as `listen` is that of a Unix socket.
+/// Serves the filter's answers, for ever. If `listen` is a path, it is a Unix socket.
 pub(crate) fn serve(listen: &str) -> io::Result<()> {
     let filter = SplitBlock::new(MEMBERS, 0.001).map_err(io::Error::other)?;
     (0..MEMBERS).for_each(|n| filter.insert(hash((2 * n).to_string().as_bytes())));
@@ -143,14 +143,14 @@ fn serve_keys(listen: &str, is_there: impl Fn(&[u8]) -> bool) -> io::Result<()> 
     }
 }
 
-/// As keyspaces hash: 128 bits under a secret.
+/// Hashes as keyspaces do: 128 bits under a secret.
 fn hash(key: &[u8]) -> u128 {
     const SECRET: [u8; 192] = [0x5A; 192];
     xxhash_rust::xxh3::xxh3_128_with_secret(key, &SECRET)
 }
 
 impl Client {
-    /// `false`: it has gone.
+    /// Returns false if the client has disconnected.
     fn answer(&mut self, is_there: &impl Fn(&[u8]) -> bool, answers: &mut Vec<u8>) -> bool {
         let read = match &mut self.stream {
             Stream::Tcp(stream) => stream.read(&mut self.buffer[self.filled..]),

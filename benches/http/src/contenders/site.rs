@@ -1,5 +1,5 @@
-//! A folder that instances of bloomguard start in, one after another: their configuration, their keys, and what they
-//! leave behind.
+//! A folder in which instances of bloomguard start, one after another: their configuration, their keys, and the files
+//! they leave behind.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -58,21 +58,21 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
         until_enforcing(self.telemetry);
     }
 
-    /// The sum of the series whose names and labels begin so.
+    /// The sum of the series whose names and labels begin with this prefix.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         metric(self.telemetry, series)
     }
 
-    /// To be asked over all connections.
+    /// As a target for all connections.
     pub(crate) fn target<'a>(&self, requests: &'a Requests, connections: usize) -> Target<'a> {
         Target { place: Place::Tcp(self.data), wire: Wire::Http, requests, connections }
     }
 
-    /// Builds the filter anew, and waits until the new one is in force. How many seconds it took, as the instance
-    /// tells.
+    /// Rebuilds the filter, and waits until the new one is active. Returns the seconds it took, as the instance reports
+    /// them.
     pub(crate) fn rebuild(&self) -> f64 {
         const PLACE: &str = "/admin/keyspaces/users/rebuild";
-        // Rarely, and not of /metrics, which takes a worker a millisecond: lookups would wait for the looking.
+        // Polls rarely, and not /metrics, which takes a worker a millisecond: lookups would wait for it.
         let pause = Duration::from_millis(50);
         let job = until_every(pause, "a rebuild begins", || {
             let answer = send(self.admin, "POST", PLACE, "{}").filter(|it| it.contains(" 202 "))?;
@@ -86,7 +86,7 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
         last["duration_seconds"].as_f64().unwrap_or(f64::NAN)
     }
 
-    /// Waits until the filter in force is on disk.
+    /// Waits until the active filter is on disk.
     pub(crate) fn is_saved(&self) {
         let place = self.directory.path().join("data/users.snapshot");
         until("a snapshot is written", || {
@@ -95,7 +95,7 @@ source = {{ kind = \"file\", path = \"{}\" }}\n",
     }
 }
 
-/// Bytes of the program, and of a copy without symbols where `strip` is there.
+/// Bytes of the program, and of a copy without symbols if `strip` is installed.
 pub(crate) fn program_bytes() -> (u64, Option<u64>) {
     let size = |path: &Path| std::fs::metadata(path).map(|file| file.len());
     let stripped = tempfile::tempdir().and_then(|directory| {

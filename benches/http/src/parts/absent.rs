@@ -1,4 +1,4 @@
-//! Absent keys: what the product is there for, beside servers that do less.
+//! Absent keys: the product's main case, compared with servers that do less.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use crate::contenders::{Contender, Running, Transport};
 use crate::process::Placement;
 use crate::requests::{Mix, Requests};
 
-/// One way of asking.
+/// One kind of request.
 struct Way {
     title: &'static str,
     placement: Placement,
     transport: Transport,
     depth: usize,
-    /// The least it is to be beside others.
+    /// The minimum ratio to other servers.
     goals: &'static [(Contender, f64)],
 }
 
@@ -48,7 +48,7 @@ const WAYS: [Way; 4] = [
 
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     for way in &WAYS {
-        // axum::serve knows no Unix socket without a feature more.
+        // axum::serve supports Unix sockets only with another feature.
         let takes_part = |one: &Contender| way.transport == Transport::Tcp || *one != Contender::BareAxum;
         let contenders: Vec<Contender> = Contender::ALL.into_iter().filter(takes_part).collect();
         let speeds = compare(way, &contenders)?;
@@ -65,7 +65,7 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks each of them for absent keys, in turn, so that what the machine does besides meets all of them.
+/// Requests absent keys from each of them, in turn, so that other load of the machine affects all of them.
 fn compare(way: &Way, contenders: &[Contender]) -> io::Result<Vec<Speeds>> {
     place_self(way.placement)?;
     let running: Vec<Running> = contenders.iter().map(|one| one.start(way.placement, way.transport)).collect();

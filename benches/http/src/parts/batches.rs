@@ -11,7 +11,7 @@ use crate::process::Placement;
 use crate::requests::{BatchForm, Mix, Requests};
 
 /// Millions of keys a second of bloomd's `multi` and of RedisBloom's `BF.MEXISTS`, and thousands of `GET`s a second of
-/// redis-server on that machine: what can't be built here is scaled by what can.
+/// redis-server, all on that machine: servers that can't be built here are scaled by the one that can.
 const PUBLISHED: [(&str, f64); 2] = [("bloomd", 5.3), ("BF.MEXISTS", 1.5)];
 const PUBLISHED_GETS: f64 = 203_000.0;
 /// Keys of a batch: within one read of a socket, and far beyond.

@@ -1,5 +1,5 @@
-//! Whether it is still as fast beside other servers as it was: ratios within one run, against floors that are kept
-//! here.
+//! Checks that bloomguard is as fast as before relative to other servers: ratios within one run, against floors that
+//! are kept here.
 
 use std::io;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::load::full_speed;
 use crate::process::Placement;
 use crate::requests::{BatchForm, Mix, Requests};
 
-/// One run in five is off by a fifth: the median of so many is what counts.
+/// One run in five is off by a fifth: this many runs give a reliable median.
 const ROUNDS: usize = 5;
 const WARM_UP: Duration = Duration::from_millis(200);
 const LASTS: Duration = Duration::from_millis(600);
-/// Keys of a request, where it asks for many.
+/// Keys per batch request.
 const BATCH: usize = 1_000;
 
-/// A ratio that was measured.
+/// A measured ratio.
 #[derive(Debug)]
 struct Ratio {
     floor: &'static Floor,
     median: f64,
-    /// What either side did a second, in the median.
+    /// Requests or keys a second of either side, in the median.
     speeds: [f64; 2],
 }
 
 impl Ratio {
-    /// Of the ratios of each round, whose runs were side by side.
+    /// The median ratio of the rounds, whose runs were side by side.
     fn of(floor: &'static Floor, ours: &[f64], theirs: &[f64]) -> Self {
         let ratios = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
         Self { floor, median: median(ratios), speeds: [ours, theirs].map(|speeds| median(speeds.to_vec())) }
@@ -101,7 +101,7 @@ fn judge(ratios: &[Ratio]) -> io::Result<()> {
     Err(io::Error::other(format!("below their floor: {}", low.join("; "))))
 }
 
-/// One that could not be measured is below any floor.
+/// A ratio that could not be measured is below any floor.
 fn below(ratios: &[Ratio]) -> Vec<String> {
     let is_low = |ratio: &&Ratio| ratio.median.is_nan() || ratio.median < ratio.floor.least;
     ratios

@@ -1,4 +1,4 @@
-//! The same lookups with the guard and past it, in front of a real database.
+//! The same lookups with the guard and without it, in front of a real database.
 
 use std::io;
 
@@ -42,7 +42,7 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
             }
         }
     }
-    // However many rows there are: what is left is the noise of three short runs.
+    // Independent of the number of rows: the rest is the noise of three short runs.
     goals.reached(
         "with the guard, the slowest of three sizes of a table / the fastest",
         slowest / fastest,

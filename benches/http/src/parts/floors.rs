@@ -1,20 +1,20 @@
-//! The ratios that `make bench-check` looks at, and what each must reach: about 0.8 of what is measured, for other
+//! The ratios that `make bench-check` checks, and their minimum: about 0.8 of the measured value, to allow for other
 //! machines and busy ones.
 //!
-//! Who makes something faster raises its floor.
+//! A change that makes something faster raises its floor.
 
 use crate::contenders::{Contender, Transport};
 
-/// What is asked.
+/// The requests of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Question {
     /// Absent keys one by one.
     Absent,
     /// … sixteen at once on each connection.
     Pipelined,
-    /// One key that is in the process.
+    /// One key in the hot tier.
     Hot,
-    /// A thousand absent keys a request, as lines.
+    /// A thousand absent keys per request, as lines.
     Text,
     /// … as JSON.
     Json,
@@ -28,7 +28,7 @@ pub(super) struct Side {
     pub(super) question: Question,
 }
 
-/// A ratio, and the least that it may be.
+/// A ratio, and its minimum.
 #[derive(Debug)]
 pub(super) struct Floor {
     pub(super) name: &'static str,

@@ -1,4 +1,4 @@
-//! What the process takes: memory, threads, processor time, and the size of the program.
+//! The footprint of the process: memory, threads, processor time, and the size of the program.
 
 use std::io;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::process::{Placement, Server};
 use crate::requests::{Mix, Requests};
 
 const MIB: f64 = (1 << 20) as f64;
-/// What the process may take beside its filters.
+/// Memory that the process may use beside its filters.
 const BESIDE: f64 = 30.0;
 const SIZES: [u64; 4] = [1_000, 1_000_000, 10_000_000, 100_000_000];
 const PACE: f64 = 1_000.0;
@@ -50,7 +50,7 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     processor()
 }
 
-/// Of a process that is asked little, and of the program itself.
+/// Figures of a process with few requests, and of the program itself.
 fn processor() -> io::Result<()> {
     let site = Site::new(Placement::Pinned, 1_000_000, None);
     let server = site.start();
@@ -76,7 +76,7 @@ fn processor() -> io::Result<()> {
     Ok(())
 }
 
-/// The processor time that it takes meanwhile, of one core's.
+/// The processor time that it uses meanwhile, as a share of one core.
 fn share(server: &Server, meanwhile: impl FnOnce()) -> f64 {
     let (before, begin) = (server.processor_seconds(), std::time::Instant::now());
     meanwhile();

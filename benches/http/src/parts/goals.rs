@@ -1,4 +1,4 @@
-//! What a run is to reach, and what it has reached: one table, which docs/benchmarks.md has between two marks.
+//! The goals of a run and its results: one table, which docs/benchmarks.md contains between two marks.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ pub(super) enum Goal {
     AtMost(f64),
 }
 
-/// Of the parts that have run.
+/// Results of the parts that have run.
 #[derive(Debug, Default)]
 pub(super) struct Goals(Vec<(String, f64, Goal)>);
 
@@ -39,7 +39,7 @@ impl Goals {
         table
     }
 
-    /// In place of the table of the last run, of which it says how long each of its runs lasted.
+    /// Replaces the table of the last run, with the length of its runs.
     pub(super) fn write(&self, into: &Path, lasts: Duration) -> io::Result<()> {
         let text = fs::read_to_string(into)?;
         let table = format!("{}\nEach run lasted {} s.\n", self.table(), lasts.as_secs_f64());

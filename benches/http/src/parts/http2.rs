@@ -1,4 +1,5 @@
-//! HTTP/2 without TLS, asked by `oha`, which our own load generator does not speak: `make bench-tools` installs it.
+//! HTTP/2 without TLS, requested by `oha`, because our own load generator does not support it: `make bench-tools`
+//! installs it.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use crate::connection::Place;
 use crate::contenders::{Contender, Running, Transport};
 use crate::process::Placement;
 
-/// Connections, and requests at once on each where it takes several.
+/// Connections, and requests at once on each that allows several.
 const SHAPES: [(&str, &[&str]); 3] = [
     ("HTTP/1.1, 64 connections", &["-c", "64"]),
     ("h2c, 64 connections", &["-c", "64", "--http2"]),
@@ -40,7 +41,7 @@ pub(super) fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// Where the make target puts it, else on the path.
+/// From the make target's folder, else from the path.
 fn oha() -> Option<PathBuf> {
     let candidates = [PathBuf::from("target/tools/bin/oha"), PathBuf::from("oha")];
     candidates

@@ -1,4 +1,4 @@
-//! What else services ask for, beside absent keys.
+//! Other requests of services, beside absent keys.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::contenders::{Contender, Transport};
 use crate::process::Placement;
 use crate::requests::{Mix, Requests};
 
-/// Keys, and how many requests are under way on a connection.
+/// Keys, and the number of pending requests per connection.
 const MIXES: [(&str, Mix, usize); 7] = [
     ("all absent", Mix::Absent, 1),
     ("99 % absent", Mix::MostlyAbsent, 1),

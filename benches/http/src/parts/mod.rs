@@ -1,4 +1,4 @@
-//! What is measured, and the tables that come of it.
+//! The measurements, and their tables.
 
 mod absent;
 mod batches;
@@ -32,7 +32,7 @@ use crate::load::{Outcome, Target, full_speed};
 use crate::process::Placement;
 use crate::requests::Requests;
 
-/// In this order; `BLOOMGUARD_BENCH_PARTS` chooses others.
+/// All parts in order; `BLOOMGUARD_BENCH_PARTS` selects others.
 const PARTS: &str =
     "absent,paced,mixes,batches,database,rebuild,services,transports,http2,rebuilding,runtimes,footprint,start";
 const CONNECTIONS: usize = 64;
@@ -63,7 +63,7 @@ pub(crate) fn run() -> io::Result<()> {
     println!("\nGoals\n\n{}", goals.table());
     let page = Path::new("docs/benchmarks.md");
     let others = ["BLOOMGUARD_BENCH_PARTS", "BLOOMGUARD_BENCH_KEYS", "BLOOMGUARD_BIN"];
-    // What the page tells is of the program as it is, in whole and as it says.
+    // The page describes complete runs of the program as built.
     if page.is_file() && others.iter().all(|name| std::env::var_os(name).is_none()) {
         goals.write(page, lasts())
     } else {
@@ -76,7 +76,7 @@ fn lasts() -> Duration {
     Duration::from_secs_f64(seconds.unwrap_or(1.5))
 }
 
-/// The largest key set that is tried: `BLOOMGUARD_BENCH_KEYS`, else ten million.
+/// The largest key set: `BLOOMGUARD_BENCH_KEYS`, else ten million.
 fn most_keys() -> u64 {
     std::env::var("BLOOMGUARD_BENCH_KEYS").ok().and_then(|keys| keys.parse().ok()).unwrap_or(10_000_000)
 }
@@ -102,7 +102,7 @@ fn target<'a>(running: &Running, wire: Wire, requests: &'a Requests) -> Target<'
     Target { place: running.place.clone(), wire, requests, connections: CONNECTIONS }
 }
 
-/// One run at full speed, whose answers are those that were wanted.
+/// One run at full speed; checks that the answers are the expected ones.
 fn measure(running: &Running, wire: Wire, requests: &Requests, depth: usize) -> io::Result<Speed> {
     let before = running.server.processor_seconds();
     let outcome = full_speed(&target(running, wire, requests), depth, WARM_UP, lasts())?;

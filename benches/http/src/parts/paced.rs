@@ -1,4 +1,4 @@
-//! At a fixed rate: how long an answer takes where nobody is in a hurry.
+//! Latency at a fixed, moderate rate.
 
 use std::io;
 use std::time::Instant;
@@ -45,13 +45,13 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
 /// One run at that rate.
 pub(super) struct Paced {
     pub(super) outcome: Outcome,
-    /// Processor time that the server took, of one core's.
+    /// Processor time of the server, as a share of one core.
     pub(super) share: f64,
-    /// How long those of its threads that answer waited for a processor, of a second.
+    /// How long its answering threads waited for a processor, per second.
     pub(super) waited: f64,
 }
 
-/// Asks at [`PACE`]; all answers are those that were wanted.
+/// Sends at [`PACE`]; checks that all answers are the expected ones.
 pub(super) fn paced(target: &Target<'_>, server: &Server) -> io::Result<Paced> {
     let (took, waits, begin) = (server.processor_seconds(), server.waits(), Instant::now());
     let outcome = at_rate(target, PACE, lasts())?;

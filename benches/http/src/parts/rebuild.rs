@@ -1,4 +1,4 @@
-//! How fast a filter is built from a source, beside readers that do nothing but count.
+//! How fast a filter is built from a source, beside readers that only count.
 
 use std::io;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::support::postgres::Postgres;
 
 const QUERY: &str = "SELECT id FROM users";
 
-/// Reads all keys of a source and keeps none; how many there were.
+/// Reads all keys of a source, keeps none, and returns their number.
 type Counter<'a> = &'a dyn Fn() -> io::Result<u64>;
 
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
@@ -41,7 +41,7 @@ fn from_postgres(keys: u64) -> io::Result<f64> {
     let database = server.create_database();
     database.psql("CREATE TABLE users (id bigint PRIMARY KEY, name text NOT NULL)");
     database.psql(&format!("INSERT INTO users SELECT 2 * i, 'User ' || i FROM generate_series(0, {keys} - 1) AS i"));
-    // Or the first to read would write down which rows are visible.
+    // Otherwise the first reader would set the visibility bits of all rows.
     database.psql("VACUUM ANALYZE users");
     let url = database.url();
     let count = || copy_and_count(&url);
@@ -72,7 +72,7 @@ fn from_mariadb(keys: u64) -> io::Result<f64> {
     row("MariaDB", keys, &sql(&database.url()), None)
 }
 
-/// Listed in a file, with the rows in a database.
+/// Keys in a file, rows in a database.
 fn from_file(keys: u64, rows: &Path) -> io::Result<f64> {
     let path = rows.with_file_name("keys.txt");
     write_keys(&path, keys);
@@ -81,7 +81,7 @@ fn from_file(keys: u64, rows: &Path) -> io::Result<f64> {
     row("file", keys, &source, None)
 }
 
-/// As a configuration says where keys come from, and where rows.
+/// The configuration of source and backend.
 struct Source {
     source: String,
     backend: String,
@@ -99,7 +99,8 @@ fn sql(url: &str) -> Source {
     }
 }
 
-/// In turn, so that what the machine does besides meets both. Returns the scan's speed beside who only counts.
+/// In turn, so that other load of the machine affects both. Returns the scan's speed relative to the reader that only
+/// counts.
 fn row(name: &str, keys: u64, source: &Source, beside: Option<(&str, Counter<'_>)>) -> io::Result<f64> {
     let (mut best, mut counted): (Option<Built>, f64) = (None, 0.0);
     for _ in 0..ROUNDS {
@@ -127,7 +128,7 @@ fn expect(keys: u64, read: u64) -> io::Result<()> {
     if read == keys { Ok(()) } else { Err(io::Error::other(format!("{read} of {keys} keys were read"))) }
 }
 
-/// Counts the messages of a copy but its head, which comes with the first row or alone, and its trailer.
+/// Counts the messages of a copy, without its head, which comes with the first row or alone, and its trailer.
 fn copy_and_count(url: &str) -> io::Result<u64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let counted = runtime.block_on(async {
@@ -136,8 +137,8 @@ fn copy_and_count(url: &str) -> io::Result<u64> {
         let mut messages = pin!(client.copy_out(&format!("COPY ({QUERY}) TO STDOUT (FORMAT binary)")).await?);
         let mut rows = 0;
         while let Some(message) = messages.try_next().await? {
-            // A row has a field and the length of that; the head begins with a letter, the trailer is all there is of
-            // its message.
+            // A row begins with a field count and a length; the head begins with a letter, and the trailer is its whole
+            // message.
             rows += u64::from(
                 message.starts_with(&[0, 1])
                     || message.len() > b"PGCOPY\n\xff\r\n\0".len() + 8 && message.starts_with(b"PGCOPY"),

@@ -1,4 +1,4 @@
-//! At a fixed rate while filters are built, beside nginx next to a process that takes as much processor time.
+//! Latency at a fixed rate during rebuilds, beside nginx next to a process that uses as much processor time.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::process::{Placement, burner, folder};
 use crate::requests::{Mix, Requests};
 
 const KEYS: u64 = 10_000_000;
-/// Ratios of two rounds differ by a factor of two and more: so many for a median that does not.
+/// Ratios of single rounds differ by a factor of two and more: this many rounds give a stable median.
 const ROUNDS: usize = 21;
 
 pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
@@ -32,7 +32,7 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the P99 during rebuilds beside nginx' next to the loop, in the median.
+/// Returns the P99 during rebuilds relative to nginx next to the loop, in the median.
 fn compare(placement: Placement) -> io::Result<f64> {
     place_self(placement)?;
     let (requests, logs) = (Requests::new(Mix::Absent, Wire::Http), folder());
@@ -102,7 +102,7 @@ impl Row {
     }
 }
 
-/// Tells those beside it that what they were beside is done; also where that panics, for their scope waits for them.
+/// Signals the concurrent threads that the measured work is done; also on a panic, because their scope waits for them.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -111,7 +111,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Has both processors taken by lookups until `what` is done.
+/// Keeps both processors busy with lookups until `what` is done.
 fn while_flooded<T>(target: &Target<'_>, what: impl FnOnce() -> T) -> io::Result<T> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

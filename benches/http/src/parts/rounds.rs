@@ -1,16 +1,16 @@
-//! Several rounds, in which those who are compared take turns: one round in five is off by a fifth, so medians are what
-//! counts.
+//! Several rounds, in which the compared servers take turns: one round in five is off by a fifth, so only medians
+//! count.
 
 use super::Speed;
 use crate::load::Outcome;
 
 pub(super) const SPEED_ROUNDS: usize = 5;
 
-/// A round has hardly two hundred answers above its P99, and a pause of the machine's makes as many late at once: so
-/// many rounds.
+/// A round has hardly two hundred answers above its P99, and one pause of the machine delays as many at once: hence
+/// this many rounds.
 pub(super) const PACED_ROUNDS: usize = 9;
 
-/// What came of one of those who are compared, round by round.
+/// The results of one server, round by round.
 #[derive(Debug)]
 pub(super) struct Rounds(Vec<Outcome>);
 
@@ -23,7 +23,7 @@ impl Rounds {
         self.0.push(outcome);
     }
 
-    /// Of each round, in microseconds.
+    /// Percentiles of each round, in microseconds.
     fn percentiles(&self, percent: f64) -> Vec<f64> {
         self.0.iter().map(|round| round.percentile(percent)).collect()
     }
@@ -40,7 +40,7 @@ impl Rounds {
         format!("{p50:.0} | {p99:.0} | {:.0} | {p999:.0}", least(&self.percentiles(99.0)))
     }
 
-    /// The P99 beside another's: the median of the rounds' ratios, and the ratio of the calmest rounds.
+    /// The P99 relative to another server's: the median of the rounds' ratios, and the ratio of the calmest rounds.
     pub(super) fn beside(&self, other: &Self) -> [f64; 2] {
         let (ours, theirs) = (self.percentiles(99.0), other.percentiles(99.0));
         let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
@@ -48,7 +48,7 @@ impl Rounds {
     }
 }
 
-/// How fast one of those who are compared was, round by round.
+/// The speed of one server, round by round.
 #[derive(Debug)]
 pub(super) struct Speeds(Vec<Speed>);
 
@@ -85,7 +85,7 @@ pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// What disturbs a machine only ever adds.
+/// Disturbances of the machine only add time.
 fn least(numbers: &[f64]) -> f64 {
     numbers.iter().copied().fold(f64::INFINITY, f64::min)
 }

@@ -1,4 +1,4 @@
-//! A runtime of several threads beside one for each core, where clients and other work are on the same cores.
+//! One runtime of several threads compared with one per core, where clients and other work share the cores.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use crate::requests::{Mix, Requests};
 
 const CONTENDERS: [Contender; 4] =
     [Contender::Guard, Contender::GuardByOne, Contender::BareAxum, Contender::AxumByCores];
-/// About what rebuilds one after another take of a core.
+/// About the share of a core that consecutive rebuilds use.
 const SHARE: f64 = 0.6;
 
-/// What came of one of them, round by round.
+/// The results of one of them, round by round.
 struct Row {
     per_second: Vec<f64>,
     fast: Rounds,

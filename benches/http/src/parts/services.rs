@@ -1,5 +1,4 @@
-//! What a service asks that also writes: announces, reads and absent keys at once, at a fixed rate, in front of a
-//! database.
+//! The mix of a service that also writes: announces, reads and absent keys at a fixed rate, in front of a database.
 
 use std::io;
 
@@ -34,7 +33,7 @@ pub(super) fn run() -> io::Result<()> {
         connections: CONNECTIONS * 2,
     });
     let targets: Vec<_> = lanes.iter().zip(&kinds).map(|(lane, (_, share, _))| (lane, *share)).collect();
-    // Rows that have been read are in the process by then.
+    // Afterwards the rows that were read are in the hot tier.
     at_rates(&targets, PACE, lasts() * 2)?;
     let before = guard.backend_calls();
     let outcomes = at_rates(&targets, PACE, lasts() * 5)?;

@@ -13,7 +13,7 @@ use crate::process::{Placement, Server};
 
 const KEYS: u64 = 10_000_000;
 const STARTS: usize = 9;
-/// Spinning would take a processor away from what is measured.
+/// Spinning would take a processor from the measured server.
 const PAUSE: Duration = Duration::from_micros(100);
 const TOO_LONG: Duration = Duration::from_secs(60);
 
@@ -44,7 +44,7 @@ pub(super) fn run(goals: &mut Goals) -> io::Result<()> {
         for _ in 0..STARTS {
             let (start, server) = start(&site)?;
             starts.push(start);
-            // As those do that are replaced: it leaves a snapshot behind.
+            // As at a replacement: it leaves a snapshot behind.
             site.enforces();
             server.stop();
         }
@@ -83,7 +83,7 @@ fn until<T>(begin: Instant, mut there: impl FnMut() -> Option<T>) -> io::Result<
     }
 }
 
-/// Asks for a key that is not there; whether the filter says so.
+/// Requests an absent key; returns true if the filter answers.
 fn is_absent(stream: &mut TcpStream, host: SocketAddr) -> io::Result<bool> {
     write!(stream, "GET /v1/keys/users/1 HTTP/1.1\r\nHost: {host}\r\n\r\n")?;
     let (mut answer, mut filled) = ([0; 1024], 0);
@@ -113,7 +113,7 @@ fn print(with: &str, starts: &[Start]) -> f64 {
     absent[middle]
 }
 
-/// What starting a process takes that does nothing: `setpriv`, `taskset`, the linker.
+/// The time to start a process that does nothing: `setpriv`, `taskset`, the linker.
 fn bare() -> io::Result<Duration> {
     let mut best = Duration::MAX;
     for _ in 0..STARTS {

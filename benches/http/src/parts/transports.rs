@@ -1,4 +1,4 @@
-//! The ways to one server, each beside TCP with connections that are kept.
+//! The transports to one server, each compared with TCP over persistent connections.
 
 use std::io;
 
@@ -14,7 +14,7 @@ enum Way {
     Kept,
     /// A connection for each request.
     Closed,
-    /// So many requests at once on each connection.
+    /// This many requests at once on each connection.
     Pipelined(usize),
     Unix,
 }
