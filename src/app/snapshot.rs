@@ -53,7 +53,7 @@ impl SnapshotFinder<'_> {
         if self.replayed.damaged {
             return FoundSnapshot { snapshots: Some(snapshots), restored: Err(Refused::DamagedJournal) };
         }
-        let (place, memory) = (snapshots.place().to_owned(), Arc::clone(memory));
+        let (place, memory) = (snapshots.path().to_owned(), Arc::clone(memory));
         let reading = tokio::task::spawn_blocking(move || read(&place, &expected, &memory));
         // A read past the deadline ends by itself and frees its reservation.
         let read = tokio::time::timeout_at(until.into(), reading).await;
@@ -110,7 +110,7 @@ impl FoundSnapshot {
                 None
             }
             Err(refused) => {
-                let file = snapshots.place().display();
+                let file = snapshots.path().display();
                 tracing::warn!(%file, reason = %refused, "snapshot rejected: building from the source");
                 metrics.snapshots.ended(SnapshotOutcome::Refused);
                 snapshots.refused(&refused, refused.is_final());

@@ -39,7 +39,8 @@ pub enum CantBegin {
     NoLog,
     /// Announces of others are within their commit window that are not held here: the filter would lack them.
     #[error(
-        "more announces of other instances are within their commit window than server.max_announce_bytes holds, and a filter that is built now would lack some"
+        "more announces of other instances are within their commit window than server.max_announce_bytes holds, and a \
+         filter that is built now would lack some"
     )]
     Unheld,
 }
@@ -60,9 +61,9 @@ pub enum CantSwap {
 pub(crate) struct Sizing {
     /// Keys in the active filter, estimated from its fill.
     pub(crate) items: Option<u64>,
-    /// Keys that announces and polls have brought lately, whether their rows came or not. If these are more than the headroom is for,
-    /// the next filter gets room for as many again, so that it lasts about as long as the keys took to come. Those whose rows never come
-    /// are gone with the first build after their window.
+    /// Keys that announces and polls have brought lately, whether their rows came or not. If these are more than the
+    /// headroom is for, the next filter gets room for as many again, so that it lasts about as long as the keys took to
+    /// come. Those whose rows never come are gone with the first build after their window.
     pub(crate) announced_lately: u64,
     /// The keys themselves are kept too.
     pub(crate) keeps_keys: bool,
@@ -91,7 +92,7 @@ pub(crate) struct FirstBuild {
 /// What the checks of a candidate have found.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Why the key form does not tell keys apart as the database does.
+    /// Why the key form does not distinguish keys as the database does.
     pub(crate) conflict: Option<String>,
     /// Keys that were drawn from the source; `None`: the source is all that there is.
     pub(crate) sample: Option<SourceSample>,
@@ -110,8 +111,8 @@ impl Keyspace {
         form
     }
 
-    /// Returns true once it is known whether the filter of a snapshot serves.
-    pub(crate) fn has_judged_snapshot(&self) -> bool {
+    /// Returns true once it is known whether a snapshot's filter can be used.
+    pub(crate) fn has_evaluated_snapshot(&self) -> bool {
         !self.snapshots.awaits_form()
     }
 
@@ -174,7 +175,8 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Begins a build: from now on every insert reaches `filter` too, and the announces within their window are in it already.
+    /// Begins a build: from now on every insert reaches `filter` too, and the announces within their window are in it
+    /// already.
     ///
     /// # Errors
     /// [`CantBegin`].
@@ -254,12 +256,14 @@ impl Build {
         self.keyspace.identity.hash(key)
     }
 
-    /// Keys that the backend answered before the scan began, that no client has deleted, and that the candidate lacks nevertheless.
+    /// Keys that the backend answered before the scan began, that no client has deleted, and that the candidate lacks
+    /// nevertheless.
     #[must_use]
     pub fn missing(&self) -> Vec<Key> {
         let filter = self.filter();
         let confirmed = self.keyspace.builds.confirmed.before(self.began);
-        // Hashed now: they may have been confirmed before the fleet's secret was known. A source may list the database's lower case.
+        // Hashed now: they may have been confirmed before the fleet's secret was known. A source may list the
+        // database's lower case.
         let holds = |key: &Key| filter.contains(self.hash(key).get());
         let is_missing = |key: &Key| !holds(key) && !key.folded_apart().is_some_and(|other| holds(&other));
         confirmed.into_iter().filter(is_missing).collect()
@@ -278,12 +282,13 @@ impl Build {
         self.keyspace.backend.verify(keys).await
     }
 
-    /// Why the backend finds rows under keys that `form` tells apart; `None` if it does not, or can't tell.
+    /// Why the backend finds rows under keys that `form` distinguishes; `None` if it does not, or if that is unknown.
     pub(crate) async fn form_conflict(&self, form: KeyForm) -> Result<Option<String>, BackendError> {
         self.keyspace.backend.form_conflict(form).await
     }
 
-    /// Makes the candidate the active filter, and the scanned keys the set of a backend that is one. Returns the filter's number.
+    /// Makes the candidate the active filter, and the scanned keys the set of a backend that is one. Returns the
+    /// filter's number.
     ///
     /// # Errors
     /// [`CantSwap`].
@@ -298,8 +303,8 @@ impl Build {
             return Err(CantSwap::OtherSecret);
         }
         match (keyspace.backend.members(), set) {
-            // Before the filter, and so before the right to call a key absent: a lookup that trusts the new scan must not read the old
-            // set.
+            // Before the filter, and so before the right to call a key absent: a lookup that trusts the new scan must
+            // not read the old set.
             (Some(members), Some(set)) => members.swap(set),
             (Some(_), None) => return Err(CantSwap::NoSet),
             (None, _) => {}

@@ -1,4 +1,4 @@
-//! Why the keyspace gave no answer.
+//! Why the keyspace gave no answer, or did not acknowledge a write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::fleet::LogError;
 use crate::labels::ShedReason;
 use crate::redis::Unreplicated;
 
-/// Why a lookup has no answer. Every one of them is a 503, none is ever a 404.
+/// Why a lookup has no answer. Each is answered 503, never 404.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LookupError {
     /// The lookup's deadline passed.
@@ -19,32 +19,34 @@ pub enum LookupError {
     /// Too many lookups wait for the backend already.
     #[error("shed ({0}): the backend is at its cap")]
     Shed(ShedReason),
-    /// The backend has failed again and again, and is asked by one call at a time until it answers; asking again sooner is in vain.
+    /// The backend has failed repeatedly, and the breaker lets one call at a time through until it answers.
     #[error("the backend has given no answer for a while; it is tried again in {0:?}")]
     BreakerOpen(Duration),
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] Arc<BackendError>),
-    /// The key is not in the set of keys, which is too old, or not complete enough, to say that it is absent.
+    /// The key is not in the set of keys, and the set is too old or incomplete to call it absent.
     #[error(
-        "the key is not in the set of keys, which is not fresh or complete enough to say that it is absent; /status tells why"
+        "the key is not in the set of keys, which is not fresh or complete enough to call it absent; /status shows why"
     )]
     SetTooOld,
-    /// The values of a batch take all of this many bytes, `server.max_batch_bytes`, or this one alone takes more.
+    /// The values of the batch take all of `server.max_batch_bytes`, or this value alone takes more.
     #[error(
-        "the values of the batch take all of server.max_batch_bytes = {0}: ask for this key again, alone or with fewer others"
+        "the values of the batch take all of server.max_batch_bytes = {0}: ask for this key again, alone or with \
+         fewer others"
     )]
     BatchFull(u64),
     /// The process has no room for the value.
     #[error(transparent)]
     Overloaded(#[from] Overloaded),
-    /// The task that loaded the key ended without an answer, as at shutdown.
+    /// The task that loaded the key ended without an answer, for example at shutdown.
     #[error("the load of the key was cancelled")]
     Cancelled,
 }
 
 impl LookupError {
-    /// Whether it says that nobody could be asked, rather than something of the request: then an expired value is better than none.
+    /// Returns true if the backend could not be asked, rather than that the request was wrong: then an expired value is
+    /// better than none.
     pub(super) const fn is_outage(&self) -> bool {
         match self {
             Self::Deadline(_) | Self::Shed(_) | Self::BreakerOpen(_) | Self::Backend(_) | Self::Cancelled => true,
@@ -52,13 +54,13 @@ impl LookupError {
         }
     }
 
-    /// Whether the backend was asked, as far as is known.
+    /// Returns true if the backend was asked, as far as is known.
     pub(super) const fn is_of_a_call(&self) -> bool {
         matches!(self, Self::Deadline(_) | Self::Backend(_))
     }
 }
 
-/// Why an announce was not acknowledged: don't commit, or try again.
+/// Why an announce was not acknowledged: the writer must not commit, or must announce again.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AnnounceError {
     /// The key could not be written to the journal.
@@ -67,25 +69,27 @@ pub enum AnnounceError {
     /// The marker could not be set in the shared cache.
     #[error("the announce's marker could not be set: {0}")]
     Marker(CacheError),
-    /// The delta log did not take it.
+    /// The append to the delta log failed.
     #[error("the announce could not be appended to the delta log: {0}")]
     Log(LogError),
     /// The keyspace secret could not be read from Redis yet.
     #[error("the keyspace secret could not be read from Redis yet")]
     NoSecret,
-    /// As many announces within their window as are held.
+    /// The memory of announces within their window is full.
     #[error(
-        "{0} announces are within their commit window already, which is as many as server.max_announce_bytes holds; raise it, or shorten commit_window"
+        "{0} announces are within their commit window, as many as server.max_announce_bytes holds; raise it, or \
+         shorten commit_window"
     )]
     Full(usize),
-    /// More keys a second than are admitted. Nothing has changed.
+    /// Too many keys per second. Nothing has changed.
     #[error(
-        "more than server.max_announces_per_second = {limit} keys a second are announced to this keyspace; announce again in {retry_in:?}"
+        "more than server.max_announces_per_second = {limit} keys a second are announced to this keyspace; announce \
+         again in {retry_in:?}"
     )]
     TooFast {
         /// `server.max_announces_per_second`.
         limit: u32,
-        /// When as many keys would be admitted.
+        /// When this many keys would be admitted.
         retry_in: Duration,
     },
     /// The keyspace's deadline passed first.
@@ -99,7 +103,7 @@ pub enum DropError {
     /// The tombstone could not be set in the shared cache.
     #[error("the tombstone could not be set: {0}")]
     Tombstone(CacheError),
-    /// The delta log did not take it: other instances may still hold the old row.
+    /// The append to the delta log failed: other instances may still hold the old row.
     #[error("the drop could not be appended to the delta log: {0}")]
     Log(LogError),
     /// The keyspace secret could not be read from Redis yet.
@@ -108,7 +112,7 @@ pub enum DropError {
 }
 
 impl AnnounceError {
-    /// How many replicas have it, where they are too few.
+    /// How many replicas have it, if too few.
     #[must_use]
     pub const fn unreplicated(&self) -> Option<Unreplicated> {
         match self {
@@ -119,7 +123,7 @@ impl AnnounceError {
 }
 
 impl DropError {
-    /// How many replicas have it, where they are too few.
+    /// How many replicas have it, if too few.
     #[must_use]
     pub const fn unreplicated(&self) -> Option<Unreplicated> {
         match self {
@@ -129,7 +133,7 @@ impl DropError {
     }
 }
 
-/// Which of the two steps failed that tell others of a key.
+/// Which of the two steps failed that publish a key to other instances.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum PublishError {
     #[error(transparent)]

@@ -8,7 +8,7 @@ use crate::key::{Key, KeyForm, KeyHash};
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) name: String,
-    /// Shared with the backend, which binds keys by it. Empty until the configuration or the source has told it.
+    /// Shared with the backend, which binds keys by it. Empty until the configuration or the source provides it.
     pub(crate) form: Arc<OnceLock<KeyForm>>,
     pub(crate) secret: Secret,
 }

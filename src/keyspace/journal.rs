@@ -1,13 +1,18 @@
-//! The announce journal: keys within their commit window, and those that no snapshot holds yet, survive a crash of the process.
+//! The announce journal: keys within their commit window, and those that no snapshot holds yet, survive a crash of the
+//! process.
 //!
-//! A file of records `length: u32 LE · canonical key · XXH3-64 of both: u64 LE` behind a head that says which journal it is of and the number of its
-//! first record, for how long its records matter (so that a restart with a shorter window does not forget them sooner), and two claims of how many records
-//! have been acknowledged: so a file that was cut between two records is noticed too. A claim is written once its records are on disk, and reaches the
-//! disk with the next ones: a cut that only takes what was acknowledged last before the *machine* crashed is not noticed. A thread of its own writes what
-//! has come in together and syncs it once (group commit) before it acknowledges. A record matters for
-//! one window, and until a snapshot holds it from which the next process can start, so two files are enough: when the younger is older than a window,
-//! and a snapshot holds what the elder does, the elder is overwritten. So many are held for the sake of a snapshot and no more: beyond that the
-//! elder goes all the same, and the snapshot, which says which records it needs, is worth nothing any more.
+//! Two files of records `length: u32 LE · canonical key · XXH3-64 of both: u64 LE`. Each file begins with a head: which
+//! journal, the number of the first record, and for how long its records matter (so that a restart with a shorter
+//! window does not forget them sooner). Two claims follow, each saying how many records are acknowledged, so that a
+//! file cut between two records is noticed too. A claim is written once its records are on disk, and reaches the disk
+//! with the next ones. So one cut stays unnoticed: one that takes only what was acknowledged last before the *machine*
+//! crashed.
+//!
+//! A writer thread collects the waiting announces, writes and syncs them once (group commit), and then acknowledges. A
+//! record matters for one window, and until a snapshot holds it from which the next process can start. So two files are
+//! enough: the writer overwrites the older file once the younger one is older than a window and a snapshot holds the
+//! records of the older. The journal holds a bounded number of records for a snapshot. Beyond that the writer drops the
+//! older file anyway; the snapshot says which records it needs, so the next start rejects it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -29,35 +34,36 @@ use crate::clock::Moment;
 use crate::filter::snapshot::{Hex, JournalMark};
 use crate::key::Key;
 
-/// Announces that may wait for the next sync; further ones are refused, not queued.
+/// Announces that may wait for the next sync; further ones are rejected.
 const QUEUE: usize = 8192;
-/// Records that are held for the sake of a snapshot; from half as many on a new one is wanted. Two files of so many fit the memory of recent announces.
+/// Records held for a snapshot; from half as many on, the journal requests a new one. Two files of this many records
+/// fit the memory of recent announces.
 const HELD: u64 = 1 << 17;
 
 /// The writing end of a keyspace's journal.
 #[derive(Debug)]
 pub struct Journal {
-    way: Way,
+    mode: WriteMode,
     id: [u8; 16],
     shared: Arc<Shared>,
 }
 
-/// Where the writing is done.
+/// Which thread writes.
 #[derive(Debug)]
-enum Way {
+enum WriteMode {
     Thread(SyncSender<Append>),
     InPlace(Mutex<Writer>),
 }
 
-/// What the writer and those who write snapshots tell each other.
+/// State shared by the journal's writer and the snapshot writer.
 #[derive(Debug)]
 struct Shared {
     /// Number of the next record.
     next: AtomicU64,
-    /// Records from this one on are to be held, however old they are.
+    /// The writer keeps records from this number on, however old they are.
     needed_from: AtomicU64,
-    /// More are held than should be: a snapshot is wanted.
-    wanted: Notify,
+    /// Too many records are held: a snapshot is needed.
+    snapshot_due: Notify,
 }
 
 /// What a journal held when it was opened.
@@ -65,23 +71,25 @@ struct Shared {
 pub struct Replayed {
     /// Keys whose window may still be open.
     pub keys: Vec<Key>,
-    /// A file does not end with a whole record, or before the last one that was acknowledged, or the two don't follow each other: records may be lost.
+    /// A file does not end with a complete record, or ends before the last acknowledged one, or the two files do not
+    /// follow each other: records may be lost.
     pub damaged: bool,
-    /// Which records those are; `None`: that is not known.
+    /// Numbers of the records; `None`: unknown.
     pub extent: Option<Extent>,
-    /// `commit_window` and `deadline` under which they were written, the longest of each; `None`: a release of before does not tell.
+    /// The longest `commit_window` and `deadline` under which the records were written; `None`: an earlier release,
+    /// which did not store them.
     pub windows: Option<(Duration, Duration)>,
-    /// They were written under another key form, source or backend: their hashes may mean nothing here.
+    /// They were written under another key form, source or backend: their hashes may be wrong here.
     pub foreign: bool,
 }
 
 /// Why an announce is not in the journal.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum JournalError {
-    /// More announces wait for the disk than may.
-    #[error("{QUEUE} announces wait for the disk already")]
+    /// Too many announces wait for the disk.
+    #[error("{QUEUE} announces already wait for the disk")]
     Full,
-    /// The disk refused.
+    /// The write failed.
     #[error("{0}")]
     Io(String),
 }
@@ -93,7 +101,8 @@ struct Append {
 }
 
 impl Journal {
-    /// Opens the journal of `keyspace` in `dir` and returns the keys it held. A record matters for `window` and `deadline` together.
+    /// Opens the journal of `keyspace` in `dir` and returns the keys it held. A record matters for `window` plus
+    /// `deadline`.
     ///
     /// # Errors
     /// Where the files can't be read or written.
@@ -101,7 +110,7 @@ impl Journal {
         Self::open_of(dir, keyspace, window, deadline, ANY)
     }
 
-    /// As [`Journal::open`], of keys that mean what this fingerprint of the configuration says.
+    /// As [`Journal::open`]; `meaning` is a fingerprint of the configuration that gives the keys their meaning.
     ///
     /// # Errors
     /// As [`Journal::open`].
@@ -116,10 +125,11 @@ impl Journal {
         let (id, shared) = (writer.young.id, Arc::clone(&writer.shared));
         let (appends, queue) = sync_channel(QUEUE);
         std::thread::Builder::new().name(format!("journal-{keyspace}")).spawn(move || writer.run(&queue))?;
-        Ok((Self { way: Way::Thread(appends), id, shared }, replayed))
+        Ok((Self { mode: WriteMode::Thread(appends), id, shared }, replayed))
     }
 
-    /// As [`Journal::open`], but each append is written where it is made: for a simulation, whose clock would run on while it waits for a thread.
+    /// As [`Journal::open`], but each append is written by the calling thread. For simulations: their clock would
+    /// advance while they wait for another thread.
     ///
     /// # Errors
     /// As [`Journal::open`].
@@ -131,37 +141,39 @@ impl Journal {
     ) -> io::Result<(Self, Replayed)> {
         let (writer, replayed) = open(dir, keyspace, (window, deadline), ANY)?;
         let (id, shared) = (writer.young.id, Arc::clone(&writer.shared));
-        Ok((Self { way: Way::InPlace(Mutex::new(writer)), id, shared }, replayed))
+        Ok((Self { mode: WriteMode::InPlace(Mutex::new(writer)), id, shared }, replayed))
     }
 
-    /// Which journal it is, and the number of its next record: those before it are of announces whose bits were set before this was asked.
+    /// The journal's id and the number of its next record. The bits of all earlier records were set before this call.
     #[must_use]
     pub fn mark(&self) -> JournalMark {
-        // Acquire: pairs with the release in `write`; whose record counts as written, its bits are seen.
+        // Acquire: pairs with the release in `write`, so that the bits of every record counted as written are visible.
         JournalMark { id: Hex(self.id), next: self.shared.next.load(Ordering::Acquire) }
     }
 
-    /// Records from this number on are held; `None`: those within their window only.
+    /// Keeps records from this number on; `None`: only those within their window.
     pub fn hold_from(&self, number: Option<u64>) {
-        // Relaxed: too late a sight of it drops records, which the snapshot notices by their numbers.
+        // Relaxed: a stale value may drop records, which the snapshot notices by their numbers.
         self.shared.needed_from.store(number.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Returns when so many records are held that a snapshot is wanted.
+    /// Returns when so many records are held that a snapshot is due.
     pub async fn snapshot_wanted(&self) {
-        self.shared.wanted.notified().await;
+        self.shared.snapshot_due.notified().await;
     }
 
     /// Returns once the keys are on disk.
     ///
     /// # Errors
-    /// [`JournalError`]: they may or may not be there.
+    /// [`JournalError`]: the keys may or may not be on disk.
     pub async fn append(&self, keys: &[Key]) -> Result<(), JournalError> {
         let (done, written) = oneshot::channel();
         let append = Append { records: keys.iter().flat_map(encode).collect(), count: keys.len() as u64, done };
-        let appends = match &self.way {
-            Way::Thread(appends) => appends,
-            Way::InPlace(writer) => return writer.lock().write(&[append]).map_err(|e| JournalError::Io(e.to_string())),
+        let appends = match &self.mode {
+            WriteMode::Thread(appends) => appends,
+            WriteMode::InPlace(writer) => {
+                return writer.lock().write(&[append]).map_err(|e| JournalError::Io(e.to_string()));
+            }
         };
         appends.try_send(append).map_err(|e| match e {
             TrySendError::Full(_) => JournalError::Full,
@@ -174,12 +186,13 @@ impl Journal {
 fn open(dir: &Path, keyspace: &str, windows: Windows, meaning: u64) -> io::Result<(Writer, Replayed)> {
     let files =
         Files { young: dir.join(format!("{keyspace}.journal")), old: dir.join(format!("{keyspace}.journal.old")) };
-    let between = files.fresh().try_exists()?;
-    let replayed = Replayed::of(Contents::read(&files.old)?, Contents::read(&files.young)?, between, meaning);
-    // Numbers of a journal that can't be followed to its end say nothing of the next one.
+    let has_fresh = files.fresh().try_exists()?;
+    let replayed = Replayed::of(Contents::read(&files.old)?, Contents::read(&files.young)?, has_fresh, meaning);
+    // If the records can't be numbered to the end, the journal gets a new id: old numbers must not match new ones.
     let extent =
         replayed.extent.unwrap_or_else(|| Extent { id: rand::random(), first: 0, next: replayed.keys.len() as u64 });
-    let shared = Arc::new(Shared { next: extent.next.into(), needed_from: u64::MAX.into(), wanted: Notify::new() });
+    let shared =
+        Arc::new(Shared { next: extent.next.into(), needed_from: u64::MAX.into(), snapshot_due: Notify::new() });
     let writer = Writer::start(files, &replayed, windows, meaning, extent, shared)?;
     Ok((writer, replayed))
 }
@@ -191,7 +204,7 @@ struct Files {
 }
 
 impl Files {
-    /// The next young file, until it has its name.
+    /// The next young file, before it is renamed.
     fn fresh(&self) -> PathBuf {
         self.young.with_extension("journal.new")
     }
@@ -201,7 +214,7 @@ impl Files {
     }
 }
 
-/// An empty file that nobody else may read: keys may say more than their owners like.
+/// An empty file that only this user can read: keys may be confidential.
 fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
@@ -215,19 +228,19 @@ struct Writer {
     since: Moment,
     /// `commit_window` and `deadline`.
     windows: Windows,
-    /// Fingerprint of what its keys mean.
+    /// Fingerprint of the configuration that gives the keys their meaning.
     meaning: u64,
-    /// How long records of the young file matter: longer than new ones, while it holds some of before a restart.
+    /// How long records of the young file matter: longer than new ones while it holds records from before a restart.
     life: Duration,
     /// Which journal, and the numbers of the young file's records.
     young: Extent,
-    /// The names of the files are on disk.
+    /// True if the directory, and so the names of the files, is synced.
     dir_synced: bool,
     shared: Arc<Shared>,
 }
 
 impl Writer {
-    /// Begins a young file that holds what was replayed, so that a second crash loses nothing either.
+    /// Begins a young file that holds the replayed records, so that a second crash loses none of them.
     fn start(
         files: Files,
         replayed: &Replayed,
@@ -236,13 +249,13 @@ impl Writer {
         extent: Extent,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
-        let held = replayed.windows.map_or(windows, |before| longer(before, windows));
+        let longest = replayed.windows.map_or(windows, |before| longer(before, windows));
         let fresh = files.fresh();
         let mut file = create(&fresh)?;
         let records: Vec<u8> = replayed.keys.iter().flat_map(encode).collect();
-        // While it holds keys of another meaning, the next start must notice it too.
+        // While the file holds keys of another meaning, the next start must notice them too.
         let meant = if replayed.foreign { MIXED } else { meaning };
-        let (bytes, claims) = extent.file(extent.first, None, held, meant, &records);
+        let (bytes, claims) = extent.file(extent.first, None, longest, meant, &records);
         file.write_all(&bytes)?;
         file.sync_data()?;
         fs::rename(&fresh, &files.young)?;
@@ -258,7 +271,7 @@ impl Writer {
             since: Moment::now(),
             windows,
             meaning,
-            life: held.0.saturating_add(held.1),
+            life: longest.0.saturating_add(longest.1),
             young: extent,
             dir_synced: true,
             shared,
@@ -271,10 +284,10 @@ impl Writer {
             batch.extend(queue.try_iter().take(QUEUE));
             let result = self.write(&batch).map_err(|e| JournalError::Io(e.to_string()));
             if let Err(error) = &result {
-                tracing::error!(%error, file = %self.files.young.display(), "announces could not be written to the journal");
+                tracing::error!(%error, file = %self.files.young.display(), "journal write failed");
             }
             for append in batch {
-                // Who hung up does not want to know.
+                // The caller may be gone.
                 let _ = append.done.send(result.clone());
             }
         }
@@ -285,13 +298,13 @@ impl Writer {
         if Moment::now().since(self.since) >= self.life && self.may_rotate() {
             self.rotate()?;
         }
-        // Also after a rotation that failed here: what is acknowledged must be found under its name.
+        // Also after a rotation that failed here: a restart must find acknowledged records under the file's name.
         if !self.dir_synced {
             self.files.sync_dir()?;
             self.dir_synced = true;
         }
         let bytes: Vec<u8> = batch.iter().flat_map(|a| a.records.iter().copied()).collect();
-        // After a failed write the file is cut back, so that no torn record stands before later ones.
+        // After a failed write, cut the file back, so that no torn record precedes later ones.
         self.file.set_len(self.length)?;
         io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.length))?;
         self.file.write_all(&bytes)?;
@@ -301,39 +314,40 @@ impl Writer {
         // Release: pairs with the acquire in `mark`.
         self.shared.next.store(self.young.next, Ordering::Release);
         self.claims.write(&self.file, &self.young)?;
-        // Again now and then, for a snapshot may fail.
+        // Repeated every `HELD / 8` records, because a snapshot may fail.
         let held = self.young.held();
         if held >= HELD / 2 && before / (HELD / 8) < held / (HELD / 8) {
-            self.shared.wanted.notify_one();
+            self.shared.snapshot_due.notify_one();
         }
         Ok(())
     }
 
-    /// Whether the old file may go: no snapshot needs it, or too much is held for one.
+    /// Returns true if the old file may be overwritten: no snapshot needs it, or too many records are held for one.
     fn may_rotate(&self) -> bool {
         self.young.first <= self.shared.needed_from.load(Ordering::Relaxed) || self.young.held() > HELD
     }
 
-    /// The young file becomes the old one; what the old one held is past its window.
+    /// Makes the young file the old one. The records of the previous old file are past their window.
     ///
-    /// The next file is made before the names change, so that a failure leaves a young file behind at every step. The names are not on disk yet.
+    /// The next file is created before the renames, so that a failure at any step leaves a young file behind. The
+    /// directory is synced later.
     fn rotate(&mut self) -> io::Result<()> {
         let fresh = self.files.fresh();
         let mut file = create(&fresh)?;
         let (bytes, claims) = self.young.file(self.young.next, Some(self.young.first), self.windows, self.meaning, &[]);
         file.write_all(&bytes)?;
-        // Before it has its name: an empty file under it would be one of no journal.
+        // Before the rename: an empty file under that name would belong to no journal.
         file.sync_data()?;
         self.dir_synced = false;
         match fs::rename(&self.files.young, &self.files.old) {
-            // A rotation that failed below has renamed it already.
+            // An earlier rotation that failed below has renamed it already.
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => fs::rename(&fresh, &self.files.young)?,
         }
         (self.file, self.length, self.claims, self.since) =
             (file, bytes.len() as u64, Claims::new(claims), Moment::now());
         self.young.first = self.young.next;
-        // What was held for longer has been so long in the file that is now the old one.
+        // Records that needed a longer life are now in the old file, and have had it.
         self.life = self.windows.0.saturating_add(self.windows.1);
         Ok(())
     }

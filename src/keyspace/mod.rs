@@ -104,9 +104,10 @@ pub enum ParseError {
     /// It has no canonical form.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The form is not known yet: the key source, which would tell it, has not been read.
+    /// The form is not known yet: it comes from the key source, which has not been read.
     #[error(
-        "the key form of this keyspace is not known yet: its key source could not be asked; set `key` in the configuration to know it from the start"
+        "the key form of this keyspace is not known yet: its key source could not be asked; set `key` in the \
+         configuration to know it from the start"
     )]
     UnknownForm,
 }
@@ -123,22 +124,22 @@ impl Keyspace {
         Ok(key)
     }
 
-    /// Looks a key up: filter, then hot tier, shared cache and backend, or the set of keys in their place. Lasts no longer than the
-    /// keyspace's deadline; dropping the future ends the wait, not a load that others share.
+    /// Looks a key up: filter, then hot tier, shared cache and backend, or the set of keys in their place. Lasts no
+    /// longer than the keyspace's deadline; dropping the future ends the wait, not a load that others share.
     pub async fn lookup(&self, key: Key, options: LookupOptions) -> Lookup {
         self.reader.lookup(key, options).await
     }
 
-    /// [`Keyspace::lookup`] if it waits for nothing: the answer of filter, hot tier or set. `None`, and nothing counted: the key has
-    /// to be looked up.
+    /// [`Keyspace::lookup`] if it waits for nothing: the answer of filter, hot tier or set. `None`, and nothing
+    /// counted: the key has to be looked up.
     #[must_use]
     pub fn lookup_at_once(&self, key: Key, options: LookupOptions) -> Option<Lookup> {
         self.reader.lookup_locally(key, options)
     }
 
-    /// Looks many keys up, coalesced with single lookups. Lasts no longer than the keyspace's deadline; each key fails for itself: if
-    /// it is not known by then, if its value does not fit into `max_bytes` beside the others, or can't be added to `held` (the values
-    /// and the response that they are written into).
+    /// Looks many keys up, coalesced with single lookups. Lasts no longer than the keyspace's deadline; each key fails
+    /// for itself: if it is not known by then, if its value does not fit into `max_bytes` beside the others, or can't
+    /// be added to `held` (the values and the response that they are written into).
     pub async fn lookup_all(
         &self,
         keys: Vec<Key>,
@@ -168,8 +169,8 @@ impl Keyspace {
         self.prober.probe(key).1.probe
     }
 
-    /// Announces keys before their rows are committed, all or none. Returns once they can't be lost, with the version from which any
-    /// instance knows them, if there are several. Lasts no longer than the keyspace's deadline.
+    /// Announces keys before their rows are committed, all or none. Returns once they can't be lost, with the version
+    /// from which any instance knows them, if there are several. Lasts no longer than the keyspace's deadline.
     ///
     /// # Errors
     /// [`AnnounceError`]: not durable, so the rows must not be committed.
@@ -193,27 +194,27 @@ impl Keyspace {
         self.writer.invalidate(keys).await
     }
 
-    /// Returns true if everything up to `version` has taken effect here. Says something of probes that come after this call only.
-    /// Returns false for a version of another log or keyspace.
+    /// Returns true if everything up to `version` has taken effect here. Says something of probes that come after this
+    /// call only. Returns false for a version of another log or keyspace.
     #[must_use]
     pub fn has_applied(&self, version: &Version) -> bool {
         self.follower.as_ref().is_some_and(|follower| follower.has_applied(version))
     }
 
-    /// For which keys the filter answers 404, and who has set that.
+    /// For which keys the filter answers 404, and the origin of that setting.
     #[must_use]
     pub fn enforcement(&self) -> EnforcementStatus {
         self.freshness.enforcement().status()
     }
 
-    /// Replaces the enforcement of this instance, until it or the fleet is switched again; `None`: the fleet's applies, or the
-    /// configuration.
+    /// Replaces the enforcement of this instance, until it or the fleet is switched again; `None`: the fleet's applies,
+    /// or the configuration.
     pub fn enforce_here(&self, setting: Option<EnforcementSetting>) -> EnforcementStatus {
         self.freshness.switch_instance(setting)
     }
 
-    /// Replaces the enforcement of every instance, also of those that start later; `None`: each configuration applies. Settings of
-    /// single instances are void.
+    /// Replaces the enforcement of every instance, also of those that start later; `None`: each configuration applies.
+    /// Settings of single instances are void.
     ///
     /// # Errors
     /// [`SwitchError`].
@@ -230,7 +231,8 @@ impl Keyspace {
         self.enforcement().proof
     }
 
-    /// Compares absences of these keys with the backend: for a keyspace that has no clients yet and knows keys without rows.
+    /// Compares absences of these keys with the backend: for a keyspace that has no clients yet and knows keys without
+    /// rows.
     ///
     /// # Errors
     /// [`BackendError`] if the backend gives no answer.
@@ -250,8 +252,8 @@ impl Keyspace {
         &self.polls
     }
 
-    /// Applies the live settings of `config`; its other settings must be those that the keyspace was made with. Settings of the admin
-    /// API stay.
+    /// Applies the live settings of `config`; its other settings must be those that the keyspace was made with.
+    /// Settings of the admin API stay.
     pub fn reconfigure(&self, config: &KeyspaceConfig) {
         self.reader.limits.store(Arc::new(Limits::new(config)));
         self.builds.reconfigure(config);

@@ -1,4 +1,4 @@
-//! What a lookup ends with: one type that becomes status, headers and metrics.
+//! The result of a lookup: one type that becomes status, headers and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,39 +8,40 @@ use crate::labels::{LookupResult, Source, State, Verdict};
 
 use super::error::LookupError;
 
-/// What the filter said of a key at one moment.
+/// The filter's answer for a key at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
     /// The raw verdict of the filter; `maybe` while there is none.
     pub verdict: Verdict,
     /// State of the keyspace at that moment.
     pub state: State,
-    /// Whether the filter answers for this key: the keyspace is enforcing, and the key among those of `enforce_percent`.
+    /// True if the filter may answer for this key: the keyspace is enforcing, and the key is among those of
+    /// `enforce_percent`.
     pub enforced: bool,
-    /// The generation that was asked; 0 while there is none.
+    /// The generation that answered; 0 if there is none.
     pub generation: u64,
 }
 
 impl Probe {
-    /// The effective verdict: only an enforcing keyspace rejects, and only keys of its `enforce_percent`.
+    /// The effective verdict: absent only if the keyspace enforces and the key is among those of `enforce_percent`.
     #[must_use]
     pub fn effective(&self) -> Verdict {
         if self.enforced { self.verdict } else { Verdict::Maybe }
     }
 }
 
-/// An answer and who gave it. `value: None` is an absence.
+/// An answer and its source. `value: None` is an absence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The value; `None`: the key is absent.
     pub value: Option<Value>,
-    /// Who answered.
+    /// The source of the answer.
     pub source: Source,
     /// The value had expired, and is answered because the backend gave no answer.
     pub stale: Option<Staleness>,
 }
 
-/// Of a value that is answered although it has expired.
+/// How stale an expired value is that is served all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Staleness {
     /// How long ago it has expired.
@@ -60,14 +61,14 @@ impl Answer {
 /// A finished lookup.
 #[derive(Debug, Clone)]
 pub struct Lookup {
-    /// What the filter said.
+    /// The filter's answer.
     pub probe: Probe,
     /// The answer, or why there is none.
     pub answer: Result<Answer, LookupError>,
 }
 
 impl Lookup {
-    /// The word that metrics use.
+    /// The label that metrics use.
     #[must_use]
     pub fn result(&self) -> LookupResult {
         match &self.answer {
@@ -77,20 +78,20 @@ impl Lookup {
         }
     }
 
-    /// Who answered; `none` where nobody could.
+    /// The source of the answer; `none` if there is none.
     #[must_use]
     pub fn source(&self) -> Source {
         self.answer.as_ref().map_or(Source::None, |a| a.source)
     }
 }
 
-/// What a request asks of a lookup beyond its key.
+/// Options of a lookup beyond its key.
 #[derive(Debug, Clone, Default)]
 pub struct LookupOptions {
     /// Skip filter and every cache, refill them; still coalesced and capped.
     pub bypass: bool,
-    /// The caller has seen a version that this instance can't show to have applied: answer as `maybe`, use no cached absence,
-    /// join no load begun earlier.
+    /// The caller has seen a version that this instance may not have applied: treat the key as `maybe`, use no cached
+    /// absence, join no earlier load.
     pub unapplied_version: bool,
     /// Shortens the keyspace's deadline; never lengthens it.
     pub timeout: Option<Duration>,

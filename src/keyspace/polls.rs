@@ -1,4 +1,4 @@
-//! Polls for new keys: what they find takes effect like an announce, and what they cover keeps the promise.
+//! Polls for new keys: polled rows take effect like announces, and complete polls keep the promise of freshness.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use super::freshness::{FreshnessTracker, PollCoverage};
 use super::identity::Identity;
 use super::probe::Prober;
 use super::rebuild_signal::RebuildSignal;
-use super::write::{CommitWindows, LocalEffects, Sight};
+use super::write::{CommitWindows, LocalEffects, RowStatus};
 use crate::cache::{CacheError, Over, SharedCache};
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
 use crate::source::{PolledKey, Watermark};
 
-/// Rows that are taken in under one lock, which lookups wait for.
+/// Rows that are recorded under one lock, for which lookups wait.
 const CHUNK: usize = 256;
 
-const WAITING: &str = "waiting for polls to begin; where the watermark is no timestamp, until source.incremental.overlap is over and every \
-    transaction has ended that was open when the watermark was first read";
+const WAITING: &str = "waiting for polls to begin; where the watermark is no timestamp, until \
+    source.incremental.overlap is over and every transaction has ended that was open when the watermark was first read";
 const BUILDING: &str = "the first filter is being built";
 
-/// From where a source has to be polled so that, with what its keyspace's filter holds already, no row is missed.
+/// Where the polls of a source continue so that, with the keys that the filter holds already, no row is missed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PollPlace {
     /// The watermark from which the poll after the last complete one starts.
     pub from: Watermark,
-    /// When the last complete one began: whatever was visible then is in the filter.
+    /// When the last complete one began: every row visible at that moment is in the filter.
     pub began: Moment,
     /// How long the oldest transaction had been open then.
     pub open_for: Duration,
@@ -39,9 +39,9 @@ pub struct PollTracker {
     parts: PollParts,
     /// Of the last complete poll; empty before the first.
     places: Mutex<Vec<PollPlace>>,
-    /// Where a snapshot tells to begin, and when the scan of its filter began.
+    /// Where the snapshot says that polls continue, and when the scan of its filter began.
     resume: Mutex<Option<(Vec<PollPlace>, Moment)>>,
-    wanted: Notify,
+    requested: Notify,
     progress: watch::Sender<Progress>,
 }
 
@@ -77,7 +77,7 @@ struct Progress {
 struct Sorted {
     new_hashes: Vec<KeyHash>,
     new_keys: Vec<Key>,
-    looked_after: Vec<Key>,
+    rechecked: Vec<Key>,
 }
 
 impl PollTracker {
@@ -86,7 +86,7 @@ impl PollTracker {
             parts,
             places: Mutex::default(),
             resume: Mutex::default(),
-            wanted: Notify::new(),
+            requested: Notify::new(),
             progress: watch::Sender::default(),
         }
     }
@@ -96,12 +96,12 @@ impl PollTracker {
         self.parts.windows.polled.is_polled
     }
 
-    /// Begins where a snapshot tells.
+    /// Continues where the snapshot says.
     pub(crate) fn resume(&self, places: Vec<PollPlace>, scan_started: Moment) {
         *self.resume.lock() = Some((places, scan_started)).filter(|(places, _)| !places.is_empty());
     }
 
-    /// Where polls may begin, once, and since when a scan must have begun for them to complete it.
+    /// Where polls may continue; returned once. And since when a scan must have begun for them to complete it.
     pub fn take_resume(&self) -> Option<(Vec<PollPlace>, Moment)> {
         self.resume.lock().take()
     }
@@ -116,8 +116,8 @@ impl PollTracker {
         *self.places.lock() = places;
     }
 
-    /// Polls begin, as at the start or because the source has changed. `covers`: since when a scan must have begun for them to
-    /// complete it.
+    /// Polls begin, as at the start or because the source has changed. `covers`: since when a scan must have begun for
+    /// them to complete it.
     pub fn began(&self, covers: Option<Moment>) {
         self.places.lock().clear();
         self.parts.freshness.polls_began(covers);
@@ -130,8 +130,9 @@ impl PollTracker {
         self.parts.windows.polled.rows().begin(began, self.parts.shared.epoch());
     }
 
-    /// Takes in rows that the poll in progress found, and returns how many were new. Rows that the last complete poll had found, by the
-    /// stamp of their watermark, have taken effect before: they only reach the filters, of which one may be younger.
+    /// Applies rows that the poll in progress found, and returns how many were new. Rows that the last complete poll
+    /// had found, by the stamp of their watermark, have taken effect before: they only reach the filters, because a
+    /// candidate may be younger.
     ///
     /// # Errors
     /// [`CacheError`]: an absence of a new key may be in the shared cache, or be stored there yet.
@@ -142,11 +143,12 @@ impl PollTracker {
         windows.recent.remember_polled(&rows.new_hashes, Moment::now());
         effects.apply_announce(&rows.new_hashes);
         if windows.backend.members().is_none() {
-            // Values stay: polls bring changed rows too, and every instance polls, so marks in their place would keep the shared cache
-            // from holding any. An instance may be about to store what it read before the row came, and may die before its own poll.
+            // Values stay: polls bring changed rows too, and every instance polls, so marks in their place would keep
+            // the shared cache from holding any. An instance may be about to store what it read before the row came,
+            // and may die before its own poll.
             let life = windows.recent.life();
             shared.end_absences(&rows.new_keys, Over::AllButValues, life).await?;
-            shared.end_absences(&rows.looked_after, Over::Absences, life).await?;
+            shared.end_absences(&rows.rechecked, Over::Absences, life).await?;
         }
         Ok(rows.new_hashes.len() as u64)
     }
@@ -157,14 +159,14 @@ impl PollTracker {
             let mut rows = self.parts.windows.polled.rows();
             for row in chunk {
                 let hash = self.parts.identity.hash(&row.key);
-                match rows.see(hash, row) {
-                    Sight::New => {
+                match rows.record(hash, row) {
+                    RowStatus::New => {
                         sorted.new_hashes.push(hash);
                         sorted.new_keys.push(row.key.canonical());
                         continue;
                     }
-                    Sight::LookedAfter => sorted.looked_after.push(row.key.canonical()),
-                    Sight::Known => {}
+                    RowStatus::Rechecked => sorted.rechecked.push(row.key.canonical()),
+                    RowStatus::Known => {}
                 }
                 self.parts.prober.insert(hash);
             }
@@ -200,12 +202,13 @@ impl PollTracker {
         }
     }
 
-    /// Returns once a poll is wanted before its time.
+    /// Returns once an early poll is requested.
     pub async fn wanted(&self) {
-        self.wanted.notified().await;
+        self.requested.notified().await;
     }
 
-    /// Returns once polls would complete a scan that begins now, or one has failed since this call. `/status` says so meanwhile.
+    /// Returns once polls would complete a scan that begins now, or one has failed since this call. `/status` says so
+    /// meanwhile.
     pub(crate) async fn cover_scan(&self) {
         let asked = Moment::now();
         if !self.is_polled() || self.progress.borrow().covering {
@@ -216,10 +219,11 @@ impl PollTracker {
         self.parts.freshness.explain_cold(BUILDING.into());
     }
 
-    /// Polls now. Returns once a poll that began after `began` is complete or one has failed; true if nothing is left to be polled.
+    /// Polls now. Returns once a poll that began after `began` is complete or one has failed; true if nothing is left
+    /// to be polled.
     pub(crate) async fn poll_after(&self, began: Moment) -> bool {
         let asked = Moment::now();
-        self.wanted.notify_one();
+        self.requested.notify_one();
         self.wait_for(|progress| progress.completed >= Some(began) || progress.failed > Some(asked)).await;
         !self.is_polled() || self.progress.borrow().completed >= Some(began)
     }
@@ -235,7 +239,8 @@ impl PollTracker {
     pub(crate) fn warning(&self) -> Option<String> {
         let why = self.parts.freshness.hidden_transactions()?;
         Some(format!(
-            "rows of transactions that are open for longer than source.incremental.overlap may be missed by polls until the next scan: {why}"
+            "rows of transactions that are open for longer than source.incremental.overlap may be missed by polls \
+             until the next scan: {why}"
         ))
     }
 }

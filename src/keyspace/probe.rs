@@ -14,7 +14,7 @@ use crate::labels::{State, Verdict};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProbeResult {
     pub(crate) probe: Probe,
-    /// There is a filter and it is as fresh as promised, whatever `enforcement` says.
+    /// There is a filter and it is as fresh as promised; independent of `enforcement`.
     pub(crate) trusted: bool,
     pub(crate) at: Moment,
 }
@@ -33,7 +33,8 @@ impl Prober {
             let secret = self.identity.secret.load();
             let hash = secret.hash(key);
             let mut result = self.probe_hash(hash, Moment::now());
-            // The source may list the database's lower case, and the database fold this key otherwise than `KeyForm` does.
+            // The source may list the database's lower case, and the database fold this key otherwise than `KeyForm`
+            // does.
             if result.probe.verdict == Verdict::Absent
                 && let Some(other) = key.folded_apart()
             {

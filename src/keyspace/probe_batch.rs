@@ -1,5 +1,6 @@
-//! Many keys at once, asked of the filter only: hashed as they come, and judged as of one moment when all are there. So a check holds a hash a key, however
-//! long the keys and however slowly they arrive, and no filter meanwhile; and those keys that are drawn to be checked at the backend.
+//! Probes the filter for many keys: each is hashed as it arrives, and all are probed at one moment when all are there.
+//! So a check holds one hash per key, however long the keys and however slowly they arrive, and holds no filter
+//! meanwhile. It also keeps the keys that are sampled for a check at the backend.
 
 use std::sync::Arc;
 
@@ -12,24 +13,27 @@ use crate::clock::Moment;
 use crate::key::{Key, KeyForm, KeyHash};
 use crate::labels::{State, Verdict};
 
-/// Keys that are probed together: many more than are fetched ahead, and few enough that their hashes stay in the processor's first cache. A multiple of 8.
-const HANDFUL: usize = 512;
+/// Keys that are probed together: many more than are prefetched, and few enough that their hashes stay in the L1 cache.
+/// A multiple of 8.
+const GROUP: usize = 512;
 
-/// What the filter said of a batch: one generation, one state for all of its keys.
+/// The filter's answer to a batch: one generation, one state for all of its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
     /// One bit a key, 1 = maybe, lowest bit first; the last byte is filled up with 0.
     maybes: Vec<u8>,
-    /// How many keys were asked for.
+    /// Number of keys.
     pub checked: usize,
-    /// The generation that was asked; 0 while there is none, or none that knows keys by the secret under which these were hashed.
+    /// The generation that answered; 0 if there is none, or none that uses the secret under which these keys were
+    /// hashed.
     pub generation: u64,
     /// State of the keyspace at that moment.
     pub state: State,
 }
 
 impl Checked {
-    /// Indices of the keys that are absent, ascending. None unless the keyspace enforces, and none outside `enforce_percent`.
+    /// Indices of the keys that are absent, ascending. None unless the keyspace enforces, and none outside
+    /// `enforce_percent`.
     pub fn absent(&self) -> impl Iterator<Item = usize> + Clone {
         let absent = |(place, byte): (usize, &u8)| {
             let mut absent = !byte;
@@ -55,7 +59,7 @@ impl Checked {
         self.maybes
     }
 
-    /// Takes all keys for maybe, whatever the filter said.
+    /// Answers maybe for all keys.
     pub fn doubt_all(&mut self) {
         self.maybes.fill(u8::MAX);
         if let Some(last) = self.maybes.last_mut().filter(|_| !self.checked.is_multiple_of(8)) {
@@ -63,11 +67,11 @@ impl Checked {
         }
     }
 
-    /// Of a keyspace without a filter that could be asked.
+    /// For a keyspace without a usable filter.
     fn unknown(keys: usize, state: State) -> Self {
-        let mut said = Self { maybes: vec![0; keys.div_ceil(8)], checked: keys, generation: 0, state };
-        said.doubt_all();
-        said
+        let mut checked = Self { maybes: vec![0; keys.div_ceil(8)], checked: keys, generation: 0, state };
+        checked.doubt_all();
+        checked
     }
 
     fn is_absent(&self, index: usize) -> bool {
@@ -75,26 +79,26 @@ impl Checked {
     }
 }
 
-/// A check under way: takes keys, and answers them together.
+/// A check in progress: collects keys, and answers them together.
 #[derive(Debug)]
 pub struct BatchCheck<'a> {
     keyspace: &'a Keyspace,
     form: KeyForm,
-    /// Whether there are keys of this form that the backend refuses.
+    /// True if the backend may refuse keys of this form.
     may_refuse: bool,
     secret: Arc<CurrentSecret>,
     hashes: Vec<u128>,
     scratch: Vec<u8>,
-    /// Keys to be checked at the backend if they are absent, with their indices.
+    /// Sampled keys, to be checked at the backend if they are absent, with their indices.
     drawn: Vec<(usize, Key, KeyHash)>,
-    /// Keys that the database may fold otherwise than we do: maybe, whatever the filter says.
+    /// Indices of keys whose case the database may fold differently: always maybe.
     doubtful: Vec<usize>,
-    /// Keys until the next such one.
+    /// Number of keys until the next sampled one.
     gap: Option<u64>,
 }
 
 impl Keyspace {
-    /// Begins to ask the filter for many keys. Room is made for `expected` of them.
+    /// Begins a check of many keys. Reserves room for `expected` of them.
     ///
     /// # Errors
     /// [`ParseError::UnknownForm`].
@@ -115,7 +119,7 @@ impl Keyspace {
 }
 
 impl BatchCheck<'_> {
-    /// Asks for one more key.
+    /// Adds one key.
     ///
     /// # Errors
     /// [`ParseError`]; the key is not counted then.
@@ -131,7 +135,7 @@ impl BatchCheck<'_> {
         }
         if let Some(gap) = &mut self.gap {
             if *gap == 0 && self.drawn.len() < QUEUE {
-                // Anew from what was given, which may be spelled otherwise at the backend.
+                // Built again from the given bytes, which the backend may spell differently.
                 self.drawn.push((self.hashes.len(), self.form.canonical(raw)?, hash));
                 self.gap = self.keyspace.audit.canary.draw_gap();
             } else {
@@ -142,12 +146,13 @@ impl BatchCheck<'_> {
         Ok(())
     }
 
-    /// The answer for the keys taken so far, as of this moment. Not as of when each came: a client may name a key after its row was announced, however early its
-    /// request began, and takes "absent" for what is so when it is told.
+    /// Answers for all added keys, as of this moment and not as of each key's arrival. A client may add a key after its
+    /// row was announced, however early its request began, and takes "absent" as true when it receives the answer.
     #[must_use]
     pub fn finish(self) -> Checked {
         let Self { keyspace, secret, hashes, drawn, doubtful, .. } = self;
-        // In this order: a swap in between can only make the answer stricter, and under another secret no filter finds its keys by these hashes.
+        // In this order: a swap in between can only make the answer stricter, and under another secret no filter finds
+        // its keys by these hashes.
         let until = keyspace.freshness.trusted_until();
         let generation = keyspace.prober.current().filter(|_| keyspace.identity.secret.is_still(&secret));
         let trusted = generation.is_some() && Moment::now() < until;
@@ -158,34 +163,34 @@ impl BatchCheck<'_> {
         let Some(generation) = generation else { return Checked::unknown(hashes.len(), state) };
 
         let (mut maybes, mut absent) = (Vec::with_capacity(hashes.len().div_ceil(8)), 0);
-        for handful in hashes.chunks(HANDFUL) {
-            let mut found = [true; HANDFUL];
-            let found = &mut found[..handful.len()];
-            generation.filter.contains_many(handful, found);
-            let raw = || found.iter().zip(handful).filter(|(maybe, _)| !**maybe);
+        for group in hashes.chunks(GROUP) {
+            let mut found = [true; GROUP];
+            let found = &mut found[..group.len()];
+            generation.filter.contains_many(group, found);
+            let raw = || found.iter().zip(group).filter(|(maybe, _)| !**maybe);
             keyspace.stats.record_absent_keys(raw().map(|(_, hash)| KeyHash::from_bits(*hash)));
             absent += raw().count() as u64;
-            found.iter_mut().zip(handful).for_each(|(maybe, hash)| *maybe |= !covers(hash));
+            found.iter_mut().zip(group).for_each(|(maybe, hash)| *maybe |= !covers(hash));
             maybes.extend(found.chunks(8).map(bits));
         }
         for index in doubtful {
             maybes[index / 8] |= 1 << (index % 8);
         }
-        let said = Checked { maybes, checked: hashes.len(), generation: generation.number, state };
-        keyspace.stats.record_batch(absent, said.checked as u64 - absent);
+        let checked = Checked { maybes, checked: hashes.len(), generation: generation.number, state };
+        keyspace.stats.record_batch(absent, checked.checked as u64 - absent);
         let proves = trusted && enforcement.has_open_proof();
         for (index, key, hash) in drawn {
-            let enforced = said.is_absent(index);
+            let enforced = checked.is_absent(index);
             if enforced || proves && !generation.filter.contains(hash.get()) {
-                let probe = Probe { verdict: Verdict::Absent, state, enforced, generation: said.generation };
+                let probe = Probe { verdict: Verdict::Absent, state, enforced, generation: checked.generation };
                 keyspace.audit.canary.offer(Suspect { key, hash, probe });
             }
         }
-        said
+        checked
     }
 }
 
-/// Of up to eight keys, the first one's lowest.
+/// The bits of up to eight keys, the first key's lowest.
 fn bits(maybes: &[bool]) -> u8 {
     maybes.iter().rev().fold(0, |bits, maybe| bits << 1 | u8::from(*maybe))
 }
@@ -194,7 +199,7 @@ fn bits(maybes: &[bool]) -> u8 {
 mod tests {
     use super::*;
 
-    fn checked(maybes: &[bool]) -> Checked {
+    fn batch(maybes: &[bool]) -> Checked {
         Checked {
             maybes: maybes.chunks(8).map(bits).collect(),
             checked: maybes.len(),
@@ -212,13 +217,13 @@ mod tests {
             (9, &[], &[0xff, 1]),
             (16, &[7, 8], &[0x7f, 0xfe]),
         ] {
-            let mut said = checked(&(0..keys).map(|index| !absent.contains(&index)).collect::<Vec<_>>());
-            assert_eq!(said.absent().collect::<Vec<_>>(), absent);
-            assert_eq!(said.absent_count(), absent.len());
-            assert!((0..keys).all(|index| said.is_absent(index) == absent.contains(&index)));
-            assert_eq!(said.clone().into_bits(), bits);
-            said.doubt_all();
-            assert_eq!((said.absent().count(), said.into_bits()), (0, checked(&vec![true; keys]).into_bits()));
+            let mut checked = batch(&(0..keys).map(|index| !absent.contains(&index)).collect::<Vec<_>>());
+            assert_eq!(checked.absent().collect::<Vec<_>>(), absent);
+            assert_eq!(checked.absent_count(), absent.len());
+            assert!((0..keys).all(|index| checked.is_absent(index) == absent.contains(&index)));
+            assert_eq!(checked.clone().into_bits(), bits);
+            checked.doubt_all();
+            assert_eq!((checked.absent().count(), checked.into_bits()), (0, batch(&vec![true; keys]).into_bits()));
         }
     }
 }

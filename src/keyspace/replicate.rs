@@ -1,4 +1,5 @@
-//! Follows the delta log: other instances' announces and drops take effect here, and what can't be read takes the right to reject away.
+//! Follows the delta log: other instances' announces and drops take effect here, and what can't be read takes the right
+//! to reject away.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub(crate) struct LogFollower {
     applied: Mutex<Option<(LogIdentity, EntryId)>>,
     /// A later process may continue here: everything before has taken effect.
     resumable: Mutex<Option<LogPlace>>,
-    /// Where a snapshot tells this process to continue.
+    /// Where this process continues after its snapshot.
     resume: Mutex<Option<LogPlace>>,
     /// The log in which this instance is registered, under which terms, and since when.
     registered: Mutex<Option<(Option<LogIdentity>, Terms, Moment)>>,
@@ -230,24 +231,24 @@ impl LogFollower {
         }
     }
 
-    /// Returns true if everything up to `version` has taken effect here. Says something of probes that come after this call only.
-    /// Returns false for a version of another log or keyspace.
+    /// Returns true if everything up to `version` has taken effect here. Says something of probes that come after this
+    /// call only. Returns false for a version of another log or keyspace.
     pub(crate) fn has_applied(&self, version: &Version) -> bool {
         let applied = *self.applied.lock();
         version.keyspace == self.parts.identity.name
             && applied.is_some_and(|(identity, upto)| identity == version.identity && version.position <= upto)
     }
 
-    /// Waits until everything that others had announced by `moment` has taken effect here, for `max_lag` at most; returns true if it
-    /// has.
+    /// Waits until everything that others had announced by `moment` has taken effect here, for `max_lag` at most;
+    /// returns true if it has.
     pub(crate) async fn catch_up(&self, moment: Moment) -> bool {
         self.wait_for(|| self.parts.freshness.log_was_read_after(moment)).await
     }
 
     /// Waits for the log's first page, for `max_lag` at most; returns true if it has been read.
     ///
-    /// No build may begin sooner. The first page tells where the log is read from, which is a window ago by then: a build would miss a
-    /// row whose announce is older than that and younger than the moment at which the scan passed the row.
+    /// No build may begin sooner. The first page shows from where the log is read, which is a window ago by then: a
+    /// build would miss announces from before.
     pub(crate) async fn has_begun(&self) -> bool {
         self.wait_for(|| self.applied.lock().is_some()).await
     }
@@ -261,8 +262,8 @@ impl LogFollower {
         tokio::time::timeout(self.max_lag, waiting).await.is_ok()
     }
 
-    /// Returns true if the shared cache's entry stands in the log that is followed here. In another one, marks may be missing of
-    /// announces that only the old log told of, or will tell.
+    /// Returns true if the shared cache's entry stands in the log that is followed here. In another one, marks may be
+    /// missing of announces that only the old log told of, or will tell.
     ///
     /// Ask it **before** the right to reject: an instance that takes another log in loses the right first.
     pub(crate) fn follows(&self, seen: &Stamp) -> bool {
@@ -275,7 +276,8 @@ impl LogFollower {
         let mut warnings = self.parts.windows.peers.warnings(self.parts.identity.form());
         warnings.extend(self.log.other_namespaces().into_iter().map(|other| {
             format!(
-                "another namespace announces rows of the same backend: its delta log is {other:?} in Redis; what is announced there is not known here, so every writer must announce to both"
+                "another namespace announces rows of the same backend: its delta log is {other:?} in Redis; what is \
+                 announced there is not known here, so every writer must announce to both"
             )
         }));
         warnings.sort_unstable();

@@ -10,10 +10,10 @@ use crate::labels::{Source, Verdict};
 /// What a lookup is about; fixed when it begins.
 #[derive(Debug, Clone)]
 pub(crate) struct LookupRequest {
-    /// Canonical: caches are asked for it.
+    /// Canonical: the form that caches use.
     pub(crate) key: Key,
-    /// The given spelling, if the backend may have the row under that only. Cached absences of the canonical form do not answer it, and
-    /// its own are not cached: the cache knows one key and the database may know two.
+    /// The given spelling, if the backend may have the row under that only. Cached absences of the canonical form do
+    /// not answer it, and its own are not cached: the cache knows one key and the database may know two.
     pub(crate) given: Option<Key>,
     pub(crate) hash: KeyHash,
     pub(crate) probed: ProbeResult,
@@ -58,7 +58,7 @@ impl LookupRequest {
         }
     }
 
-    /// What the backend is told of the lookup.
+    /// What the backend receives about the lookup.
     pub(crate) fn context(&self) -> FetchContext {
         FetchContext { trace: self.options.trace.clone(), ..FetchContext::default() }
     }

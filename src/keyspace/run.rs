@@ -13,7 +13,8 @@ use crate::clock::Moment;
 const WORTH_RETURNING: usize = 8 << 20;
 
 impl Keyspace {
-    /// Runs the keyspace's background tasks until it is dropped, which ends them. Only the first call does anything useful.
+    /// Runs the keyspace's background tasks until it is dropped, which ends them. Only the first call does anything
+    /// useful.
     pub async fn run(self: Arc<Self>) {
         let mut tasks = JoinSet::new();
         let writer = Arc::clone(&self.writer);
@@ -38,7 +39,8 @@ impl Keyspace {
         Arc::clone(&self.snapshots).write_last(deadline).await;
     }
 
-    /// Once a second: reports a state that changes without a request, ends a hold, asks for a larger filter, and returns memory.
+    /// Once a second: reports a state that changes without a request, ends a hold, asks for a larger filter, and
+    /// returns memory.
     async fn watch(self: Arc<Self>) {
         let mut returned = Returned::default();
         let mut every = tokio::time::interval(Duration::from_secs(1));

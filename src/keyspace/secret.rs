@@ -6,16 +6,16 @@ use arc_swap::ArcSwap;
 
 use crate::key::{Key, KeyHash, KeyRef, KeySecret};
 
-/// While Redis has not told the fleet's secret, one of this process's own does for what does not leave it: flights, the hot tier. Nothing that
-/// others read may be made of it: no filter is built and no announce acknowledged before.
+/// Until Redis provides the fleet's secret, a secret of this process serves what stays inside it: flights and the hot
+/// tier. Nothing that others read may use it: no filter is built and no announce acknowledged before.
 ///
-/// A Redis that was wiped may come back with another secret, of an instance that was there first. Then the filter in force knows no key any more:
-/// whoever changes the secret ends the rejecting **first**; whoever hashes for a probe reads the secret **before** the right to reject, and looks whether it is still the
-/// same **after** the filter was asked: a whole build may have come in between.
+/// A wiped Redis may return with another secret, from an instance that was first. Then the active filter knows no key
+/// any more. So a change of the secret revokes the trust **first**. A probe reads the secret **before** the trust, and
+/// checks that it is still the same **after** it asked the filter: a whole build may have happened in between.
 #[derive(Debug)]
 pub(crate) struct Secret(ArcSwap<CurrentSecret>);
 
-/// One secret, for everything that must be hashed alike.
+/// One secret, for all keys that must be hashed alike.
 #[derive(Debug)]
 pub(crate) struct CurrentSecret {
     secret: KeySecret,
@@ -33,7 +33,7 @@ impl CurrentSecret {
         self.secret.hash_ref(key)
     }
 
-    /// For the snapshot, which belongs to this user alone.
+    /// For the snapshot, which only this user can read.
     pub(crate) const fn bytes(&self) -> &[u8; KeySecret::LEN] {
         self.secret.as_bytes()
     }
@@ -55,12 +55,12 @@ impl Secret {
         self.0.load_full()
     }
 
-    /// Whether this one, which the caller holds, has been in force all the while.
+    /// Returns true if the caller's secret has not been replaced.
     pub(crate) fn is_still(&self, held: &Arc<CurrentSecret>) -> bool {
         Arc::ptr_eq(held, &self.0.load())
     }
 
-    /// The fleet's, for a whole announce or drop.
+    /// The fleet's secret, for a whole announce or drop; `None`: not known yet.
     pub(crate) fn agreed(&self) -> Option<Arc<CurrentSecret>> {
         Some(self.0.load_full()).filter(|current| current.agreed)
     }
@@ -77,12 +77,12 @@ impl Secret {
         self.load().fingerprint
     }
 
-    /// Takes a secret's bytes as the fleet's.
+    /// Sets the fleet's secret.
     pub(crate) fn agree(&self, secret: KeySecret) {
         self.0.store(Arc::new(current(secret, true)));
     }
 
-    /// What is proposed to a Redis that has none: the one that the fleet has agreed on, or a fresh one.
+    /// The secret proposed to a Redis without one: the agreed one, or a fresh one.
     pub(crate) fn proposal(&self) -> KeySecret {
         let current = self.load();
         if current.agreed { current.secret.clone() } else { KeySecret::random() }

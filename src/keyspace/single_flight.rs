@@ -1,11 +1,12 @@
-//! One load a key, however many ask at once.
+//! One load per key, shared by all lookups that ask for it at the same time.
 //!
-//! The load runs in a task of its own, so an asker that hangs up stops nobody; once all have, it is given up. An *absence* is shared only with those who joined before the
-//! round's read began: a row may have been committed, and its commit acknowledged, between that read and a later asker's request. Later ones
-//! are served by the next round, together. A value or a failure is shared with all.
+//! The load runs in its own task, so that a client disconnect does not cancel the load for other waiters. The load is
+//! cancelled once all of them have gone. An *absence* is shared only with waiters that joined before the round's read
+//! began: a row may have been committed, and its commit acknowledged, between that read and a later request. Later
+//! waiters share the next round. A value or a failure is shared with all.
 //!
-//! A flight that is detached (its key was announced or dropped) goes on for those who wait for it, but nobody joins it any more and it stores
-//! nothing in the hot tier: [`Flight::settle`] does check and store as one step under the entry's lock.
+//! A detached flight (its key was announced or dropped) still serves its waiters, but no lookup joins it any more, and
+//! it stores nothing in the hot tier: [`Flight::finish`] checks that and stores in one step under the entry's lock.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,30 +20,30 @@ use super::error::LookupError;
 use super::outcome::Answer;
 use crate::key::{Key, KeyHash};
 
-/// What a load ends with.
+/// The result of a load.
 pub(crate) type Loaded = Result<Answer, LookupError>;
 
-/// What those who wait are told: what came of the load, or that they must look again.
+/// What waiters receive: the result, or `None` to look again.
 type LoadOutcome = Option<Loaded>;
 
 type Round = Arc<watch::Sender<Option<LoadOutcome>>>;
 
 const SHARDS: usize = 16;
 
-/// What a load may do; loads of different kinds are not shared.
+/// How a load may use the caches; loads of different kinds are not shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// Anything.
+    /// No restriction.
     Plain,
     /// It skips the caches.
     Bypass,
-    /// It uses no cached absence, and nothing that was read before its askers came.
+    /// It uses no cached absence, and no read that began before its waiters came.
     Fresh,
-    /// It loads a value again ahead of its expiry; nobody waits for it.
+    /// It reloads a value before its expiry; no lookup waits for it.
     Refresh,
 }
 
-/// What tells loads apart. The key is part of it: two that share a hash are still two.
+/// Identifies a load. The key is part of it, because two keys may share a hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Id {
     hash: KeyHash,
@@ -57,7 +58,7 @@ impl Hash for Id {
     }
 }
 
-/// Loads under way.
+/// Loads in progress.
 #[derive(Debug)]
 pub(crate) struct Flights {
     shards: [Mutex<HashMap<Id, State>>; SHARDS],
@@ -67,52 +68,52 @@ pub(crate) struct Flights {
 #[derive(Debug)]
 struct State {
     number: u64,
-    /// Who joined before the read of this round began.
+    /// Waiters that joined before the read of this round began.
     round: Round,
     read_began: bool,
-    /// It goes on although nobody waits for it.
+    /// It continues without waiters.
     kept: bool,
-    /// Who joined after it, once there is one.
+    /// Waiters that joined after it, if any.
     next: Option<Round>,
 }
 
-/// How an asker takes part in a load.
+/// How a lookup takes part in a load.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// Nobody loads the key: the asker starts the load.
+    /// The key has no load: the lookup starts one.
     Leader(Flight, Waiter),
-    /// The load is under way.
+    /// The load is in progress.
     Follower(Waiter),
 }
 
-/// A place among those who wait for a load.
+/// A lookup's place among the waiters of a load.
 #[derive(Debug)]
 pub(crate) struct Waiter(watch::Receiver<Option<LoadOutcome>>);
 
 impl Waiter {
-    /// Waits for the load's end; `None`: it was detached or died before it served this place, look again. Once all who wait have dropped
-    /// theirs, the load is given up.
+    /// Waits for the result. `None`: the load was detached, or died before it served this waiter; look again. Once all
+    /// waiters are dropped, the load is cancelled.
     pub(crate) async fn result(mut self) -> Option<Loaded> {
-        self.0.wait_for(Option::is_some).await.ok().and_then(|told| told.clone().flatten())
+        self.0.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone().flatten())
     }
 }
 
-/// The leader's end of one round. Dropped unsettled, as by a panic, everyone who waits is told to look again.
+/// The leader's end of one round. If it is dropped unfinished, as by a panic, all waiters look again.
 #[derive(Debug)]
 pub(crate) struct Flight {
     flights: Arc<Flights>,
     id: Id,
     number: u64,
     round: Round,
-    settled: bool,
+    finished: bool,
 }
 
-/// What becomes of a load that those who had joined first do not wait for.
-enum Leaving {
+/// What happens to a load whose first waiters have gone.
+enum Abandonment {
     Done,
-    /// It is to go on all the same.
+    /// It continues without waiters.
     Kept,
-    /// Others do.
+    /// It has other waiters.
     WaitedFor(Round),
 }
 
@@ -122,7 +123,7 @@ impl Flights {
     }
 
     fn shard(&self, hash: KeyHash) -> &Mutex<HashMap<Id, State>> {
-        // The remainder fits whatever the width.
+        // The remainder is below `SHARDS`, so the cast is lossless.
         &self.shards[(hash.get() % SHARDS as u128) as usize]
     }
 
@@ -141,12 +142,12 @@ impl Flights {
                 let waiter = Waiter(round.subscribe());
                 let number = rand::random();
                 entry.insert(State { number, round: Arc::clone(&round), read_began: false, kept: false, next: None });
-                Role::Leader(Flight { flights: Arc::clone(self), id, number, round, settled: false }, waiter)
+                Role::Leader(Flight { flights: Arc::clone(self), id, number, round, finished: false }, waiter)
             }
         }
     }
 
-    /// The load of `key` goes on to its end, whoever leaves.
+    /// The load of `key` runs to its end, also without waiters.
     pub(crate) fn keep(&self, hash: KeyHash, key: &Key, kind: Kind) {
         let id = Id { hash, key: key.clone(), kind };
         if let Some(state) = self.shard(hash).lock().get_mut(&id) {
@@ -154,15 +155,15 @@ impl Flights {
         }
     }
 
-    /// Nobody joins a load of a key with this hash any more, and those under way store nothing hot. Who had joined after a read began is told to
-    /// look again.
+    /// Detaches the loads of this hash: no lookup joins them any more, and they store nothing hot. Waiters that joined
+    /// after a read began look again.
     pub(crate) fn detach(&self, hash: KeyHash) {
         let mut shard = self.shard(hash).lock();
-        // What another instance tells of has a hash and no key. A shard holds the few loads that are under way.
+        // Entries of other instances have a hash and no key. A shard holds only the few loads in progress.
         if !shard.is_empty() {
             shard.retain(|id, state| {
                 let stays = id.hash != hash;
-                // LoadOutcome, for the load may hold the other end until it ends.
+                // Sent, not dropped: the load may hold the sender until it ends.
                 if !stays && let Some(next) = state.next.take() {
                     next.send_replace(Some(None));
                 }
@@ -173,7 +174,7 @@ impl Flights {
 }
 
 impl Flight {
-    /// From now on the round reads: who joins later waits for the next one.
+    /// The round begins to read: later waiters join the next one.
     pub(crate) fn begin_read(&self) {
         let mut shard = self.flights.shard(self.id.hash).lock();
         if let Some(state) = shard.get_mut(&self.id).filter(|s| s.number == self.number) {
@@ -181,44 +182,47 @@ impl Flight {
         }
     }
 
-    /// Returns once nobody waits for the load, and nobody can join it any more: whoever asked has hung up.
+    /// Returns once the load has no waiters and can't be joined any more: all clients have disconnected.
     pub(crate) async fn abandoned(&self) {
         let mut round = Arc::clone(&self.round);
         loop {
             round.closed().await;
-            match self.leave() {
-                Leaving::Done => return,
-                Leaving::Kept => std::future::pending::<()>().await,
-                Leaving::WaitedFor(next) => round = next,
+            match self.abandon() {
+                Abandonment::Done => return,
+                Abandonment::Kept => std::future::pending::<()>().await,
+                Abandonment::WaitedFor(next) => round = next,
             }
         }
     }
 
-    /// Whether nobody waits for the load; then nobody can join it any more.
+    /// Returns true if the load has no waiters; then it can't be joined any more.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.round.receiver_count() == 0 && matches!(self.leave(), Leaving::Done)
+        self.round.receiver_count() == 0 && matches!(self.abandon(), Abandonment::Done)
     }
 
-    /// Places are taken under the shard's lock, so none is taken between the look and the removal.
-    fn leave(&self) -> Leaving {
+    /// Waiters join under the shard's lock, so none joins between the check and the removal.
+    fn abandon(&self) -> Abandonment {
         let mut shard = self.flights.shard(self.id.hash).lock();
         match shard.get(&self.id).filter(|state| state.number == self.number) {
-            Some(State { kept: true, .. }) => Leaving::Kept,
-            Some(State { next: Some(next), .. }) if next.receiver_count() > 0 => Leaving::WaitedFor(Arc::clone(next)),
-            // Who waits for a detached flight had joined before.
-            _ if self.round.receiver_count() > 0 => Leaving::WaitedFor(Arc::clone(&self.round)),
+            Some(State { kept: true, .. }) => Abandonment::Kept,
+            Some(State { next: Some(next), .. }) if next.receiver_count() > 0 => {
+                Abandonment::WaitedFor(Arc::clone(next))
+            }
+            // Waiters of a detached flight had joined before.
+            _ if self.round.receiver_count() > 0 => Abandonment::WaitedFor(Arc::clone(&self.round)),
             Some(_) => {
                 shard.remove(&self.id);
-                Leaving::Done
+                Abandonment::Done
             }
-            None => Leaving::Done,
+            None => Abandonment::Done,
         }
     }
 
-    /// Ends the round: runs `store_hot` if the flight is still attached, then tells everyone who may know.
-    /// Returns the next round, where somebody joined too late to be told: of an absence, or of anything where they want what is fresh.
-    pub(crate) fn settle(mut self, loaded: &Loaded, store_hot: impl FnOnce()) -> Option<Self> {
-        self.settled = true;
+    /// Ends the round: runs `store_hot` if the flight is still attached, then sends the result to all waiters that may
+    /// have it. Returns the next round if waiters joined too late for it: too late for an absence, or for any result of
+    /// a [`Kind::Fresh`] load.
+    pub(crate) fn finish(mut self, loaded: &Loaded, store_hot: impl FnOnce()) -> Option<Self> {
+        self.finished = true;
         let early_only = self.id.kind == Kind::Fresh || matches!(loaded, Ok(Answer { value: None, .. }));
         let mut shard = self.flights.shard(self.id.hash).lock();
         let mut following = None;
@@ -236,7 +240,7 @@ impl Flight {
                         id: self.id.clone(),
                         number,
                         round: next,
-                        settled: false,
+                        finished: false,
                     });
                 }
                 next => {
@@ -255,7 +259,7 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        if !self.settled {
+        if !self.finished {
             let mut shard = self.flights.shard(self.id.hash).lock();
             if shard.get(&self.id).is_some_and(|s| s.number == self.number) {
                 shard.remove(&self.id);
@@ -269,142 +273,4 @@ fn new_round() -> Round {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::key::KeyForm;
-    use crate::labels::Source;
-
-    const HASH: KeyHash = KeyHash::from_bits(7);
-
-    fn key() -> Key {
-        KeyForm::Text.canonical(b"k").unwrap()
-    }
-
-    fn absent() -> Loaded {
-        Ok(Answer::fresh(None, Source::Backend))
-    }
-
-    fn found() -> Loaded {
-        let value = crate::backend::Value {
-            body: bytes::Bytes::from_static(b"{}"),
-            content_type: crate::backend::ContentType::Json,
-        };
-        Ok(Answer::fresh(Some(value), Source::Backend))
-    }
-
-    fn lead(flights: &Arc<Flights>) -> (Flight, Waiter) {
-        match flights.join(HASH, &key(), Kind::Plain) {
-            Role::Leader(flight, waiter) => (flight, waiter),
-            Role::Follower(_) => panic!("somebody leads already"),
-        }
-    }
-
-    fn join(flights: &Arc<Flights>) -> Waiter {
-        match flights.join(HASH, &key(), Kind::Plain) {
-            Role::Follower(waiter) => waiter,
-            Role::Leader(..) => panic!("nobody leads"),
-        }
-    }
-
-    #[tokio::test]
-    async fn an_absence_is_shared_only_with_those_who_joined_before_the_read() {
-        let flights = Flights::new();
-        let (flight, leader) = lead(&flights);
-        let early = join(&flights);
-        flight.begin_read();
-        let (late, later) = (join(&flights), join(&flights));
-        let second = flight.settle(&absent(), || ()).expect("the late ones want a round of their own");
-        assert!(matches!(leader.result().await, Some(Ok(Answer { value: None, .. }))));
-        assert!(matches!(early.result().await, Some(Ok(Answer { value: None, .. }))));
-        second.begin_read();
-        assert!(second.settle(&found(), || ()).is_none());
-        for waiter in [late, later] {
-            assert!(matches!(waiter.result().await, Some(Ok(Answer { value: Some(_), .. }))));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_value_is_shared_with_everyone() {
-        let flights = Flights::new();
-        let (flight, _leader) = lead(&flights);
-        flight.begin_read();
-        let late = join(&flights);
-        assert!(flight.settle(&found(), || ()).is_none());
-        assert!(matches!(late.result().await, Some(Ok(Answer { value: Some(_), .. }))));
-    }
-
-    #[tokio::test]
-    async fn a_detached_flight_is_not_joined_and_stores_nothing_hot() {
-        let flights = Flights::new();
-        let (flight, leader) = lead(&flights);
-        flight.begin_read();
-        let late = join(&flights);
-        flights.detach(HASH);
-        assert!(late.result().await.is_none(), "who joined too late looks again");
-        let (second, _) = lead(&flights);
-        let mut stored = false;
-        assert!(flight.settle(&found(), || stored = true).is_none());
-        assert!(!stored);
-        assert!(leader.result().await.is_some());
-        second.settle(&found(), || stored = true);
-        assert!(stored, "settling the detached one left the second in place");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_joined_a_detached_flight_late_looks_again_though_its_load_goes_on_for_nobody_else() {
-        let flights = Flights::new();
-        let (flight, leader) = lead(&flights);
-        flight.begin_read();
-        let late = join(&flights);
-        drop(leader);
-        let loading = async {
-            // Never ends: somebody waits for the next round.
-            let _ = tokio::time::timeout(std::time::Duration::from_secs(1), flight.abandoned()).await;
-        };
-        let looking = async {
-            tokio::task::yield_now().await;
-            flights.detach(HASH);
-            late.result().await
-        };
-        let ((), looked) =
-            tokio::join!(biased; loading, tokio::time::timeout(std::time::Duration::from_millis(500), looking));
-        assert!(matches!(looked, Ok(None)), "it is told at once");
-    }
-
-    #[tokio::test]
-    async fn a_dead_leader_frees_the_key() {
-        let flights = Flights::new();
-        let (flight, leader) = lead(&flights);
-        drop(flight);
-        assert!(leader.result().await.is_none());
-        let _ = lead(&flights);
-    }
-
-    #[tokio::test]
-    async fn who_asks_afresh_is_told_nothing_that_was_read_before() {
-        let flights = Flights::new();
-        let (plain, _ticket) = lead(&flights);
-        let join = || flights.join(HASH, &key(), Kind::Fresh);
-        let Role::Leader(flight, first) = join() else { panic!("a load that may use a cached absence was joined") };
-        flight.begin_read();
-        let Role::Follower(late) = join() else { panic!("a second load beside the first") };
-        let second = flight.settle(&found(), || ()).expect("a value of the older read is not for the late one");
-        assert!(first.result().await.is_some());
-        second.begin_read();
-        assert!(second.settle(&found(), || ()).is_none());
-        assert!(late.result().await.is_some());
-        assert!(
-            matches!(flights.join(HASH, &key(), Kind::Bypass), Role::Leader(..)),
-            "a bypass shares no load that may read a cache"
-        );
-        drop(plain);
-    }
-
-    #[test]
-    fn keys_of_one_hash_are_loaded_each_for_itself() {
-        let flights = Flights::new();
-        let (_flight, _ticket) = lead(&flights);
-        let other = KeyForm::Text.canonical(b"other").unwrap();
-        assert!(matches!(flights.join(HASH, &other, Kind::Plain), Role::Leader(..)));
-    }
-}
+mod tests;

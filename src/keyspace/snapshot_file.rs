@@ -1,4 +1,4 @@
-//! The one file of a keyspace: what stands in its place, and whether it may.
+//! The snapshot file of a keyspace: what is on disk, and whether a process may start from it.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,38 +15,39 @@ use crate::filter::Generation;
 use crate::filter::snapshot::{StagedSnapshot, WriteError, sync_dir};
 use crate::labels::SnapshotOutcome;
 
-/// The snapshots of one keyspace, of which the last stands on disk.
+/// The snapshots of one keyspace, of which the last is on disk.
 #[derive(Debug)]
 pub struct SnapshotFile {
-    place: PathBuf,
+    path: PathBuf,
     basis: u64,
     inner: Mutex<Inner>,
-    /// Of which epoch the file in place is; `None`: there is none. Held by threads that may wait for the disk, while they rename or remove it.
-    stands: Mutex<Option<u64>>,
-    /// Void files are removed by who finds out, and by no thread.
-    in_place: bool,
-    /// Held while one is written: never two at once.
+    /// Epoch of the file on disk; `None`: there is none. Locked by threads that may wait for the disk, while they
+    /// rename or remove the file.
+    on_disk: Mutex<Option<u64>>,
+    /// True if the thread that voids a file also removes it.
+    removes_in_place: bool,
+    /// Held while a snapshot is written: never two at once.
     pub(crate) writing: Mutex<()>,
-    wanted: Notify,
-    /// The process stops: what is being written is given up for the last one.
+    requested: Notify,
+    /// The process stops: a snapshot in progress is abandoned for the last one.
     pub(crate) stopping: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Counts how often the promise was broken: a copy of before is not put in place after.
+    /// Counts how often the promise was broken: a copy from before is not published after.
     epoch: u64,
-    /// Number of the first journal record that the snapshot on disk needs; `None`: there is none that needs any.
+    /// Number of the first journal record that the snapshot on disk needs; `None`: it needs none.
     needed_from: Option<u64>,
     status: SnapshotStatus,
 }
 
-/// What `/status` says of snapshots.
+/// Snapshots, as `/status` shows them.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct SnapshotStatus {
     /// Whether the process started from one, and if not, why.
     pub at_start: String,
-    /// Unix time of the last one that was written, seconds.
+    /// Unix time of the last one written, seconds.
     pub written_unix: Option<u64>,
     /// Its size.
     pub bytes: Option<u64>,
@@ -57,46 +58,47 @@ pub struct SnapshotStatus {
 }
 
 impl SnapshotFile {
-    /// Of the keyspace `name` in `dir`; `basis` is the fingerprint of what its promise rests on.
+    /// The file of the keyspace `name` in `dir`; `basis` is the fingerprint of what its promise depends on.
     #[must_use]
     pub fn new(dir: &Path, name: &str, basis: u64) -> Self {
         Self {
-            place: dir.join(format!("{name}.snapshot")),
+            path: dir.join(format!("{name}.snapshot")),
             basis,
             inner: Mutex::default(),
-            stands: Mutex::new(Some(0)),
-            in_place: false,
+            on_disk: Mutex::new(Some(0)),
+            removes_in_place: false,
             writing: Mutex::default(),
-            wanted: Notify::new(),
+            requested: Notify::new(),
             stopping: AtomicBool::new(false),
         }
     }
 
-    /// Waits where a file is removed: for a simulation, whose crash might come before a thread has begun.
+    /// Removes files in the calling thread. For simulations: their crash might come before another thread has begun.
     #[must_use]
     pub const fn removing_in_place(mut self) -> Self {
-        self.in_place = true;
+        self.removes_in_place = true;
         self
     }
 
-    /// Where the last one stands.
+    /// Path of the file.
     #[must_use]
-    pub fn place(&self) -> &Path {
-        &self.place
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(crate) const fn basis(&self) -> u64 {
         self.basis
     }
 
-    /// How the process started.
+    /// Records how the process started.
     pub fn started(&self, how: String, needed_from: Option<u64>) {
         let mut inner = self.inner.lock();
         inner.status.at_start = how;
         inner.needed_from = needed_from;
     }
 
-    /// The process did not start from the file. `is_final`: no later process may start from it either, so it is removed.
+    /// The process did not start from the file. `is_final`: no later process may start from it either, so it is
+    /// removed.
     pub fn refused(self: &Arc<Self>, why: &dyn std::fmt::Display, is_final: bool) {
         if is_final {
             self.discard();
@@ -105,11 +107,11 @@ impl SnapshotFile {
     }
 
     pub(crate) fn want(&self) {
-        self.wanted.notify_one();
+        self.requested.notify_one();
     }
 
     pub(crate) async fn wanted(&self) {
-        self.wanted.notified().await;
+        self.requested.notified().await;
     }
 
     pub(crate) fn epoch(&self) -> u64 {
@@ -125,16 +127,18 @@ impl SnapshotFile {
         self.inner.lock().status.clone()
     }
 
-    /// The promise is broken: what is on disk is worth nothing any more, nor what is being written. To be called after the standing has changed.
+    /// The promise is broken: the file on disk and a snapshot in progress are void. Call it after the state has
+    /// changed.
     pub(crate) fn discard(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
         inner.epoch += 1;
         inner.needed_from = None;
         drop(inner);
-        if self.in_place {
+        if self.removes_in_place {
             return self.remove_void();
         }
-        // Beside the caller, who may not wait for a disk. A crash of the machine before it is done undoes the removal, and with it what was known.
+        // On another thread, because the caller must not wait for a disk. A crash of the machine before it is done
+        // undoes the removal, and loses the knowledge that the file is void.
         let snapshots = Arc::clone(self);
         let spawned =
             std::thread::Builder::new().name("snapshot-discard".into()).spawn(move || snapshots.remove_void());
@@ -143,56 +147,57 @@ impl SnapshotFile {
         }
     }
 
-    /// Whether a file stands there that no process may start from.
-    pub(crate) fn void_stands(&self) -> bool {
-        let stands = *self.stands.lock();
-        stands.is_some_and(|epoch| epoch != self.epoch())
+    /// Returns true if a file is on disk that no process may start from.
+    pub(crate) fn has_void_file(&self) -> bool {
+        let on_disk = *self.on_disk.lock();
+        on_disk.is_some_and(|epoch| epoch != self.epoch())
     }
 
-    /// Removes the file of before the promise was broken. Who keeps snapshots tries again where it can't be removed. Waits for the disk.
+    /// Removes a file from before the promise was broken. If that fails, the snapshot keeper tries again. Waits for the
+    /// disk.
     pub(crate) fn remove_void(&self) {
-        let mut stands = self.stands.lock();
-        if stands.is_none_or(|epoch| epoch == self.epoch()) {
+        let mut on_disk = self.on_disk.lock();
+        if on_disk.is_none_or(|epoch| epoch == self.epoch()) {
             return;
         }
-        match remove(&self.place) {
-            Ok(()) => *stands = None,
+        match remove(&self.path) {
+            Ok(()) => *on_disk = None,
             Err(error) => {
-                tracing::error!(%error, file = %self.place.display(), "a snapshot that is worth nothing any more could not be removed");
+                tracing::error!(%error, file = %self.path.display(), "void snapshot not removed: will retry");
                 self.want();
             }
         }
     }
 
-    /// Puts what was written in its place, if the promise has held since `epoch`.
-    pub(crate) fn put(
+    /// Publishes a written snapshot, if the promise has held since `epoch`.
+    pub(crate) fn publish(
         &self,
         epoch: u64,
         written: Result<StagedSnapshot, WriteError>,
         generation: &Generation,
         needed_from: Option<u64>,
     ) -> SnapshotOutcome {
-        let put = match written {
-            Ok(aside) => {
-                let mut stands = self.stands.lock();
+        let published = match written {
+            Ok(staged) => {
+                let mut on_disk = self.on_disk.lock();
                 if self.epoch() != epoch {
                     return SnapshotOutcome::Abandoned;
                 }
-                let bytes = aside.bytes();
-                // A discard from here on finds that it stands, and removes it; but see below.
-                aside.publish().map_err(WriteError::from).map(|()| {
-                    *stands = Some(epoch);
+                let bytes = staged.bytes();
+                // From here on a discard sees the file and removes it; for an earlier one see below.
+                staged.publish().map_err(WriteError::from).map(|()| {
+                    *on_disk = Some(epoch);
                     bytes
                 })
             }
             Err(error) => Err(error),
         };
         if self.epoch() != epoch {
-            // Not left to the thread of the discard, which may not have begun.
+            // Not left to the discard's thread, which may not have begun.
             self.remove_void();
             return SnapshotOutcome::Abandoned;
         }
-        let synced = put.and_then(|bytes| Ok(sync_dir(&self.place).map(|()| bytes)?));
+        let synced = published.and_then(|bytes| Ok(sync_dir(&self.path).map(|()| bytes)?));
         let mut inner = self.inner.lock();
         match synced {
             Ok(bytes) => {
@@ -208,12 +213,12 @@ impl SnapshotFile {
                     generation: Some(generation.number),
                     trouble: None,
                 };
-                tracing::debug!(file = %self.place.display(), bytes, generation = generation.number, "wrote a snapshot of the filter");
+                tracing::debug!(file = %self.path.display(), bytes, generation = generation.number, "snapshot written");
                 SnapshotOutcome::Written
             }
             Err(WriteError::Abandoned) => SnapshotOutcome::Abandoned,
             Err(error) => {
-                tracing::warn!(%error, file = %self.place.display(), "the snapshot of the filter was not written");
+                tracing::warn!(%error, file = %self.path.display(), "snapshot not written");
                 inner.status.trouble = Some(error.to_string());
                 SnapshotOutcome::Failed
             }
@@ -221,14 +226,14 @@ impl SnapshotFile {
     }
 }
 
-/// Removes the file; or what is in it, where its folder does not let it go. No process starts from an empty one.
-fn remove(place: &Path) -> io::Result<()> {
-    match fs::remove_file(place) {
-        Ok(()) => sync_dir(place),
-        // Of a try before this one, or it never was.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => sync_dir(place),
+/// Removes the file, or truncates it if the directory does not permit removal. No process starts from an empty file.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Ok(()) => sync_dir(path),
+        // An earlier attempt removed it, or it never existed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => sync_dir(path),
         Err(error) => {
-            File::options().write(true).truncate(true).open(place).and_then(|file| file.sync_all()).map_err(|_| error)
+            File::options().write(true).truncate(true).open(path).and_then(|file| file.sync_all()).map_err(|_| error)
         }
     }
 }
@@ -244,26 +249,26 @@ mod tests {
     }
 
     #[test]
-    fn a_void_snapshot_that_can_not_be_removed_is_tried_again() {
+    fn removal_of_a_void_snapshot_is_retried() {
         let dir = tempfile::tempdir().unwrap();
         let snapshots = Arc::new(SnapshotFile::new(dir.path(), "users", 0).removing_in_place());
-        // Neither removed nor truncated, whoever runs this.
-        fs::create_dir(snapshots.place()).unwrap();
+        // Neither removed nor truncated, even as root.
+        fs::create_dir(snapshots.path()).unwrap();
         snapshots.discard();
-        assert!(snapshots.void_stands());
-        fs::remove_dir(snapshots.place()).unwrap();
-        fs::write(snapshots.place(), "void").unwrap();
+        assert!(snapshots.has_void_file());
+        fs::remove_dir(snapshots.path()).unwrap();
+        fs::write(snapshots.path(), "void").unwrap();
         snapshots.remove_void();
-        assert!(!snapshots.void_stands() && !snapshots.place().exists());
+        assert!(!snapshots.has_void_file() && !snapshots.path().exists());
     }
 
     #[test]
-    fn what_is_discarded_is_gone_soon() {
+    fn a_discarded_snapshot_is_gone_soon() {
         let dir = tempfile::tempdir().unwrap();
         let snapshots = Arc::new(SnapshotFile::new(dir.path(), "users", 0));
-        fs::write(snapshots.place(), "void").unwrap();
+        fs::write(snapshots.path(), "void").unwrap();
         snapshots.discard();
-        eventually(|| !snapshots.void_stands());
-        assert!(!snapshots.place().exists());
+        eventually(|| !snapshots.has_void_file());
+        assert!(!snapshots.path().exists());
     }
 }

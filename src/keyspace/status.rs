@@ -1,4 +1,4 @@
-//! What `/status` says of a keyspace.
+//! A keyspace, as `/status` shows it.
 
 use serde::Serialize;
 
@@ -13,16 +13,16 @@ use crate::config::Freshness;
 use crate::filter::Filter;
 use crate::labels::{BreakerState, State};
 
-/// One keyspace, as `/status` shows it. Holds no database error text: the telemetry listener is open to the cluster.
+/// One keyspace, as `/status` shows it. Contains no database error text: the telemetry listener is open to the cluster.
 #[derive(Debug, Clone, Serialize)]
 pub struct KeyspaceStatus {
     /// `cold`, `shadow`, `enforcing` or `degraded`.
     pub state: State,
     /// Why it is in that state.
     pub reason: String,
-    /// Whose absences the filter answers while it may decide, and where that comes from.
+    /// For which keys the filter answers 404 while it is trusted, and the origin of that setting.
     pub enforcement: EnforcementStatus,
-    /// Number of the filter in force; 0 = none.
+    /// Number of the active filter; 0 = none.
     pub generation: u64,
     /// Keys in the filter, estimated from its fill.
     pub items: u64,
@@ -36,69 +36,69 @@ pub struct KeyspaceStatus {
     pub bits: u64,
     /// Bytes of the filter.
     pub bytes: u64,
-    /// Layers of the filter: one, and those by which it has grown past what it was made for.
+    /// Layers of the filter: one, plus one for each growth past its capacity.
     pub layers: usize,
-    /// False-positive rate asked for.
+    /// Configured false-positive rate.
     pub asked_fpr: f64,
     /// False-positive rate that the present fill predicts.
     pub estimated_fpr: f64,
     /// FP / (FP + TN) since the swap; `None` before the first.
     pub observed_fpr: Option<f64>,
-    /// Rows found although the filter had said absent, since the start.
+    /// Rows found although the filter had answered absent, since the start.
     pub false_negatives: u64,
-    /// Distinct absent keys that were asked for in the last five minutes, estimated.
+    /// Distinct absent keys requested in the last five minutes, estimated.
     pub distinct_absent_keys: u64,
-    /// Distinct keys that announces and polls have brought in the last five minutes, estimated.
+    /// Distinct keys inserted by announces and polls in the last five minutes, estimated.
     pub distinct_inserted_keys: u64,
-    /// Share of the keys sampled from the source by the last scan that the backend had no row for; `None` where none were sampled.
+    /// Share of the last scan's sampled keys for which the backend had no row; `None`: no keys were sampled.
     pub source_sample_absent_ratio: Option<f64>,
     /// Announces within their commit window.
     pub announces: AnnounceStatus,
     /// Seconds since the swap.
     pub age_seconds: Option<f64>,
-    /// Seconds since the start of the last complete poll (`polled`), else of the scan behind the filter in force.
+    /// Seconds since the start of the last complete poll (`polled`), else of the active filter's scan.
     pub freshness_lag_seconds: Option<f64>,
-    /// Seconds of that lag at which the keyspace stops rejecting; `None`: it never does for its age.
+    /// Lag in seconds at which the keyspace stops answering 404 from the filter; `None`: age does not matter.
     pub max_staleness_seconds: Option<f64>,
     /// Seconds since the delta log was read to its end; `None`: never, or there is none.
     pub delta_lag_seconds: Option<f64>,
-    /// What the promise rests on, in words.
+    /// What the promise depends on, in words.
     pub freshness: String,
     /// Canonical form of the keys, once known.
     pub key_form: Option<&'static str>,
-    /// What the rebuild under way waits for before it reads the source.
+    /// What the running rebuild waits for before it reads the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rebuild_waits: Option<&'static str>,
     /// The last rebuild.
     pub last_rebuild: Option<LastRebuild>,
     /// The shared cache.
     pub cache: CacheStatus,
-    /// The backend, where there is one to ask.
+    /// The backend, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendStatus>,
-    /// The keys held exactly, where `backend.kind = "set"`.
+    /// The exact keys, if `backend.kind = "set"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<SetStatus>,
-    /// The filter on disk, where it is kept.
+    /// The filter on disk, if snapshots are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotStatus>,
-    /// What an operator should mend.
+    /// What an operator should fix.
     pub warnings: Vec<String>,
 }
 
 /// Whether the backend is asked.
 #[derive(Debug, Clone, Serialize)]
 pub struct BackendStatus {
-    /// `closed`; `open` or `half_open`: it has given no answer for a while.
+    /// `closed`; `open` or `half_open`: it has not answered for a while.
     pub breaker: BreakerState,
 }
 
-/// What is remembered of announces, this instance's and the others'.
+/// Announces within their commit window, of this instance and the others.
 #[derive(Debug, Clone, Serialize)]
 pub struct AnnounceStatus {
     /// Keys.
     pub held: u64,
-    /// What they take, with their marks where these are in this process.
+    /// Their bytes, including marks that are in this process.
     pub bytes: u64,
     /// `server.max_announce_bytes`.
     pub max_bytes: u64,
@@ -118,7 +118,7 @@ impl Keyspace {
         let (items, capacity) = filter.map_or((0, 0), |f| (f.items(), f.capacity()));
         let cache = self.writer.shared.status();
         let (held, held_bytes) = windows.recent.held();
-        let rests_on_age = matches!(promise.freshness, Freshness::Rebuilt | Freshness::Polled);
+        let depends_on_age = matches!(promise.freshness, Freshness::Rebuilt | Freshness::Polled);
         KeyspaceStatus {
             state,
             reason,
@@ -145,7 +145,7 @@ impl Keyspace {
             },
             age_seconds: self.builds.swapped_at().map(|at| now.since(at).as_secs_f64()),
             freshness_lag_seconds: self.freshness.fresh_since().map(|at| now.since(at).as_secs_f64()),
-            max_staleness_seconds: rests_on_age.then_some(promise.max_staleness.as_secs_f64()),
+            max_staleness_seconds: depends_on_age.then_some(promise.max_staleness.as_secs_f64()),
             delta_lag_seconds: self.freshness.log_lag(now).map(|lag| lag.as_secs_f64()),
             freshness: self.freshness.promise_in_words(),
             key_form: self.identity.form().map(|form| form.as_str()),
@@ -173,6 +173,10 @@ impl Keyspace {
 
     fn set_warning(&self) -> Option<String> {
         self.backend.members()?.lost_until()?;
-        Some("more keys were announced since the last scan than are held: keys that are not in the set are answered 503 until a scan after their commit window".into())
+        Some(
+            "more keys were announced since the last scan than are held: keys that are not in the set are answered \
+            503 until a scan after their commit window"
+                .into(),
+        )
     }
 }

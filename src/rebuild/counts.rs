@@ -1,4 +1,4 @@
-//! How many keys a scan brought, and whether so few can be right.
+//! The number of keys of a scan, and whether so few can be right.
 
 use super::error::BuildError;
 
@@ -13,7 +13,7 @@ impl FromIterator<u64> for KeyCounts {
 }
 
 impl KeyCounts {
-    /// Of each source.
+    /// Keys of each source.
     pub(super) fn each(&self) -> Vec<u64> {
         self.0.clone()
     }
@@ -24,7 +24,7 @@ impl KeyCounts {
     }
 }
 
-/// What the number of keys is compared with.
+/// The reference values for the number of keys.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CountRule<'a> {
     /// Keys of the last scan.
@@ -35,13 +35,13 @@ pub(super) struct CountRule<'a> {
     pub(super) ratio: f64,
     /// `source.allow_empty`.
     pub(super) allow_empty: bool,
-    /// An operator has said that fewer keys are right.
+    /// An operator has confirmed that fewer keys are right.
     pub(super) accept_fewer: bool,
 }
 
 impl CountRule<'_> {
-    /// The count has not collapsed, of no source and not of all, and is not zero unless that is allowed.
-    pub(super) fn judge(&self, counts: &KeyCounts) -> Result<(), BuildError> {
+    /// Checks that the count has not collapsed, for each source and in total, and is not zero unless that is allowed.
+    pub(super) fn validate(&self, counts: &KeyCounts) -> Result<(), BuildError> {
         let keys = counts.total();
         if keys == 0 && !self.allow_empty {
             return Err(BuildError::Empty);
@@ -52,12 +52,12 @@ impl CountRule<'_> {
         if let Some(last) = self.last
             && last.0.len() > 1
         {
-            // Of many sources one can lose all its keys, and the sum would hardly tell.
+            // One of many sources can lose all its keys, and the sum would hardly show it.
             for (member, (keys, last)) in counts.0.iter().zip(&last.0).enumerate() {
                 self.compare(Some(member), *keys, *last, LAST_SCAN)?;
             }
         }
-        // `allow_empty` says that the source may have no keys yet, not that it may lose those it had.
+        // `allow_empty` means that the source may have no keys yet, not that it may lose keys.
         let expected = self.expected.filter(|_| keys > 0).map(|keys| (keys, "expected (filter.expected_keys)"));
         match self.last.map(|last| (last.total(), LAST_SCAN)).or(expected) {
             Some((reference, of)) => self.compare(None, keys, reference, of),
@@ -84,33 +84,33 @@ mod tests {
     }
 
     #[test]
-    fn a_collapsed_count_is_refused_with_its_figures() {
+    fn a_collapsed_count_is_rejected_with_its_figures() {
         let last = one(1_000);
         let rule =
             CountRule { last: Some(&last), expected: Some(5_000), ratio: 0.9, allow_empty: false, accept_fewer: false };
-        assert!(rule.judge(&one(900)).is_ok());
-        let error = rule.judge(&one(899)).unwrap_err().to_string();
+        assert!(rule.validate(&one(900)).is_ok());
+        let error = rule.validate(&one(899)).unwrap_err().to_string();
         assert!(
             error.starts_with("the source has 899 keys") && error.contains("1000") && error.contains("0.9"),
             "{error}"
         );
-        assert!(CountRule { accept_fewer: true, ..rule }.judge(&one(1)).is_ok());
-        assert!(CountRule { last: None, expected: None, ..rule }.judge(&one(1)).is_ok());
+        assert!(CountRule { accept_fewer: true, ..rule }.validate(&one(1)).is_ok());
+        assert!(CountRule { last: None, expected: None, ..rule }.validate(&one(1)).is_ok());
         assert!(matches!(
-            CountRule { last: None, ..rule }.judge(&one(899)),
+            CountRule { last: None, ..rule }.validate(&one(899)),
             Err(BuildError::Collapsed { reference: 5_000, .. })
         ));
     }
 
     #[test]
-    fn an_empty_source_may_begin_empty_but_not_become_it() {
+    fn a_source_may_be_empty_at_first_but_may_not_become_empty() {
         let last = one(1_000);
         let rule = CountRule { last: None, expected: Some(1_000), ratio: 0.9, allow_empty: true, accept_fewer: false };
-        assert!(rule.judge(&one(0)).is_ok());
-        assert!(matches!(CountRule { last: Some(&last), ..rule }.judge(&one(0)), Err(BuildError::Collapsed { .. })));
-        assert!(CountRule { last: Some(&last), accept_fewer: true, ..rule }.judge(&one(0)).is_ok());
+        assert!(rule.validate(&one(0)).is_ok());
+        assert!(matches!(CountRule { last: Some(&last), ..rule }.validate(&one(0)), Err(BuildError::Collapsed { .. })));
+        assert!(CountRule { last: Some(&last), accept_fewer: true, ..rule }.validate(&one(0)).is_ok());
         assert!(matches!(
-            CountRule { allow_empty: false, accept_fewer: true, ..rule }.judge(&one(0)),
+            CountRule { allow_empty: false, accept_fewer: true, ..rule }.validate(&one(0)),
             Err(BuildError::Empty)
         ));
     }
@@ -120,12 +120,12 @@ mod tests {
         let last: KeyCounts = [1_000; 20].into_iter().collect();
         let rule = CountRule { last: Some(&last), expected: None, ratio: 0.9, allow_empty: false, accept_fewer: false };
         let now = |keys| (0..20).map(|member| if member == 7 { keys } else { 1_000 }).collect::<KeyCounts>();
-        assert!(rule.judge(&now(900)).is_ok());
-        let error = rule.judge(&now(1)).unwrap_err();
+        assert!(rule.validate(&now(900)).is_ok());
+        let error = rule.validate(&now(1)).unwrap_err();
         assert!(
             error.to_string().starts_with("source[7] has 1 keys, fewer than min_keys_ratio = 0.9 of the 1000"),
             "{error}"
         );
-        assert!(CountRule { accept_fewer: true, ..rule }.judge(&now(1)).is_ok());
+        assert!(CountRule { accept_fewer: true, ..rule }.validate(&now(1)).is_ok());
     }
 }

@@ -16,16 +16,18 @@ pub enum BuildError {
     /// The source could not be read to its end.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The key form is neither configured nor told by the source.
-    #[error("the source's column type does not tell the form of the keys: set `key` in the keyspace's configuration")]
+    /// The key form is neither configured nor known from the source.
+    #[error(
+        "the source's column type does not determine the form of the keys: set `key` in the keyspace's configuration"
+    )]
     UnknownForm,
-    /// How many keys there are is neither configured nor told by the source.
-    #[error("the source can't tell how many keys it has before it is read: set filter.expected_keys")]
+    /// The number of keys is neither configured nor known from the source.
+    #[error("the source can't count its keys before the scan: set filter.expected_keys")]
     UnknownSize,
     /// No filter of that size.
     #[error(transparent)]
     Filter(#[from] AllocError),
-    /// Filter, candidate and caches would not fit.
+    /// Filter, candidate and caches would not fit the memory limit.
     #[error(transparent)]
     Memory(#[from] NoMemory),
     /// A key can't be held in the set.
@@ -36,7 +38,8 @@ pub enum BuildError {
     Empty,
     /// Far fewer keys than before.
     #[error(
-        "{} has {keys} keys, fewer than min_keys_ratio = {ratio} of the {reference} {of}; if that is right, rebuild once with {{\"accept_fewer\": true}}",
+        "{} has {keys} keys, fewer than min_keys_ratio = {ratio} of the {reference} {of}; if that is right, rebuild \
+         once with {{\"accept_fewer\": true}}",
         name_of(*member)
     )]
     Collapsed {
@@ -51,19 +54,21 @@ pub enum BuildError {
         /// The setting.
         ratio: f64,
     },
-    /// The filter is fuller than it was made for.
+    /// The filter is fuller than its capacity.
     #[error(
-        "the candidate holds about {items} keys but was sized for {capacity}: the key set grew during the scan, or filter.expected_keys is too low"
+        "the candidate holds about {items} keys but was sized for {capacity}: the key set grew during the scan, or \
+         filter.expected_keys is too low"
     )]
     Overfull {
         /// Keys in it.
         items: u64,
-        /// Keys it was made for.
+        /// Its capacity.
         capacity: u64,
     },
-    /// Rows that exist are not in the candidate.
+    /// Existing rows are not in the candidate.
     #[error(
-        "{count} keys that the backend holds are not among the source's, first {first:?}: does source.query list every key that backend.query finds?"
+        "{count} keys that the backend holds are not among the source's, first {first:?}: does source.query list \
+         every key that backend.query finds?"
     )]
     MissingKeys {
         /// How many.
@@ -77,16 +82,16 @@ pub enum BuildError {
     /// The backend did not answer a check.
     #[error("the backend did not answer a check of the candidate: {0}")]
     Backend(#[from] crate::backend::BackendError),
-    /// It may not begin.
+    /// The build could not begin.
     #[error(transparent)]
     Begin(#[from] CantBegin),
-    /// The task that filled the filter died.
+    /// The build was cancelled, or its fill thread died.
     #[error("the build was cancelled")]
     Cancelled,
 }
 
 impl BuildError {
-    /// The word that metrics use.
+    /// The label that metrics use.
     #[must_use]
     pub const fn outcome(&self) -> RebuildOutcome {
         match self {
@@ -104,7 +109,7 @@ impl BuildError {
         }
     }
 
-    /// What the telemetry listener may show: no text of a database.
+    /// The reason for the telemetry listener: without database error text.
     #[must_use]
     pub fn public_reason(&self) -> Cow<'static, str> {
         match self {
@@ -118,17 +123,18 @@ impl BuildError {
             Self::Source(error) => error.public_reason(),
             Self::Begin(CantBegin::Busy(_)) | Self::Cancelled => "the build was cancelled",
             Self::Begin(CantBegin::Unheld) => {
-                "more announces of other instances are within their commit window than are held: a build would lack some"
+                "more announces of other instances are within their commit window than fit: a build would lack some"
             }
             Self::Begin(CantBegin::NoSecret) => "the keyspace secret could not be read from Redis yet",
             Self::Begin(CantBegin::NoLog) => "the delta log could not be read from Redis yet",
             Self::UnknownSize => "the number of keys is not known: set filter.expected_keys",
             Self::UnknownForm => "the key form is not known: set `key`",
-            Self::Set(_) => "a key can't be held in the set; the log and the admin API tell why",
+            Self::Set(_) => "a key can't be held in the set; the log and the admin API show why",
             Self::Filter(_) | Self::Memory(_) => "filter and keys do not fit the memory limit",
             Self::Empty => "the source has no keys",
             Self::Collapsed { .. } => {
-                "the source has far fewer keys than filter.expected_keys or the last count: lower or remove that, or accept fewer once by the admin API"
+                "the source has far fewer keys than filter.expected_keys or the last count: lower or remove that, or \
+                 accept fewer once by the admin API"
             }
             Self::Overfull { .. } => "the key set grew during the scan, or filter.expected_keys is too low",
             Self::MissingKeys { .. } => "the source lacks keys that the backend holds",

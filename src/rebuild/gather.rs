@@ -1,4 +1,4 @@
-//! Gathers the scanned keys where the backend is a set of them.
+//! Collects the scanned keys if the backend is a set of them.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use crate::backend::{KeySet, KeySetBuilder};
 use crate::background;
 use crate::key::{KeyBatch, KeyForm};
 
-/// Keys on their way into a set. Takes no memory that was not set aside before.
-pub(super) struct Gathered {
+/// Collects keys for a set. Uses only memory that was reserved before.
+pub(super) struct KeyCollector {
     keys: KeySetBuilder,
     reservation: Arc<Reservation>,
-    /// What was set aside before the scan: the filter, and the least that the counted keys take.
+    /// Reserved before the scan: the filter, and the least that the counted keys need.
     filter_bytes: u64,
     least_bytes: u64,
 }
 
-impl Gathered {
-    /// Nothing yet. `counted`: how many keys are expected, where that is known.
+impl KeyCollector {
+    /// An empty collector. `counted`: the expected number of keys, if known.
     pub(super) fn new(
         form: KeyForm,
         counted: Option<u64>,
@@ -26,18 +26,18 @@ impl Gathered {
         filter_bytes: u64,
     ) -> Result<Self, BuildError> {
         let least_bytes = KeySetBuilder::least_bytes(form, counted.unwrap_or(0));
-        let gathered = Self { keys: KeySetBuilder::new(form), reservation, filter_bytes, least_bytes };
-        gathered.set_aside(0)?;
-        Ok(gathered)
+        let collector = Self { keys: KeySetBuilder::new(form), reservation, filter_bytes, least_bytes };
+        collector.reserve(0)?;
+        Ok(collector)
     }
 
     pub(super) fn add(&mut self, batch: &KeyBatch) -> Result<(), BuildError> {
-        self.set_aside(self.keys.bytes_with(batch))?;
+        self.reserve(self.keys.bytes_with(batch))?;
         self.keys.extend(batch)?;
         Ok(())
     }
 
-    /// Sorts them, on a thread of its own.
+    /// Sorts the keys, on its own thread.
     pub(super) async fn finish(self) -> Result<KeySet, BuildError> {
         let Self { keys, reservation, filter_bytes, .. } = self;
         let set = background::start("sort-keys", move || keys.finish()).await.map_err(|_| BuildError::Cancelled)?;
@@ -45,7 +45,7 @@ impl Gathered {
         Ok(set)
     }
 
-    fn set_aside(&self, bytes: u64) -> Result<(), BuildError> {
+    fn reserve(&self, bytes: u64) -> Result<(), BuildError> {
         Ok(self.reservation.resize(self.filter_bytes.saturating_add(bytes.max(self.least_bytes)))?)
     }
 }
@@ -56,10 +56,10 @@ mod tests {
     use crate::rebuild::MemoryBudget;
 
     #[test]
-    fn keys_that_outgrow_the_memory_limit_are_refused_before_they_are_held() {
+    fn keys_that_outgrow_the_memory_limit_are_rejected_before_they_are_held() {
         let unlimited = Arc::new(MemoryBudget::new(None, 0));
         let base = {
-            // What a limit must be at the least, from the refusal itself.
+            // The minimum limit, from the error itself.
             let error = Arc::new(MemoryBudget::new(Some(0), 0)).reserve("users", 0).unwrap_err().to_string();
             error.split("come to ").nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap()
         };
@@ -70,14 +70,14 @@ mod tests {
         };
         let gather = |budget: &Arc<MemoryBudget>, counted| {
             let reservation = Arc::new(budget.reserve("users", 500).unwrap());
-            Gathered::new(KeyForm::Text, counted, reservation, 500)
+            KeyCollector::new(KeyForm::Text, counted, reservation, 500)
         };
         // 100 bytes a key: two batches fit.
         let limited = Arc::new(MemoryBudget::new(Some(base + 500 + 200_000), 0));
-        let mut gathered = gather(&limited, Some(1000)).unwrap();
-        gathered.add(&batch(0)).unwrap();
-        gathered.add(&batch(1000)).unwrap_or_else(|error| panic!("{error}"));
-        assert!(matches!(gathered.add(&batch(2000)), Err(BuildError::Memory(_))));
+        let mut collector = gather(&limited, Some(1000)).unwrap();
+        collector.add(&batch(0)).unwrap();
+        collector.add(&batch(1000)).unwrap_or_else(|error| panic!("{error}"));
+        assert!(matches!(collector.add(&batch(2000)), Err(BuildError::Memory(_))));
         assert!(
             matches!(gather(&limited, Some(100_000)), Err(BuildError::Memory(_))),
             "so many can't fit, however short they are"

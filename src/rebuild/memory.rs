@@ -1,4 +1,4 @@
-//! Whether filters, sets of keys, candidates and caches fit the memory limit of the control group.
+//! Checks that filters, sets of keys, candidates and caches fit the memory limit of the control group.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,16 +13,16 @@ use crate::filter::GrowthBudget;
 /// What the process needs beside filters, sets of keys, caches and announces.
 pub const PROCESS_BYTES: u64 = 32 << 20;
 
-/// The memory that builds may take, shared by all keyspaces.
+/// The memory for builds, shared by all keyspaces.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: Option<u64>,
     caches: u64,
     buffers: Option<BufferShare>,
-    taken: Mutex<Taken>,
+    usage: Mutex<Usage>,
 }
 
-/// What requests and responses may hold: all that filters leave, between these bounds.
+/// Memory of requests and responses: all that filters leave, between these bounds.
 #[derive(Debug)]
 struct BufferShare {
     buffers: Arc<Buffers>,
@@ -31,36 +31,39 @@ struct BufferShare {
 }
 
 #[derive(Debug, Default)]
-struct Taken {
-    built: HashMap<String, Built>,
+struct Usage {
+    keyspaces: HashMap<String, KeyspaceBytes>,
     /// Bytes by which filters have grown since they were made.
     grown: u64,
 }
 
-impl Taken {
+impl Usage {
     fn sum(&self) -> u64 {
-        self.built.values().map(|built| built.in_force + built.candidate).sum::<u64>() + self.grown
+        self.keyspaces.values().map(|bytes| bytes.active + bytes.candidate).sum::<u64>() + self.grown
     }
 }
 
 /// Bytes of a keyspace's filter, and of its keys where they are held too.
 #[derive(Debug, Clone, Copy, Default)]
-struct Built {
-    in_force: u64,
+struct KeyspaceBytes {
+    active: u64,
     candidate: u64,
 }
 
 /// A build that would not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the candidate ({candidate} bytes), what this keyspace has in force ({in_force} bytes), other keyspaces' filters, sets and candidates and what filters have grown by \
-     ({others} bytes), caches and announces ({caches} bytes), requests and responses ({buffers} bytes) and the process itself ({PROCESS_BYTES} bytes) come to {} \
-     bytes, over the memory limit of {limit} bytes: raise the limit, or lower filter.expected_keys, filter.headroom, cache.hot_capacity, server.max_announce_bytes or \
+    "the candidate ({candidate} bytes), the active filter or set of this keyspace ({active} bytes), other keyspaces' \
+     filters, sets and candidates and further layers of grown filters \
+     ({others} bytes), caches and announces ({caches} bytes), requests and responses ({buffers} bytes) and the \
+     process itself ({PROCESS_BYTES} bytes) come to {} \
+     bytes, over the memory limit of {limit} bytes: raise the limit, or lower filter.expected_keys, filter.headroom, \
+     cache.hot_capacity, server.max_announce_bytes or \
      server.max_buffered_bytes", self.sum()
 )]
 pub struct NoMemory {
     candidate: u64,
-    in_force: u64,
+    active: u64,
     others: u64,
     caches: u64,
     buffers: u64,
@@ -69,12 +72,12 @@ pub struct NoMemory {
 
 impl NoMemory {
     const fn sum(&self) -> u64 {
-        let parts = self.candidate.saturating_add(self.in_force).saturating_add(self.others);
+        let parts = self.candidate.saturating_add(self.active).saturating_add(self.others);
         parts.saturating_add(self.caches).saturating_add(self.buffers).saturating_add(PROCESS_BYTES)
     }
 }
 
-/// Memory set aside for a candidate, given back when dropped.
+/// Memory reserved for a candidate, released when dropped.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<MemoryBudget>,
@@ -86,49 +89,52 @@ impl MemoryBudget {
     /// A budget of `limit` bytes (`None`: no limit), of which caches and announces may take `caches`.
     #[must_use]
     pub fn new(limit: Option<u64>, caches: u64) -> Self {
-        Self { limit, caches, buffers: None, taken: Mutex::default() }
+        Self { limit, caches, buffers: None, usage: Mutex::default() }
     }
 
-    /// Beside requests and responses, which may hold what is left: at least `least` bytes, which builds do not get, and at most `most`.
+    /// Shares the memory with requests and responses. They may hold what is left: at least `least` bytes, which builds
+    /// do not get, and at most `most`.
     #[must_use]
     pub fn with_buffers(self, buffers: &Arc<Buffers>, least: u64, most: u64) -> Self {
         let budget = Self { buffers: Some(BufferShare { buffers: Arc::clone(buffers), least, most }), ..self };
-        budget.share(&budget.taken.lock());
+        budget.share(&budget.usage.lock());
         budget
     }
 
-    /// What requests and responses may not be denied, or hold at this moment: they return that only when their clients have taken it.
+    /// The bytes that builds must leave to requests and responses: the minimum, or what these hold now, because they
+    /// release it only when their clients have read the response.
     fn least_buffers(&self) -> u64 {
         self.buffers.as_ref().map_or(0, |share| share.least.max(share.buffers.reserved().min(share.most)))
     }
 
-    /// Leaves requests and responses what builds have not taken.
-    fn share(&self, taken: &Taken) {
+    /// Gives requests and responses the memory that builds do not use.
+    fn share(&self, usage: &Usage) {
         if let Some(BufferShare { buffers, least, most }) = &self.buffers {
-            let needed = taken.sum().saturating_add(self.caches).saturating_add(PROCESS_BYTES);
+            let needed = usage.sum().saturating_add(self.caches).saturating_add(PROCESS_BYTES);
             let left = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(needed));
             buffers.set_limit(left.clamp(*least, *most));
         }
     }
 
-    /// Where filters ask for the memory of further layers. They do so while keys are inserted, so all that is waited for is this lock.
+    /// The budget from which filters take memory for further layers. They do so during inserts, so this lock is all
+    /// they wait for.
     #[must_use]
     pub fn room(self: &Arc<Self>) -> GrowthBudget {
         let budget = Arc::clone(self);
         Box::new(move |bytes| {
-            let mut taken = budget.taken.lock();
+            let mut usage = budget.usage.lock();
             let beside = budget.caches.saturating_add(budget.least_buffers()).saturating_add(PROCESS_BYTES);
-            let sum = taken.sum().saturating_add(bytes).saturating_add(beside);
+            let sum = usage.sum().saturating_add(bytes).saturating_add(beside);
             if budget.limit.is_some_and(|limit| sum > limit) {
                 return None;
             }
-            taken.grown += bytes;
-            budget.share(&taken);
+            usage.grown += bytes;
+            budget.share(&usage);
             Some(Box::new(Growth { budget: Arc::clone(&budget), bytes }))
         })
     }
 
-    /// Sets memory aside for a candidate of `keyspace`, beside what it has in force.
+    /// Reserves memory for a candidate of `keyspace`, in addition to its active filter.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -139,7 +145,7 @@ impl MemoryBudget {
     }
 }
 
-/// Memory of a layer by which a filter has grown, given back with it.
+/// Memory of a further layer of a filter, released with it.
 struct Growth {
     budget: Arc<MemoryBudget>,
     bytes: u64,
@@ -147,34 +153,34 @@ struct Growth {
 
 impl Drop for Growth {
     fn drop(&mut self) {
-        let mut taken = self.budget.taken.lock();
-        taken.grown -= self.bytes;
-        self.budget.share(&taken);
+        let mut usage = self.budget.usage.lock();
+        usage.grown -= self.bytes;
+        self.budget.share(&usage);
     }
 }
 
 impl Reservation {
-    /// The candidate takes so many bytes in all. Where that is refused, what was set aside before stays.
+    /// Sets the total bytes of the candidate. After an error the earlier reservation stays.
     ///
     /// # Errors
     /// [`NoMemory`].
     pub fn resize(&self, candidate: u64) -> Result<(), NoMemory> {
-        let MemoryBudget { limit, caches, ref taken, .. } = *self.budget;
-        let mut taken = taken.lock();
-        let own = taken.built.get(&self.name).copied().unwrap_or_default();
+        let MemoryBudget { limit, caches, ref usage, .. } = *self.budget;
+        let mut usage = usage.lock();
+        let own = usage.keyspaces.get(&self.name).copied().unwrap_or_default();
         if let Some(limit) = limit {
-            let (others, buffers) = (taken.sum() - own.candidate - own.in_force, self.budget.least_buffers());
-            let refusal = NoMemory { candidate, in_force: own.in_force, others, caches, buffers, limit };
+            let (others, buffers) = (usage.sum() - own.candidate - own.active, self.budget.least_buffers());
+            let refusal = NoMemory { candidate, active: own.active, others, caches, buffers, limit };
             if refusal.sum() > limit {
                 return Err(refusal);
             }
         }
-        taken.built.insert(self.name.clone(), Built { candidate, ..own });
-        self.budget.share(&taken);
+        usage.keyspaces.insert(self.name.clone(), KeyspaceBytes { candidate, ..own });
+        self.budget.share(&usage);
         Ok(())
     }
 
-    /// The candidate is in force: its predecessor's memory is free.
+    /// The candidate is active: its predecessor's memory is free.
     pub fn keep(mut self) {
         self.kept = true;
     }
@@ -182,15 +188,15 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut taken = self.budget.taken.lock();
-        let own = taken.built.entry(self.name.clone()).or_default();
-        let in_force = if self.kept { own.candidate } else { own.in_force };
-        *own = Built { in_force, candidate: 0 };
-        self.budget.share(&taken);
+        let mut usage = self.budget.usage.lock();
+        let own = usage.keyspaces.entry(self.name.clone()).or_default();
+        let active = if self.kept { own.candidate } else { own.active };
+        *own = KeyspaceBytes { active, candidate: 0 };
+        self.budget.share(&usage);
     }
 }
 
-/// The memory of this machine, where the kernel tells it.
+/// The memory of this machine, if the kernel reports it.
 #[must_use]
 pub fn machine_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
@@ -198,7 +204,7 @@ pub fn machine_memory() -> Option<u64> {
     kibibytes.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The memory limit of this process's control group: version 2 or 1, the tightest on the way up.
+/// The memory limit of this process's control group: version 2 or 1, the tightest of its ancestors.
 #[must_use]
 pub fn memory_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -216,14 +222,14 @@ fn limit_of(groups: &str, root: &Path) -> Option<u64> {
             _ => continue,
         };
         let group = mount.join(path.trim_start_matches('/'));
-        // In a container the path is often that of the host and the files stand at the mount itself.
+        // In a container the path is often that of the host, and the files are at the mount itself.
         limits
             .extend(group.ancestors().take_while(|a| a.starts_with(&mount)).filter_map(|a| read_limit(&a.join(file))));
     }
     limits.into_iter().min()
 }
 
-/// `max`, and version 1's near-2⁶³ for "no limit", are none.
+/// `max` means no limit, and so does version 1's value near 2⁶³.
 fn read_limit(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok().filter(|limit| *limit < 1 << 62)
 }
@@ -234,13 +240,13 @@ mod tests {
     use crate::metrics::Metrics;
 
     #[test]
-    fn a_build_that_does_not_fit_is_refused_with_the_sum() {
+    fn a_build_that_does_not_fit_is_rejected_with_the_sum() {
         let budget = Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 1_000), 400));
         budget.reserve("users", 300).unwrap().keep();
         let error = budget.reserve("users", 301).unwrap_err().to_string();
         for part in [
             "candidate (301 bytes)",
-            "in force (300 bytes)",
+            "active filter or set of this keyspace (300 bytes)",
             "(0 bytes)",
             "caches and announces (400 bytes)",
             "itself (33554432 bytes)",
@@ -282,31 +288,31 @@ mod tests {
     }
 
     #[test]
-    fn filters_grow_within_the_limit_and_give_back_what_they_took() {
+    fn filters_grow_within_the_limit_and_release_their_layers() {
         let budget = Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 1_000), 0));
         budget.reserve("users", 600).unwrap().keep();
         let room = budget.room();
         let layer = room(300).unwrap();
         assert!(room(101).is_none());
-        assert!(budget.reserve("orders", 101).is_err(), "a build must not take what a filter has grown by");
+        assert!(budget.reserve("orders", 101).is_err(), "a build must not use the memory of a filter's layers");
         drop(layer);
         assert!(room(400).is_some());
     }
 
     #[test]
-    fn a_candidate_that_outgrows_the_limit_is_refused_with_the_sum() {
+    fn a_candidate_that_outgrows_the_limit_is_rejected_with_the_sum() {
         let budget = Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 1_000), 0));
         budget.reserve("users", 300).unwrap().keep();
         let growing = budget.reserve("users", 100).unwrap();
         growing.resize(700).unwrap();
         let error = growing.resize(701).unwrap_err().to_string();
         assert!(error.contains(&(PROCESS_BYTES + 1_001).to_string()), "{error}");
-        assert!(budget.reserve("orders", 1).is_err(), "what it had stays set aside");
+        assert!(budget.reserve("orders", 1).is_err(), "the earlier reservation stays");
         growing.resize(200).unwrap();
         budget.reserve("orders", 500).unwrap().keep();
         growing.keep();
         budget.reserve("users", 300).unwrap();
-        assert!(budget.reserve("users", 301).is_err(), "200 in force, 500 of the other keyspace");
+        assert!(budget.reserve("users", 301).is_err(), "200 active, 500 of the other keyspace");
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! Building the next filter: when (`schedule`), how (`build`), what it must pass (`counts`, `checks`, `agreement`), how far it is (`progress`),
-//! and whether another instance scans (`turn`).
+//! Builds the next filter: when (`schedule`), how (`build`), which checks it must pass (`counts`, `checks`,
+//! `agreement`), its progress (`progress`), and when this instance may scan (`scan_slot`).
 
 mod agreement;
 mod build;
 mod checks;
 mod counts;
 mod error;
+mod fill;
 mod gather;
 mod memory;
 mod plan;
@@ -14,8 +15,8 @@ mod report;
 mod request;
 mod runner;
 mod samples;
+mod scan_slot;
 mod schedule;
-mod turn;
 
 pub use self::error::BuildError;
 pub use self::memory::{MemoryBudget, NoMemory, PROCESS_BYTES, Reservation, machine_memory, memory_limit};

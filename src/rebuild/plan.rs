@@ -1,11 +1,11 @@
-//! When the filter is built anew and what a build must pass, as far as that can change while the process runs.
+//! When the filter is rebuilt and which checks a build must pass, as far as that can change while the process runs.
 
 use tokio::sync::watch;
 
 use super::schedule::Schedule;
 use crate::config::RebuildConfig;
 
-/// `[keyspaces.NAME.rebuild]`, its schedule read.
+/// `[keyspaces.NAME.rebuild]`, with its parsed schedule.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) config: RebuildConfig,
@@ -18,7 +18,7 @@ impl Plan {
     }
 }
 
-/// The plan as it is at present, for who goes by it.
+/// Watches the current rebuild plan.
 #[derive(Debug, Clone)]
 pub(super) struct Plans(watch::Receiver<Plan>);
 
@@ -28,12 +28,12 @@ impl Plans {
         (sender, Self(receiver))
     }
 
-    pub(super) fn present(&self) -> Plan {
+    pub(super) fn current(&self) -> Plan {
         self.0.borrow().clone()
     }
 
-    /// Waits for what the plan says, and begins anew where its times change meanwhile. Of other changes it goes on: a start that was drawn is not drawn again,
-    /// which could be after a night.
+    /// Waits as the plan says, and starts again when the plan's times change. Other changes keep the wait: drawing the
+    /// jitter again could move the start to after the night.
     pub(super) async fn follow<F: Future<Output = ()>>(&self, wait: impl Fn(Plan) -> F) {
         let mut plans = self.0.clone();
         loop {
@@ -42,7 +42,7 @@ impl Plans {
                 |new: &Plan| (&new.config.schedule, new.config.jitter) != (&plan.config.schedule, plan.config.jitter);
             tokio::select! {
                 () = wait(plan.clone()) => return,
-                // Once nobody can change it any more, it stays as it is.
+                // If the sender is gone, the plan stays as it is.
                 Ok(_) = plans.wait_for(other_times) => {}
             }
         }

@@ -1,4 +1,4 @@
-//! How far a rebuild is.
+//! The progress of a rebuild.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::keyspace::LastRebuild;
 /// What `GET /admin/keyspaces/{ks}/rebuild` shows.
 #[derive(Debug, Clone, Serialize)]
 pub struct Progress {
-    /// The rebuild under way, if any.
+    /// The running rebuild, if any.
     pub running: Option<Running>,
     /// The last one that ended.
     pub last: Option<LastRebuild>,
@@ -21,7 +21,7 @@ pub struct Progress {
     pub last_error: Option<String>,
 }
 
-/// A rebuild under way.
+/// A running rebuild.
 #[derive(Debug, Clone, Serialize)]
 pub struct Running {
     /// Its number.
@@ -37,73 +37,74 @@ pub struct Running {
     pub keys_per_second: f64,
     /// Share of the expected keys, in percent.
     pub percent: Option<f64>,
-    /// Seconds to go at this rate.
+    /// Remaining seconds at this rate.
     pub eta_seconds: Option<f64>,
     /// Seconds since it began, without its wait.
     pub elapsed_seconds: f64,
 }
 
-/// What is known of a job. The counts are relaxed: the figures are only shown, and the final count is read after the filler was joined.
+/// The state of a job. The counts are relaxed: the figures are only displayed, and the final count is read after the
+/// fill thread was joined.
 #[derive(Debug)]
 pub(super) struct Tracker {
     job: u64,
     start: Mutex<Start>,
-    hurry: Notify,
+    operator_asked: Notify,
     keys_read: AtomicU64,
     /// 0 = not known yet.
     keys_expected: AtomicU64,
     scan_micros: AtomicU64,
 }
 
-/// How a job begins.
+/// The start of a job.
 #[derive(Debug)]
 struct Start {
     at: Instant,
-    asked: Option<RebuildRequest>,
+    request: Option<RebuildRequest>,
     waits: bool,
 }
 
 impl Tracker {
-    /// `asked`: by an operator.
-    pub(super) fn new(job: u64, asked: Option<RebuildRequest>) -> Self {
-        let start = Start { at: Instant::now(), asked, waits: false };
+    /// `request`: an operator's request.
+    pub(super) fn new(job: u64, request: Option<RebuildRequest>) -> Self {
+        let start = Start { at: Instant::now(), request, waits: false };
         Self {
             job,
             start: Mutex::new(start),
-            hurry: Notify::new(),
+            operator_asked: Notify::new(),
             keys_read: AtomicU64::new(0),
             keys_expected: AtomicU64::new(0),
             scan_micros: AtomicU64::new(0),
         }
     }
 
-    /// It waits for other instances' scans.
+    /// The job waits for other instances' scans.
     pub(super) fn waits(&self) {
         self.start.lock().waits = true;
     }
 
-    /// An operator asks for what waits: it is to begin now. `false`: it doesn't wait.
-    pub(super) fn hurry(&self, request: RebuildRequest) -> bool {
+    /// An operator requests a job that waits: the wait ends. Returns false if it does not wait.
+    pub(super) fn end_wait(&self, request: RebuildRequest) -> bool {
         let mut start = self.start.lock();
         if start.waits {
-            start.asked = Some(request);
-            self.hurry.notify_one();
+            start.request = Some(request);
+            self.operator_asked.notify_one();
         }
         start.waits
     }
 
-    /// Returns where an operator has asked for it.
-    pub(super) async fn asked_for_at_once(&self) {
-        while self.start.lock().asked.is_none() {
-            self.hurry.notified().await;
+    /// Returns once an operator has requested the job.
+    pub(super) async fn requested(&self) {
+        while self.start.lock().request.is_none() {
+            self.operator_asked.notified().await;
         }
     }
 
-    /// It waits no longer; returns what an operator asked of it.
+    /// The job's wait is over. Returns what an operator requested.
     pub(super) fn begins(&self) -> RebuildRequest {
         let mut start = self.start.lock();
         (start.waits, start.at) = (false, Instant::now());
-        start.asked.unwrap_or_default()
+        start.request.unwrap_or_default()
     }
 
     pub(super) const fn job(&self) -> u64 {
@@ -122,7 +123,7 @@ impl Tracker {
         self.keys_read.load(Ordering::Relaxed)
     }
 
-    /// The scan has ended, however: so long it took.
+    /// Records the duration of the scan, successful or not.
     pub(super) fn scan_took(&self, time: Duration) {
         self.scan_micros.store(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }

@@ -38,7 +38,7 @@ async fn show_bar(keyspace: &str, tracker: &Tracker) {
     }
 }
 
-/// A bar that does not stay behind, also when its future is dropped.
+/// Clears the bar when it is dropped, also with its future.
 struct Cleared(ProgressBar);
 
 impl Drop for Cleared {

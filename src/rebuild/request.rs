@@ -1,6 +1,6 @@
-//! What an operator may ask of a rebuild, and the one reason to be turned away.
+//! An operator's request for a rebuild, and the error if one is running.
 
-/// What an operator asks of a rebuild.
+/// An operator's request for a rebuild.
 #[derive(Debug, Clone, Copy, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RebuildRequest {
@@ -8,7 +8,7 @@ pub struct RebuildRequest {
     pub accept_fewer: bool,
 }
 
-/// A rebuild of this keyspace runs already.
+/// A rebuild of this keyspace is already running.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("rebuild {0} of this keyspace is running already")]
 pub struct AlreadyRunning(pub u64);

@@ -1,4 +1,4 @@
-//! One task a keyspace that builds when the schedule, an operator or the keyspace asks for it: one build at a time.
+//! One task per keyspace, which builds when the schedule, an operator or the keyspace requests it: one build at a time.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::plan::{Plan, Plans};
 use super::progress::{Progress, Tracker};
 use super::report;
 use super::request::{AlreadyRunning, RebuildRequest};
-use super::turn::ScanSlots;
+use super::scan_slot::ScanSlots;
 use crate::config::{KeyspaceConfig, RebuildConfig};
 use crate::fleet::ScanPermit;
 use crate::keyspace::{Keyspace, LastRebuild};
@@ -26,31 +26,31 @@ use crate::labels::RebuildOutcome;
 use crate::metrics::KeyspaceMetrics;
 use crate::source::KeySource;
 
-/// First pause before a failed build is tried again, and the longest where builds are short.
+/// First pause before a failed build is retried, and the longest pause after short builds.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Shortest time between a build's end and one that the keyspace asks for.
-const BREATH: Duration = Duration::from_secs(10);
-/// Longest sleep before the wall clock is looked at again: it may have been set.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// Shortest time between a build's end and a build that the keyspace requests.
+const MIN_REST: Duration = Duration::from_secs(10);
+/// Longest sleep before the wall clock is read again: it may have been set.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
-/// Asks for rebuilds of one keyspace and tells how they go.
+/// Requests rebuilds of one keyspace and reports their progress.
 #[derive(Debug, Clone)]
 pub struct RebuildHandle(Arc<JobQueue>);
 
-/// Where requests and results are laid down.
+/// State shared by the handle and the runner.
 #[derive(Debug)]
 struct JobQueue {
     keyspace: Arc<Keyspace>,
-    state: Mutex<Work>,
-    asked: Notify,
+    state: Mutex<JobState>,
+    requested: Notify,
     plan: watch::Sender<Plan>,
 }
 
 #[derive(Debug, Default)]
-struct Work {
+struct JobState {
     last_job: u64,
     running: Option<Arc<Tracker>>,
-    /// What the last scan that ended in a swap brought.
+    /// Key counts of the last scan that ended in a swap.
     last_keys: Option<KeyCounts>,
     last_error: Option<String>,
 }
@@ -62,17 +62,17 @@ impl RebuildHandle {
     /// [`AlreadyRunning`].
     pub fn request(&self, request: RebuildRequest) -> Result<u64, AlreadyRunning> {
         let job = self.0.open(Some(request))?.job();
-        self.0.asked.notify_one();
+        self.0.requested.notify_one();
         Ok(job)
     }
 
-    /// Goes by these settings from now on: the next build does, and the schedule. What `on_start` says counts at the next start.
+    /// Applies new settings to the schedule and the next build. `on_start` applies at the next start.
     ///
     /// # Errors
-    /// A schedule that can't be read; nothing has changed then.
+    /// A schedule that can't be parsed; nothing has changed then.
     pub fn reconfigure(&self, config: &RebuildConfig) -> Result<(), String> {
         let new = Plan::new(config)?;
-        // A plan that is as it was must not draw its jitter again, else who reloads often never builds.
+        // An unchanged plan must not draw its jitter again: with frequent reloads no build would ever start.
         self.0.plan.send_if_modified(|plan| {
             let changes = plan.config != new.config;
             *plan = new;
@@ -81,38 +81,38 @@ impl RebuildHandle {
         Ok(())
     }
 
-    /// How the running rebuild goes, and how the last one went.
+    /// The progress of the running rebuild, and the result of the last one.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        let work = self.0.state.lock();
+        let state = self.0.state.lock();
         Progress {
-            running: work.running.as_ref().map(|t| t.running()),
+            running: state.running.as_ref().map(|t| t.running()),
             last: self.0.keyspace.last_rebuild(),
-            last_error: work.last_error.clone(),
+            last_error: state.last_error.clone(),
         }
     }
 }
 
-impl Work {
-    /// A restart does not make a collapsed source believable: a snapshot tells what the last scan brought.
-    fn after(keyspace: &Keyspace) -> Self {
+impl JobState {
+    /// The last scan's key counts come from a snapshot, so that a restart does not accept a collapsed source.
+    fn restored(keyspace: &Keyspace) -> Self {
         let counted = keyspace.first_build().counted;
         Self { last_keys: (!counted.is_empty()).then(|| counted.into_iter().collect()), ..Self::default() }
     }
 }
 
 impl JobQueue {
-    /// Takes the one place that there is; the job counts as running from here on.
-    fn open(&self, asked: Option<RebuildRequest>) -> Result<Arc<Tracker>, AlreadyRunning> {
-        let mut work = self.state.lock();
-        match (&work.running, asked) {
-            (Some(running), Some(request)) if running.hurry(request) => return Ok(Arc::clone(running)),
+    /// Opens the only job; it counts as running from here on.
+    fn open(&self, request: Option<RebuildRequest>) -> Result<Arc<Tracker>, AlreadyRunning> {
+        let mut state = self.state.lock();
+        match (&state.running, request) {
+            (Some(running), Some(request)) if running.end_wait(request) => return Ok(Arc::clone(running)),
             (Some(running), _) => return Err(AlreadyRunning(running.job())),
             (None, _) => {}
         }
-        work.last_job += 1;
-        let tracker = Arc::new(Tracker::new(work.last_job, asked));
-        work.running = Some(Arc::clone(&tracker));
+        state.last_job += 1;
+        let tracker = Arc::new(Tracker::new(state.last_job, request));
+        state.running = Some(Arc::clone(&tracker));
         Ok(tracker)
     }
 }
@@ -134,7 +134,7 @@ impl Runner {
     /// A runner and the handle to it. Nothing happens before [`Runner::run`].
     ///
     /// # Errors
-    /// A schedule that can't be read.
+    /// A schedule that can't be parsed.
     pub fn new(
         keyspace: Arc<Keyspace>,
         source: Arc<dyn KeySource>,
@@ -145,8 +145,8 @@ impl Runner {
         let (plan, plans) = Plans::new(Plan::new(&config.rebuild)?);
         let jobs = Arc::new(JobQueue {
             keyspace: Arc::clone(&keyspace),
-            state: Mutex::new(Work::after(&keyspace)),
-            asked: Notify::new(),
+            state: Mutex::new(JobState::restored(&keyspace)),
+            requested: Notify::new(),
             plan,
         });
         let builder = Builder {
@@ -163,87 +163,91 @@ impl Runner {
         Ok((Self { jobs, builder, metrics }, handle))
     }
 
-    /// Scans only when it is its turn among the instances that share `permit`, as far as that can be waited for.
+    /// Scans with a slot among the instances that share `permit`, as far as it may wait for one.
     #[must_use]
     pub fn taking_turns(mut self, permit: Option<Arc<dyn ScanPermit>>) -> Self {
         self.builder.slots.share(permit);
         self
     }
 
-    /// Builds whenever there is a reason, until dropped; a build under way is then abandoned and changes nothing.
+    /// Builds whenever there is a reason, until dropped. A build in progress is then abandoned and changes nothing.
     pub async fn run(self) {
-        tokio::join!(self.learn_form(), self.build_again_and_again());
+        tokio::join!(self.learn_form(), self.build_forever());
     }
 
-    /// Lookups need the key form, also where no build is due for long.
+    /// Determines the key form: lookups need it, even if no build is due for long.
     async fn learn_form(&self) {
         let mut pause = RETRY.0;
         while let Err(error) = self.builder.key_form().await {
-            tracing::debug!(keyspace = self.builder.keyspace.name(), %error, "the key form is not known yet");
+            tracing::debug!(keyspace = self.builder.keyspace.name(), %error, "key form not known yet");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY.1);
         }
     }
 
-    async fn build_again_and_again(&self) {
-        self.snapshot_judged().await;
+    async fn build_forever(&self) {
+        self.snapshot_evaluated().await;
         let mut due = self.first_build();
         let mut pause = RETRY.0;
         let mut rested = Instant::now();
         loop {
             let tracker = self.next_job(due, rested).await;
             let built = self.build(&tracker).await;
-            rested = Instant::now() + BREATH;
-            // A failure is tried again before the next schedule, for the filter in force ages meanwhile; what only a later scan mends, later.
+            rested = Instant::now() + MIN_REST;
+            // A failed build is retried before the next schedule, because the active filter ages. A fault that only a
+            // later scan fixes waits for it.
             let rescan = self.builder.keyspace.rescan_in();
-            let again = built.is_err() || rescan.is_some();
-            due = again.then(|| Instant::now() + pause.max(rescan.unwrap_or_default()));
-            // A source that is large or slow is not scanned over and over because a check fails.
+            let retries = built.is_err() || rescan.is_some();
+            due = retries.then(|| Instant::now() + pause.max(rescan.unwrap_or_default()));
+            // A large or slow source must not be scanned over and over because a check fails.
             let longest = RETRY.1.max(tracker.took() * 10);
-            pause = if again { (pause * 2).min(longest) } else { RETRY.0 };
+            pause = if retries { (pause * 2).min(longest) } else { RETRY.0 };
         }
     }
 
-    /// Returns when it is known whether the filter of a snapshot serves, which the form of keys tells; or when that can't be waited for.
-    async fn snapshot_judged(&self) {
-        let judged = async {
-            while !self.builder.keyspace.has_judged_snapshot() {
+    /// Returns when it is known whether a snapshot's filter can be used, which depends on the form of the keys; or when
+    /// the wait has lasted too long.
+    async fn snapshot_evaluated(&self) {
+        let evaluated = async {
+            while !self.builder.keyspace.has_evaluated_snapshot() {
                 tokio::time::sleep(RETRY.0 / 20).await;
             }
         };
         tokio::select! {
-            _ = tokio::time::timeout(RETRY.1, judged) => {}
-            // For the next who waits for it.
-            () = self.jobs.asked.notified() => self.jobs.asked.notify_one(),
+            _ = tokio::time::timeout(RETRY.1, evaluated) => {}
+            // For the next waiter of this notification.
+            () = self.jobs.requested.notified() => self.jobs.requested.notify_one(),
         }
     }
 
-    /// At once; or later, where a snapshot serves, so that a fleet that is restarted does not scan all at once.
+    /// When the first build starts: at once, or later if a snapshot's filter is active, so that a restarted fleet does
+    /// not scan all at once.
     fn first_build(&self) -> Option<Instant> {
         let spare = self.builder.keyspace.first_build().lasts;
-        let Plan { config, schedule } = self.builder.plans.present();
+        let Plan { config, schedule } = self.builder.plans.current();
         config.on_start.then(|| Instant::now() + schedule.spread(spare / 2))
     }
 
-    /// Waits for the next reason to build and takes the job.
+    /// Waits for the next reason to build and opens the job.
     async fn next_job(&self, due: Option<Instant>, rested: Instant) -> Arc<Tracker> {
         let timely = async {
             tokio::select! {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 () = self.builder.plans.follow(scheduled) => {}
-                () = async { self.wanted(rested).await } => {}
+                () = async { self.keyspace_requests(rested).await } => {}
             }
         };
         tokio::pin!(timely);
         loop {
-            let asked = tokio::select! {
-                () = self.jobs.asked.notified() => true,
+            let is_requested = tokio::select! {
+                () = self.jobs.requested.notified() => true,
                 () = &mut timely => false,
             };
-            if !asked && let Ok(tracker) = self.jobs.open(None) {
+            if !is_requested && let Ok(tracker) = self.jobs.open(None) {
                 return tracker;
             }
-            // An operator's request has taken the place; a wake-up whose request was served along with a timely build is of no use any more.
+            // An operator's request holds the job. If there is none, a build for another reason has served that request
+            // too.
             let running = self.jobs.state.lock().running.clone();
             if let Some(tracker) = running {
                 return tracker;
@@ -251,8 +255,8 @@ impl Runner {
         }
     }
 
-    /// Returns when the keyspace wants a build, no sooner than one can be of use.
-    async fn wanted(&self, rested: Instant) {
+    /// Returns when the keyspace requests a build, no sooner than one can be of use.
+    async fn keyspace_requests(&self, rested: Instant) {
         self.builder.keyspace.rebuild_requested().await;
         let useful = Instant::now() + self.builder.keyspace.rescan_in().unwrap_or_default();
         sleep_until(rested.max(useful)).await;
@@ -260,9 +264,10 @@ impl Runner {
 
     async fn build(&self, tracker: &Arc<Tracker>) -> Result<Built, BuildError> {
         let last = self.jobs.state.lock().last_keys.clone();
+        // A panic is a failed build, not the end of all builds.
+        let building = AssertUnwindSafe(self.builder.build(last.as_ref(), tracker)).catch_unwind();
         let built = tokio::select! {
-            // A panic is a failed build, not the end of all builds.
-            built = AssertUnwindSafe(self.builder.build(last.as_ref(), tracker)).catch_unwind() => built.unwrap_or(Err(BuildError::Cancelled)),
+            built = building => built.unwrap_or(Err(BuildError::Cancelled)),
             () = report::show(self.builder.keyspace.name(), Arc::clone(tracker)) => Err(BuildError::Cancelled),
         };
         self.ended(tracker, &built);
@@ -294,14 +299,15 @@ impl Runner {
                 "rebuild finished: new filter active"
             ),
             Err(error) => {
-                tracing::warn!(keyspace = keyspace.name(), job = tracker.job(), %outcome, %error, "rebuild failed: the active filter stays");
+                tracing::warn!(keyspace = keyspace.name(), job = tracker.job(), %outcome, %error, "rebuild failed: \
+                    the active filter stays");
             }
         }
-        let mut work = self.jobs.state.lock();
-        work.running = None;
-        work.last_error = built.as_ref().err().map(ToString::to_string);
+        let mut state = self.jobs.state.lock();
+        state.running = None;
+        state.last_error = built.as_ref().err().map(ToString::to_string);
         if let Ok(built) = built {
-            work.last_keys = Some(built.keys.clone());
+            state.last_keys = Some(built.keys.clone());
         }
     }
 }
@@ -310,6 +316,6 @@ impl Runner {
 async fn scheduled(plan: Plan) {
     let Some(start) = plan.schedule.next_after(Utc::now()) else { return std::future::pending().await };
     while let Ok(left) = (start - Utc::now()).to_std() {
-        tokio::time::sleep(left.min(LOOK_AGAIN)).await;
+        tokio::time::sleep(left.min(LONGEST_SLEEP)).await;
     }
 }

@@ -1,37 +1,39 @@
-//! A few keys of a scan, to be tried at the backend.
+//! A sample of a scan's keys, for checks at the backend.
 
 use crate::key::{Key, KeyBatch};
 
-/// Keys that were drawn while the scan of one source went by, in bounded memory.
+/// Keys sampled during the scan of one source, in bounded memory.
 ///
-/// Drawn by chance and from all of it: what is wrong with some keys shows sooner or later, and no single odd one is drawn each time.
+/// Sampled at random from the whole scan: a fault of some keys shows sooner or later, and no single odd key is sampled
+/// each time.
 #[derive(Debug)]
 pub(super) struct Samples {
     plain: Reservoir,
-    /// Keys that the source spells otherwise than their form does, without and with letters beyond ASCII: the latter are rare and go wrong
-    /// in ways of their own.
+    /// Keys whose spelling in the source differs from their canonical form, without and with non-ASCII letters. The
+    /// latter are rare and have faults of their own.
     ascii: Reservoir,
     beyond: Reservoir,
 }
 
-/// A uniform sample of a stream that says beforehand which key it takes next (Li 1994, algorithm L): the others cost nothing.
+/// A uniform sample of a stream that knows beforehand which key it takes next (Li 1994, algorithm L): skipped keys cost
+/// nothing.
 #[derive(Debug)]
 struct Reservoir {
     keys: Vec<Key>,
     room: usize,
     seen: u64,
-    /// Number of the key that is taken next, once there is no more room.
+    /// Number of the next sampled key, once the sample is full.
     next: u64,
     weight: f64,
 }
 
 impl Samples {
-    /// Keys that are drawn of all.
+    /// Sampled keys of all keys.
     const PLAIN: usize = 16;
-    /// Respelled keys of either sort.
+    /// Sampled respelled keys of each sort.
     const RESPELLED: usize = 64;
 
-    /// Nothing yet.
+    /// An empty sample.
     pub(super) const fn new() -> Self {
         Self {
             plain: Reservoir::new(Self::PLAIN),
@@ -40,7 +42,7 @@ impl Samples {
         }
     }
 
-    /// A batch of keys goes by.
+    /// Samples a batch of keys.
     pub(super) fn draw(&mut self, batch: &KeyBatch) {
         self.plain.draw(batch.len(), |index| batch.get(index));
         for (index, original) in batch.respelled() {
@@ -48,7 +50,7 @@ impl Samples {
         }
     }
 
-    /// How many keys went by.
+    /// Number of keys seen.
     pub(super) const fn keys(&self) -> u64 {
         self.plain.seen
     }
@@ -67,7 +69,7 @@ impl Reservoir {
         Self { keys: Vec::new(), room, seen: 0, next: 0, weight: 1.0 }
     }
 
-    /// So many keys go by; `key` makes those that are wanted.
+    /// Samples a run of `keys` keys; `key` builds the sampled ones.
     fn draw(&mut self, keys: usize, key: impl Fn(usize) -> Option<Key>) {
         let first = self.seen;
         self.seen += keys as u64;
@@ -84,9 +86,9 @@ impl Reservoir {
         }
     }
 
-    /// How many keys go by before the next one is taken.
+    /// Number of keys to skip before the next sampled one.
     fn skipped(&mut self) -> u64 {
-        // Of (0, 1], whose logarithm is finite.
+        // In (0, 1], so that the logarithm is finite.
         let unit = || 1.0 - rand::random::<f64>();
         self.weight *= (unit().ln() / self.room as f64).exp();
         // Saturates: past the end of every scan.
@@ -134,7 +136,7 @@ mod tests {
                 .unwrap()
                 .max(latest);
         }
-        // That none of 320 is from the second half has a chance of 2 to the power of -320.
+        // The chance that none of 320 keys is from the second half is 2 to the power of -320.
         assert!(latest >= 5_000, "{latest}");
     }
 

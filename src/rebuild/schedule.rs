@@ -5,7 +5,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use croner::Cron;
 
-/// A cron schedule in UTC, each occurrence put off by a random part of its jitter so that a fleet does not scan at once.
+/// A cron schedule in UTC. A random part of the jitter delays each occurrence, so that a fleet does not scan all at
+/// once.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     cron: Cron,
@@ -16,7 +17,7 @@ impl Schedule {
     /// Parses a cron expression of 5 fields, or 6 with seconds first.
     ///
     /// # Errors
-    /// What the expression lacks.
+    /// What is wrong with the expression.
     pub fn new(expression: &str, jitter: Duration) -> Result<Self, String> {
         let cron = crate::config::parse_schedule(expression).map_err(|e| e.to_string())?;
         Ok(Self { cron, jitter })
@@ -28,7 +29,7 @@ impl Schedule {
         self.jitter.min(longest).mul_f64(rand::random())
     }
 
-    /// The next start after `now`; `None` where the expression never comes true again.
+    /// The next start after `now`; `None` if the expression never matches again.
     #[must_use]
     pub fn next_after(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let occurrence = self.cron.find_next_occurrence(&now, false).ok()?;
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn occurrences_are_utc_and_put_off_by_less_than_the_jitter() {
+    fn occurrences_are_utc_and_delayed_by_less_than_the_jitter() {
         let schedule = Schedule::new("0 2 * * *", Duration::from_secs(300)).unwrap();
         let now = Utc.with_ymd_and_hms(2026, 3, 1, 12, 0, 0).unwrap();
         let due = Utc.with_ymd_and_hms(2026, 3, 2, 2, 0, 0).unwrap();

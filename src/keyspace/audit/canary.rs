@@ -1,7 +1,7 @@
 //! Canary: a sample of the filter's absences is looked up at the backend, beside the requests that got them.
 //!
-//! While a keyspace enforces, the filter answers and the backend is not asked: a writer that does not announce, or a scan that misses a
-//! row, would show in nothing but complaints.
+//! While a keyspace enforces, the filter answers and the backend is not asked: a writer that does not announce, or a
+//! scan that misses a row, would show in nothing but complaints.
 
 use std::sync::Arc;
 
@@ -36,14 +36,16 @@ impl Canary {
         }
     }
 
-    /// The filter was only asked, and would have answered that a key is absent: such comparisons prove a filter with few lookups.
+    /// The filter was only asked, and would have answered that a key is absent: such comparisons prove a filter with
+    /// few lookups.
     pub(crate) fn sample_for_proof(&self, key: &Key, hash: KeyHash, probe: Probe) {
         if self.has_open_proof() && self.sampler.has_room() {
             self.sampler.offer(Suspect { key: key.clone(), hash, probe });
         }
     }
 
-    /// Number of keys of a batch that are passed over before the next one is sampled; a proof takes all that it gets. `None`: none is.
+    /// Number of keys of a batch that are passed over before the next one is sampled; a proof takes all that it gets.
+    /// `None`: none is.
     pub(crate) fn draw_gap(&self) -> Option<u64> {
         self.sampler.draw_gap().or_else(|| self.has_open_proof().then_some(0))
     }
@@ -58,7 +60,8 @@ impl Canary {
         self.proof_end.confirm_absence(hash);
     }
 
-    /// Checks samples, one after another and no faster than the pace. Runs until dropped; only the first call does anything.
+    /// Checks samples, one after another and no faster than the pace. Runs until dropped; only the first call does
+    /// anything.
     pub(crate) async fn run(&self) {
         let Some(mut queue) = self.sampler.take_queue() else { return };
         while let Some(sample) = queue.recv().await {

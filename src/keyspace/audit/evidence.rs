@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::keyspace::polls::PollTracker;
 use crate::keyspace::replicate::LogFollower;
 
-/// What was asked about a row that was found.
+/// What was checked about a row that was found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Evidence {
     /// The log was read to its end, or there is none.
@@ -26,7 +26,8 @@ pub(crate) struct EvidenceGatherer {
 }
 
 impl EvidenceGatherer {
-    /// Reads the log to its end and polls once, both from `since` on. A poll in progress ends by itself, and so does the next.
+    /// Reads the log to its end and polls once, both from `since` on. A poll in progress ends by itself, and so does
+    /// the next.
     pub(super) async fn gather(&self, since: Moment) -> Evidence {
         let log_read = async {
             match &self.follower {

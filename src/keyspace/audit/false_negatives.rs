@@ -1,5 +1,5 @@
-//! Rows that the filter called absent. Whether it should have known them is decided beside the request that found them, once the delta
-//! log has been read to its end and a poll is complete.
+//! Rows that the filter called absent. Whether the filter should have contained them is decided in the background, once
+//! the delta log has been read to its end and a poll is complete.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +19,16 @@ use crate::keyspace::rebuild_signal::RebuildSignal;
 use crate::keyspace::stats::FilterStats;
 use crate::labels::{CanaryResult, FoundBy};
 
-/// Rows that may wait. Further ones are not taken: the next lookup finds them again.
+/// Rows that may wait; further ones are dropped, and the next lookup finds them again.
 const QUEUE: usize = 256;
 /// Pause between two rounds: each asks for a poll, and a steady stream of rows must not cause polls without pause.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const MISSED: &str = "a row was found that the filter had called absent; a rebuild fixes the filter";
-const PROOF_FAILED: &str = "the proof failed: the backend has a row that the filter called absent. Does the source list every key that the backend has? The next rebuild starts a new proof";
+const PROOF_FAILED: &str = "the proof failed: the backend has a row that the filter called absent. Does the source \
+    list every key that the backend has? The next rebuild starts a new proof";
 
-/// A row that exists, and what the filter had said of it.
+/// A row that exists, and the filter's earlier answer.
 #[derive(Debug)]
 pub(crate) struct Suspect {
     pub(crate) key: Key,
@@ -43,7 +44,7 @@ pub(crate) struct FalseNegatives {
     rebuild: Arc<RebuildSignal>,
     proof_end: Arc<ProofEnd>,
     suspects: mpsc::Sender<Suspect>,
-    /// Until the task that classifies has taken it.
+    /// `None` once the classifying task has it.
     queue: Mutex<Option<mpsc::Receiver<Suspect>>>,
 }
 
@@ -61,18 +62,20 @@ impl FalseNegatives {
 
     /// A lookup found a row that the filter had called absent.
     pub(crate) fn suspect(&self, key: &Key, hash: KeyHash, probe: Probe) {
-        // Its announce, or a scan, may have come between probe and read: then the filter knows it by now and was never wrong.
+        // Its announce, or a scan, may have come between probe and read: then the filter contains it now and was not
+        // wrong.
         if self.prober.holds(hash) {
             return;
         }
-        // Before it is sent: the task that classifies it also ends the wait of the proof.
+        // Before the send: the task that classifies it also ends the proof's wait.
         self.prober.freshness.enforcement().suspect_found();
         if self.suspects.try_send(Suspect { key: key.clone(), hash, probe }).is_err() {
             self.proof_end.suspect_classified();
         }
     }
 
-    /// Classifies the rows that lookups found, all that wait at once. Runs until dropped; only the first call does anything.
+    /// Classifies the rows that lookups found, all that wait at once. Runs until dropped; only the first call does
+    /// anything.
     pub(crate) async fn run(&self) {
         let Some(mut queue) = self.queue.lock().take() else { return };
         let mut rows = Vec::new();
@@ -88,29 +91,31 @@ impl FalseNegatives {
 
     /// The canary found a row that the filter had called absent, and waits for the verdict.
     pub(super) async fn classify_now(&self, row: &Suspect) -> CanaryResult {
-        // It may have been announced elsewhere a moment ago, or be younger than the last poll.
+        // Another instance may have announced it a moment ago, or it may be younger than the last poll.
         let evidence = self.evidence.gather(Moment::now()).await;
         self.classify(FoundBy::Canary, row, evidence)
     }
 
-    /// The row exists, and a client was answered otherwise: that counts, also while polls fail.
+    /// The row exists, and a client received 404 or would have: that counts, also while polls fail.
     fn classify(&self, found_by: FoundBy, row: &Suspect, evidence: Evidence) -> CanaryResult {
         if self.prober.holds(row.hash) {
             return CanaryResult::Late;
         }
         self.prober.insert(row.hash);
-        // It may have been announced elsewhere a moment ago: an outage of Redis must not look like a wrong filter.
+        // Another instance may have announced it a moment ago: an outage of Redis must not look like a wrong filter.
         if !evidence.log_read {
             return CanaryResult::Error;
         }
         self.stats.record_false_negative(found_by, row.probe, row.hash, &row.key);
         let freshness = &self.prober.freshness;
-        // No breach if the polls that the promise rests on would have brought the row; failing polls end the trust by themselves.
+        // Excused if polls, on which the promise depends, would have brought the row; failing polls end the trust by
+        // themselves.
         let excused = !evidence.polled && freshness.promise().freshness == Freshness::Polled;
-        // What clients of an enforcing keyspace would have been answered fails a proof, whoever finds it.
+        // Any row that an enforcing keyspace would have answered 404 fails a proof, whether a lookup or the canary
+        // finds it.
         let proving = !excused && freshness.enforcement().fail_proof();
-        // One that a revoked or held keyspace finds again leaves the build in progress as useful as before: without this, rows that are
-        // younger than each scan would have the source scanned without end.
+        // A revoked or held keyspace that finds another such row needs no further scan than the one in progress.
+        // Without this check, rows younger than each scan would cause scans without end.
         if proving && freshness.complete().is_none() && !freshness.is_broken_by(found_by) {
             return CanaryResult::FalseNegative;
         }

@@ -1,6 +1,6 @@
-//! What answers of the backend say of the filter, and of the backend itself.
+//! What answers of the backend say about the filter, and about the backend itself.
 //!
-//! Knows no cache but to void absences, and no client: lookups report what they found and go on.
+//! Uses caches only to void absences, and knows no clients: lookups report what they found and continue.
 
 mod canary;
 mod evidence;
@@ -43,7 +43,8 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// The filter has answered a lookup or a check with absent. Costs one random number, and now and then a copy of the key.
+    /// The filter has answered a lookup or a check with absent. Costs one random number, and now and then a copy of the
+    /// key.
     pub(crate) fn sample(&self, hash: KeyHash, probe: Probe, key: impl FnOnce() -> Key) {
         self.canary.sample(hash, probe, key);
     }
@@ -93,7 +94,8 @@ impl Audit {
         self.windows.recent.contains(hash, now) || self.builds.deletes.contains(hash)
     }
 
-    /// Compares absences of these keys with the backend: for a keyspace that has no clients yet and knows keys without rows.
+    /// Compares absences of these keys with the backend: for a keyspace that has no clients yet and knows keys without
+    /// rows.
     ///
     /// # Errors
     /// [`BackendError`] if the backend gives no answer.

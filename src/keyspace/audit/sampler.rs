@@ -1,4 +1,4 @@
-//! Draws a sample of the filter's absences for the sampler. [`policy`] says how many and which.
+//! Draws a sample of the filter's absences for the canary. [`policy`] decides how many and which.
 
 mod policy;
 
@@ -13,21 +13,22 @@ use super::false_negatives::Suspect;
 use crate::clock::Moment;
 use crate::config::CanaryConfig;
 
-/// Samples that may wait for their check; further ones are not taken.
+/// Samples that may wait for their check; further ones are dropped.
 pub(crate) const QUEUE: usize = 64;
 
-/// Draws samples and keeps those that wait.
+/// Draws samples and queues them.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// There is a backend to ask; a set is what the filter was built of.
+    /// True if there is a backend to ask. A set is what the filter was built from, so checks would prove nothing.
     backed: bool,
-    /// Share of the absences that are drawn, as bits: read at each of them. Derived from `policy`, which alone is the truth.
+    /// Share of the absences that are drawn, as bits, because it is read at each absence. Derived from `policy`, which
+    /// is the truth.
     probability: AtomicU64,
     policy: Mutex<Policy>,
-    /// From the begin of one check to that of the next.
+    /// Time from the start of one check to that of the next.
     pace: Mutex<Duration>,
     samples: mpsc::Sender<Suspect>,
-    /// Until the task that checks has taken it.
+    /// `None` once the checking task has it.
     queue: Mutex<Option<mpsc::Receiver<Suspect>>>,
 }
 
@@ -51,17 +52,17 @@ impl Sampler {
         *self.pace.lock() = Duration::from_secs(1) / config.max_per_second.max(1);
     }
 
-    /// Nothing is known yet of the filter that answers from now on.
+    /// A new filter is active, of which nothing is known yet.
     pub(crate) fn heat_up(&self) {
         self.change(Policy::heat_up);
     }
 
-    /// A later scan is in force.
+    /// A filter from a later scan is active.
     pub(crate) fn warm_up(&self) {
         self.change(Policy::warm_up);
     }
 
-    /// So many absences were answered until now.
+    /// `absences`: how many were answered so far.
     pub(crate) fn tick(&self, absences: u64, now: Moment) {
         self.change(|policy| policy.tick(absences, now));
     }
@@ -70,19 +71,21 @@ impl Sampler {
         let mut policy = self.policy.lock();
         let changed = change(&mut policy);
         let probability = if self.backed { policy.probability() } else { 0.0 };
-        // Relaxed, as where it is read: it publishes nothing else.
+        // Relaxed, as where it is read: it publishes no other memory.
         self.probability.store(probability.to_bits(), Relaxed);
         changed
     }
 
-    /// Draws how many keys are passed over until the next that would be checked: one random number for as many keys. `None`: none ever is.
+    /// Draws how many keys to skip until the next sampled one: one random number for that many keys. `None`: none is
+    /// sampled.
     pub(crate) fn draw_gap(&self) -> Option<u64> {
         let probability = f64::from_bits(self.probability.load(Relaxed));
-        // By the geometric distribution: in `1 - random` so that the logarithm is finite. A share of 1 divides by minus infinity, which is a gap of 0.
+        // Geometric distribution. `1 - random` keeps the logarithm finite. A share of 1 divides by minus infinity,
+        // which is a gap of 0.
         (probability > 0.0).then(|| ((1.0 - rand::random::<f64>()).ln() / (-probability).ln_1p()) as u64)
     }
 
-    /// The waiting samples; `None`: another task has taken them.
+    /// The queue of samples; `None`: another task has it.
     pub(super) fn take_queue(&self) -> Option<mpsc::Receiver<Suspect>> {
         self.queue.lock().take()
     }
@@ -97,7 +100,7 @@ impl Sampler {
         self.change(|policy| policy.admits(sample.hash, Moment::now()))
     }
 
-    /// A sample was checked; `clean`: the backend has no row of it either.
+    /// A sample was checked; `clean`: the backend has no row of it.
     pub(super) fn checked(&self, sample: &Suspect, clean: bool) {
         self.change(|policy| policy.checked(sample.hash, clean, Moment::now()));
     }
@@ -107,9 +110,9 @@ impl Sampler {
         self.samples.capacity() > 0
     }
 
-    /// Has an absence checked that was drawn.
+    /// Queues a drawn absence for its check.
     pub(crate) fn offer(&self, drawn: Suspect) {
-        // Where the queue is full, there are more answers to check than may be.
+        // A full queue means more samples than checks are allowed.
         let _ = self.samples.try_send(drawn);
     }
 
@@ -126,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_batch_as_many_keys_are_drawn_as_of_single_ones() {
+    fn a_batch_samples_as_many_keys_as_single_lookups() {
         let gaps = |sample_rate| {
             let sampler = Sampler::new(&CanaryConfig { sample_rate, ..CanaryConfig::default() }, true);
             sampler.probability.store(f64::to_bits(sample_rate), Relaxed);

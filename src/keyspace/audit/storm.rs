@@ -1,12 +1,13 @@
-//! Absence storms: the backend says absent of rows that it has to have, because it is empty, lagging or broken. While one lasts no absence is cached, and
-//! those that were cached at its beginning are taken back.
+//! Absence storms: the backend answers absent for rows that it should have, because it is empty, lagging or broken.
+//! During a storm no absence is cached, and absences cached at its start are voided.
 //!
-//! Clients choose which keys are asked for, so that most answers are absences proves nothing: a flood of random keys brings false positives only. Two things
-//! are evidence about the backend:
+//! Clients choose the keys, so many absent answers prove nothing: a flood of random keys brings only false positives.
+//! Two observations are evidence about the backend:
 //! - *rows lost*: keys that had rows, and that nobody deleted, come back absent;
-//! - *unexplained positives*: more distinct keys pass the filter in vain than its own rate explains, at [`CONFIDENCE`]. Keys that the filter holds without a
-//!   row (rows deleted unannounced, false positives that a client has collected) look the same, so this is a doubt only: the backend is asked for rows
-//!   that it had a while ago, and its answer decides.
+//! - *unexplained positives*: more distinct absent keys pass the filter than its own rate explains, at [`CONFIDENCE`].
+//!   Keys in the filter without a row look the same (rows deleted unannounced, false positives that a client has
+//!   collected). So this is a doubt only: the keyspace asks the backend for rows that it had lately, and the answer
+//!   decides.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,37 +17,38 @@ use parking_lot::Mutex;
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
 
-/// Distinct keys whose latest answers are judged together.
+/// Number of distinct keys whose latest answers are evaluated together.
 const WINDOW: usize = 100;
-/// They count for so long.
-const WITHIN: Duration = Duration::from_secs(60);
-/// Absences that a judgement takes at the least: a few rows are deleted unannounced everywhere.
-const LEAST: usize = 30;
-/// How improbable positives must be to be unexplained: natural logarithm of 1e-6.
+/// Answers older than this do not count.
+const MAX_AGE: Duration = Duration::from_secs(60);
+/// Minimum number of absences for a storm: a few rows are deleted unannounced in every system.
+const MIN_ABSENT: usize = 30;
+/// Natural logarithm of 1e-6: positives less probable than that are unexplained.
 const CONFIDENCE: f64 = -13.8;
-/// A single filter differs from its estimated rate, more so a small one: its positives are expected to be so many times as many.
+/// A single filter differs from its estimated rate, a small one more so: this factor on the expected positives covers
+/// that.
 const SLACK: f64 = 1.5;
-/// Between two doubts, once the backend has refuted one.
-const QUIET: Duration = Duration::from_secs(10);
-/// Between two doubts, where the backend gave no answer to the first.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Pause between two doubts, after the backend has refuted one.
+const QUIET_AFTER: Duration = Duration::from_secs(10);
+/// Pause between two doubts, after the backend gave no answer.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What the backend's latest answers say of the backend.
+/// What the latest answers of the backend say about the backend.
 #[derive(Debug, Default)]
 pub(crate) struct Storm(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Rows that were found, and such that are lost.
+    /// Found rows, and lost rows.
     rows: Answers,
-    /// Rows that were found, and positives.
+    /// Found rows, and positives.
     recent: Answers,
-    /// The backend is being asked for rows that it had.
+    /// True while the backend is being asked for rows that it had.
     doubted: bool,
     quiet_until: Option<Moment>,
 }
 
-/// The latest answers, each key once; the latest last.
+/// The latest answers, one per key; the newest last.
 #[derive(Debug, Default)]
 struct Answers {
     latest: VecDeque<Answered>,
@@ -57,32 +59,33 @@ struct Answers {
 struct Answered {
     at: Moment,
     hash: KeyHash,
-    /// The key, where it was absent.
+    /// The key, if it was absent.
     absent: Option<Key>,
-    /// Absent verdicts of the filter until then.
+    /// Absent verdicts of the filter at that moment.
     true_negatives: u64,
 }
 
-/// A key that passed the filter in vain, and what the filter itself explains of it.
+/// An absent key that passed the filter, and what the filter's rate explains.
 pub(crate) struct Positive<'a> {
     pub(crate) hash: KeyHash,
     pub(crate) key: &'a Key,
     /// The backend or a cache had the row before.
     pub(crate) had_row: bool,
-    /// The filter's rate, as its fill predicts it.
+    /// The false-positive rate that the filter's fill predicts.
     pub(crate) rate: f64,
     /// Absent verdicts of the filter so far.
     pub(crate) true_negatives: u64,
 }
 
-/// What a positive comes to.
+/// What follows from a positive.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Suspicion {
     /// Nothing, or nothing new.
     None,
-    /// A storm begins with it: these keys' absences may have been cached meanwhile.
+    /// It starts a storm: absences of these keys may have been cached.
     Storm(Vec<Key>),
-    /// The backend must be asked for rows that it had. No absence is cached until [`Storm::convict`] or [`Storm::acquit`].
+    /// The backend must be asked for rows that it had. No absence is cached until [`Storm::confirm`], [`Storm::refute`]
+    /// or [`Storm::undecided`].
     Doubt,
 }
 
@@ -90,8 +93,8 @@ impl Storm {
     /// The backend has the row.
     pub(crate) fn found(&self, hash: KeyHash, true_negatives: u64, now: Moment) {
         let mut inner = self.0.lock();
-        inner.rows.note(Answered { at: now, hash, absent: None, true_negatives });
-        inner.recent.note(Answered { at: now, hash, absent: None, true_negatives });
+        inner.rows.record(Answered { at: now, hash, absent: None, true_negatives });
+        inner.recent.record(Answered { at: now, hash, absent: None, true_negatives });
     }
 
     /// The backend has no row of a key that passed the filter.
@@ -101,14 +104,14 @@ impl Storm {
         let answered = Answered { at: now, hash, absent: Some(key.clone()), true_negatives };
         if positive.had_row || inner.rows.holds_absent(hash) {
             let before = inner.rows.are_mostly_absent(now);
-            inner.rows.note(answered);
+            inner.rows.record(answered);
             return if !before && inner.rows.are_mostly_absent(now) {
                 Suspicion::Storm(inner.rows.absent_keys())
             } else {
                 Suspicion::None
             };
         }
-        inner.recent.note(answered);
+        inner.recent.record(answered);
         let quiet = inner.doubted || inner.quiet_until.is_some_and(|until| now < until);
         if quiet || !inner.recent.are_mostly_absent(now) || inner.recent.are_explained(positive.rate, true_negatives) {
             return Suspicion::None;
@@ -117,27 +120,28 @@ impl Storm {
         Suspicion::Doubt
     }
 
-    /// The backend has lost rows that it had. Returns the keys whose absences may have been cached meanwhile, unless the storm rages already.
-    pub(crate) fn convict(&self, now: Moment) -> Option<Vec<Key>> {
+    /// The backend has lost rows that it had. Returns the keys whose absences may have been cached, unless the storm
+    /// has begun already.
+    pub(crate) fn confirm(&self, now: Moment) -> Option<Vec<Key>> {
         let mut inner = self.0.lock();
         inner.doubted = false;
         let before = inner.rows.are_mostly_absent(now);
         let recent = std::mem::take(&mut inner.recent);
         let lost = recent.latest.into_iter().filter(|answered| answered.absent.is_some());
-        // What was found before says nothing of now.
+        // Rows found earlier say nothing about the present.
         inner.rows.drop_found();
-        lost.for_each(|answered| inner.rows.note(Answered { at: now, ..answered }));
+        lost.for_each(|answered| inner.rows.record(Answered { at: now, ..answered }));
         (!before).then(|| inner.rows.absent_keys())
     }
 
-    /// The backend has the rows that it had: the filter holds keys without rows.
-    pub(crate) fn acquit(&self, now: Moment) {
-        self.end_doubt(now.plus(QUIET));
+    /// The backend still has its rows: the filter contains keys without rows.
+    pub(crate) fn refute(&self, now: Moment) {
+        self.end_doubt(now.plus(QUIET_AFTER));
     }
 
     /// The backend gave no answer.
     pub(crate) fn undecided(&self, now: Moment) {
-        self.end_doubt(now.plus(AGAIN));
+        self.end_doubt(now.plus(RETRY_AFTER));
     }
 
     fn end_doubt(&self, quiet_until: Moment) {
@@ -147,12 +151,12 @@ impl Storm {
         inner.quiet_until = Some(quiet_until);
     }
 
-    /// Another filter is in force: its positives are others.
+    /// Another filter is active: its positives differ.
     pub(crate) fn swapped(&self) {
         self.0.lock().recent = Answers::default();
     }
 
-    /// Whether absences are not to be believed at present.
+    /// Returns true while absences of the backend can't be trusted.
     pub(crate) fn is_raging(&self, now: Moment) -> bool {
         let mut inner = self.0.lock();
         inner.doubted || inner.rows.are_mostly_absent(now)
@@ -160,7 +164,7 @@ impl Storm {
 }
 
 impl Answers {
-    fn note(&mut self, answered: Answered) {
+    fn record(&mut self, answered: Answered) {
         let earlier = self.latest.iter().position(|earlier| earlier.hash == answered.hash);
         if let Some(earlier) = earlier.or((self.latest.len() == WINDOW).then_some(0)) {
             self.remove(earlier);
@@ -183,15 +187,15 @@ impl Answers {
         self.latest.iter().any(|answered| answered.hash == hash && answered.absent.is_some())
     }
 
-    /// Answers too old to count are dropped first: a storm without further lost rows ends.
+    /// Drops old answers first: a storm without further lost rows ends.
     fn are_mostly_absent(&mut self, now: Moment) -> bool {
-        while self.latest.front().is_some_and(|oldest| now.since(oldest.at) > WITHIN) {
+        while self.latest.front().is_some_and(|oldest| now.since(oldest.at) > MAX_AGE) {
             self.remove(0);
         }
-        self.absent >= LEAST && self.absent * 2 > self.latest.len()
+        self.absent >= MIN_ABSENT && self.absent * 2 > self.latest.len()
     }
 
-    /// Whether a filter of this rate lets so many keys pass, of those asked for since the oldest answer.
+    /// Returns true if the filter's rate explains this many positives among the keys asked for since the oldest answer.
     fn are_explained(&self, rate: f64, true_negatives: u64) -> bool {
         let positives = self.absent as f64;
         let since = self.latest.front().map_or(true_negatives, |oldest| oldest.true_negatives);

@@ -1,4 +1,4 @@
-//! What an absence storm does: the backend is asked for rows that it had, and cached absences are voided.
+//! Effects of an absence storm: the keyspace asks the backend for rows that it had, and voids cached absences.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::keyspace::stats::FilterStats;
 use crate::keyspace::write::CommitWindows;
 use crate::metrics::KeyspaceMetrics;
 
-/// Rows that the backend had lately, and that it is asked for if it may have lost them.
+/// Number of rows that the backend had lately and is asked for in a doubt.
 const KNOWN_ROWS: usize = 16;
 
 pub(crate) struct Storms {
@@ -59,13 +59,13 @@ impl Storms {
         };
         match self.storm.positive(&positive, now) {
             Suspicion::None => {}
-            Suspicion::Storm(believed) => self.began(believed),
+            Suspicion::Storm(keys) => self.began(keys),
             // Spawned, so that the lookup does not wait; there is one doubt at a time.
             Suspicion::Doubt => drop(tokio::spawn(Arc::clone(self).ask_for_known_rows())),
         }
     }
 
-    /// Asks the backend for rows that it had lately. If it has had none yet, nothing speaks for it.
+    /// Asks the backend for rows that it had lately. Without any, nothing contradicts the doubt.
     async fn ask_for_known_rows(self: Arc<Self>) {
         let known = self.builds.known_rows(KNOWN_ROWS, |key| self.prober.identity.hash(key));
         let asked = timeout(self.deadline, self.windows.backend.verify(&known)).await;
@@ -76,21 +76,22 @@ impl Storms {
         if !known.is_empty() && rows + lost == 0 {
             self.storm.undecided(now);
         } else if rows > 0 && rows >= lost {
-            self.storm.acquit(now);
-        } else if let Some(believed) = self.storm.convict(now) {
-            self.began(believed);
+            self.storm.refute(now);
+        } else if let Some(keys) = self.storm.confirm(now) {
+            self.began(keys);
         }
     }
 
-    /// Voids the absences that were cached before the storm was seen: they may be of rows that exist.
-    fn began(&self, believed: Vec<Key>) {
-        tracing::error!(keyspace = %self.prober.identity.name, "absence storm: the backend has lost rows; no absence is cached");
+    /// Voids absences that were cached before the storm was noticed: their rows may exist.
+    fn began(&self, keys: Vec<Key>) {
+        let keyspace = &self.prober.identity.name;
+        tracing::error!(%keyspace, "absence storm: the backend has lost rows; no absence is cached");
         self.metrics.absence_storm();
         self.hot.drop_all_absences();
         let (shared, life) = (Arc::clone(&self.shared), self.windows.recent.life());
         // Spawned, so that the lookup does not wait; at most one per storm.
         tokio::spawn(async move {
-            for key in believed {
+            for key in keys {
                 if let Err(error) = shared.put_mark(&key, Mark::Dropped, life).await {
                     tracing::warn!(%error, "absence of an absence storm may still be cached");
                 }

@@ -1,4 +1,4 @@
-//! Says in the log why calls fail, without a line for each: clients are told no text of a database or of Redis.
+//! Logs why calls fail, without a line for each: clients receive no error text of a database or of Redis.
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! The cap in front of the backend: so many calls at a time, so many waiting, the rest shed at once.
+//! The cap in front of the backend: a bounded number of calls, a bounded queue, and the rest is shed at once.
 //!
-//! Who waits is served in the order of coming, so under overload a turn comes when a lookup's time is nearly over. A call that can't end in time would
-//! take the backend's time for nothing, and all of them together all of it; so whoever has less time left than a call takes gives its place up.
+//! Waiting calls are served in order of arrival, so under overload a call is admitted when its lookup's time is nearly
+//! over. A call that can't end in time would waste the backend's time, and all of them together all of it. So a call
+//! with less time left than calls take gives up its place.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -43,12 +44,12 @@ impl ConcurrencyLimiter {
             waiting: AtomicUsize::new(0),
             max_queue,
             call_micros: AtomicU64::new(0),
-            // A backend that takes longer is waited for all the same, or nobody ever were.
+            // A slower backend gets this much time all the same, else no call would ever be admitted.
             longest_reserve: deadline / 2,
         }
     }
 
-    /// A call was answered after so long.
+    /// Records the duration of an answered call.
     pub(crate) fn record_duration(&self, time: Duration) {
         let took = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         // Relaxed, and not one step: a hint that guards nothing.
@@ -60,12 +61,12 @@ impl ConcurrencyLimiter {
         Duration::from_micros(self.call_micros.load(Ordering::Relaxed)).min(self.longest_reserve)
     }
 
-    /// A turn that nobody waits for: only one that is free at once.
+    /// Admits a call only if a place is free now and no other call waits.
     pub(crate) fn enter_if_free(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.try_acquire().ok()
     }
 
-    /// Waits for a turn as long as a call can still end by `deadline`.
+    /// Waits to be admitted, as long as a call can still end by `deadline`.
     pub(crate) async fn enter(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, ShedReason> {
         if let Some(permit) = self.enter_if_free() {
             return Ok(permit);

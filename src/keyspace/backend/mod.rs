@@ -1,4 +1,5 @@
-//! The backend of a keyspace, as lookups and checks call it: within its concurrency limit and a deadline, behind a breaker.
+//! The backend of a keyspace, as lookups and checks call it: within its concurrency limit and a deadline, behind a
+//! breaker.
 //!
 //! Knows no filter and no cache: it gets keys and returns what the backend has of them.
 
@@ -101,7 +102,7 @@ impl BackendClient {
         self.breaker.state()
     }
 
-    /// Why the backend finds rows under keys that `form` tells apart; `None` if it does not, or can't tell.
+    /// Why the backend finds rows under keys that `form` distinguishes; `None` if it does not, or if that is unknown.
     ///
     /// # Errors
     /// [`BackendError`] if it gives no answer.
@@ -109,7 +110,7 @@ impl BackendClient {
         self.backend.form_conflict(form).await
     }
 
-    /// Waits for the turn of one call and asks for all of `keys`; the answers are in their order.
+    /// Waits for a permit and calls the backend for all of `keys`; the answers are in their order.
     pub(crate) async fn fetch(
         &self,
         keys: &[Key],
@@ -117,17 +118,17 @@ impl BackendClient {
         deadline: Instant,
     ) -> Vec<Result<Fetched, LookupError>> {
         match self.enter(keys.len(), deadline).await {
-            Ok(_turn) => self.call(keys, context, deadline).await,
+            Ok(_permit) => self.call(keys, context, deadline).await,
             Err(error) => vec![Err(error); keys.len()],
         }
     }
 
-    /// Waits for the turn of a call for this many keys.
+    /// Waits for the permit of a call for this many keys.
     ///
     /// # Errors
     /// The breaker is open or the queue is too long; counted for each key.
     pub(crate) async fn enter(&self, keys: usize, deadline: Instant) -> Result<SemaphorePermit<'_>, LookupError> {
-        // A turn is of no use while the breaker is open, so no lookup waits for one.
+        // A permit is of no use while the breaker is open, so no lookup waits for one.
         self.check_breaker(keys)?;
         self.limiter.enter(deadline).await.map_err(|reason| self.shed(LookupError::Shed(reason), reason, keys))
     }
@@ -138,7 +139,7 @@ impl BackendClient {
         self.breaker.check().map_err(|error| self.shed(error, ShedReason::BreakerOpen, keys))
     }
 
-    /// Calls the backend now; the caller holds a turn.
+    /// Calls the backend now; the caller holds a permit.
     pub(crate) async fn call(
         &self,
         keys: &[Key],
@@ -170,7 +171,7 @@ impl BackendClient {
                 self.limiter.record_duration(took);
                 self.breaker.succeed(call);
             }
-            // The next calls get more time, so that a backend that answers nobody is soon told apart.
+            // The next calls get more time, so that a backend that answers none is soon recognized.
             Err(_) if !self.breaker.is_conclusive(took) => self.limiter.record_duration(took * 2),
             Ok(_) | Err(_) => self.breaker.fail(call),
         }
@@ -202,8 +203,8 @@ impl BackendClient {
         }
     }
 
-    /// Asks again for keys without a row whose given spelling the database may fold otherwise than [`KeyForm`] does. A failure of
-    /// the second question fails the key: a failure is never an absence.
+    /// Asks again for keys without a row whose given spelling the database may fold otherwise than [`KeyForm`] does. A
+    /// failure of the second question fails the key: a failure is never an absence.
     async fn fetch_as_given(
         &self,
         keys: &[Key],
@@ -234,7 +235,8 @@ impl BackendClient {
     }
 }
 
-/// Returns true if the backend answered at least one key. A query that it refuses is no outage: one key must not open the breaker.
+/// Returns true if the backend answered at least one key. A query that it refuses is no outage: one key must not open
+/// the breaker.
 fn is_answered(rows: &[Result<Option<Value>, BackendError>]) -> bool {
     rows.iter().any(|row| !row.as_ref().is_err_and(is_no_answer))
 }

@@ -12,7 +12,7 @@ use crate::keyspace::error::LookupError;
 /// The right to one call now.
 pub(crate) struct SpareCall<'a> {
     client: &'a BackendClient,
-    turn: SemaphorePermit<'a>,
+    permit: SemaphorePermit<'a>,
     call: CallGuard<'a>,
 }
 
@@ -23,8 +23,8 @@ pub(crate) struct NoAnswer;
 impl BackendClient {
     /// The right to one call; `None` while the backend is busy or the breaker open.
     pub(crate) fn spare_call(&self) -> Option<SpareCall<'_>> {
-        let turn = self.limiter.enter_if_free()?;
-        Some(SpareCall { client: self, turn, call: self.breaker.begin().ok()? })
+        let permit = self.limiter.enter_if_free()?;
+        Some(SpareCall { client: self, permit, call: self.breaker.begin().ok()? })
     }
 
     /// Asks for one key in each of its spellings, as a lookup does.
@@ -43,7 +43,7 @@ impl SpareCall<'_> {
     /// # Errors
     /// [`LookupError`] if there is no answer within the deadline of a lookup.
     pub(crate) async fn fetch_counted(self, key: Key) -> Result<Fetched, LookupError> {
-        let Self { client, turn: _turn, call } = self;
+        let Self { client, permit: _permit, call } = self;
         let deadline = Instant::now() + client.deadline;
         let mut rows = client.run_call(call, &[key], FetchContext::default(), deadline).await;
         rows.pop().unwrap_or(Err(LookupError::Cancelled))
@@ -54,11 +54,11 @@ impl SpareCall<'_> {
     /// # Errors
     /// [`NoAnswer`] within the deadline of a lookup.
     pub(crate) async fn fetch(self, key: &Key) -> Result<Option<Value>, NoAnswer> {
-        let Self { client, turn, call } = self;
+        let Self { client, permit, call } = self;
         let deadline = Instant::now() + client.deadline;
         let context = FetchContext { trace: None, deadline: Some(deadline), ..FetchContext::default() };
         let fetched = timeout_at(deadline, client.fetch_one(key, &context)).await;
-        drop(turn);
+        drop(permit);
         if fetched.as_ref().is_ok_and(|row| !row.as_ref().is_err_and(is_no_answer)) {
             client.breaker.succeed(call);
         } else {

@@ -9,19 +9,20 @@ use crate::key::Key;
 /// Calls of a backend that takes one key at a time: a check must not crowd out lookups.
 const CALLS_AT_A_TIME: usize = 4;
 
-/// What the backend says of a key that a build's check asks for.
+/// The backend's answer for a key of a build's check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verified {
     /// It has the row.
     Row,
     /// It has none.
     NoRow,
-    /// It can't be asked for this key, or not be understood: neither the one nor the other. Why, where the backend itself said so.
+    /// Unknown: the backend can't be asked for this key, or its answer can't be used. With the backend's reason, if it
+    /// gave one.
     Unknown(Option<String>),
 }
 
 impl BackendClient {
-    /// Asks the backend for each of `keys`, many at once where it can.
+    /// Looks up each of `keys` at the backend, many per call if it can.
     ///
     /// # Errors
     /// [`BackendError`] where it gives no answer; what it says of single keys is in their [`Verified`].
@@ -29,7 +30,7 @@ impl BackendClient {
         let mut verified = Vec::with_capacity(keys.len());
         let mut rest = keys;
         while !rest.is_empty() {
-            // Asked anew each time: a backend that was late takes fewer from then on.
+            // Read each time: a slow backend lowers its batch limit.
             let limit = self.backend.batch_limit();
             if limit <= 1 {
                 let each = stream::iter(rest.to_vec()).map(|key| async move { self.verify_alone(&key).await });

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use crate::clock::Moment;
 use crate::key::{Key, KeyHash};
 
-/// The last so many keys that the backend answered with a row.
+/// The latest keys that the backend answered with a row, up to a bound.
 #[derive(Debug)]
 pub(crate) struct ConfirmedKeys {
     limit: usize,
@@ -48,12 +48,12 @@ impl ConfirmedKeys {
         self.inner.lock().keys.remove(&hash);
     }
 
-    /// Whether the row was there, and nobody has deleted it since.
+    /// Returns true if the row was there and has not been deleted since.
     pub(crate) fn contains(&self, hash: KeyHash) -> bool {
         self.inner.lock().keys.contains_key(&hash)
     }
 
-    /// Up to so many of the latest keys.
+    /// The latest keys, up to a bound.
     pub(crate) fn latest(&self, count: usize) -> Vec<Key> {
         let inner = self.inner.lock();
         inner

@@ -7,7 +7,7 @@ use crate::labels::RebuildOutcome;
 /// How the last rebuild went.
 #[derive(Debug, Clone, Serialize)]
 pub struct LastRebuild {
-    /// Its number, as the admin API told it.
+    /// Its number, as the admin API returned it.
     pub job: u64,
     /// How it ended.
     pub outcome: RebuildOutcome,

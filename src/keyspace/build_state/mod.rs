@@ -70,8 +70,8 @@ impl BuildState {
         self.deletes.count() as f64 > f64::from_bits(self.max_deleted_ratio.load(Relaxed)) * items as f64
     }
 
-    /// Up to `count` keys whose rows the backend had, and that no client has deleted since: the latest that lookups found, then those
-    /// of the last scan's sample.
+    /// Up to `count` keys whose rows the backend had, and that no client has deleted since: the latest that lookups
+    /// found, then those of the last scan's sample.
     pub(crate) fn known_rows(&self, count: usize, hash: impl Fn(&Key) -> KeyHash) -> Vec<Key> {
         let mut known = self.confirmed.latest(count);
         let latest = self.latest.lock();

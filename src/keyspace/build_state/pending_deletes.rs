@@ -1,4 +1,4 @@
-//! Keys deleted since the scan behind the filter in force: they are in it by right, and many of them call for a new one.
+//! Keys deleted since the active filter's scan: they are in it legitimately, and many of them call for a new one.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::key::KeyHash;
 /// Hashes that are held; beyond it deletes are only counted.
 const LIMIT: usize = 100_000;
 
-/// Deletes that the filter in force does not know of.
+/// Deletes after the active filter's scan.
 #[derive(Debug, Default)]
 pub(crate) struct PendingDeletes(Mutex<Inner>);
 
@@ -17,7 +17,7 @@ pub(crate) struct PendingDeletes(Mutex<Inner>);
 struct Inner {
     /// PendingDeletes since the last scan began.
     since: Batch,
-    /// PendingDeletes before the scan under way began: not in its candidate, but still in the filter in force.
+    /// Deletes before the running scan began: not in its candidate, but still in the active filter.
     before: Batch,
 }
 
@@ -44,7 +44,7 @@ impl PendingDeletes {
         inner.since.hashes.contains(&hash) || inner.before.hashes.contains(&hash)
     }
 
-    /// Deletes that neither the filter in force nor a scan under way knows of.
+    /// Deletes that neither the active filter's scan nor a running one has seen.
     pub(crate) fn count(&self) -> u64 {
         self.0.lock().since.count
     }
@@ -55,7 +55,7 @@ impl PendingDeletes {
         inner.before = std::mem::take(&mut inner.since);
     }
 
-    /// The scan's candidate is in force.
+    /// The scan's candidate is active.
     pub(crate) fn swapped(&self) {
         self.0.lock().before = Batch::default();
     }
@@ -84,7 +84,7 @@ mod tests {
         deleted.insert(hash("a"));
         assert_eq!(deleted.count(), 1);
         deleted.scan_began();
-        assert!(deleted.contains(hash("a")), "the filter in force still holds it");
+        assert!(deleted.contains(hash("a")), "the active filter still holds it");
         assert_eq!(deleted.count(), 0);
         deleted.insert(hash("b"));
         deleted.scan_failed();

@@ -12,7 +12,7 @@ pub(crate) struct SourceSample {
 }
 
 impl SourceSample {
-    /// From this share on an operator is told.
+    /// From this share on `/status` warns.
     const MANY: f64 = 0.25;
 
     const fn asked(&self) -> usize {
@@ -27,7 +27,8 @@ impl SourceSample {
         let absent = self.absent;
         self.absent_ratio().filter(|ratio| *ratio >= Self::MANY && absent > 1).map(|_| {
             format!(
-                "the backend has no row for {absent} of {} keys that were sampled from the source: the source lists keys without rows, or rows are missing at the backend",
+                "the backend has no row for {absent} of {} keys that were sampled from the source: the source lists \
+                 keys without rows, or rows are missing at the backend",
                 self.asked()
             )
         })

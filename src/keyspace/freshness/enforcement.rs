@@ -1,4 +1,5 @@
-//! For which keys the filter answers 404: the configured setting, unless the admin API has replaced it for this instance or the fleet.
+//! For which keys the filter answers 404: the configured setting, unless the admin API has replaced it for this
+//! instance or the fleet.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -68,10 +69,11 @@ pub struct EnforcementStatus {
 pub enum SwitchError {
     /// There is no fleet.
     #[error(
-        "this keyspace has no delta log, which takes [redis] and a freshness other than static: switch each instance with scope \"instance\""
+        "this keyspace has no delta log, which requires [redis] and a freshness other than static: switch each \
+         instance with scope \"instance\""
     )]
     NoFleet,
-    /// Redis did not take it.
+    /// The write to Redis failed.
     #[error("the fleet may not have been switched: {0}")]
     Log(#[from] LogError),
 }
@@ -89,11 +91,11 @@ impl ActiveEnforcement {
         self.0 & PROVING != 0
     }
 
-    /// Returns true if the filter answers 404 for this key: the same keys at every instance and for every filter; a higher percentage
-    /// adds keys.
+    /// Returns true if the filter answers 404 for this key: the same keys at every instance and for every filter; a
+    /// higher percentage adds keys.
     ///
-    /// Decided by the topmost bits of the hash. Block filters use the lowest 48 bits of its upper half, the other kinds a mix of the
-    /// whole with a random salt: both are independent of these.
+    /// Decided by the topmost bits of the hash. Block filters use the lowest 48 bits of its upper half, the other kinds
+    /// a mix of the whole with a random salt: both are independent of these.
     pub(crate) const fn covers(self, hash: KeyHash) -> bool {
         let place = ((hash.get() >> 64) * (EnforcementSetting::ALL as u128)) >> 64;
         place < (self.0 & !(SHADOW | PROVING)) as u128
@@ -117,7 +119,8 @@ impl EnforcementSwitch {
     }
 
     pub(crate) fn active(&self) -> ActiveEnforcement {
-        // Relaxed: it publishes no other memory. A lookup that still reads the earlier setting equals one that came a moment earlier.
+        // Relaxed: it publishes no other memory. A lookup that still reads the earlier setting equals one that came a
+        // moment earlier.
         ActiveEnforcement(self.active.load(Ordering::Relaxed))
     }
 
@@ -144,7 +147,8 @@ impl EnforcementSwitch {
         self.update(&settings);
     }
 
-    /// Applies the fleet's setting as read from Redis. Returns the setting that this instance knows if that is later: Redis has lost it.
+    /// Applies the fleet's setting as read from Redis. Returns the setting that this instance knows if that is later:
+    /// Redis has lost it.
     pub(crate) fn set_fleet(&self, switch: Option<Switch>) -> Option<Switch> {
         let mut settings = self.settings.lock();
         let serial = |switch: Option<Switch>| switch.map_or(0, |switch| switch.serial);
@@ -201,7 +205,7 @@ impl EnforcementSwitch {
     /// Such a row is classified. Returns true if that has finished the proof.
     pub(crate) fn suspect_classified(&self) -> bool {
         let was_open = self.proof.is_open();
-        let is_open = self.proof.settle();
+        let is_open = self.proof.suspect_classified();
         was_open && self.finished(is_open)
     }
 
@@ -282,13 +286,13 @@ mod tests {
         assert!(switch.active().is_proving());
         assert_eq!(switch.status().reason(), "proving: 0 of 300 absences of the filter were compared with the backend");
         switch.configure(enforce(50), None);
-        assert!(switch.active().is_proving(), "whatever is enforced");
+        assert!(switch.active().is_proving(), "for any setting");
         switch.configure(enforce(50), Some(0));
         assert_eq!(switch.active(), enforce(50).into());
     }
 
     #[test]
-    fn an_instance_goes_by_its_own_setting_then_the_fleets_then_its_configuration() {
+    fn the_instances_setting_applies_before_the_fleets_and_the_configured() {
         let switch = EnforcementSwitch::new(enforce(100), 0);
         let decided = || {
             let status = switch.status();
@@ -299,18 +303,18 @@ mod tests {
         switch.set_instance(Some(enforce(10)));
         assert_eq!(decided(), (Origin::Instance, enforce(10)));
         assert_eq!(switch.set_fleet(fleet(5, Some(SHADOW))), None);
-        assert_eq!(decided(), (Origin::Instance, enforce(10)), "the fleet may have been told long before");
+        assert_eq!(decided(), (Origin::Instance, enforce(10)), "the fleet's setting may be older");
         switch.set_instance(None);
         assert_eq!(decided(), (Origin::Fleet, SHADOW));
         switch.set_instance(Some(enforce(10)));
         assert_eq!(switch.set_fleet(fleet(6, Some(enforce(20)))), None);
-        assert_eq!(decided(), (Origin::Fleet, enforce(20)), "told after the instance");
+        assert_eq!(decided(), (Origin::Fleet, enforce(20)), "set after the instance's");
         assert_eq!(switch.set_fleet(fleet(7, None)), None);
         assert_eq!(decided(), (Origin::Config, enforce(100)));
     }
 
     #[test]
-    fn a_configuration_that_changes_counts_where_nobody_was_told_otherwise() {
+    fn a_changed_configuration_applies_unless_the_admin_api_replaced_it() {
         let switch = EnforcementSwitch::new(enforce(100), 0);
         switch.configure(enforce(5), None);
         assert_eq!((switch.active(), switch.status().origin), (enforce(5).into(), Origin::Config));
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_the_fleet_is_ever_told_reaches_an_instance_with_a_setting_of_its_own() {
+    fn the_first_fleet_setting_replaces_an_instances_own() {
         let switch = EnforcementSwitch::new(enforce(100), 0);
         assert_eq!(switch.set_fleet(None), None);
         switch.set_instance(Some(enforce(10)));
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_fleet_was_told_before_or_has_lost_changes_nothing_and_is_put_back() {
+    fn an_older_or_lost_fleet_setting_changes_nothing_and_is_restored() {
         let switch = EnforcementSwitch::new(enforce(100), 0);
         assert_eq!(switch.set_fleet(None), None);
         assert_eq!(switch.set_fleet(fleet(7, Some(SHADOW))), None);

@@ -1,11 +1,11 @@
-//! How long a keyspace rejects nobody after its filter was found wrong, beside the scan that mends it: what went wrong once goes wrong again, until
-//! somebody mends its cause.
+//! How long the filter answers no lookup with 404 after it was found wrong, in addition to the scan that fixes it. The
+//! fault returns until somebody fixes its cause.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// The longest hold, and how long without a further row the next one counts as the first.
+/// The longest hold, and the time without a further row after which the next hold is a first one again.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The present hold and the one before.
@@ -22,12 +22,12 @@ impl Hold {
         Self { first, ..Self::default() }
     }
 
-    /// How long a hold is from now on that does not follow closely on another; one that has begun stays as it is.
+    /// Sets the length of a first hold. A hold that has begun keeps its length.
     pub(crate) fn set_first(&mut self, first: Duration) {
         self.first = first;
     }
 
-    /// A row was found that the filter had called absent. Rows that are found while the keyspace rejects nobody anyway are of the same fault.
+    /// A row was found that the filter had called absent. Further rows during a hold belong to the same fault.
     pub(crate) fn begin(&mut self, now: Moment) {
         let again = self.last.filter(|(end, _)| now.since(*end) < LONGEST);
         let length = again.map_or(self.first, |(_, length)| (length * 2).min(LONGEST.max(self.first)));
@@ -35,12 +35,12 @@ impl Hold {
         self.held = !length.is_zero();
     }
 
-    /// For how long the keyspace is held; `None`: it isn't.
+    /// Length of the active hold; `None`: there is none.
     pub(crate) fn length(&self) -> Option<Duration> {
         self.last.filter(|_| self.held).map(|(_, length)| length)
     }
 
-    /// Whether it is held and need not be any more.
+    /// Returns true if the hold is active and its time is over.
     pub(crate) fn is_over(&self, now: Moment) -> bool {
         self.held && self.last.is_none_or(|(end, _)| end <= now)
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hold_doubles_each_time_up_to_an_hour_and_begins_anew_after_an_hour_of_peace() {
+    fn holds_double_up_to_an_hour_and_start_again_after_a_quiet_hour() {
         let minute = Duration::from_secs(60);
         let mut hold = Hold::new(minute);
         let mut now = Moment::from_nanos(1);

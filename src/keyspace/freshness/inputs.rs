@@ -1,4 +1,4 @@
-//! What is known of the filter's freshness, and until when it may be trusted for that.
+//! What is known about the filter's freshness, and how long it may be trusted.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use crate::clock::Moment;
 use crate::config::Freshness;
 use crate::labels::State;
 
-/// What a keyspace promises of its filter.
+/// What a keyspace promises about its filter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Promise {
     pub(crate) freshness: Freshness,
-    /// Oldest scan (`rebuilt`) or poll (`polled`) that keeps it.
+    /// Oldest scan (`rebuilt`) or poll (`polled`) that keeps the promise.
     pub(crate) max_staleness: Duration,
     /// Longest time without reading the delta log to its end; `None`: there is no log.
     pub(crate) max_lag: Option<Duration>,
 }
 
-/// A filter against which nothing is known.
+/// A filter without known faults.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CompleteFilter {
     pub(crate) scan_started: Moment,
-    /// Complete polls add what came after the scan.
+    /// True if complete polls add the rows after the scan.
     pub(crate) polled: bool,
 }
 
-/// What the trust follows from.
+/// What the trust depends on.
 #[derive(Debug)]
 pub(super) struct FreshnessInputs {
     /// Start of the scan behind the active filter, once there is one.
@@ -35,9 +35,9 @@ pub(super) struct FreshnessInputs {
     pub(super) cold_reason: Option<String>,
     /// Only a filter whose scan begins after this moment restores the promise.
     pub(super) revoked: Option<(Moment, String)>,
-    /// A row was found lately that the filter had called absent.
+    /// Active after a row was found that the filter had called absent.
     pub(super) hold: Hold,
-    /// The key form does not tell keys apart as the database does.
+    /// Set if the key form does not distinguish keys as the database does.
     pub(super) conflict: Option<String>,
     /// When the last read of the delta log that left nothing unread was sent.
     pub(super) log_read: Option<Moment>,
@@ -63,7 +63,7 @@ impl FreshnessInputs {
         }
     }
 
-    /// The later moment stays: a scan has to begin after both.
+    /// The later moment wins: a scan has to begin after both.
     pub(super) fn revoke(&mut self, at: Moment, reason: String) {
         if self.revoked.as_ref().is_none_or(|(earlier, _)| *earlier < at) {
             self.revoked = Some((at, reason));
@@ -90,7 +90,7 @@ impl FreshnessInputs {
         Some(CompleteFilter { scan_started, polled })
     }
 
-    /// Until when the filter may be trusted; [`Moment::NEVER`]: it may not.
+    /// Until when the filter may be trusted; [`Moment::NEVER`]: not at all.
     pub(super) fn trusted_until(&self, promise: &Promise) -> Moment {
         let Some(scan) = self.scan_started.filter(|_| self.is_undisturbed() && self.conflict.is_none()) else {
             return Moment::NEVER;

@@ -1,10 +1,12 @@
-//! The right to answer 404 from the filter: when a keyspace has it, who takes it away and how it comes back.
+//! The trust in the filter, without which it answers no lookup with 404: when a keyspace has it, what revokes it and
+//! how it returns.
 //!
-//! The tracker gathers what is known of the filter's freshness (scans, delta log, polls, failures) and derives one moment from it:
-//! until then the filter is trusted. A lookup compares that moment with the clock, so a filter that ages loses the right by itself.
+//! The tracker gathers what is known of the filter's freshness (scans, delta log, polls, failures) and derives one
+//! moment from it: until then the filter is trusted. A lookup compares that moment with the clock, so a filter that
+//! ages loses the right by itself.
 //!
-//! Everything that shortens or extends the right goes through [`FreshnessTracker::change`]. When the right comes back, that function
-//! voids the hot tier's absences first: rows may have come while the filter could not reject.
+//! Everything that shortens or extends the right goes through [`FreshnessTracker::change`]. When the right comes back,
+//! that function voids the hot tier's absences first: rows may have come while the filter could not reject.
 //!
 //! Knows no key and no filter.
 
@@ -57,7 +59,8 @@ pub(crate) struct FreshnessTracker {
 }
 
 impl FreshnessTracker {
-    /// The tracker of a keyspace without a filter. `has_proof`: absences are compared with the backend before the filter answers.
+    /// The tracker of a keyspace without a filter. `has_proof`: absences are compared with the backend before the
+    /// filter answers.
     pub(crate) fn new(
         keyspace: &str,
         config: &KeyspaceConfig,
@@ -80,10 +83,11 @@ impl FreshnessTracker {
         }
     }
 
-    /// Until when the filter is trusted. Read it **before** the filter: a swap between the two reads then only makes the answer
-    /// stricter.
+    /// Until when the filter is trusted. Read it **before** the filter: a swap between the two reads then only makes
+    /// the answer stricter.
     pub(crate) fn trusted_until(&self) -> Moment {
-        // Acquire: pairs with the release in `change`, which follows the swap; a reader of the new limit also reads the new filter.
+        // Acquire: pairs with the release in `change`, which follows the swap; a reader of the new limit also reads the
+        // new filter.
         Moment::from_nanos(self.trusted_until.load(Ordering::Acquire))
     }
 
@@ -97,7 +101,8 @@ impl FreshnessTracker {
         if until > before && Moment::now() >= before {
             self.absences.hot.drop_all_absences();
         }
-        // Release: pairs with the acquire in `trusted_until`. Under the lock, so that two changes can't leave the older value.
+        // Release: pairs with the acquire in `trusted_until`. Under the lock, so that two changes can't leave the older
+        // value.
         self.trusted_until.store(until.as_nanos(), Ordering::Release);
     }
 
@@ -107,7 +112,8 @@ impl FreshnessTracker {
         self.void_snapshot();
     }
 
-    /// A row was found that the filter had called absent: revokes, and holds the right back for a while after the next scan.
+    /// A row was found that the filter had called absent: revokes, and holds the right back for a while after the next
+    /// scan.
     pub(crate) fn revoke_and_hold(&self, now: Moment, reason: &str) {
         self.change(|inputs| {
             // What is found while the filter is not trusted anyway has the same cause, and is no recurrence.
@@ -119,7 +125,7 @@ impl FreshnessTracker {
         self.void_snapshot();
     }
 
-    /// The key form does not tell keys apart as the database does; `None`: it does, now.
+    /// Sets why the key form does not distinguish keys as the database does; `None`: it does.
     pub(crate) fn set_conflict(&self, conflict: Option<String>) {
         let conflicts = conflict.is_some();
         self.change(|inputs| inputs.conflict = conflict);
@@ -230,7 +236,7 @@ impl FreshnessTracker {
         &self.promise
     }
 
-    /// The active filter's scan, if nothing is known against the filter; whatever its age.
+    /// The active filter's scan, of any age, if the filter has no known faults.
     pub(crate) fn complete(&self) -> Option<CompleteFilter> {
         self.inputs.lock().complete()
     }
@@ -245,7 +251,8 @@ impl FreshnessTracker {
         self.inputs.lock().polls.hidden
     }
 
-    /// Returns true if the active filter lacks what came between its scan and the first of the polls that the promise rests on.
+    /// Returns true if the active filter lacks rows between its scan and the first of the polls that the promise
+    /// depends on.
     pub(crate) fn needs_scan_under_polls(&self) -> bool {
         let inputs = self.inputs.lock();
         self.promise.freshness == Freshness::Polled
@@ -285,10 +292,11 @@ impl FreshnessTracker {
         self.inputs.lock().fresh_since(&self.promise)
     }
 
-    /// Returns true if the promise is broken by a row that the filter had called absent, and that neither log nor polls have brought.
+    /// Returns true if the promise is broken by a row that the filter had called absent, and that neither log nor polls
+    /// have brought.
     ///
-    /// Between two scans `rebuilt` promises none. But if the canary finds one, a client was answered 404 for a row that exists, and
-    /// many more were not sampled; a lookup that finds one has given it to its client.
+    /// Between two scans `rebuilt` promises none. But if the canary finds one, a client was answered 404 for a row that
+    /// exists, and many more were not sampled; a lookup that finds one has given it to its client.
     pub(crate) fn is_broken_by(&self, found_by: FoundBy) -> bool {
         self.promise.freshness != Freshness::Rebuilt || found_by == FoundBy::Canary
     }

@@ -1,4 +1,4 @@
-//! What polls for new keys have shown of the filter's freshness.
+//! What polls for new keys show about the filter's freshness.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use crate::clock::Moment;
 /// What a complete poll covers.
 #[derive(Debug, Clone, Copy)]
 pub struct PollCoverage {
-    /// A scan that began later, and the polls since, miss no row; `None`: it is not known yet.
+    /// A scan that began later misses no row together with the polls since; `None`: unknown yet.
     pub covers: Option<Moment>,
-    /// Why transactions of others can't be seen at a source.
+    /// Why open transactions of other users can't be seen at a source.
     pub hidden: Option<&'static str>,
 }
 
 /// The last polls of all sources.
 #[derive(Debug, Default)]
 pub(crate) struct PollEvidence {
-    /// A scan that began later, and the polls since, miss no row.
+    /// A scan that began later misses no row together with the polls since.
     covers: Option<Moment>,
     /// Start of the last complete poll.
     began: Option<Moment>,
@@ -42,24 +42,24 @@ impl PollEvidence {
         self.error = Some(reason);
     }
 
-    /// Whether it is known since when a scan must have begun.
+    /// Returns true if it is known since when a scan must have begun.
     pub(crate) const fn is_begun(&self) -> bool {
         self.covers.is_some()
     }
 
-    /// Whether rows between the scan and the first of the polls may be missing.
+    /// Returns true if rows between the scan and the first poll may be missing.
     pub(crate) fn begin_after(&self, scan_started: Moment) -> bool {
         self.covers.is_some_and(|covers| covers > scan_started)
     }
 
-    /// Since when every row that was visible then is in a filter whose scan began at `scan_started`. The poll must have begun after the scan, so that
-    /// it found what the scan had passed already.
+    /// The moment at which every visible row is in a filter whose scan began at `scan_started`. The poll must have
+    /// begun after the scan, so that it found the rows that the scan had already passed.
     pub(crate) fn complete(&self, scan_started: Moment) -> Option<Moment> {
         let covered = self.covers.is_some_and(|covers| covers <= scan_started);
         self.began.filter(|began| covered && *began >= scan_started)
     }
 
-    /// Why such a filter can't be trusted.
+    /// Why such a filter can't be trusted; `None`: it can.
     pub(crate) fn lack(&self, scan_started: Moment, now: Moment, max_staleness: Duration) -> Option<String> {
         let why = self.error.map(|why| format!(": {why}")).unwrap_or_default();
         match self.complete(scan_started) {
@@ -70,7 +70,7 @@ impl PollEvidence {
                 humantime::format_duration(max_staleness)
             )),
             None if self.begin_after(scan_started) => {
-                Some(format!("polls began after the filter's scan, which a rebuild mends{why}"))
+                Some(format!("polls began after the filter's scan; a rebuild fixes that{why}"))
             }
             None => Some(format!("no poll has been completed since the filter's scan began{why}")),
         }

@@ -1,9 +1,10 @@
-//! Proof before enforcing: a keyspace without history first compares absences of its filter with the backend.
+//! Proof before enforcing: a keyspace without a proof first compares absences of its filter with the backend.
 //!
-//! A source that lists too few keys makes a filter that calls rows absent, and nothing in the filter shows it. So until `canary.proof` absences were compared
-//! and none of them was a row, the filter answers nobody: lookups go to the backend, and what it says is the comparison.
+//! A source that lists too few keys produces a filter that calls rows absent, and nothing in the filter shows it. So
+//! the filter answers no lookup until `canary.proof` absences were compared and none of them was a row. Until then
+//! lookups go to the backend, and its answers are the comparisons.
 //!
-//! A key that is asked for again proves little, but a flood of one key must not keep the filter from answering for ever: repetitions count a tenth.
+//! A repeated key proves little, but a flood of one key must not delay the proof for ever: repetitions count a tenth.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,32 +17,33 @@ use crate::key::KeyHash;
 /// Repetitions that count as one key.
 const REPETITIONS: u32 = 10;
 
-/// How far a proof has come.
+/// Progress of a proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ProofStatus {
     /// Absences of the filter that the backend has confirmed.
     pub compared: u32,
-    /// Of so many: `canary.proof`.
+    /// Absences to compare: `canary.proof`.
     pub needed: u32,
 }
 
 /// The proof of one keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct Proof {
-    /// Not finished, and asked for. Derived from `inner`, for those who ask at each answer of the backend.
+    /// True if a proof is required and not finished. Derived from `inner`, because it is read at each answer of the
+    /// backend.
     open: AtomicBool,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// 0: no proof is asked for.
+    /// 0: no proof is required.
     needed: u32,
-    /// The keyspace has a history: its filter's absences were compared, by this process or by the one whose snapshot it started from.
+    /// True if absences were compared, by this process or by the one whose snapshot it started from.
     proven: bool,
     compared: HashSet<KeyHash>,
     repeated: u32,
-    /// Rows that lookups have found, and that wait to be judged.
+    /// Rows that lookups have found and that are not classified yet.
     waiting: u32,
 }
 
@@ -50,13 +52,13 @@ impl Proof {
         Self { open: AtomicBool::new(needed > 0), inner: Mutex::new(Inner { needed, ..Inner::default() }) }
     }
 
-    /// Whether absences have to be compared still.
+    /// Returns true if absences still have to be compared.
     pub(crate) fn is_open(&self) -> bool {
-        // Relaxed: it publishes nothing; a comparison that comes too late or too early is as good as none.
+        // Relaxed: it publishes no other memory, and a comparison too early or too late does no harm.
         self.open.load(Relaxed)
     }
 
-    /// For a snapshot. A proof that nobody asked for was not made.
+    /// For a snapshot. A proof that is not required was not made.
     pub(crate) fn is_proven(&self) -> bool {
         self.inner.lock().proven
     }
@@ -66,12 +68,12 @@ impl Proof {
         inner.is_open().then(|| ProofStatus { compared: inner.count(), needed: inner.needed })
     }
 
-    /// How many comparisons it takes. Returns whether the proof is open then.
+    /// Sets how many comparisons are required. Returns true if the proof is open then.
     pub(crate) fn require(&self, needed: u32) -> bool {
         self.change(|inner| inner.needed = needed)
     }
 
-    /// The keyspace has a history.
+    /// A snapshot's keyspace had finished its proof.
     pub(crate) fn inherit(&self) -> bool {
         self.change(|inner| inner.proven = true)
     }
@@ -79,7 +81,7 @@ impl Proof {
     /// The backend has no row of a key that the filter called absent.
     pub(crate) fn confirm(&self, hash: KeyHash) -> bool {
         self.change(|inner| {
-            // Bounded, also while a row that was found waits.
+            // Bounded, also while a found row is not classified.
             let is_new = (inner.compared.len() as u64) < u64::from(inner.needed) && inner.compared.insert(hash);
             if !is_new {
                 inner.repeated = inner.repeated.saturating_add(1);
@@ -87,17 +89,17 @@ impl Proof {
         })
     }
 
-    /// A row was found that the filter had called absent: nothing is proven before it is judged.
+    /// A row was found that the filter had called absent: the proof can't finish before it is classified.
     pub(crate) fn suspect(&self) {
         self.change(|inner| inner.waiting += 1);
     }
 
-    /// One such row is judged.
-    pub(crate) fn settle(&self) -> bool {
+    /// One such row is classified.
+    pub(crate) fn suspect_classified(&self) -> bool {
         self.change(|inner| inner.waiting = inner.waiting.saturating_sub(1))
     }
 
-    /// The filter was wrong: the next one starts anew. Returns whether the proof was open.
+    /// The filter was wrong: the next one starts a new proof. Returns true if the proof was open.
     pub(crate) fn fail(&self) -> bool {
         let was_open = self.is_open();
         self.change(|inner| {
@@ -163,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_proven_while_a_row_that_was_found_is_not_judged() {
+    fn no_proof_finishes_while_a_found_row_is_not_classified() {
         let proof = Proof::new(2);
         proof.suspect();
         assert!((0..10).all(|n| proof.confirm(hash(n))));
-        assert!(!proof.settle());
+        assert!(!proof.suspect_classified());
         assert!(proof.is_proven());
     }
 
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_that_nobody_asks_for_is_not_made() {
+    fn a_proof_that_is_not_required_is_not_made() {
         let proof = Proof::new(3);
         assert!(!proof.require(0));
         assert!(!proof.is_proven() && !proof.is_open());

@@ -41,7 +41,8 @@ impl FreshnessTracker {
         }
         if let Some(length) = inputs.hold.length() {
             return Some(format!(
-                "a row was found that the filter had called absent: a rebuild has fixed the filter, which answers no lookup with 404 for {} after that",
+                "a row was found that the filter had called absent: a rebuild has fixed the filter, which answers no \
+                 lookup with 404 for {} after that",
                 humantime::format_duration(length)
             ));
         }
@@ -71,7 +72,7 @@ impl FreshnessTracker {
         ))
     }
 
-    /// What the promise rests on.
+    /// What the promise depends on.
     pub(crate) fn promise_in_words(&self) -> String {
         let max_staleness = humantime::format_duration(self.promise.max_staleness);
         match self.promise.freshness {
@@ -80,7 +81,7 @@ impl FreshnessTracker {
                 format!("announced: every writer announces a key to {where_to} instance before it commits the row")
             }
             Freshness::Polled => {
-                format!("polled: the source is asked for new keys again at least every {max_staleness}")
+                format!("polled: the source is polled for new keys at least every {max_staleness}")
             }
             Freshness::Rebuilt => format!("rebuilt: the key set is scanned again at least every {max_staleness}"),
             Freshness::Static => "static: the key set does not change".into(),

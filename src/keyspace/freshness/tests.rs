@@ -67,11 +67,11 @@ fn a_missed_row_ends_the_rejecting_until_a_later_scan_and_for_its_hold() {
     tracker.swapped(second(15));
     assert!(!trusted(&tracker, second(21)), "the second row may be younger than the scan");
     tracker.swapped(second(25));
-    assert!(!trusted(&tracker, second(69)) && !lifted(second(69)), "mended, and held");
+    assert!(!trusted(&tracker, second(69)) && !lifted(second(69)), "fixed, and held");
     assert_eq!(tracker.explain(second(69)).0, State::Degraded);
     assert!(lifted(second(70)) && trusted(&tracker, second(70)), "one fault, however many rows");
     tracker.revoke_and_hold(second(100), "a row was missed");
-    assert!(lifted(second(220)) && !trusted(&tracker, second(220)), "no longer held, and not mended");
+    assert!(lifted(second(220)) && !trusted(&tracker, second(220)), "no longer held, and not fixed");
     tracker.swapped(second(230));
     assert!(trusted(&tracker, second(230)));
 }
@@ -98,7 +98,7 @@ fn a_filter_is_as_fresh_as_the_last_complete_poll_after_its_scan() {
     let (state, reason) = tracker.explain(at(82));
     assert_eq!(
         (state, reason.as_str()),
-        (State::Degraded, "polls began after the filter's scan, which a rebuild mends")
+        (State::Degraded, "polls began after the filter's scan; a rebuild fixes that")
     );
     tracker.swapped(at(83));
     poll(84, 80);

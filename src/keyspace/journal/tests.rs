@@ -96,7 +96,7 @@ async fn a_crash_in_the_middle_of_a_start_or_a_rotation_loses_no_number() {
         replayed.extent.map(|extent| (extent.first, extent.next))
     };
     assert_eq!(extent(&["b", "c"]), Some((1, 3)));
-    // Started, and killed before the elder was removed.
+    // Started, and killed before the older was removed.
     fs::write(&old, before).unwrap();
     assert_eq!(extent(&["b", "c"]), Some((1, 3)));
     // Rotated, and killed before the younger had its name.
@@ -238,14 +238,14 @@ async fn a_journal_cut_between_two_records_is_damage() {
         assert_eq!(
             replayed(Some(&old[..old.len() - (3 - kept) * record]), Some(&young)),
             (true, kept + 3),
-            "the elder, cut after {kept}"
+            "the older, cut after {kept}"
         );
         assert_eq!(replayed(Some(&old[..old.len() - (3 - kept) * record]), None), (true, kept), "and the younger gone");
     }
     for (old, young, kept) in [(&old[..], &[][..], 3), (&[], &young, 3), (&[], &[], 0)] {
         assert_eq!(replayed(Some(old), Some(young)), (true, kept), "cut to nothing");
     }
-    assert_eq!(replayed(None, Some(&young)), (true, 3), "the elder gone");
+    assert_eq!(replayed(None, Some(&young)), (true, 3), "the older gone");
     assert_eq!(replayed(Some(&old), None), (true, 3), "the younger gone");
 }
 

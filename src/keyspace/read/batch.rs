@@ -1,4 +1,4 @@
-//! Many keys looked up at once: one read of the shared cache, few calls of the backend. Each key is answered for itself.
+//! Looks up many keys at once: one read of the shared cache, few calls of the backend. Each key has its own answer.
 
 use std::sync::Arc;
 use std::time::Instant as StdInstant;
@@ -21,12 +21,12 @@ use crate::keyspace::outcome::{Lookup, LookupOptions};
 use crate::keyspace::request::LookupRequest;
 use crate::keyspace::single_flight::{Flight, Loaded, Role};
 
-/// Bytes that one read of the shared cache may bring at the least, so that small batches cost one round trip.
+/// Minimum bytes of one read of the shared cache, so that small batches take one round trip.
 const SHARED_ROOM: u64 = 16 << 20;
 
-/// Keys whose loads are under way together: each of them has a flight and a waiter, which a list of 10,000 keys would have for all at once. Far more than the
-/// backend is asked for at a time, so that it is hardly ever left waiting for the next ones.
-const KEYS_UNDER_WAY: usize = 2048;
+/// Keys loaded at the same time. Each has a flight and a waiter, which a list of 10,000 keys would otherwise have for
+/// all at once. Far more than the backend is asked for at a time, so that it hardly ever waits for the next keys.
+const KEYS_AT_A_TIME: usize = 2048;
 
 /// Bytes of a row that was found.
 fn bytes_of(row: &Result<Fetched, LookupError>) -> u64 {
@@ -41,9 +41,9 @@ struct Pending {
 }
 
 impl Reader {
-    /// Looks many keys up, coalesced with single lookups. Lasts no longer than the keyspace's deadline; what is not known by then has failed,
-    /// each key for itself. So have those whose values do not fit into `max_bytes` beside the others, or can't be added to `held`: the values and what they
-    /// will be written into.
+    /// Looks up many keys, coalesced with single lookups. Takes no longer than the keyspace's deadline; keys without an
+    /// answer by then have failed, each by itself. So have keys whose values do not fit into `max_bytes` beside the
+    /// others, or can't be added to `held`, which counts the values and the buffers they are written into.
     pub(crate) async fn lookup_all(
         self: &Arc<Self>,
         keys: Vec<Key>,
@@ -53,20 +53,20 @@ impl Reader {
     ) -> Vec<Lookup> {
         let started = StdInstant::now();
         let time = options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
-        let whole = Instant::now() + time;
-        let deadline = whole - self.stale_reserve(time);
+        let end = Instant::now() + time;
+        let deadline = end - self.stale_reserve(time);
         let requests: Vec<LookupRequest> = keys.into_iter().map(|key| self.request(key, options.clone())).collect();
         let mut budget = ByteBudget::new(max_bytes, held);
         let mut answers: Vec<Option<Loaded>> =
             requests.iter().map(|request| self.answer_first(request).map(|answer| budget.admit(answer))).collect();
         let mut open: Vec<usize> = (0..requests.len()).filter(|index| answers[*index].is_none()).collect();
         while !open.is_empty() && Instant::now() < deadline {
-            for part in open.chunks(KEYS_UNDER_WAY) {
+            for part in open.chunks(KEYS_AT_A_TIME) {
                 for (index, answer) in self.load_all(&requests, part, &mut budget, deadline).await {
                     answers[index] = Some(answer);
                 }
             }
-            // Who was told to look again finds hot what others have loaded meanwhile.
+            // Keys that must look again may be in the hot tier by now.
             open.retain(|index| answers[*index].is_none());
             for index in &open {
                 answers[*index] = self.reread_hot(&requests[*index]).map(|answer| budget.admit(Ok(answer)));
@@ -74,7 +74,7 @@ impl Reader {
             open.retain(|index| answers[*index].is_none());
         }
         let late = LookupError::Deadline(time);
-        self.or_stale_all(&requests, &mut answers, &mut budget, &late, whole).await;
+        self.or_stale_all(&requests, &mut answers, &mut budget, &late, end).await;
         let lookups = requests.iter().zip(answers).map(|(request, answer)| Lookup {
             probe: request.probed.probe,
             answer: answer.unwrap_or_else(|| Err(late.clone())),
@@ -82,8 +82,8 @@ impl Reader {
         lookups.inspect(|lookup| self.metrics.lookup(lookup.source(), lookup.result(), started.elapsed())).collect()
     }
 
-    /// One round of loads: leads those of the keys that nobody loads, and waits for all. Without an answer are left those that are to look
-    /// again, or are too late.
+    /// One round of loads: leads the loads of keys that have none, and waits for all. Returns no answer for keys that
+    /// must look again or are too late.
     async fn load_all(
         self: &Arc<Self>,
         requests: &[LookupRequest],
@@ -107,50 +107,51 @@ impl Reader {
             waiting.push(async move { (index, leads, waiter.result().await) });
         }
         if !led.is_empty() {
-            // A task of its own, as for a single lookup: others may wait for these keys too.
+            // Spawned, as for a single lookup: other waiters may depend on these keys too.
             tokio::spawn(Arc::clone(self).run_loads(led, budget.loads()));
         }
-        // In the order in which they come, so that what has no room is dropped at once.
+        // In order of arrival, so that values without room are dropped at once.
         let mut waiting = std::pin::pin!(waiting);
-        let mut told = Vec::with_capacity(open.len());
+        let mut answers = Vec::with_capacity(open.len());
         while let Ok(Some((index, leads, loaded))) = timeout_at(deadline, waiting.next()).await {
             match loaded {
-                Some(loaded) => told.push((index, budget.admit(loaded))),
-                None if budget.is_full() => told.push((index, Err(budget.refusal()))),
-                None if leads => told.push((index, Err(LookupError::Cancelled))),
+                Some(loaded) => answers.push((index, budget.admit(loaded))),
+                None if budget.is_full() => answers.push((index, Err(budget.refusal()))),
+                None if leads => answers.push((index, Err(LookupError::Cancelled))),
                 None => {}
             }
         }
-        told
+        answers
     }
 
-    /// Leads the loads of a batch: from the shared cache, then from the backend by chunks. Loads that the batch has no more room for are left
-    /// to those who wait for them besides.
+    /// Leads the loads of a batch: from the shared cache, then from the backend in chunks. Loads for which the batch
+    /// has no more room are left to their other waiters.
     async fn run_loads(self: Arc<Self>, led: Vec<(Flight, LookupRequest)>, batch: Loads) {
-        // Of its own: the client may hang up, and with it goes what the request had reserved.
+        // Reserved by this task itself: a client disconnect drops the reservation of the request.
         let Some(_held) = batch.reserve_flights(led.len()) else { return };
         let began = Instant::now();
         let deadline = began + self.deadline;
         let mut pending = self.read_shared_together(led, &batch, began).await.into_iter();
-        // Each when its turn has come, and in memory of its own size: what `split_off` leaves behind keeps the room for all that was there. So it is also no
-        // longer than the backend by then takes.
+        // Each chunk is collected when it is due, in memory of its own size (`split_off` would keep the whole
+        // allocation), and with the backend's current batch limit.
         let chunks = std::iter::from_fn(|| {
             let chunk: Vec<Pending> = pending.by_ref().take(self.backend.batch_limit()).collect();
             (!chunk.is_empty()).then_some(chunk)
         });
-        // A batch leaves three quarters of the backend to the others.
+        // A batch leaves three quarters of the backend's capacity to other lookups.
         stream::iter(chunks)
             .for_each_concurrent(self.backend.batch_share(), |chunk| self.load_chunk(chunk, &batch, deadline))
             .await;
     }
 
-    /// Entries that fit into a batch's room however long they are.
+    /// How many entries of maximum length fit into a batch's room.
     pub(super) fn entries_at_a_time(&self, room: u64) -> usize {
         let largest = self.limits.load().max_value_bytes.max(1);
         usize::try_from(room.max(SHARED_ROOM) / largest).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Reads the shared cache, as many entries at a time as fit into the batch's room however long they are. Returns what it has no answer for.
+    /// Reads the shared cache, as many entries of maximum length at a time as fit into the batch's room. Returns the
+    /// keys without an answer.
     async fn read_shared_together(
         self: &Arc<Self>,
         led: Vec<(Flight, LookupRequest)>,
@@ -168,15 +169,16 @@ impl Reader {
             }
             part.iter().for_each(|(flight, _)| flight.begin_read());
             let keys: Vec<Key> = part.iter().map(|(_, request)| request.key.clone()).collect();
-            // What others read takes none of the cache's time: who took it for a cache that hangs would load all from the backend.
-            let waits = Instant::now();
+            // Waiting for room does not count as time of the cache: otherwise the cache would seem to hang, and the
+            // batch would load all keys from the backend.
+            let wait_began = Instant::now();
             let room =
                 async { if failure.is_none() { self.room_to_read(keys.len(), batch.buffers()).await } else { None } };
             let Ok(_room) = timeout_at(deadline, room).await else { break };
-            began += waits.elapsed();
+            began += wait_began.elapsed();
             let seen = match &failure {
                 None => self.within_read_deadline(began, self.shared.get_many(&keys)).await,
-                // Who did not answer once is not waited for again.
+                // A cache that failed once is not asked again in this batch.
                 Some(error) => Err(CacheError::clone(error)),
             };
             let seen: Vec<_> = match seen {
@@ -185,7 +187,7 @@ impl Reader {
             };
             for ((flight, request), seen) in part.into_iter().zip(seen) {
                 match self.classify_shared(&request, seen) {
-                    SharedRead::Answer(answer) => self.land(flight, request, &Ok(answer), batch),
+                    SharedRead::Answer(answer) => self.end_flight(flight, request, &Ok(answer), batch),
                     SharedRead::Miss(cached) => pending.push(Pending { flight, request, cached }),
                 }
             }
@@ -193,28 +195,28 @@ impl Reader {
         pending
     }
 
-    /// Waits until the reads of all batches together leave room for one of so many entries of the shared cache, however long they are.
+    /// Waits until the reads of all batches together leave room for this many entries of maximum length.
     pub(super) async fn room_to_read<'a>(&self, keys: usize, buffers: &'a Buffers) -> Option<SemaphorePermit<'a>> {
         buffers.read(self.limits.load().max_value_bytes.saturating_mul(keys as u64)).await
     }
 
-    /// One call of the backend, within its cap; further ones where the rows do not fit into one. Where the process has no room for rows, the flights end without
-    /// an answer: single lookups that wait for them look again.
+    /// One call of the backend, within its cap, and further ones if the rows do not fit into one. If the process has no
+    /// room for rows, the flights end without an answer, and single lookups that wait for them look again.
     async fn load_chunk(self: &Arc<Self>, mut chunk: Vec<Pending>, batch: &Loads, deadline: Instant) {
-        let most = batch.limit() / self.backend.batch_share() as u64;
+        let max_bytes = batch.limit() / self.backend.batch_share() as u64;
         loop {
-            // Whoever sent the batch may have hung up.
+            // The client of the batch may have disconnected.
             chunk.retain(|pending| !pending.flight.is_abandoned());
             if chunk.is_empty() || batch.is_full() {
                 return;
             }
             let keys: Vec<Key> = chunk.iter().map(|pending| pending.request.backend_key()).collect();
-            // They came in one request, but for those that others took over meanwhile.
+            // They belong to one request, except keys that other requests wait for as well.
             let context = chunk.first().map(|pending| pending.request.context()).unwrap_or_default();
             let (rows, _room) = match self.backend.enter(keys.len(), deadline).await {
-                Ok(_turn) => {
-                    // Not before the turn: those that wait for one hold nothing.
-                    let Some(mut room) = batch.reserve_rows(most) else { return };
+                Ok(_permit) => {
+                    // After the permit, so that calls that wait for one hold nothing.
+                    let Some(mut room) = batch.reserve_rows(max_bytes) else { return };
                     let rows =
                         self.backend.call(&keys, FetchContext { room: Some(room.bytes()), ..context }, deadline).await;
                     room.shrink(rows.iter().map(bytes_of).sum());
@@ -222,21 +224,21 @@ impl Reader {
                 }
                 Err(error) => (vec![Err(error); keys.len()], None),
             };
-            let (mut settled, mut left_out) = (Vec::new(), Vec::new());
+            let (mut finished, mut left_out) = (Vec::new(), Vec::new());
             for (pending, row) in chunk.into_iter().zip(rows) {
                 match row {
                     Err(LookupError::Backend(error)) if matches!(*error, BackendError::NoRoom) => {
                         left_out.push(pending)
                     }
-                    row => settled.push(self.land_row(pending, row, batch, deadline)),
+                    row => finished.push(self.finish_row(pending, row, batch, deadline)),
                 }
             }
-            future::join_all(settled).await;
+            future::join_all(finished).await;
             chunk = left_out;
         }
     }
 
-    async fn land_row(
+    async fn finish_row(
         self: &Arc<Self>,
         pending: Pending,
         row: Result<Fetched, LookupError>,
@@ -247,13 +249,13 @@ impl Reader {
             Ok(row) => Ok(self.finish_load(&pending.request, pending.cached.as_ref(), row, deadline).await.0),
             Err(error) => Err(error),
         };
-        self.land(pending.flight, pending.request, &loaded, batch);
+        self.end_flight(pending.flight, pending.request, &loaded, batch);
     }
 
-    /// Ends a flight; those who joined too late to be told get a round of their own.
-    fn land(self: &Arc<Self>, flight: Flight, request: LookupRequest, loaded: &Loaded, batch: &Loads) {
-        batch.note(loaded);
-        if let Some(next) = flight.settle(loaded, || self.fill_hot(&request, loaded)) {
+    /// Ends a flight; waiters that joined too late for its result get their own round.
+    fn end_flight(self: &Arc<Self>, flight: Flight, request: LookupRequest, loaded: &Loaded, batch: &Loads) {
+        batch.count(loaded);
+        if let Some(next) = flight.finish(loaded, || self.fill_hot(&request, loaded)) {
             tokio::spawn(Arc::clone(self).run_load(next, request, true));
         }
     }

@@ -1,4 +1,4 @@
-//! How much the answer to one batch may hold.
+//! Bounds the bytes that the answer to one batch may hold.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,21 +10,22 @@ use crate::keyspace::outcome::Answer;
 use crate::keyspace::single_flight::Loaded;
 use crate::labels::BufferRefusal;
 
-/// Room of one call of the backend at the least: below it a batch would ask for its rows one by one.
+/// Minimum room of one call of the backend: below it a batch would fetch its rows one by one.
 const LEAST_ROOM: u64 = 64 << 10;
-/// What a key takes while it is loaded: its flight, its lookup, and what waits for it.
+/// Bytes of a key while it is loaded: its flight, its lookup and its waiter.
 const FLIGHT_BYTES: u64 = 600;
 
 /// Bytes of values that the answer to one batch may still take.
 #[derive(Debug)]
 pub(super) struct ByteBudget<'a> {
     left: u64,
-    /// What the batch has of the process's budget.
+    /// The batch's share of the process's budget.
     held: &'a mut Reservation,
     shared: Arc<Fullness>,
 }
 
-/// The same, for the task that loads for the batch: it may be ahead of who puts the answer together, and must not load what has no room.
+/// The same, for the task that loads for the batch. It may be ahead of the task that assembles the answer, and must not
+/// load values without room.
 #[derive(Debug)]
 pub(super) struct Loads {
     left: AtomicU64,
@@ -36,7 +37,7 @@ pub(super) struct Loads {
 struct Fullness {
     limit: u64,
     full: AtomicBool,
-    /// Full because the process's budget is.
+    /// True if it is full because the process's budget is.
     overloaded: AtomicBool,
 }
 
@@ -49,7 +50,7 @@ impl Fullness {
     }
 }
 
-/// A value is held beside the response that it is written into, where base64 takes a third more.
+/// A value is held beside the response that it is written into, where base64 adds a third.
 const fn held_for(bytes: u64) -> u64 {
     bytes.saturating_mul(7) / 3
 }
@@ -77,13 +78,13 @@ impl<'a> ByteBudget<'a> {
         }
     }
 
-    /// Whether a value was left out for which an empty answer would have had room: then further ones are not loaded.
+    /// Returns true if a value was left out that would have fit an empty answer: then no further values are loaded.
     pub(super) fn is_full(&self) -> bool {
-        // Relaxed, as all of these: they publish nothing else.
+        // Relaxed, as all of these: they publish no other memory.
         self.shared.full.load(Relaxed)
     }
 
-    /// The answer, or in its place that its value does not fit, which is dropped.
+    /// Returns the answer, or an error if its value does not fit; the value is dropped then.
     pub(super) fn admit(&mut self, loaded: Loaded) -> Loaded {
         let bytes = bytes_of(&loaded);
         if bytes == 0 {
@@ -125,22 +126,23 @@ impl Loads {
         &self.buffers
     }
 
-    /// Room for so many keys that are loaded; `None`, and the batch is full: the process's budget has none.
+    /// Reserves room for loading this many keys. `None`: the process's budget has none, and the batch is full.
     pub(super) fn reserve_flights(&self, keys: usize) -> Option<Reservation> {
         let reserved = self.buffers.reserve(Share::Batches, FLIGHT_BYTES * keys as u64);
         reserved.inspect_err(|_| self.shared.overload(&self.buffers)).ok()
     }
 
-    /// Room for the rows of one call of the backend; `None`, and the batch is full: the process's budget has none.
+    /// Reserves room for the rows of one call of the backend. `None`: the process's budget has none, and the batch is
+    /// full.
     pub(super) fn reserve_rows(&self, most: u64) -> Option<Reservation> {
         let reserved = self.buffers.reserve_some(Share::Batches, LEAST_ROOM.min(most), most);
         reserved.inspect_err(|_| self.shared.overload(&self.buffers)).ok()
     }
 
-    /// Takes note of what was loaded, before anybody is told.
-    pub(super) fn note(&self, loaded: &Loaded) {
+    /// Counts a loaded value, before waiters receive it.
+    pub(super) fn count(&self, loaded: &Loaded) {
         let bytes = bytes_of(loaded);
-        // One that would not fit an empty answer says nothing of the others.
+        // A value that would not fit an empty answer says nothing about the others.
         if bytes <= self.shared.limit
             && self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).is_err()
         {
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_taken_as_long_as_they_fit() {
+    fn values_are_admitted_as_long_as_they_fit() {
         let mut held = held(u64::MAX);
         let mut budget = ByteBudget::new(100, &mut held);
         assert!(budget.admit(loaded(60)).is_ok());
@@ -185,20 +187,20 @@ mod tests {
     }
 
     #[test]
-    fn who_loads_stops_at_the_first_value_without_room() {
+    fn the_loading_task_stops_at_the_first_value_without_room() {
         let mut held = held(u64::MAX);
         let mut budget = ByteBudget::new(100, &mut held);
         assert!(budget.admit(loaded(30)).is_ok());
         let loads = budget.loads();
         for (bytes, full) in [(60, false), (101, false), (10, false), (1, true)] {
-            loads.note(&loaded(bytes));
+            loads.count(&loaded(bytes));
             assert_eq!(loads.is_full(), full, "{bytes}");
         }
         assert!(budget.is_full());
     }
 
     #[test]
-    fn values_beyond_the_budget_of_the_process_are_refused_by_its_name() {
+    fn values_beyond_the_budget_of_the_process_are_rejected_as_overload() {
         // Three quarters of it are for batches, and each value counts as itself and as part of the response.
         let mut held = held(400);
         let mut budget = ByteBudget::new(10_000, &mut held);

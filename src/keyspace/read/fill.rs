@@ -1,4 +1,4 @@
-//! What a load leaves behind in the caches, and when an absence may be stored or served.
+//! What a load stores in the caches, and when an absence may be stored or served.
 
 use std::time::Duration;
 
@@ -17,9 +17,10 @@ use crate::keyspace::single_flight::Loaded;
 use crate::labels::{Source, Verdict};
 
 impl Reader {
-    /// What is not stored by the deadline is dropped: the answer is known and goes out.
+    /// Fills the shared cache until the deadline. After it the fill is dropped: the lookup answers without it.
     ///
-    /// Nothing is sent once it has passed, as after a pause of the whole process: marks outlive a window by one deadline and no more.
+    /// Nothing is sent after the deadline, as after a pause of the whole process: marks outlive a window by one
+    /// deadline only.
     pub(super) async fn fill_shared_by(
         &self,
         deadline: Instant,
@@ -36,23 +37,26 @@ impl Reader {
     async fn fill_shared(&self, request: &LookupRequest, row: &Fetched, cached: &CachedEntry) -> Ending {
         let limits = **self.limits.load();
         let stored = match &row.value {
-            // The canonical spelling has no row: what the cache held under it is gone, and this row is not its.
+            // The canonical spelling has no row: the cached row is gone, and this row belongs to another spelling.
             Some(_) if row.as_given && cached.value => self
                 .shared
                 .put_mark(&request.key, Mark::Dropped, self.windows.recent.life())
                 .await
                 .map(|()| Stored::Yes),
             Some(value) if !row.as_given && value.body.len() as u64 <= limits.max_value_bytes => {
-                // In a mark's place a value lives at least as long, else another instance could store an absence where the mark forbade it.
+                // A value that replaces a mark lives at least as long. Otherwise another instance could store an
+                // absence where the mark forbade it.
                 let shortest = if cached.mark { self.windows.recent.life() } else { Duration::ZERO };
                 let ttl = jittered(limits.ttl, limits.jitter).max(shortest);
                 self.shared.put_value(&request.key, value, ttl, row.took, &cached.stamp).await
             }
-            // A backend that looks broken takes no value from those who did not ask it, nor the last one that there is.
+            // While the backend looks broken, its absence replaces no value that a refresh found, and no expired one
+            // kept as the last resort.
             None if (request.refresh || cached.stale) && self.audit.storms.is_raging(Moment::now()) => {
                 return Ending::NotStored;
             }
-            // Only a bypass or a refresh gets here past a value, or who found it expired: the row is gone, though nobody said so.
+            // Here despite a cached value: a bypass, a refresh, or a lookup that found it expired. The row is gone, and
+            // no drop was sent.
             None if cached.value => self
                 .shared
                 .put_mark(&request.key, Mark::Dropped, self.windows.recent.life())
@@ -68,15 +72,15 @@ impl Reader {
             Ok(Stored::Yes) => Ending::Stored,
             Ok(Stored::No) => Ending::NotStored,
             Err(error) => {
-                tracing::debug!(%error, "the shared cache did not store an answer");
+                tracing::debug!(%error, "shared cache fill failed");
                 Ending::NotStored
             }
         }
     }
 
-    /// Runs under the flight's lock, so that no announce or drop can come between the check of the flight and the store.
-    /// For an absence: store, then look at the memory again, in one stretch that nothing can cut; an announce remembers first and drops second,
-    /// so one of the two sees the other.
+    /// Runs under the flight's lock, so that no announce or drop comes between the check of the flight and the store.
+    /// An absence is stored, and the commit windows are checked again, in one stretch without `.await`. An announce
+    /// opens the window first and drops second, so one of the two sees the other.
     pub(super) fn fill_hot(&self, request: &LookupRequest, loaded: &Loaded) {
         let limits = **self.limits.load();
         if request.options.bypass && loaded.is_ok() {
@@ -106,7 +110,7 @@ impl Reader {
         }
     }
 
-    /// A cached absence counts only while the filter could reject and the key is not within its commit window.
+    /// A cached absence counts only while the filter could answer 404 and the key is not within its commit window.
     pub(super) fn may_serve_absence(&self, request: &LookupRequest) -> bool {
         let now = Moment::now();
         !request.options.unapplied_version
@@ -116,11 +120,11 @@ impl Reader {
             && !self.windows.contains(request.hash, now)
     }
 
-    /// An absence is stored only where a filter that could reject said maybe, then and now, the key is not within its commit window, and the
-    /// backend does not look broken.
+    /// An absence is stored only if a trusted filter said maybe, at the first probe and now, the key is not within its
+    /// commit window, and the backend does not look broken.
     ///
-    /// And only within a deadline of the first look: windows are remembered for one deadline more and no longer. The process, or its host, may have
-    /// stood still since the backend answered; this clock sees both.
+    /// And only within one deadline of the first probe, because windows are remembered for one deadline more. The
+    /// process, or its host, may have been paused since the backend answered; this clock counts both.
     fn may_store_absence(&self, request: &LookupRequest) -> bool {
         let now = Moment::now();
         let maybe = |probed: &ProbeResult| probed.trusted && probed.probe.verdict == Verdict::Maybe;
@@ -139,9 +143,9 @@ pub(crate) struct Limits {
     pub(super) ttl: Duration,
     pub(super) absent_ttl: Duration,
     pub(super) hot_ttl: Duration,
-    /// Of values, which the hot tier must not keep from being refreshed.
+    /// Of values; short enough that the hot tier lets refreshes happen.
     pub(super) hot_value_ttl: Duration,
-    /// The last part of a value's life in the shared cache, in which reads may refresh it; zero: they don't.
+    /// The last part of a value's life in the shared cache, in which reads may refresh it; zero: no refreshes.
     pub(super) refresh_window: Duration,
     pub(super) jitter: f64,
     pub(super) max_value_bytes: u64,
@@ -156,12 +160,13 @@ impl Limits {
     pub(crate) fn new(config: &KeyspaceConfig) -> Self {
         let cache = &config.cache;
         let refresh_window = cache.ttl.mul_f64(cache.refresh_ahead);
-        let looked_for = if refresh_window.is_zero() { Duration::MAX } else { refresh_window / refresh::LOOKS };
+        let between_reads =
+            if refresh_window.is_zero() { Duration::MAX } else { refresh_window / refresh::READS_PER_WINDOW };
         Self {
             ttl: cache.ttl,
             absent_ttl: cache.absent_ttl,
             hot_ttl: cache.hot_ttl,
-            hot_value_ttl: cache.hot_ttl.min(looked_for),
+            hot_value_ttl: cache.hot_ttl.min(between_reads),
             refresh_window,
             jitter: cache.jitter,
             max_value_bytes: cache.max_value_bytes,

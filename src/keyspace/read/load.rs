@@ -15,7 +15,8 @@ use crate::keyspace::single_flight::{Flight, Kind, Loaded, Role};
 use crate::labels::Source;
 
 impl Reader {
-    /// Waits for the load of the key and starts it if none runs. An outage is answered by an expired value, if one may be served.
+    /// Waits for the load of the key and starts it if none runs. An outage is answered by an expired value, if one may
+    /// be served.
     pub(super) async fn load(self: &Arc<Self>, request: &LookupRequest) -> Loaded {
         let budget = request.options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
         let deadline = Instant::now() + budget;
@@ -36,7 +37,8 @@ impl Reader {
         loop {
             match self.flights.join(request.hash, request.flight_key(), request.kind()) {
                 Role::Leader(flight, waiter) => {
-                    // Spawned, so that a client disconnect does not cancel the load for other waiters. Bounded by the deadline.
+                    // Spawned, so that a client disconnect does not cancel the load for other waiters. Bounded by the
+                    // deadline.
                     tokio::spawn(Arc::clone(self).run_load(flight, request.clone(), false));
                     return waiter.result().await.unwrap_or(Err(LookupError::Cancelled));
                 }
@@ -69,7 +71,7 @@ impl Reader {
             };
             // An abandoned load ends its lease as if it had stored: the next instance that waits claims it.
             let ending = loaded.as_ref().map_or(Ending::Stored, |(_, ending)| *ending);
-            round = loaded.and_then(|(loaded, _)| flight.settle(&loaded, || self.fill_hot(&request, &loaded)));
+            round = loaded.and_then(|(loaded, _)| flight.finish(&loaded, || self.fill_hot(&request, &loaded)));
             if let Some(lease) = lease {
                 self.release(&request.key, &lease, ending).await;
             }
@@ -77,8 +79,8 @@ impl Reader {
         }
     }
 
-    /// Steps 6 and 7. Returns how the load ended for its lease, which is left in `lease` from the moment it is claimed: the caller may
-    /// cancel the load anywhere.
+    /// Steps 6 and 7. Returns how the load ended for its lease, which is left in `lease` from the moment it is claimed:
+    /// the caller may cancel the load anywhere.
     async fn load_once(self: &Arc<Self>, request: &LookupRequest, lease: &mut Option<Lease>) -> (Loaded, Ending) {
         let began = Instant::now();
         // 6 the shared cache

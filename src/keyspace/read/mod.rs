@@ -51,13 +51,15 @@ pub(crate) struct Reader {
     pub(crate) follower: Option<Arc<LogFollower>>,
     pub(crate) stats: Arc<FilterStats>,
     pub(crate) audit: Arc<Audit>,
-    /// Refreshes that may run at a time: as many as calls of a batch, so that lookups keep three quarters of the backend.
+    /// Refreshes that may run at a time: as many as calls of a batch, so that lookups keep three quarters of the
+    /// backend.
     pub(crate) refreshes: Arc<Semaphore>,
     pub(crate) metrics: Arc<KeyspaceMetrics>,
 }
 
 impl Reader {
-    /// Looks a key up. Lasts no longer than the keyspace's deadline; dropping the future ends the wait, not a load that others share.
+    /// Looks a key up. Lasts no longer than the keyspace's deadline; dropping the future ends the wait, not a load that
+    /// others share.
     pub(crate) async fn lookup(self: &Arc<Self>, key: Key, options: LookupOptions) -> Lookup {
         // 2 hash once, 3 ask the filter
         let request = self.request(key, options);

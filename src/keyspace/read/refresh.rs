@@ -1,21 +1,24 @@
-//! Refresh ahead: a value that is still read shortly before its expiry is loaded again in the background, so that a key that is asked for
-//! all the time never expires.
+//! Refresh ahead: a value that is read shortly before its expiry is reloaded in the background, so that a key in
+//! constant use never expires.
 //!
-//! Whether a read refreshes is drawn, as in XFetch (Vattani, Chierichetti, Lowenstein: *Optimal Probabilistic Cache Stampede Prevention*,
-//! PVLDB 8(8), 2015): with the life that is left `r`, the time the backend took `δ` and a scale `s`, a read refreshes if
+//! Whether a read refreshes is drawn at random, as in XFetch (Vattani, Chierichetti, Lowenstein: *Optimal Probabilistic
+//! Cache Stampede Prevention*, PVLDB 8(8), 2015). With the remaining life `r`, the time the backend took `δ` and a
+//! scale `s`, a read refreshes if
 //!
 //! ```text
 //! r ≤ w   and   δ − s·ln(u) ≥ r,   u uniform in (0, 1];   so with probability   exp(−(r − δ) / s)   for δ < r ≤ w
 //! w = refresh_ahead · ttl,   s = max(δ, w/4)                                     all times in seconds
 //! ```
 //!
-//! The paper's own rule is `−δ·β·ln(u) ≥ r`: with β = 1 and a δ of a millisecond it acts within the last milliseconds only, which a key
-//! that is read a hundred times a second misses. Hence the window `w`, and a scale (the paper's δ·β) of a quarter of it: a read refreshes
-//! with 2 % at the window's begin, 37 % at its last quarter, and for certain once what is left is no longer than a load takes. The
-//! exponential keeps what matters of the paper: reads of many instances, which know nothing of each other, seldom draw the same moment.
+//! The paper's own rule is `−δ·β·ln(u) ≥ r`: with β = 1 and a δ of a millisecond it acts within the last milliseconds
+//! only, which a key read a hundred times a second misses. Hence the window `w`, and a scale (the paper's δ·β) of a
+//! quarter of it. A read refreshes with 2 % at the window's begin, 37 % at its last quarter, and always once the
+//! remaining life is no longer than a load takes. The exponential keeps the paper's main property: instances that know
+//! nothing of each other seldom refresh at the same moment.
 //!
-//! Values stay in the hot tier for at most a sixteenth of the window: an instance that reads a key all the time then looks often enough
-//! to miss the window less than once in a hundred times, and the fleet's other instances look as well.
+//! Values stay in the hot tier for at most a sixteenth of the window. So an instance that reads a key all the time
+//! reaches the shared cache often enough: it misses the window less than once in a hundred times, and other instances
+//! read the key as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,17 +34,17 @@ use crate::keyspace::request::LookupRequest;
 use crate::keyspace::single_flight::{Flight, Kind, Role};
 use crate::labels::RefreshOutcome;
 
-/// Looks that the hot tier lets through during a window.
-pub(super) const LOOKS: u32 = 16;
+/// Reads per window that the hot tier lets through.
+pub(super) const READS_PER_WINDOW: u32 = 16;
 
-/// Whether a read refreshes, `draw` being uniform in [0, 1).
+/// Returns true if a read refreshes; `draw` is uniform in [0, 1).
 fn is_due(expiry: Expiry, window: Duration, draw: f64) -> bool {
     let (left, cost, window) = (expiry.left.as_secs_f64(), expiry.cost.as_secs_f64(), window.as_secs_f64());
     left <= window && cost - cost.max(window / 4.0) * (1.0 - draw).ln() >= left
 }
 
 impl Reader {
-    /// Draws whether this read of a value refreshes it, and begins to. The read has its answer and waits for nothing.
+    /// Draws whether this read of a value refreshes it, and starts the refresh. The read itself waits for nothing.
     pub(super) fn refresh_if_due(self: &Arc<Self>, request: &LookupRequest, expiry: Expiry, stamp: &Stamp) {
         let window = self.limits.load().refresh_window;
         if window.is_zero() || !is_due(expiry, window, rand::random()) {
@@ -51,7 +54,7 @@ impl Reader {
         let Role::Leader(flight, _) = self.flights.join(request.hash, request.flight_key(), Kind::Refresh) else {
             return;
         };
-        // Taken before the task is there, so that there are no more tasks than that.
+        // Acquired before the task is spawned, which bounds the number of tasks.
         match Arc::clone(&self.refreshes).try_acquire_owned() {
             Ok(permit) => drop(tokio::spawn(Arc::clone(self).refresh(flight, request, stamp.clone(), permit))),
             Err(_) => self.metrics.refresh(RefreshOutcome::Skipped),
@@ -68,14 +71,14 @@ impl Reader {
         let lease = Lease::random();
         let asked = self.shared.claim(&request.key, &lease, self.lease_times.life);
         let claim = match self.within_read_deadline(Instant::now(), asked).await {
-            // One of the fleet; and not one that looked before another was done.
+            // One instance of the fleet, and not one that looked before another had finished.
             Ok(claim) if claim.state == LeaseState::Ours => claim,
-            // Who loads it stores it, and a key that is free to load was loaded a moment ago, in vain.
+            // The holder stores it. A key without a holder was loaded a moment ago, without success.
             Ok(_) => return self.metrics.refresh(RefreshOutcome::Skipped),
             Err(error) => {
-                tracing::debug!(%error, "the shared cache grants no lease: nothing is refreshed");
+                tracing::debug!(%error, "refresh skipped: no lease from the shared cache");
                 self.metrics.refresh(RefreshOutcome::Skipped);
-                // It may have been granted all the same.
+                // The lease may have been granted despite the error.
                 return self.release(&request.key, &lease, Ending::Stored).await;
             }
         };
@@ -88,14 +91,14 @@ impl Reader {
         self.release(&request.key, &lease, ending).await;
     }
 
-    /// Loads the value again and stores it in both tiers, unless its key was announced or dropped meanwhile.
+    /// Reloads the value and stores it in both tiers, unless its key was announced or dropped meanwhile.
     async fn reload(
         self: &Arc<Self>,
         flight: Flight,
         request: &LookupRequest,
         stamp: Stamp,
     ) -> (RefreshOutcome, Ending) {
-        // The entry is as good as it was: those who find it need not wait for this one's lease.
+        // The entry is unchanged, so its readers need not wait for this lease.
         let Some(call) = self.backend.spare_call() else { return (RefreshOutcome::Skipped, Ending::Stored) };
         let deadline = Instant::now() + self.deadline;
         let Ok(row) = call.fetch_counted(request.backend_key()).await else {
@@ -116,8 +119,8 @@ impl Reader {
                     self.fill_hot(request, &Ok(answer.clone()))
                 }
             };
-            // Nobody waits for a refresh, so there is no further round.
-            drop(flight.settle(&Ok(answer.clone()), hot));
+            // A refresh has no waiters, so there is no further round.
+            drop(flight.finish(&Ok(answer.clone()), hot));
         }
         (outcome, ending)
     }
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn none_refreshes_before_the_window_and_each_once_a_load_would_come_too_late() {
+    fn none_refreshes_before_the_window_and_all_do_at_its_end() {
         assert_eq!(share(40.001, 0.001), 0.0);
         assert_eq!(share(40.001, 60.0), 0.0, "however long a load takes");
         assert_eq!(share(2.0, 2.0), 1.0);

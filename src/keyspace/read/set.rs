@@ -1,4 +1,4 @@
-//! Steps four to seven where the backend is a set in memory: nothing to wait for, to share or to cache.
+//! Steps four to seven of a lookup if the backend is a set in memory: no wait, no sharing, no cache.
 
 use std::time::Instant;
 
@@ -12,12 +12,12 @@ use crate::keyspace::single_flight::Loaded;
 use crate::labels::{BackendOutcome, Source};
 
 impl Reader {
-    /// Asks the members. They are those of the scan that the request's probed trusted, or of a later one, for a swap stores them before anybody
-    /// can trust it.
+    /// Asks the members. They are those of the scan that the request's probe trusted, or of a later one: a swap stores
+    /// them before the filter is trusted.
     pub(super) fn ask_set(&self, members: &Members, request: &LookupRequest) -> Loaded {
         let started = Instant::now();
         let membership = members.look_up(request.hash, &request.key);
-        let (outcome, told) = match membership {
+        let (outcome, answer) = match membership {
             Membership::Scanned | Membership::Announced => {
                 (BackendOutcome::Found, Ok(Some(members.value(&request.key))))
             }
@@ -25,16 +25,16 @@ impl Reader {
             Membership::Stranger | Membership::Unknown => (BackendOutcome::Unavailable, Err(LookupError::SetTooOld)),
         };
         self.metrics.backend(outcome, started.elapsed());
-        if told.is_ok() {
+        if answer.is_ok() {
             self.audit.record_membership(request, membership);
         }
-        told.map(|value| Answer::fresh(value, Source::Backend))
+        answer.map(|value| Answer::fresh(value, Source::Backend))
     }
 
-    /// Whether a key that is not in the set is absent: the scan was as fresh as promised before the set was read, and still is, which a pause of
-    /// the whole process in between would have ended.
+    /// Returns true if a key that is not in the set is absent: the scan was as fresh as promised before the set was
+    /// read, and still is. A pause of the whole process in between would have ended that.
     fn may_call_absent(&self, request: &LookupRequest) -> bool {
-        // A row that another instance knows of is not in this one's set.
+        // The caller has seen a row of another instance, which is not in this set.
         !request.options.unapplied_version
             && request.probed.trusted
             && self.prober.probe_hash(request.hash, Moment::now()).trusted

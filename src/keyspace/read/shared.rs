@@ -11,7 +11,7 @@ use crate::keyspace::outcome::Answer;
 use crate::keyspace::request::LookupRequest;
 use crate::labels::{CacheResult, CacheTier, Source};
 
-/// What a read of the shared cache comes to.
+/// The result of a read of the shared cache.
 pub(super) enum SharedRead {
     Answer(Answer),
     /// The backend has to be asked; the entry that a fill may replace, `None` if the cache did not answer.
@@ -36,8 +36,9 @@ impl Reader {
         self.classify_shared(request, seen)
     }
 
-    /// Bounds a read of the shared cache so that the backend keeps its time: a cache that hangs takes no more of a lookup than the wait
-    /// for another instance's load, however long `redis.timeout` is, and keeps no load alive past its deadline.
+    /// Bounds a read of the shared cache so that the backend keeps its time: a cache that hangs takes no more of a
+    /// lookup than the wait for another instance's load, however long `redis.timeout` is, and keeps no load alive past
+    /// its deadline.
     pub(super) async fn within_read_deadline<T>(
         &self,
         began: Instant,

@@ -1,8 +1,8 @@
-//! `cache.stale_if_error`: where the backend gives no answer, the last value, expired, is better than none (RFC 5861).
+//! `cache.stale_if_error`: if the backend gives no answer, an expired value is better than none (RFC 5861).
 //!
-//! The shared cache keeps values that much longer than they may be served. A load that fails reads the entry once more: what was announced or dropped
-//! since the load began has left its mark in the value's place, so nothing is served that an acknowledged drop has taken away. Absences are not kept
-//! beyond their life, and no expired value enters the hot tier.
+//! The shared cache keeps values that much longer than they may be served. A failed load reads the entry once more: an
+//! announce or drop since the load began has replaced the value with a mark. So no value is served that an acknowledged
+//! drop has removed. Expired absences are not kept, and no expired value enters the hot tier.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use crate::keyspace::request::LookupRequest;
 use crate::keyspace::single_flight::Loaded;
 use crate::labels::Source;
 
-/// This part of a lookup's time is kept for the second look.
+/// One part in this many of a lookup's time is kept for the second read.
 const SHARE: u32 = 8;
 
 impl Reader {
-    /// How much earlier than its deadline a lookup gives a load up.
+    /// How long before its deadline a lookup stops waiting for the load.
     pub(super) fn stale_reserve(&self, budget: Duration) -> Duration {
         if self.limits.load().stale_if_error.is_zero() { Duration::ZERO } else { budget / SHARE }
     }
 
-    /// The value that has expired, or is there by now, in place of the error.
+    /// The expired value, or one stored meanwhile, in place of the error.
     pub(super) async fn or_stale(&self, request: &LookupRequest, error: LookupError, deadline: Instant) -> Loaded {
         if !self.may_serve_stale(request, &error) {
             return Err(error);
@@ -72,7 +72,7 @@ impl Reader {
         }
     }
 
-    /// A bypass wants no cache. Who has seen a version that was not applied here may have seen the value change.
+    /// A bypass uses no cache. A caller with an unapplied version may know that the value has changed.
     fn may_serve_stale(&self, request: &LookupRequest, error: &LookupError) -> bool {
         let options = &request.options;
         !self.limits.load().stale_if_error.is_zero()

@@ -1,4 +1,4 @@
-//! How long ago a snapshot was taken, over restarts and reboots, by clocks that may have been set.
+//! The age of a snapshot, across restarts and reboots, by clocks that may have been set.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::clock::Moment;
 use crate::filter::snapshot::Taken;
 
-/// When a copy begins, by both clocks.
+/// The start of a copy, by both clocks.
 #[derive(Debug)]
 pub(super) struct Beginning {
     pub(super) now: Moment,
@@ -14,7 +14,8 @@ pub(super) struct Beginning {
 }
 
 impl Beginning {
-    /// The wall clock first: a process that stands still in between takes its snapshot for older than it is, never for younger.
+    /// Reads the wall clock first: if the process pauses in between, the snapshot seems older than it is, never
+    /// younger.
     pub(super) fn here() -> Self {
         let unix_nanos = unix_nanos();
         let now = Moment::now();
@@ -27,10 +28,11 @@ pub(super) fn taken(now: Moment) -> Taken {
     Taken { unix_nanos: unix_nanos(), boot_id: boot_id(), boot_nanos: now.since_boot() }
 }
 
-/// How long ago that was; `None`: it seems to lie in the future, so nobody knows.
+/// Returns the age, or `None` if the snapshot seems to come from the future, so that its age is unknown.
 ///
-/// Within one boot `CLOCK_BOOTTIME` tells, which nobody sets and which counts suspended time; else only the wall clock does. Where both do the longer time
-/// counts: a virtual machine that was set back to a checkpoint has an old clock of the one kind and a new one of the other.
+/// Within one boot `CLOCK_BOOTTIME` counts, which can't be set and includes suspended time; after a reboot only the
+/// wall clock does. Within one boot the longer of both times applies: a virtual machine restored from a checkpoint has
+/// an old clock of one kind and a new one of the other.
 pub(super) fn since(taken: &Taken, now: Moment) -> Option<Duration> {
     elapsed(taken, &self::taken(now))
 }
@@ -47,7 +49,7 @@ fn unix_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Empty where the kernel does not tell.
+/// Empty if the kernel does not provide it.
 fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned()).unwrap_or_default()
 }
@@ -65,12 +67,12 @@ mod tests {
         let then = at(1_000, "a", 500);
         for (now, expected) in [
             (at(1_007, "a", 507), Some(7)),
-            // Set back, within one boot: the other clock tells.
+            // Set back, within one boot: the other clock counts.
             (at(300, "a", 507), Some(7)),
             // Set forward, or the machine was set back to a checkpoint.
             (at(1_900, "a", 507), Some(900)),
             (at(1_007, "a", 499), None),
-            // Rebooted: only the wall clock tells, and not of the future.
+            // Rebooted: only the wall clock counts, and no age is negative.
             (at(1_070, "b", 3), Some(70)),
             (at(999, "b", 3), None),
             (at(999, "", 600), None),
@@ -80,12 +82,12 @@ mod tests {
         assert_eq!(
             elapsed(&at(1, "", 500), &at(3, "", 600)),
             Some(Duration::from_nanos(2)),
-            "a boot that nobody knows is no other's"
+            "an unknown boot equals no other"
         );
     }
 
     #[test]
-    fn what_is_taken_now_is_young() {
+    fn a_snapshot_taken_now_is_young() {
         let now = Moment::now();
         assert!(since(&taken(now), Moment::now()).unwrap() < Duration::from_secs(60));
     }

@@ -1,8 +1,10 @@
-//! The filter on disk: written after each build, when the journal wants it and when the process stops, and what the next process starts from.
+//! The filter on disk: written after each build, when the journal requests it and when the process stops. The next
+//! process starts from it.
 //!
-//! Where the filter stands (log, polls, journal) is noted **before** it is known that nothing speaks against the filter, and that before its first word is
-//! copied. So all that is noted is in the copy: an entry's bits are set before the log's place moves past it, a loss ends the standing before that too, and
-//! what is put in force meanwhile is a filter that holds at least as much. A promise that is broken while the copy is written makes it void.
+//! The writer records the positions (log, polls, journal) **before** it checks that the filter is complete, and does
+//! that before it copies the first word. So the copy contains everything up to these positions: an entry's bits are set
+//! before the position moves past it, a loss ends the trust before that too, and a filter that becomes active meanwhile
+//! holds at least as much. If the promise is broken during the copy, the snapshot is void.
 
 mod age;
 mod restore;
@@ -33,16 +35,16 @@ use crate::key::KeyForm;
 use crate::labels::SnapshotOutcome;
 use crate::metrics::KeyspaceMetrics;
 
-/// Time between two snapshots, as a multiple of what the last one took: the disk has other things to do.
+/// Pause between two snapshots, as a multiple of the last one's duration: the disk has other work too.
 const REST: u32 = 10;
 
-/// How soon it is looked again whether there is something to write.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Pause before the next attempt if nothing could be written.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What a keyspace needs of snapshots.
+/// What a keyspace needs for snapshots.
 #[derive(Debug)]
 pub struct SnapshotParts {
-    /// Where it is kept.
+    /// The file.
     pub file: Arc<SnapshotFile>,
     /// The filter to start from.
     pub restored: Option<Restored>,
@@ -63,15 +65,15 @@ pub(crate) struct SnapshotKeeper {
     pub(crate) metrics: Arc<KeyspaceMetrics>,
 }
 
-/// The active filter is that of a snapshot, and the source has not told yet whether its keys are written as the source's are.
+/// The active filter comes from a snapshot, and the form of the source's keys is not known yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AwaitedForm {
     form: KeyForm,
     scan_started: Moment,
 }
 
-/// What is noted before the copy begins.
-struct Noted {
+/// The positions recorded before the copy begins.
+struct Positions {
     now: Moment,
     log: Option<LogPlace>,
     polls: Vec<PollMark>,
@@ -79,35 +81,35 @@ struct Noted {
 }
 
 impl SnapshotKeeper {
-    /// Starts from a filter that this or another process had written. It is trusted only once the form of the source's keys is known,
-    /// see [`SnapshotKeeper::trust`]; the journal's announces are in it by then.
+    /// Starts from a filter that an earlier process wrote. The filter is trusted only once the form of the source's
+    /// keys is known, see [`SnapshotKeeper::trust`]; the journal's announces are in it by then.
     pub(crate) fn start_from(&self, restored: Restored) {
-        let Restored { filter, generation, counted, proven, judged, .. } = restored;
+        let Restored { filter, generation, counted, proven, validated, .. } = restored;
         if proven {
             self.freshness.enforcement().inherit_proof();
         }
         self.prober.active.install(filter, generation);
         if let Some(follower) = &self.follower {
-            follower.resume(judged.log);
+            follower.resume(validated.log);
         }
-        let needed_from = self.follower.is_none().then_some(judged.journal_next);
+        let needed_from = self.follower.is_none().then_some(validated.journal_next);
         self.journal.hold_from(needed_from);
-        self.polls.resume(judged.polls.clone(), judged.scan_started);
+        self.polls.resume(validated.polls.clone(), validated.scan_started);
         self.builds.set_counted(counted);
         self.builds.set_swapped_at(Moment::now());
-        *self.awaited.lock() = Some(AwaitedForm { form: judged.form, scan_started: judged.scan_started });
-        self.freshness.explain_cold(
-            "the filter of a snapshot is there, and the source has not told the form of its keys yet".into(),
-        );
+        *self.awaited.lock() = Some(AwaitedForm { form: validated.form, scan_started: validated.scan_started });
+        self.freshness
+            .explain_cold("a snapshot's filter is loaded, and the form of the source's keys is not known yet".into());
         self.metrics.snapshots.ended(SnapshotOutcome::Restored);
-        let age = humantime::format_duration(Duration::from_secs(judged.age.as_secs()));
+        let age = humantime::format_duration(Duration::from_secs(validated.age.as_secs()));
         tracing::info!(keyspace = %self.identity.name, generation, %age, "restored filter from snapshot");
         if let Some(file) = &self.file {
             file.started(format!("taken {age} before the start"), needed_from);
         }
     }
 
-    /// The keys are of this form. A snapshot's filter of another form can't be asked for them, and the first scan replaces it.
+    /// The source's keys have this form. A snapshot's filter of another form can't be used, and the first scan replaces
+    /// it.
     pub(crate) fn trust(&self, form: KeyForm) {
         // Once: a later scan has a later start.
         let Some(awaited) = self.awaited.lock().take() else { return };
@@ -115,13 +117,13 @@ impl SnapshotKeeper {
             self.freshness.swapped(awaited.scan_started);
         } else {
             self.freshness.explain_cold(format!(
-                "the keys of the snapshot are of form {}, the source's of form {form}",
+                "the snapshot's keys have the form {}, the source's the form {form}",
                 awaited.form
             ));
         }
     }
 
-    /// Returns true if the filter of a snapshot waits for the source to tell the form of its keys.
+    /// Returns true if a snapshot's filter is active and the form of the source's keys is not known yet.
     pub(crate) fn awaits_form(&self) -> bool {
         self.awaited.lock().is_some()
     }
@@ -133,7 +135,8 @@ impl SnapshotKeeper {
         }
     }
 
-    /// Writes snapshots whenever one is wanted. Runs until dropped; one that is being written then is finished or given up by its own thread.
+    /// Writes snapshots on request. Runs until dropped; the writing thread finishes or abandons one in progress by
+    /// itself.
     pub(crate) async fn run(self: Arc<Self>) {
         let Some(file) = self.file.clone() else { return };
         loop {
@@ -147,7 +150,7 @@ impl SnapshotKeeper {
             match tried {
                 Ok(true) => {}
                 Ok(false) => {
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                    tokio::time::sleep(RETRY_AFTER).await;
                     file.want();
                 }
                 Err(_) => tracing::error!(keyspace = %self.identity.name, "snapshot writer panicked"),
@@ -155,52 +158,52 @@ impl SnapshotKeeper {
         }
     }
 
-    /// Writes the last snapshot of this process, if that can be done until `deadline`.
+    /// Writes the last snapshot of this process, if that is possible by `deadline`.
     pub(crate) async fn write_last(self: Arc<Self>, deadline: Instant) {
         let Some(file) = &self.file else { return };
-        // One that is being written would hold this one up, which knows more.
+        // Abandons one in progress: this one is more recent.
         file.stopping.store(true, Ordering::Relaxed);
         let (keeper, beginning) = (Arc::clone(&self), Beginning::here());
         let written = tokio::task::spawn_blocking(move || keeper.write(beginning, Some(deadline)));
-        // What its thread has begun it gives up by itself, but for one call of the disk.
+        // After the deadline the thread stops by itself, after at most one call to the disk.
         let _ = tokio::time::timeout_at(deadline.into(), written).await;
     }
 
-    /// Blocks while it writes. `beginning` is no later than that: its ages count from there. `false`: nothing can be written now that a process could start from, but later
-    /// perhaps; or what none may start from is still there.
+    /// Blocks while it writes. Ages in the snapshot count from `beginning`. Returns false if the caller must try again:
+    /// there is no filter now from which a process could start, or a void file could not be removed.
     fn write(&self, beginning: Beginning, deadline: Option<Instant>) -> bool {
         let Some(file) = &self.file else { return true };
         file.remove_void();
         if self.freshness.promise().freshness == Freshness::Static {
-            // Nobody may start from it.
-            return !file.void_stands();
+            // No process may start from it.
+            return !file.has_void_file();
         }
         // Relaxed: it only ends a loop.
         let abandoned =
             || deadline.map_or_else(|| file.stopping.load(Ordering::Relaxed), |deadline| Instant::now() >= deadline);
         let _alone = file.writing.lock();
         let epoch = file.epoch();
-        let Some((noted, generation, header)) = self.describe(beginning, file.basis()) else { return false };
-        // Until this one or the old one is there for certain, what either needs is held.
-        let needed_from = self.follower.is_none().then_some(noted.journal.next);
+        let Some((positions, generation, header)) = self.describe(beginning, file.basis()) else { return false };
+        // Until either the new or the old file is certain to be there, keep the journal records that either needs.
+        let needed_from = self.follower.is_none().then_some(positions.journal.next);
         self.journal.hold_from(needed_from.map(|number| file.needed_from().map_or(number, |held| held.min(number))));
-        let write = || stage_snapshot(file.place(), header, &views(&generation.filter), abandoned);
-        // The last one is waited for by who ends the process. What the journal holds is never locked by the other thread.
+        let write = || stage_snapshot(file.path(), header, &views(&generation.filter), abandoned);
+        // Shutdown waits for the last one, so it is written here. The writing thread takes no lock of the journal.
         let written = if deadline.is_some() { write() } else { background::run("write-snapshot", write) };
-        let outcome = file.put(epoch, written, &generation, needed_from);
+        let outcome = file.publish(epoch, written, &generation, needed_from);
         self.journal.hold_from(file.needed_from());
         self.metrics.snapshots.ended(outcome);
-        !file.void_stands()
+        !file.has_void_file()
     }
 
-    /// Everything but the words, in the order that makes it true; `None` where the filter can't be shown to be what was promised, or from where on a later
-    /// process would have to complete it.
-    fn describe(&self, beginning: Beginning, basis: u64) -> Option<(Noted, Arc<Generation>, Header)> {
+    /// Everything but the filter's words, in the order that makes it true. `None` if the filter can't be shown to keep
+    /// the promise, or if a later process could not tell from where to complete it.
+    fn describe(&self, beginning: Beginning, basis: u64) -> Option<(Positions, Arc<Generation>, Header)> {
         let Beginning { now, taken } = beginning;
         let secret = self.identity.secret.agreed()?;
         let form = self.identity.form()?;
         let polls = self.polls.places().iter().map(|place| restore::poll_mark(place, now)).collect();
-        let noted = Noted {
+        let positions = Positions {
             now,
             log: self.follower.as_ref().and_then(|follower| follower.resumable()),
             polls,
@@ -208,8 +211,8 @@ impl SnapshotKeeper {
         };
         let complete = self.freshness.complete()?;
         let generation = self.prober.current()?;
-        let polls = Some(noted.polls.clone()).filter(|polls| complete.polled && !polls.is_empty());
-        let log: Option<LogMark> = noted.log.map(restore::log_mark);
+        let polls = Some(positions.polls.clone()).filter(|polls| complete.polled && !polls.is_empty());
+        let log: Option<LogMark> = positions.log.map(restore::log_mark);
         let lacks_log = self.follower.is_some() && log.is_none();
         let lacks_polls = self.freshness.promise().freshness == Freshness::Polled && polls.is_none();
         if lacks_log || lacks_polls || secret.fingerprint != self.identity.secret.fingerprint() {
@@ -230,13 +233,13 @@ impl SnapshotKeeper {
             items: generation.filter.items(),
             counted: self.builds.counted(),
             taken,
-            scan_age: restore::nanos(noted.now.since(complete.scan_started)),
+            scan_age: restore::nanos(positions.now.since(complete.scan_started)),
             log,
             polls,
-            journal: noted.journal.clone(),
+            journal: positions.journal.clone(),
             proven: self.freshness.enforcement().is_proven(),
             layers: Vec::new(),
         };
-        Some((noted, generation, header))
+        Some((positions, generation, header))
     }
 }

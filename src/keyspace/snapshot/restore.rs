@@ -1,8 +1,9 @@
-//! Whether a process may start from a snapshot, and what it has to do before it may believe its filter.
+//! Decides whether a process may start from a snapshot, and what must happen before it trusts the filter.
 //!
-//! The filter in a snapshot holds every key that it had to hold when its copy began. What came later is found by what is judged here: announces in the
-//! delta log, or in the journal where there is none; rows by polls; and where nothing but a scan tells, by the scan's age, which goes on counting. So the
-//! filter is put in force at once, and the keyspace's standing, which knows of none of these yet, keeps it from rejecting until they have come.
+//! A snapshot's filter contains every key that it had to contain when its copy began. Later keys come from the
+//! positions that are validated here: announces from the delta log, or from the journal if there is none; rows from
+//! polls. If only a scan counts, the scan's age counts on. So the filter becomes active at once, and the freshness
+//! tracker, which knows none of these yet, keeps it from answering 404 until they have come.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,21 +25,21 @@ use crate::source::Watermark;
 /// What a snapshot must fit.
 #[derive(Debug, Clone)]
 pub struct Expected {
-    /// Whose it must be.
+    /// The keyspace that it must belong to.
     pub keyspace: String,
-    /// Fingerprint of what the promise rests on.
+    /// Fingerprint of what the promise depends on.
     pub basis: u64,
-    /// The configured form of keys; `None`: the source tells it.
+    /// The configured form of keys; `None`: the form of the source's column.
     pub form: Option<KeyForm>,
-    /// What the promise rests on.
+    /// What the promise depends on.
     pub freshness: Freshness,
-    /// For how long, where it rests on scans.
+    /// The oldest scan that keeps the promise, if it depends on scans.
     pub max_staleness: Duration,
-    /// Whether instances tell each other of announces.
+    /// True if instances share announces through the delta log.
     pub has_log: bool,
     /// Sources that are polled.
     pub polled_sources: usize,
-    /// Which announces the journal holds; `None`: that is not known.
+    /// The records that the journal holds; `None`: unknown.
     pub journal: Option<Extent>,
 }
 
@@ -49,9 +50,9 @@ pub struct Restored {
     pub(crate) generation: u64,
     pub(crate) secret: KeySecret,
     pub(crate) counted: Vec<u64>,
-    /// Its keyspace had proven a filter.
+    /// True if its keyspace had finished a proof.
     pub(crate) proven: bool,
-    pub(crate) judged: Judged,
+    pub(crate) validated: Validated,
 }
 
 impl Restored {
@@ -77,35 +78,35 @@ pub enum Refused {
     /// It is of another keyspace.
     #[error("it is of keyspace {0:?}")]
     Keyspace(String),
-    /// Its keys are hashed otherwise.
+    /// Its keys are hashed by another function.
     #[error("its keys are hashed by {0:?}")]
     Hash(String),
-    /// Its keys are written otherwise.
-    #[error("its keys are of form {0:?}")]
+    /// Its keys have another form.
+    #[error("its keys have the form {0:?}")]
     Form(String),
-    /// Its keyspace was configured otherwise.
-    #[error("source, backend, filter or promise of the keyspace were configured otherwise when it was taken")]
+    /// Its keyspace had another configuration.
+    #[error("source, backend, filter or promise of the keyspace were configured differently when it was taken")]
     Basis,
-    /// Nobody knows how old it is.
+    /// Its age is unknown.
     #[error("it was taken in the future: a clock was set back")]
     Future,
     /// Its scan is too old for the promise.
-    #[error("its scan began {} ago, longer than max_staleness", humantime::format_duration(Duration::from_secs(.0.as_secs())))]
+    #[error("its scan began {} ago, longer than max_staleness", in_seconds(*.0))]
     Aged(Duration),
-    /// Nothing would tell that the key set was replaced meanwhile.
-    #[error("with freshness \"static\" only a scan tells whether the keys are still the same")]
+    /// Nothing would show that the key set was replaced meanwhile.
+    #[error("with freshness \"static\" only a scan shows whether the keys are still the same")]
     Static,
-    /// What was announced since is not known.
+    /// Later announces are missing.
     #[error("the announce journal does not hold what was announced since")]
     Journal,
-    /// The journal is gone, is another one, or ends before what the snapshot knows of it.
+    /// The journal is missing, is another one, or ends before records that the snapshot needs.
     #[error("the announce journal ends before records that it held when the snapshot was taken")]
     JournalLost,
     /// The journal is damaged.
     #[error("the announce journal is damaged")]
     DamagedJournal,
-    /// It does not tell from where to go on.
-    #[error("it does not tell from where on {0}")]
+    /// It lacks a position to continue from.
+    #[error("it lacks the position from which {0}")]
     Place(&'static str),
     /// The fleet hashes under another secret.
     #[error("the fleet hashes its keys under another secret")]
@@ -117,19 +118,24 @@ pub enum Refused {
     #[error("reading it panicked")]
     Panicked,
     /// The fleet's secret is not known.
-    #[error("Redis has not told the secret under which the fleet hashes its keys")]
+    #[error("the secret under which the fleet hashes its keys could not be read from Redis")]
     NoSecret,
 }
 
 impl Refused {
-    /// Whether no later process may start from it either, were it configured as before again: what was announced to whom meanwhile nobody knows.
+    /// Returns true if no later process may start from it either, even under the earlier configuration: announces and
+    /// drops since then are unknown.
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Basis | Self::Form(_) | Self::Secret | Self::DamagedJournal | Self::JournalLost)
     }
 }
 
-/// Reads the snapshot at `path`, where there is one, and judges it. `room` is told how many bytes each layer takes, says whether there is memory for
-/// them, and gives what the filter asks when it grows.
+fn in_seconds(duration: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_secs(duration.as_secs()))
+}
+
+/// Reads and validates the snapshot at `path`, if there is one. `room` receives the bytes of each layer, decides
+/// whether there is memory for them, and returns the budget from which the filter grows.
 ///
 /// # Errors
 /// [`Refused`].
@@ -142,19 +148,19 @@ pub fn restore(
         Err(ReadError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    // Before the words: nobody waits for those of a filter that can't be used.
-    let judged = judge(&opened.header, expected, Moment::now())?;
+    // Before the words are read: a filter that can't be used needs none.
+    let validated = validate(&opened.header, expected, Moment::now())?;
     let room = room(&opened.sizes()).map_err(Refused::Memory)?;
     let snapshot = opened.load()?;
     let Header { secret, generation, counted, proven, .. } = &snapshot.header;
     let (secret, generation, counted, proven) = (KeySecret::new(secret.0), *generation, counted.clone(), *proven);
     let filter = snapshot.into_filter(room)?;
-    Ok(Some(Restored { filter, generation, secret, counted, proven, judged }))
+    Ok(Some(Restored { filter, generation, secret, counted, proven, validated }))
 }
 
-/// What the header says, in this process's terms.
+/// The header, in this process's terms.
 #[derive(Debug)]
-pub(crate) struct Judged {
+pub(crate) struct Validated {
     pub(crate) form: KeyForm,
     pub(crate) scan_started: Moment,
     /// Since the copy began.
@@ -164,7 +170,7 @@ pub(crate) struct Judged {
     pub(crate) journal_next: u64,
 }
 
-fn judge(header: &Header, expected: &Expected, now: Moment) -> Result<Judged, Refused> {
+fn validate(header: &Header, expected: &Expected, now: Moment) -> Result<Validated, Refused> {
     if header.keyspace != expected.keyspace {
         return Err(Refused::Keyspace(header.keyspace.clone()));
     }
@@ -197,7 +203,7 @@ fn judge(header: &Header, expected: &Expected, now: Moment) -> Result<Judged, Re
     let log = header.log.as_ref().filter(|_| expected.has_log).map(log_place);
     let JournalMark { id, next } = &header.journal;
     if expected.has_log {
-        // All that was announced since stands in the log, to whichever instance; the follower sees whether it does.
+        // All later announces are in the log; the follower checks that it reaches back far enough.
         log.ok_or(Refused::Place("the delta log is to be read"))?;
     } else {
         let journal = expected
@@ -206,7 +212,7 @@ fn judge(header: &Header, expected: &Expected, now: Moment) -> Result<Judged, Re
             .ok_or(Refused::JournalLost)?;
         (journal.first <= *next).then_some(()).ok_or(Refused::Journal)?;
     }
-    Ok(Judged { form, scan_started, age, log, polls, journal_next: *next })
+    Ok(Validated { form, scan_started, age, log, polls, journal_next: *next })
 }
 
 fn log_place(mark: &LogMark) -> LogPlace {
@@ -214,7 +220,7 @@ fn log_place(mark: &LogMark) -> LogPlace {
     LogPlace { identity: LogIdentity(identity.0), applied: EntryId { millis, sequence }, made }
 }
 
-/// All but when it began.
+/// Everything but its start.
 fn place(mark: &PollMark) -> Result<PollPlace, Refused> {
     let from = match &mark.watermark {
         WatermarkText::Integer(digits) => {
@@ -226,7 +232,7 @@ fn place(mark: &PollMark) -> Result<PollPlace, Refused> {
     Ok(PollPlace { from, began: Moment::NEVER, open_for: Duration::from_nanos(mark.open_for) })
 }
 
-/// The inverse of what the judge reads.
+/// The inverse of `log_place`.
 pub(crate) fn log_mark(place: LogPlace) -> LogMark {
     LogMark {
         identity: Hex(place.identity.0),

@@ -1,8 +1,8 @@
-//! What the filter in force got right and wrong since its swap.
+//! What the active filter got right and wrong since its swap.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts since the swap, and false negatives since the start. All relaxed: they are only shown.
+/// Counts since the swap, and false negatives since the start. All relaxed: they are only displayed.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     false_positives: AtomicU64,
@@ -23,7 +23,7 @@ impl Counters {
         self.false_negatives.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A new filter begins anew.
+    /// A new filter starts at zero.
     pub(super) fn swapped(&self) {
         self.false_positives.store(0, Ordering::Relaxed);
         self.true_negatives.store(0, Ordering::Relaxed);

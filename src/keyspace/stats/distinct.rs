@@ -1,7 +1,7 @@
-//! How many distinct keys there were in the last five minutes, estimated by HyperLogLog.
+//! The number of distinct keys in the last five minutes, estimated by HyperLogLog.
 //!
-//! Not a set of keys: a flood of random ones is what has to be counted, and a bounded set would be full of it. A sketch takes 1 KiB whatever comes, and it
-//! is 3 % off as a rule. The sketches are `hyperloglockless`, which takes finished hashes from many threads at once without a lock.
+//! Not a set of keys: floods of random keys must be counted, and would fill a bounded set. A sketch takes 1 KiB for any
+//! input and is typically 3 % off. `hyperloglockless` accepts ready hashes from many threads without a lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::key::KeyHash;
 const PRECISION: u8 = 10;
 /// Sketches that are merged, the last of them still being filled.
 const SKETCHES: usize = 10;
-/// Time of one sketch.
-const TURN: Duration = Duration::from_secs(30);
+/// Period of one sketch.
+const PERIOD: Duration = Duration::from_secs(30);
 
 /// Distinct keys of the last five minutes.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(super) struct Distinct {
 
 #[derive(Debug, Default)]
 struct Past {
-    turned: Option<Moment>,
-    /// The oldest first. Who had loaded one before its turn ended may add to it still.
+    rotated_at: Option<Moment>,
+    /// The oldest first. A thread that loaded a sketch before its period ended may still add to it.
     sketches: VecDeque<Arc<AtomicHyperLogLog>>,
 }
 
@@ -42,7 +42,7 @@ impl Default for Distinct {
     }
 }
 
-/// Its own hasher is never asked: keys are hashed already.
+/// Its hasher is never used: keys are hashed already.
 fn empty() -> AtomicHyperLogLog {
     AtomicHyperLogLog::seeded(PRECISION, 0)
 }
@@ -52,13 +52,14 @@ impl Distinct {
         self.add_all([hash]);
     }
 
-    /// As [`add`](Self::add), for less than each alone would cost.
+    /// As [`add`](Self::add), at less cost than one by one.
     pub(super) fn add_all(&self, hashes: impl IntoIterator<Item = KeyHash>) {
         let sketch = self.current.load();
         let (registers, ..) = sketch.parts();
         for hash in hashes.into_iter().map(|hash| hash.get() as u64) {
-            // Hardly any key raises its register once some thousands have come, and to look costs less than the locked instruction. Which register is a key's,
-            // and to what it is raised, is as `insert_hash` has it; relaxed as there, since registers only grow.
+            // After some thousands of keys hardly any raises its register, and a load costs less than the locked
+            // instruction. The register of a key and its value are computed as in `insert_hash`; relaxed as there,
+            // because registers only grow.
             let register = &registers[(hash >> (u64::BITS - u32::from(PRECISION))) as usize];
             if u32::from(register.load(Relaxed)) <= hash.trailing_zeros() {
                 sketch.insert_hash(hash);
@@ -66,29 +67,29 @@ impl Distinct {
         }
     }
 
-    /// Forgets what is too old; to be called every second or so.
-    pub(super) fn turn(&self, now: Moment) {
+    /// Drops old sketches. Call it about once a second.
+    pub(super) fn rotate(&self, now: Moment) {
         let mut past = self.past.lock();
-        let mut last = *past.turned.get_or_insert(now);
+        let mut last = *past.rotated_at.get_or_insert(now);
         for _ in 0..SKETCHES {
-            if now.since(last) < TURN {
+            if now.since(last) < PERIOD {
                 break;
             }
-            last = last.plus(TURN);
+            last = last.plus(PERIOD);
             let full = self.current.swap(Arc::new(empty()));
             past.sketches.push_back(full);
             if past.sketches.len() == SKETCHES {
                 past.sketches.pop_front();
             }
         }
-        // After a long sleep everything is forgotten, and the turns that were slept through are not made up for.
-        past.turned = Some(if now.since(last) < TURN { last } else { now });
+        // After a long pause all sketches are dropped, and missed periods are not made up for.
+        past.rotated_at = Some(if now.since(last) < PERIOD { last } else { now });
     }
 
     pub(super) fn count(&self) -> u64 {
         let (past, all) = (self.past.lock(), empty());
         for sketch in past.sketches.iter().chain([&*self.current.load()]) {
-            // Fails for sketches of unequal sizes only.
+            // Fails only for sketches of different sizes.
             let _ = all.union(sketch);
         }
         all.raw_count().round() as u64
@@ -118,10 +119,10 @@ mod tests {
     #[test]
     fn keys_are_forgotten_after_five_minutes() {
         let (distinct, start) = (Distinct::default(), Moment::from_nanos(1_000_000_000));
-        distinct.turn(start);
+        distinct.rotate(start);
         add(&distinct, 0..1000);
         for second in (0..=600).step_by(10) {
-            distinct.turn(start.plus(Duration::from_secs(second)));
+            distinct.rotate(start.plus(Duration::from_secs(second)));
             match second {
                 ..270 => assert!(distinct.count() > 800, "{second}"),
                 300.. => assert_eq!(distinct.count(), 0, "{second}"),
@@ -129,7 +130,7 @@ mod tests {
             }
         }
         add(&distinct, 0..1000);
-        distinct.turn(start.plus(Duration::from_secs(86_400)));
-        assert_eq!(distinct.count(), 0, "also where nobody looked for long");
+        distinct.rotate(start.plus(Duration::from_secs(86_400)));
+        assert_eq!(distinct.count(), 0, "also after a long pause");
     }
 }

@@ -1,4 +1,4 @@
-//! When a filter has become too small for its keys: then a new one is built, at the size that they need now.
+//! Notices when a filter has become too small for its keys; then a rebuild sizes a new one for them.
 
 use std::time::Duration;
 
@@ -10,41 +10,42 @@ use crate::config::FilterConfig;
 use crate::filter::{Filter, Generation, OutOfRoom};
 use crate::key::KeyHash;
 
-/// Share of the capacity at which there is no waiting for the rate to show it.
+/// Above this share of the capacity a build is due, at any false-positive rate.
 const FULL: f64 = 0.95;
-/// How long the rates must be over the asked one.
+/// How long the rates must exceed the configured one.
 const LASTING: Duration = Duration::from_secs(180);
-/// Between two builds for this reason: the first pause, which doubles with each further build, and the longest where builds are short.
-const REST: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
-/// A build that takes long is followed by a pause so many times as long, but by none that is longer than the peace below.
-const REST_PER_BUILD: u32 = 10;
-/// After so long without such a build the next pause is the first one again.
-const PEACE: Duration = Duration::from_secs(3600);
-/// A filter that would hardly be larger mends nothing, as with little or no headroom.
+/// Pause between two builds for this reason: the first, which doubles with each further build, and the longest for
+/// short builds.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
+/// The pause after a build is at least this many times the build's duration, but never longer than `QUIET`.
+const PAUSE_PER_BUILD: u32 = 10;
+/// After this time without such a build the next pause is the first one again.
+const QUIET: Duration = Duration::from_secs(3600);
+/// A filter that would hardly be larger fixes nothing, as with little or no headroom.
 const WORTHWHILE: f64 = 1.05;
-/// False positives that must be expected before their rate says anything.
+/// Minimum of expected false positives for a meaningful rate.
 const EXPECTED_POSITIVES: f64 = 10.0;
-/// Distinct absent keys that suffice, however low the rate.
+/// This many distinct absent keys suffice, however low the rate.
 const ENOUGH_KEYS: f64 = 100_000.0;
 
-/// What is watched.
+/// The observed growth of one keyspace's filters.
 #[derive(Debug)]
 pub(crate) struct GrowthMonitor {
     asked_fpr: f64,
     headroom: f64,
     absent: Distinct,
-    /// Those of them that passed the filter: a key that is asked for over and over counts once.
+    /// Those of them that passed the filter. A key that is requested repeatedly counts once.
     positives: Distinct,
     inserted: Distinct,
     decided: Mutex<Decision>,
-    /// What was said last of the filter in force: its number, its layers, what keeps it from growing.
+    /// What was last logged about the active filter: its number, its layers, what keeps it from growing.
     reported: Mutex<(u64, usize, Option<OutOfRoom>)>,
 }
 
 #[derive(Debug, Default)]
 struct Decision {
     over_since: Option<Moment>,
-    /// When the last build was asked for, and how long to wait from then on.
+    /// When the last build was requested, and the pause after it.
     last: Option<(Moment, Duration)>,
 }
 
@@ -65,7 +66,7 @@ impl GrowthMonitor {
         self.absent.add(hash);
     }
 
-    /// As [`true_negative`](Self::true_negative), of many keys.
+    /// As [`true_negative`](Self::true_negative), for many keys.
     pub(crate) fn true_negatives(&self, hashes: impl IntoIterator<Item = KeyHash>) {
         self.absent.add_all(hashes);
     }
@@ -75,7 +76,7 @@ impl GrowthMonitor {
         self.positives.add(hash);
     }
 
-    /// Keys that came into the filter one by one, and not by a scan.
+    /// Keys that were inserted one by one, not by a scan.
     pub(crate) fn inserted(&self, hashes: &[KeyHash]) {
         self.inserted.add_all(hashes.iter().copied());
     }
@@ -85,17 +86,17 @@ impl GrowthMonitor {
         self.absent.count()
     }
 
-    /// Distinct keys that were inserted in the last five minutes.
+    /// Distinct keys inserted in the last five minutes.
     pub(crate) fn distinct_inserted(&self) -> u64 {
         self.inserted.count()
     }
 
-    /// Forgets what is too old; to be called every second or so.
-    fn turn(&self, now: Moment) {
-        [&self.absent, &self.positives, &self.inserted].iter().for_each(|keys| keys.turn(now));
+    /// Drops old sketches. Call it about once a second.
+    fn rotate(&self, now: Moment) {
+        [&self.absent, &self.positives, &self.inserted].iter().for_each(|keys| keys.rotate(now));
     }
 
-    /// Whether a build is due. The last build took so long.
+    /// Returns true if a build is due. `took`: duration of the last build.
     fn is_due(&self, filter: &Filter, took: Duration, now: Moment) -> bool {
         let (items, capacity) = (filter.items() as f64, filter.capacity() as f64);
         let worthwhile = items * self.headroom > capacity * WORTHWHILE;
@@ -104,12 +105,13 @@ impl GrowthMonitor {
         self.decided.lock().evaluate(full, over, took, now)
     }
 
-    /// Whether the present fill lets more absent keys pass than were to.
+    /// Returns true if the filter can't grow and its fill predicts more than the configured rate.
     fn is_exceeded(&self, filter: &Filter) -> bool {
         filter.estimated_fpr() > self.asked_fpr && filter.out_of_room().is_some()
     }
 
-    /// Whether more of the absent keys passed than were to. Each key counts once, so no single one that is asked for again and again tips it.
+    /// Returns true if more distinct absent keys passed than the configured rate allows. Each key counts once, so no
+    /// single key that is requested repeatedly decides it.
     fn observed_over(&self) -> bool {
         let (absent, positives) = (self.absent.count() as f64, self.positives.count() as f64);
         absent >= (EXPECTED_POSITIVES / self.asked_fpr).min(ENOUGH_KEYS) && positives > self.asked_fpr * absent
@@ -120,11 +122,11 @@ impl Decision {
     fn evaluate(&mut self, full: bool, over: bool, took: Duration, now: Moment) -> bool {
         self.over_since = self.over_since.filter(|_| over).or(over.then_some(now));
         let lasting = self.over_since.is_some_and(|since| now.since(since) >= LASTING);
-        let long_build = (took * REST_PER_BUILD).min(PEACE);
+        let long_build = (took * PAUSE_PER_BUILD).min(QUIET);
         let due = (full || lasting) && self.last.is_none_or(|(last, rest)| now.since(last) >= rest.max(long_build));
         if due {
-            let again = self.last.filter(|(last, _)| now.since(*last) < PEACE);
-            let rest = again.map_or(REST.0, |(_, rest)| (rest * 2).min(REST.1));
+            let again = self.last.filter(|(last, _)| now.since(*last) < QUIET);
+            let rest = again.map_or(PAUSE.0, |(_, rest)| (rest * 2).min(PAUSE.1));
             *self = Self { over_since: None, last: Some((now, rest)) };
         }
         due
@@ -132,7 +134,7 @@ impl Decision {
 }
 
 impl GrowthMonitor {
-    /// Forgets what is too old, logs growth, and returns true if a build is due because the filter has become too small.
+    /// Drops old sketches, logs growth, and returns true if a build is due because the filter has become too small.
     pub(crate) fn watch(
         &self,
         keyspace: &str,
@@ -140,8 +142,8 @@ impl GrowthMonitor {
         last_build: Duration,
         now: Moment,
     ) -> bool {
-        // Without a filter too: announces come all the same.
-        self.turn(now);
+        // Without a filter too, because announces arrive all the same.
+        self.rotate(now);
         let Some(current) = current else { return false };
         self.report(keyspace, current);
         let filter = &current.filter;
@@ -180,16 +182,17 @@ impl GrowthMonitor {
         }
     }
 
-    /// For an operator, if the filter holds more keys than it was made for.
+    /// For an operator, if the filter holds more keys than it was built for.
     pub(crate) fn warning(&self, filter: &Filter) -> Option<String> {
         let why = match filter.out_of_room()? {
             OutOfRoom::Memory => "the memory limit leaves no room for a further layer",
             OutOfRoom::Layers => "it has grown as far as it can",
         };
-        // Full is where its share is used up, which is below the rate asked.
+        // Full means that its share of the rate is used up, which is below the configured rate.
         self.is_exceeded(filter).then(|| {
             format!(
-                "the filter holds about {} keys, and {why}: it is expected to let {:.2e} of absent keys pass, more than filter.false_positive_rate = {}, until a rebuild",
+                "the filter holds about {} keys, and {why}: until a rebuild it lets an expected {:.2e} of \
+                 absent keys pass, more than filter.false_positive_rate = {}",
                 filter.items(),
                 filter.estimated_fpr(),
                 self.asked_fpr
@@ -197,7 +200,7 @@ impl GrowthMonitor {
         })
     }
 
-    /// The same in few words, beside the reason of a state that it does not change.
+    /// The same in few words, as an addition to the reason of a state.
     pub(crate) fn exceeded_rate(&self, filter: &Filter) -> Option<String> {
         self.is_exceeded(filter).then(|| {
             format!(
@@ -239,10 +242,10 @@ mod tests {
         Moment::from_nanos(1).plus(Duration::from_secs(seconds))
     }
 
-    /// Watches for so long, every second; the seconds at which a build was due.
+    /// Watches every second; returns the seconds at which a build was due.
     fn watch(growth: &GrowthMonitor, filter: &Filter, seconds: std::ops::Range<u64>) -> Vec<u64> {
         let watched = |second: &u64| {
-            growth.turn(at(*second));
+            growth.rotate(at(*second));
             growth.is_due(filter, Duration::ZERO, at(*second))
         };
         seconds.filter(watched).collect()
@@ -256,27 +259,27 @@ mod tests {
     }
 
     #[test]
-    fn a_full_filter_is_built_anew_at_once_and_then_ever_more_seldom() {
+    fn a_full_filter_is_rebuilt_at_once_and_then_ever_less_often() {
         let growth = growth(1.3);
         assert_eq!(watch(&growth, &filled(10_000, 9_000), 0..10), [0u64; 0]);
         let full = filled(10_000, 9_900);
         assert_eq!(watch(&growth, &full, 10..2_500), [10, 20, 40, 80, 160, 320, 640, 1_240, 1_840, 2_440]);
-        assert_eq!(watch(&growth, &full, 6_100..6_125), [6_100, 6_110], "after an hour of peace");
+        assert_eq!(watch(&growth, &full, 6_100..6_125), [6_100, 6_110], "after a quiet hour");
     }
 
     #[test]
-    fn builds_that_take_long_follow_each_other_no_faster_than_their_source_bears() {
-        let mut judged = Decision::default();
+    fn long_builds_are_followed_by_long_pauses_of_at_most_an_hour() {
+        let mut decision = Decision::default();
         let mut due = |took| {
             (0..20_000)
-                .filter(|second| judged.evaluate(true, false, Duration::from_secs(took), at(*second)))
+                .filter(|second| decision.evaluate(true, false, Duration::from_secs(took), at(*second)))
                 .collect::<Vec<_>>()
         };
         assert_eq!(due(300), [0, 3_000, 6_000, 9_000, 12_000, 15_000, 18_000]);
-        let mut judged = Decision::default();
+        let mut decision = Decision::default();
         let mut due = |took| {
             (0..8_000)
-                .filter(|second| judged.evaluate(true, false, Duration::from_secs(took), at(*second)))
+                .filter(|second| decision.evaluate(true, false, Duration::from_secs(took), at(*second)))
                 .collect::<Vec<_>>()
         };
         assert_eq!(due(7_200), [0, 3_600, 7_200], "no longer than an hour, as before");
@@ -289,20 +292,20 @@ mod tests {
         assert_eq!(watch(&growth, &filled(10_000, 11_500), 10..20), [10]);
     }
 
-    /// What makes a filter too small for its rate makes it full too, except during a pause: so the rate is judged here by itself.
+    /// A filter too small for its rate is also full, except during a pause: so this tests the rate alone.
     #[test]
     fn rates_count_once_they_have_been_over_for_three_minutes() {
-        let mut judged = Decision::default();
-        let mut judge = |full, over, second| judged.evaluate(full, over, Duration::ZERO, at(second));
-        assert!((0..=180).all(|second| !judge(false, second != 100, second)));
-        assert!((181..281).all(|second| !judge(false, true, second)));
-        assert!(judge(false, true, 281), "three minutes after it was last below");
-        assert!((282..291).all(|second| !judge(true, true, second)));
-        assert!(judge(true, true, 291));
+        let mut decision = Decision::default();
+        let mut evaluate = |full, over, second| decision.evaluate(full, over, Duration::ZERO, at(second));
+        assert!((0..=180).all(|second| !evaluate(false, second != 100, second)));
+        assert!((181..281).all(|second| !evaluate(false, true, second)));
+        assert!(evaluate(false, true, 281), "three minutes after it was last below");
+        assert!((282..291).all(|second| !evaluate(true, true, second)));
+        assert!(evaluate(true, true, 291));
     }
 
     #[test]
-    fn a_filter_whose_rate_stays_over_is_built_anew_although_it_is_not_full() {
+    fn a_filter_whose_rate_stays_over_is_rebuilt_although_it_is_not_full() {
         // Built for a higher rate than is asked for by now.
         let (growth, filter) = (
             growth(1.3),
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn one_false_positive_that_is_asked_for_again_and_again_never_starts_a_build() {
+    fn one_repeated_false_positive_never_starts_a_build() {
         let (growth, filter) = (growth(1.3), filled(10_000, 13_000));
         ask(&growth, &filter, 1_000_000..1_000_010);
         let replayed = (1_000_000..).map(hash).find(|hash| filter.contains(hash.get())).unwrap();

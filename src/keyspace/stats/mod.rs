@@ -1,6 +1,6 @@
 //! What the filter got right and wrong, and whether it has become too small.
 //!
-//! Records what others have found out; decides nothing about lookups.
+//! Records what lookups and the canary report; decides nothing about lookups.
 
 mod counters;
 mod distinct;
@@ -62,22 +62,22 @@ impl FilterStats {
         self.counters.true_negatives(absent);
     }
 
-    /// The filter said maybe, and the key has no row.
+    /// The filter answered maybe, and the key has no row.
     pub(crate) fn record_false_positive(&self, probe: Probe, hash: KeyHash, key: &Key) {
         self.metrics.false_positive();
         self.counters.false_positive();
         self.growth.false_positive(hash);
-        self.mismatches.note(MismatchKind::FalsePositive, FoundBy::Lookup, probe, hash, key);
+        self.mismatches.record(MismatchKind::FalsePositive, FoundBy::Lookup, probe, hash, key);
     }
 
-    /// The filter said absent, and the key has a row that it should have held.
+    /// The filter answered absent, and the key has a row that it should have contained.
     pub(crate) fn record_false_negative(&self, found_by: FoundBy, probe: Probe, hash: KeyHash, key: &Key) {
         self.metrics.false_negative();
         self.counters.false_negative();
-        self.mismatches.note(MismatchKind::FalseNegative, found_by, probe, hash, key);
+        self.mismatches.record(MismatchKind::FalseNegative, found_by, probe, hash, key);
     }
 
-    /// Keys came into the filter one by one, and not by a scan.
+    /// Keys were inserted one by one, not by a scan.
     pub(crate) fn record_inserts(&self, hashes: &[KeyHash]) {
         self.growth.inserted(hashes);
     }

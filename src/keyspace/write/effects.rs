@@ -1,4 +1,5 @@
-//! What an announce or a drop does in this process, whoever it came from: a writer here, another instance, a poll or the journal.
+//! The effects of an announce or a drop in this process, from any origin: a writer here, another instance, a poll or
+//! the journal.
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
-//! How many announces a keyspace takes, and what they cost.
+//! How many announces a keyspace accepts, and what they cost.
 
 use super::rate::AnnounceRate;
 use super::recent::Limits;
 use crate::cache::MARK_BYTES;
 use crate::config::ServerConfig;
 
-/// Announces that are held at the most, whatever memory there is: each build puts all of them into its candidate.
+/// Upper bound on held announces, however much memory there is: each build inserts all of them into its candidate.
 const MOST: usize = 1 << 19;
-/// What a key within its window takes beside its bytes: a place of 17 bytes in a table that is between 7/16 and 7/8 full.
+/// Bytes of a key within its window, without the key itself: an entry of 17 bytes in a table that is 7/16 to 7/8 full.
 const RECENT_BYTES: usize = 40;
 
 /// Bounds on the announces of one keyspace.
@@ -15,16 +15,17 @@ const RECENT_BYTES: usize = 40;
 pub struct AnnounceLimits {
     /// `server.max_announces_per_second`.
     pub per_second: u32,
-    /// `server.max_batch_keys`: as many may come at once.
+    /// `server.max_batch_keys`: the size of a burst.
     pub batch: usize,
     /// `server.max_announce_bytes`.
     pub bytes: u64,
-    /// Whether marks are set in a shared cache that may lose them: then keys are kept, to be marked again. Else the marks are in this process too.
+    /// True if marks are in a shared cache that may lose them: then keys are kept, so that their marks can be set
+    /// again. Otherwise the marks are in this process too.
     pub remarks: bool,
 }
 
 impl AnnounceLimits {
-    /// What the configuration says, with Redis or without.
+    /// The configured limits, with or without Redis.
     #[must_use]
     pub const fn new(server: &ServerConfig, with_redis: bool) -> Self {
         Self {
@@ -35,14 +36,14 @@ impl AnnounceLimits {
         }
     }
 
-    /// Bytes that each announce takes, beside its key where that is kept.
+    /// Bytes of each announce, without its key.
     #[must_use]
     pub const fn cost(&self) -> usize {
-        // A quarter more: marks of drops have room beside those of announces.
+        // A quarter more marks, to leave room for those of drops.
         if self.remarks { RECENT_BYTES } else { RECENT_BYTES + MARK_BYTES * 5 / 4 }
     }
 
-    /// Keys without bytes that are held at the most.
+    /// How many announces fit, without the bytes of their keys.
     #[must_use]
     pub fn most(&self) -> usize {
         usize::try_from(self.bytes).unwrap_or(usize::MAX).checked_div(self.cost()).unwrap_or(MOST).min(MOST)

@@ -1,4 +1,4 @@
-//! Announces and drops: what writers tell a keyspace of its rows, in the order that the promises need.
+//! Announces and drops: how writers report changed rows, in the order that the promises need.
 
 mod effects;
 mod limits;
@@ -16,7 +16,7 @@ pub(crate) use self::effects::LocalEffects;
 
 pub use self::limits::AnnounceLimits;
 pub(crate) use self::peers::{Peers, REGISTER_EVERY};
-pub(crate) use self::polled_rows::Sight;
+pub(crate) use self::polled_rows::RowStatus;
 pub(crate) use self::rate::AnnounceRate;
 pub(crate) use self::recent::Recent;
 pub(crate) use self::windows::{CommitWindows, Polled};
@@ -54,8 +54,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Announces keys before their rows are committed, all or none. Returns once they can't be lost, with the version from which any
-    /// instance knows them. Lasts no longer than the keyspace's deadline.
+    /// Announces keys before their rows are committed, all or none. Returns once they can't be lost, with the version
+    /// from which any instance knows them. Lasts no longer than the keyspace's deadline.
     ///
     /// # Errors
     /// [`AnnounceError`]: not durable, so the rows must not be committed.
@@ -85,16 +85,17 @@ impl Writer {
     async fn announce_in_order(&self, keys: &[Key]) -> Result<Option<Version>, AnnounceError> {
         let secret = self.identity.secret.agreed().ok_or(AnnounceError::NoSecret)?;
         let hashes: Vec<KeyHash> = keys.iter().map(|key| secret.hash(key)).collect();
-        // Remembered before the filter pair is loaded: a build that begins now finds the keys here or gets their bits below. If there
-        // is no room, nothing has changed and the writer does not commit. The fleet is not told: a gap in the log would let a flood of
-        // announces take the right to reject from all instances.
+        // Remembered before the filter pair is loaded: a build that begins now finds the keys here or gets their bits
+        // below. If there is no room, nothing has changed and the writer does not commit. The fleet gets no entry: a
+        // gap in the log would let a flood of announces take the right to reject from all instances.
         self.windows.recent.remember_all(&hashes, keys, Moment::now()).map_err(|full| AnnounceError::Full(full.0))?;
         self.effects.apply_announce(&hashes);
         let (journalled, published) =
             tokio::join!(self.journal.append(keys), self.publish(Mark::Announced, keys, hashes, secret.fingerprint));
         journalled?;
         let version = published.map_err(AnnounceError::from)?;
-        // A change of the secret rehashes what is remembered. If the secret is the same now, this announce was remembered before that.
+        // A change of the secret rehashes what is remembered. If the secret is the same now, this announce was
+        // remembered before that.
         if self.identity.secret.fingerprint() == secret.fingerprint {
             Ok(version)
         } else {
@@ -102,8 +103,8 @@ impl Writer {
         }
     }
 
-    /// Sets the marks and then appends to the log, over the same connection: an entry in the log of a server without these marks would
-    /// let an absence be stored there that the log's readers believe.
+    /// Sets the marks and then appends to the log, over the same connection: an entry in the log of a server without
+    /// these marks would let an absence be stored there that the log's readers believe.
     async fn publish(
         &self,
         mark: Mark,

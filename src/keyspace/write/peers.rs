@@ -1,4 +1,5 @@
-//! How the other instances are configured, as far as that matters for what they announce: the longest windows count, and other keys are a loss.
+//! How other instances are configured, as far as that affects their announces: the longest windows of the fleet apply,
+//! and announces of instances with other keys can't be applied.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,25 +10,26 @@ use crate::clock::Moment;
 use crate::fleet::{LogEntry, LogEntryKind, LogPage, Terms, WriterId};
 use crate::key::KeyForm;
 
-/// How often an instance registers. One that was silent for twice as long is taken to have announced nothing since.
+/// How often an instance registers. An instance that was silent for twice as long is assumed to have announced nothing
+/// since.
 pub(crate) const REGISTER_EVERY: Duration = Duration::from_secs(5);
-/// Instances that are told apart; further ones count with their windows only.
-const TOLD_APART: usize = 1024;
+/// Instances tracked individually; of further ones only the windows count.
+const MAX_INSTANCES: usize = 1024;
 
 /// The other instances of one keyspace.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    /// Of this instance; its form stands aside, for it may be learnt later.
+    /// Of this instance, without the key form, which may become known later.
     own: Terms,
-    /// No window of others counts for longer: the log reaches back no further.
+    /// Upper bound for the windows of others: the log reaches back no further.
     longest: Duration,
-    heard: Mutex<Heard>,
+    known: Mutex<Known>,
 }
 
 #[derive(Debug, Default)]
-struct Heard {
+struct Known {
     instances: HashMap<WriterId, Instance>,
-    /// Windows of those that are not told apart, and of this instance before its restart.
+    /// Windows of instances that are not tracked, and of this instance before its restart.
     others: Vec<(Windows, Moment)>,
 }
 
@@ -35,13 +37,13 @@ struct Heard {
 struct Instance {
     terms: Terms,
     host: String,
-    /// It has written to the log, and not only registered.
+    /// True if it has written to the log; false if it has only registered.
     wrote: bool,
-    /// What it announced last is visible by then.
+    /// When the window of its last announce closes.
     until: Moment,
 }
 
-/// For how long announces matter.
+/// How long announces matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Windows {
     pub(crate) window: Duration,
@@ -49,7 +51,8 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// How long an announce is remembered, and its mark lives: a lookup of the slowest instance may end a deadline after the row became visible.
+    /// How long an announce is remembered and its mark lives: a lookup of the slowest instance may end one deadline
+    /// after the row became visible.
     pub(crate) fn life(&self) -> Duration {
         self.window.saturating_add(self.deadline)
     }
@@ -62,7 +65,7 @@ impl Windows {
 impl Peers {
     /// `longest`: how far back the log reaches; `None`: there is no log.
     pub(crate) fn new(own: Terms, longest: Option<Duration>) -> Self {
-        Self { own, longest: longest.unwrap_or(Duration::MAX), heard: Mutex::default() }
+        Self { own, longest: longest.unwrap_or(Duration::MAX), known: Mutex::default() }
     }
 
     /// Terms of this instance.
@@ -74,90 +77,92 @@ impl Peers {
         Windows { window: terms.commit_window().min(self.longest), deadline: terms.deadline().min(self.longest) }
     }
 
-    /// Until this moment announces of before a restart, under these windows, may be still to come.
+    /// Announces from before a restart, under these windows, may still arrive.
     pub(crate) fn before_restart(&self, windows: Windows, now: Moment) {
-        self.heard.lock().others.push((windows, now.plus(windows.life())));
+        self.known.lock().others.push((windows, now.plus(windows.life())));
     }
 
     /// An instance registered, or wrote an entry, at `at`.
-    fn heard(&self, writer: WriterId, terms: Terms, host: Option<&str>, at: Moment) {
+    fn seen(&self, writer: WriterId, terms: Terms, host: Option<&str>, at: Moment) {
         let windows = self.windows_of(&terms);
         let until = at.plus(REGISTER_EVERY * 2).plus(windows.life());
-        let mut heard = self.heard.lock();
-        let room = heard.instances.len() < TOLD_APART;
-        match heard.instances.get_mut(&writer) {
-            // The same process may have learnt its form meanwhile. What it announced before under a longer window does not exist: windows need a restart.
-            Some(known) => {
-                known.until = known.until.max(until);
-                known.wrote |= host.is_none();
-                known.host = host.map_or_else(|| std::mem::take(&mut known.host), str::to_owned);
+        let mut known = self.known.lock();
+        let room = known.instances.len() < MAX_INSTANCES;
+        match known.instances.get_mut(&writer) {
+            // A process may have learnt its key form since. Its earlier announces had the same windows: changing those
+            // needs a restart.
+            Some(instance) => {
+                instance.until = instance.until.max(until);
+                instance.wrote |= host.is_none();
+                instance.host = host.map_or_else(|| std::mem::take(&mut instance.host), str::to_owned);
                 if terms.form != 0 {
-                    known.terms = terms;
+                    instance.terms = terms;
                 }
             }
             None if room => {
-                let known = Instance { terms, host: host.unwrap_or_default().to_owned(), wrote: host.is_none(), until };
-                heard.instances.insert(writer, known);
+                let instance =
+                    Instance { terms, host: host.unwrap_or_default().to_owned(), wrote: host.is_none(), until };
+                known.instances.insert(writer, instance);
             }
-            None => self.heard_beside(&mut heard.others, windows, until),
+            None => self.record_overflow(&mut known.others, windows, until),
         }
     }
 
-    /// One of more instances than are told apart.
-    fn heard_beside(&self, others: &mut Vec<(Windows, Moment)>, windows: Windows, until: Moment) {
+    /// Records the windows of an instance beyond `MAX_INSTANCES`.
+    fn record_overflow(&self, others: &mut Vec<(Windows, Moment)>, windows: Windows, until: Moment) {
         if let Some((_, last)) = others.iter_mut().find(|(known, _)| *known == windows) {
             *last = (*last).max(until);
-        } else if others.len() < TOLD_APART {
+        } else if others.len() < MAX_INSTANCES {
             others.push((windows, until));
         } else {
-            // So many configurations are nobody's: the longest that is possible covers them.
+            // No fleet has this many configurations: the longest possible window covers all of them.
             *others = vec![(Windows { window: self.longest, deadline: windows.deadline }, until.plus(self.longest))];
         }
     }
 
-    /// The longest windows that count now: this instance's, and those of all whose announces may be still to come.
+    /// The longest active windows: of this instance, and of all instances whose announces may still arrive.
     pub(crate) fn windows(&self, now: Moment) -> Windows {
-        let mut heard = self.heard.lock();
-        heard.instances.retain(|_, instance| instance.until > now);
-        heard.others.retain(|(_, until)| *until > now);
+        let mut known = self.known.lock();
+        known.instances.retain(|_, instance| instance.until > now);
+        known.others.retain(|(_, until)| *until > now);
         let own = Windows { window: self.own.commit_window(), deadline: self.own.deadline() };
-        let of_instances = heard.instances.values().map(|instance| self.windows_of(&instance.terms));
+        let of_instances = known.instances.values().map(|instance| self.windows_of(&instance.terms));
         of_instances
-            .chain(heard.others.iter().map(|(windows, _)| *windows))
+            .chain(known.others.iter().map(|(windows, _)| *windows))
             .fold(own, |longest, one| longest.or_longer(&one))
     }
 
-    /// Records who wrote a page's entries and who registered.
+    /// Records the instances that wrote a page's entries, and those that registered.
     pub(crate) fn record(&self, ours: WriterId, page: &LogPage, now: Moment) {
         for peer in &page.peers {
             let at = now.minus(peer.ago).unwrap_or(now);
-            self.heard(peer.writer, peer.terms, Some(&peer.host), at);
+            self.seen(peer.writer, peer.terms, Some(&peer.host), at);
         }
         let entries = page.entries.iter().filter_map(|(_, entry)| entry.as_ref()).filter(|entry| entry.writer != ours);
         for (writer, terms) in entries.filter_map(|entry| Some((entry.writer, entry.delta.terms?))) {
-            self.heard(writer, terms, None, now);
+            self.seen(writer, terms, None, now);
         }
     }
 
-    /// Why the entries of another instance can't be applied here: its keys are not ours. `None`: all can.
+    /// Why entries of another instance can't be applied: its keys differ. `None`: all can.
     pub(crate) fn objection_to(&self, ours: WriterId, entries: &[LogEntry], form: Option<KeyForm>) -> Option<String> {
         let others = entries.iter().filter(|entry| entry.writer != ours && entry.delta.kind != LogEntryKind::Gap);
         let objection = |entry: &LogEntry| match &entry.delta.terms {
             Some(terms) => self.objection(terms, form),
-            None => Some("its release does not tell which".into()),
+            None => Some("its release does not say which".into()),
         };
         let (writer, what) = others.rev().find_map(|entry| Some((entry.writer, objection(entry)?)))?;
         Some(self.describe(writer, &what))
     }
 
-    /// For an operator: instances that are configured otherwise.
+    /// For an operator: instances with another configuration.
     pub(crate) fn warnings(&self, form: Option<KeyForm>) -> Vec<String> {
         let mut warnings = self.objections(form, false);
         warnings.extend(self.other_windows());
         warnings
     }
 
-    /// Why what an instance writes under these terms can't be followed here; `None`: it can.
+    /// Why entries written under these terms can't be followed here; `None`: they can.
     fn objection(&self, terms: &Terms, form: Option<KeyForm>) -> Option<String> {
         let mut ours = self.own(form);
         if ours.form == 0 || terms.form == 0 {
@@ -178,21 +183,26 @@ impl Peers {
 
     /// `instance 00c0ffee… (web-1) runs another configuration: …`.
     fn describe(&self, writer: WriterId, what: &str) -> String {
-        let host =
-            self.heard.lock().instances.get(&writer).map(|known| known.host.clone()).filter(|host| !host.is_empty());
+        let host = self
+            .known
+            .lock()
+            .instances
+            .get(&writer)
+            .map(|instance| instance.host.clone())
+            .filter(|host| !host.is_empty());
         let host = host.map(|host| format!(" ({host})")).unwrap_or_default();
         format!("instance {writer}{host} runs another configuration: {what}")
     }
 
-    /// Of those that have written, who can't be followed by keys of this form.
+    /// Why instances can't be followed with keys of this form; `wrote`: only those that have written.
     pub(crate) fn objections(&self, form: Option<KeyForm>, wrote: bool) -> Vec<String> {
         let known: Vec<(WriterId, Terms)> = self
-            .heard
+            .known
             .lock()
             .instances
             .iter()
-            .filter(|(_, known)| known.wrote || !wrote)
-            .map(|(writer, known)| (*writer, known.terms))
+            .filter(|(_, instance)| instance.wrote || !wrote)
+            .map(|(writer, instance)| (*writer, instance.terms))
             .collect();
         known
             .into_iter()
@@ -200,23 +210,24 @@ impl Peers {
             .collect()
     }
 
-    /// What of windows differs, for people.
+    /// For an operator: instances with other windows.
     fn other_windows(&self) -> Vec<String> {
         let (window, deadline) = (self.own.window, self.own.deadline);
-        let heard = self.heard.lock();
-        let others = heard
+        let known = self.known.lock();
+        let others = known
             .instances
             .iter()
-            .filter(|(_, known)| known.terms.window != window || known.terms.deadline != deadline);
-        let told = |(writer, known): (&WriterId, &Instance)| {
+            .filter(|(_, instance)| instance.terms.window != window || instance.terms.deadline != deadline);
+        let describe = |(writer, instance): (&WriterId, &Instance)| {
             format!(
-                "instance {writer} ({}) runs another configuration: its commit_window is {}, its deadline {}; the longest ones count",
-                known.host,
-                humantime::format_duration(known.terms.commit_window()),
-                humantime::format_duration(known.terms.deadline())
+                "instance {writer} ({}) runs another configuration: its commit_window is {}, \
+                 its deadline {}; the longest ones apply",
+                instance.host,
+                humantime::format_duration(instance.terms.commit_window()),
+                humantime::format_duration(instance.terms.deadline())
             )
         };
-        others.map(told).collect()
+        others.map(describe).collect()
     }
 }
 
@@ -239,42 +250,42 @@ mod tests {
         let (peers, start) = (peers(), Moment::from_nanos(0));
         assert_eq!(peers.windows(start).window, SECOND * 10);
         let writer = WriterId::random();
-        peers.heard(writer, terms(KeyForm::Integer, SECOND * 60), Some("web-1"), start);
-        peers.heard(WriterId::random(), terms(KeyForm::Integer, SECOND), None, start);
+        peers.seen(writer, terms(KeyForm::Integer, SECOND * 60), Some("web-1"), start);
+        peers.seen(WriterId::random(), terms(KeyForm::Integer, SECOND), None, start);
         assert_eq!(peers.windows(start), Windows { window: SECOND * 60, deadline: SECOND });
         let last = start.plus(SECOND * 20);
-        peers.heard(writer, terms(KeyForm::Integer, SECOND * 60), None, last);
-        // Silent for twice the pause between two registrations, a window and a deadline.
+        peers.seen(writer, terms(KeyForm::Integer, SECOND * 60), None, last);
+        // Silent for two registration intervals, a window and a deadline.
         let end = last.plus(REGISTER_EVERY * 2 + SECOND * 61);
         assert_eq!(peers.windows(end.minus(SECOND / 1000).unwrap()).window, SECOND * 60);
         assert_eq!(peers.windows(end).window, SECOND * 10);
     }
 
     #[test]
-    fn an_absurd_window_is_held_no_longer_than_the_log_and_is_told() {
+    fn an_absurd_window_is_capped_at_the_log_retention_and_reported() {
         let (peers, start) = (peers(), Moment::from_nanos(0));
         let absurd = terms(KeyForm::Integer, Duration::MAX);
-        peers.heard(WriterId::random(), absurd, None, start);
+        peers.seen(WriterId::random(), absurd, None, start);
         assert_eq!(peers.windows(start).window, SECOND * 3600);
-        let told = peers.objection(&absurd, Some(KeyForm::Integer)).unwrap();
-        assert!(told.contains("longer than redis.log.retention = 1h here"), "{told}");
+        let objection = peers.objection(&absurd, Some(KeyForm::Integer)).unwrap();
+        assert!(objection.contains("longer than redis.log.retention = 1h here"), "{objection}");
         assert_eq!(peers.windows(start.plus(SECOND * 3700)).window, SECOND * 10, "it lapses like any other");
     }
 
     #[test]
-    fn more_instances_than_are_told_apart_count_with_their_windows() {
+    fn instances_beyond_the_limit_count_with_their_windows() {
         let (peers, start) = (peers(), Moment::from_nanos(0));
-        for n in 0..2 * TOLD_APART as u64 {
-            peers.heard(
+        for n in 0..2 * MAX_INSTANCES as u64 {
+            peers.seen(
                 WriterId::random(),
                 terms(KeyForm::Integer, SECOND * 20 + SECOND / 1000 * n as u32),
                 None,
                 start,
             );
         }
-        assert!(peers.windows(start).window >= SECOND * 20 + SECOND / 1000 * (2 * TOLD_APART as u32 - 1));
-        let heard = peers.heard.lock();
-        assert!(heard.instances.len() <= TOLD_APART && heard.others.len() <= TOLD_APART);
+        assert!(peers.windows(start).window >= SECOND * 20 + SECOND / 1000 * (2 * MAX_INSTANCES as u32 - 1));
+        let known = peers.known.lock();
+        assert!(known.instances.len() <= MAX_INSTANCES && known.others.len() <= MAX_INSTANCES);
     }
 
     #[test]
@@ -283,7 +294,7 @@ mod tests {
         assert_eq!(peers.objection(&terms(KeyForm::Integer, SECOND), form), None);
         assert!(peers.objection(&terms(KeyForm::Text, SECOND), form).is_some());
         assert!(peers.objection(&Terms { data: 8, ..terms(KeyForm::Integer, SECOND) }, form).is_some());
-        // Where one of the two is not known yet, nothing can be said of it.
+        // If one of the two forms is unknown, they can't be compared.
         assert_eq!(peers.objection(&terms(KeyForm::Text, SECOND), None), None);
         assert_eq!(peers.objection(&Terms { form: 0, ..terms(KeyForm::Text, SECOND) }, form), None);
     }

@@ -1,8 +1,9 @@
 //! How many keys may be announced a second.
 //!
-//! Each announce sets bits that stay until a rebuild, and takes memory until its window closes. Without a limit, one client fills the filter of a
-//! keyspace within seconds. A refused announce changes nothing: no bit, no memory, no entry of the log. Its writer was told not to commit, so nobody
-//! has to hear of it; telling the fleet would let a flood of announces end the rejecting everywhere.
+//! Each announce sets bits that stay until a rebuild, and uses memory until its window closes. Without a limit, one
+//! client fills the filter of a keyspace within seconds. A rejected announce changes nothing: no bit, no memory, no
+//! entry of the log. Its writer knows not to commit, so other instances need not know of it. An entry for it would let
+//! a flood of announces end the 404s from the filter everywhere.
 
 use std::time::Duration;
 
@@ -27,17 +28,17 @@ struct State {
 }
 
 impl AnnounceRate {
-    /// So many keys a second, and a whole batch at once.
+    /// Admits `per_second` keys a second, and a whole batch at once.
     pub(crate) fn new(per_second: u32, batch: usize) -> Self {
         let (per_second, batch) = (f64::from(per_second.max(1)), batch as f64);
         let burst = per_second.max(batch);
         Self { per_second, burst, state: Mutex::new(State { tokens: burst, at: Moment::NEVER }) }
     }
 
-    /// Admits all of so many keys or none.
+    /// Admits all of these keys or none.
     ///
     /// # Errors
-    /// How long to wait until as many would be admitted, if nobody else comes.
+    /// How long until this many would be admitted, if no other announce comes.
     pub(crate) fn admit(&self, keys: usize, now: Moment) -> Result<(), Duration> {
         let mut state = self.state.lock();
         let earned = now.since(state.at).as_secs_f64() * self.per_second;

@@ -1,11 +1,12 @@
-//! The memory of recent announces, this instance's and the others': which keys are within their commit window.
+//! Recent announces of this instance and the others: which keys are within their commit window.
 //!
-//! The window begins when an announce arrives and lasts `commit_window + deadline`: a lookup that read the backend just before the row became
-//! visible may still want to store its absence one deadline later. While a key is in here no absence of it is stored or served, and every
-//! build puts it into its candidate.
+//! The window begins when an announce arrives and lasts `commit_window + deadline`: a lookup that read the backend just
+//! before the row became visible may try to store its absence one deadline later. While a key is in here, no instance
+//! stores or serves an absence of it, and every build adds it to its candidate.
 //!
-//! Keys lie in slices of time. A slice is dropped as a whole once the window of its youngest key has closed, which gives memory back in steps and
-//! needs no queue beside the keys; so a key stays up to a sixteenth of its window longer, which is never wrong.
+//! Keys are kept in slices of time. A slice is dropped as a whole once the window of its youngest key has closed. That
+//! frees memory in steps and needs no queue beside the keys. A key stays up to a sixteenth of its window longer, which
+//! is harmless.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -19,30 +20,30 @@ use crate::key::{Key, KeyHash};
 
 /// Slices of one window.
 const SLICES: u32 = 16;
-/// Keys are kept in pieces of this many bytes, so that none is ever moved to a larger place.
+/// Keys are stored in chunks of this many bytes, so that none is ever copied to a larger buffer.
 const CHUNK: usize = 16 << 10;
-/// Bytes of a key's length before the key.
+/// Bytes of the length before each key.
 const LENGTH: usize = size_of::<u32>();
 
 /// Bounded memory of announced keys.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    /// Nanoseconds. Set rarely: the longest window of the fleet counts.
+    /// Nanoseconds: the longest window of the fleet. Set rarely.
     life: AtomicU64,
     limits: Limits,
     inner: Mutex<Inner>,
 }
 
-/// How much is remembered.
+/// Bounds of the memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Announces.
     pub(crate) count: usize,
-    /// Bytes that they may take, by `cost` and the lengths of the keys that are kept.
+    /// Bytes of all announces: `cost` each, plus the keys that are kept.
     pub(crate) bytes: usize,
-    /// Bytes that each takes beside its key, here and where it is marked.
+    /// Bytes of each announce beside its key, here and for its mark.
     pub(crate) cost: usize,
-    /// Whether the keys themselves are kept: their marks may have to be set again.
+    /// True if the keys themselves are kept, so that their marks can be set again.
     pub(crate) keeps_keys: bool,
 }
 
@@ -54,36 +55,38 @@ struct Inner {
     count: usize,
     /// Bytes of keys in all slices.
     key_bytes: usize,
-    /// More keys were polled, or announced by others, than are held: until then every key counts as within its window.
+    /// More keys were polled, or announced by others, than fit. Until this moment every key counts as within its
+    /// window.
     all_until: Option<Moment>,
-    /// Until then announces of others are within their window that are not held, and a build would lack them.
+    /// Until this moment, announces of others that did not fit are within their window: a build would lack them.
     unheld_until: Option<Moment>,
 }
 
-/// What was announced in a sixteenth of a window.
+/// The announces of a sixteenth of a window.
 #[derive(Debug)]
 struct Slice {
     began: Moment,
-    /// The window of its youngest key closes then.
+    /// When the window of its youngest key closes.
     until: Moment,
-    /// Announced here, with its key in `keys`. A key that was announced here again has moved to a younger slice; its bytes stay.
+    /// Announced here, with the key in `keys`. A repeated announce moves the hash to a younger slice; the bytes of the
+    /// key stay.
     own: Hashes,
-    /// Announced by others, found by polls, or announced here where keys are not kept.
-    told: Hashes,
+    /// Without a key: announced by others, found by polls, or announced here where keys are not kept.
+    keyless: Hashes,
     keys: Keys,
 }
 
 type Hashes = HashSet<KeyHash, BuildHasherDefault<AlreadyHashed>>;
 
-/// Keys behind their lengths, in chunks.
+/// Chunks of keys, each preceded by its length.
 #[derive(Debug, Default)]
 struct Keys(Vec<Vec<u8>>);
 
-/// Which chunk of keys was taken last.
+/// Position of a chunk of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChunkPlace(Moment, usize);
 
-/// As many announces are within their window as are held.
+/// The memory is full: it holds this many announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full(pub(crate) usize);
 
@@ -94,19 +97,19 @@ impl Recent {
 
     /// How long a key is remembered, at the least.
     pub(crate) fn life(&self) -> Duration {
-        // Relaxed, here and where it is set: the reader of an entry with a longer window has set it before.
+        // Relaxed, here and where it is set: a reader of an entry with a longer window has set it before.
         Duration::from_nanos(self.life.load(Ordering::Relaxed))
     }
 
-    /// From now on keys are remembered for this long. Those that are held stay as long as was said.
+    /// Sets how long new keys are remembered. Held keys keep their time.
     pub(crate) fn set_life(&self, life: Duration) {
         self.life.store(nanos(life), Ordering::Relaxed);
     }
 
-    /// Remembers all of these keys from now on, or none.
+    /// Remembers all of these keys, or none.
     pub(crate) fn remember_all(&self, hashes: &[KeyHash], keys: &[Key], now: Moment) -> Result<(), Full> {
         if !self.limits.keeps_keys {
-            return self.remember_told(hashes, now);
+            return self.remember_keyless(hashes, now);
         }
         let bytes: usize = keys.iter().map(|key| key.as_bytes().len() + LENGTH).sum();
         let mut inner = self.make_room(hashes, bytes, now)?;
@@ -117,16 +120,17 @@ impl Recent {
         Ok(())
     }
 
-    fn remember_told(&self, hashes: &[KeyHash], now: Moment) -> Result<(), Full> {
+    fn remember_keyless(&self, hashes: &[KeyHash], now: Moment) -> Result<(), Full> {
         let mut inner = self.make_room(hashes, 0, now)?;
-        inner.remember_told(hashes, now, self.life());
+        inner.remember_keyless(hashes, now, self.life());
         Ok(())
     }
 
-    /// Remembers these announces of another instance from now on. In place of more than are held, every key counts as within its window, and a build that
-    /// begins before that closes [would lack some](Self::lacks_some): they were acknowledged, so nothing of them may be lost. `false`: this has just begun.
+    /// Remembers announces of another instance. They were acknowledged, so none may be lost. If they do not fit, every
+    /// key counts as within its window, and a build that begins before that closes [would lack some](Self::lacks_some).
+    /// Returns false if that state has just begun.
     pub(crate) fn remember_others(&self, hashes: &[KeyHash], now: Moment) -> bool {
-        let Err(Full(_)) = self.remember_told(hashes, now) else { return true };
+        let Err(Full(_)) = self.remember_keyless(hashes, now) else { return true };
         let (mut inner, until) = (self.inner.lock(), now.plus(self.life()));
         let before = inner.unheld_until;
         inner.all_until = inner.all_until.max(Some(until));
@@ -134,13 +138,14 @@ impl Recent {
         before.is_some_and(|before| before > now)
     }
 
-    /// Whether announces of others are within their window that are not held here. To be asked after the candidate is published: what is announced
-    /// later reaches that.
+    /// Returns true if announces of others that did not fit are within their window. Call it after the candidate is
+    /// published: later announces reach the candidate.
     pub(crate) fn lacks_some(&self, now: Moment) -> bool {
         self.inner.lock().unheld_until.is_some_and(|until| until > now)
     }
 
-    /// Remembers keys of rows that a poll has found. Announces keep half of the room: in place of more, every key counts as within its window.
+    /// Remembers keys of rows that a poll has found. Announces keep half of the room; if the keys do not fit, every key
+    /// counts as within its window.
     pub(crate) fn remember_polled(&self, hashes: &[KeyHash], now: Moment) {
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
@@ -148,7 +153,7 @@ impl Recent {
             inner.all_until = inner.all_until.max(Some(now.plus(self.life())));
             return;
         }
-        inner.remember_told(hashes, now, self.life());
+        inner.remember_keyless(hashes, now, self.life());
     }
 
     fn make_room(&self, hashes: &[KeyHash], key_bytes: usize, now: Moment) -> Result<MutexGuard<'_, Inner>, Full> {
@@ -157,41 +162,41 @@ impl Recent {
         if self.limits.admit(&inner, hashes.len(), key_bytes) {
             return Ok(inner);
         }
-        // A key that is held already takes no second place: who announces again at the limit is not refused.
+        // A key that is held already takes no further room, so repeated announces pass at the limit.
         let new = hashes.iter().filter(|hash| !inner.holds(**hash)).count();
         if self.limits.admit(&inner, new, key_bytes) { Ok(inner) } else { Err(Full(inner.count)) }
     }
 
-    /// Whether the key is within its window.
+    /// Returns true if the key is within its window.
     pub(crate) fn contains(&self, hash: KeyHash, now: Moment) -> bool {
         let inner = self.inner.lock();
         inner.all_until.is_some_and(|until| until > now) || inner.open(now).any(|slice| slice.holds(hash))
     }
 
-    /// Gives the memory of closed windows back.
+    /// Frees the memory of closed windows.
     pub(crate) fn purge(&self, now: Moment) {
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
         inner.all_until = inner.all_until.filter(|until| *until > now);
     }
 
-    /// Every key within its window. One that was announced by several may be listed twice.
+    /// Every key within its window. A key announced by several instances may be listed twice.
     pub(crate) fn hashes(&self, now: Moment) -> Vec<KeyHash> {
         let inner = self.inner.lock();
-        inner.open(now).flat_map(|slice| slice.own.iter().chain(&slice.told)).copied().collect()
+        inner.open(now).flat_map(|slice| slice.own.iter().chain(&slice.keyless)).copied().collect()
     }
 
-    /// How many keys are held, and the bytes that they count for.
+    /// Number of keys held, and the bytes they count for.
     pub(crate) fn held(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         (inner.count, self.limits.bytes_of(inner.count, inner.key_bytes))
     }
 
-    /// Some of the keys that were announced here, those that lie behind `after`; `None`: there are no more. In chunks, so that no second copy of all
-    /// is made.
+    /// The next chunk, after `after`, of keys that were announced here; `None`: no more. In chunks, to avoid a second
+    /// copy of all keys.
     pub(crate) fn own_keys(&self, after: Option<ChunkPlace>, now: Moment) -> Option<(ChunkPlace, Vec<u8>)> {
         let inner = self.inner.lock();
-        // Those that are announced meanwhile are not waited for.
+        // Announces that arrive meanwhile are not included.
         let open = inner.open(now).filter(|slice| slice.began <= now);
         let mut places = open
             .flat_map(|slice| (0..).zip(&slice.keys.0).map(|(index, chunk)| (ChunkPlace(slice.began, index), chunk)));
@@ -199,7 +204,8 @@ impl Recent {
         places.find(|(place, _)| is_next(place)).map(|(place, chunk)| (place, chunk.clone()))
     }
 
-    /// Remembers the keys that were announced here under other hashes too, from now on. Returns these, and what had no room.
+    /// Also remembers the keys that were announced here under new hashes. Returns the new hashes, and whether all had
+    /// room.
     pub(crate) fn rehash_own(
         &self,
         now: Moment,
@@ -210,11 +216,11 @@ impl Recent {
         let mut chunks = Vec::new();
         for slice in &mut inner.slices {
             let own = std::mem::take(&mut slice.own);
-            slice.told.extend(own);
+            slice.keyless.extend(own);
             chunks.append(&mut slice.keys.0);
         }
         inner.key_bytes = 0;
-        inner.count = inner.slices.iter().map(|slice| slice.told.len()).sum();
+        inner.count = inner.slices.iter().map(|slice| slice.keyless.len()).sum();
         let slice = inner.begin_slice(now, self.life());
         let (mut hashes, mut remembered) = (Vec::new(), Ok(()));
         for key in chunks.iter().flat_map(|chunk| keys_of(chunk)) {
@@ -239,7 +245,7 @@ impl Limits {
         Self { count: self.count / 2, bytes: self.bytes / 2, ..self }
     }
 
-    /// Whether there is room for so many more.
+    /// Returns true if there is room for this many more.
     const fn admit(&self, inner: &Inner, count: usize, key_bytes: usize) -> bool {
         let all = inner.count + count;
         all <= self.count && self.bytes_of(all, inner.key_bytes + key_bytes) <= self.bytes
@@ -259,11 +265,12 @@ impl Inner {
         self.slices.iter().any(|slice| slice.holds(hash))
     }
 
-    /// The slice of this moment, whose keys are then held for a window more.
+    /// Index of the slice for this moment. Its keys are held for one more window.
     fn begin_slice(&mut self, now: Moment, life: Duration) -> usize {
         let until = now.plus(life);
         match self.slices.back_mut() {
-            // Where windows were longer before, a slice of its own would not be dropped sooner; nor does a window close sooner for what is said again now.
+            // If windows were longer before, a new slice could not be dropped sooner; so the last one is used. Its end
+            // never moves back.
             Some(last) if now < last.began.plus(life / SLICES) || until <= last.until => {
                 last.until = last.until.max(until)
             }
@@ -271,22 +278,22 @@ impl Inner {
                 began: now,
                 until,
                 own: Hashes::default(),
-                told: Hashes::default(),
+                keyless: Hashes::default(),
                 keys: Keys::default(),
             }),
         }
         self.slices.len() - 1
     }
 
-    fn remember_told(&mut self, hashes: &[KeyHash], now: Moment, life: Duration) {
+    fn remember_keyless(&mut self, hashes: &[KeyHash], now: Moment, life: Duration) {
         let last = self.begin_slice(now, life);
         for hash in hashes {
             if self.slices[last].holds(*hash) {
                 continue;
             }
-            // Its own announce stays where it is, for its key lies there.
-            self.count -= self.slices.range_mut(..last).filter_map(|slice| slice.told.take(hash)).count();
-            self.slices[last].told.insert(*hash);
+            // An own announce stays in its slice, where its key is.
+            self.count -= self.slices.range_mut(..last).filter_map(|slice| slice.keyless.take(hash)).count();
+            self.slices[last].keyless.insert(*hash);
             self.count += 1;
         }
     }
@@ -297,20 +304,20 @@ impl Inner {
         }
         self.count += 1;
         for slice in self.slices.range_mut(..last) {
-            self.count -= usize::from(slice.own.remove(&hash)) + usize::from(slice.told.remove(&hash));
+            self.count -= usize::from(slice.own.remove(&hash)) + usize::from(slice.keyless.remove(&hash));
         }
-        self.count -= usize::from(self.slices[last].told.remove(&hash));
+        self.count -= usize::from(self.slices[last].keyless.remove(&hash));
         self.slices[last].keys.push(key);
         self.key_bytes += key.len() + LENGTH;
     }
 
     fn forget_expired(&mut self, now: Moment) {
         while let Some(slice) = self.slices.pop_front_if(|slice| slice.until <= now) {
-            self.count -= slice.own.len() + slice.told.len();
+            self.count -= slice.own.len() + slice.keyless.len();
             self.key_bytes -= slice.keys.bytes();
         }
-        // What keys that were announced again have left behind.
-        for hashes in self.slices.iter_mut().flat_map(|slice| [&mut slice.own, &mut slice.told]) {
+        // Repeated announces leave tables with unused capacity.
+        for hashes in self.slices.iter_mut().flat_map(|slice| [&mut slice.own, &mut slice.keyless]) {
             if hashes.capacity() / 4 > hashes.len() {
                 hashes.shrink_to_fit();
             }
@@ -320,7 +327,7 @@ impl Inner {
 
 impl Slice {
     fn holds(&self, hash: KeyHash) -> bool {
-        self.own.contains(&hash) || self.told.contains(&hash)
+        self.own.contains(&hash) || self.keyless.contains(&hash)
     }
 }
 
@@ -351,7 +358,7 @@ pub(crate) fn keys_of(mut chunk: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Hashes of keys need no second one.
+/// Key hashes are not hashed again.
 #[derive(Debug, Default)]
 struct AlreadyHashed(u64);
 

@@ -34,8 +34,8 @@ impl Default for Resend {
 }
 
 impl Writer {
-    /// Re-sends every announce within its window each time the shared cache was connected anew: the new server may not have the marks.
-    /// Runs until dropped.
+    /// Re-sends every announce within its window each time the shared cache was connected anew: the new server may not
+    /// have the marks. Runs until dropped.
     pub(crate) async fn resend_after_reconnects(&self) {
         let mut epochs = self.shared.epochs();
         // Once at the start too, for what the journal held: the connection may be older than this task.
@@ -51,11 +51,11 @@ impl Writer {
         }
     }
 
-    /// Sets the marks of this instance's announces within their window and appends them to the log again. Returns true once that is
-    /// done.
+    /// Sets the marks of this instance's announces within their window and appends them to the log again. Returns true
+    /// once that is done.
     ///
-    /// The marks live as long as new ones, and not for the rest of this instance's window: a mark or tombstone of another instance may
-    /// be younger, and would end sooner.
+    /// The marks live as long as new ones, and not for the rest of this instance's window: a mark or tombstone of
+    /// another instance may be younger, and would end sooner.
     async fn resend(&self, resend: &mut Resend) -> bool {
         let (epoch, secret) = (self.shared.epoch(), self.identity.secret.fingerprint());
         if resend.over != Some((epoch, secret)) {
@@ -106,8 +106,8 @@ impl Writer {
         }
     }
 
-    /// Restores what the journal held: those announces were acknowledged, and their rows may still come. Returns why announces may be
-    /// lost; a scan that begins after their windows have closed finds their rows.
+    /// Restores what the journal held: those announces were acknowledged, and their rows may still come. Returns why
+    /// announces may be lost; a scan that begins after their windows have closed finds their rows.
     pub(crate) fn restore(&self, replayed: &Replayed) -> Result<(), &'static str> {
         let now = Moment::now();
         if let Some((window, deadline)) = replayed.windows {

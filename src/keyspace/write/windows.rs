@@ -1,7 +1,7 @@
 //! Which keys are within their commit window, and how long that is.
 //!
-//! While a key is within its window no absence of it is served or stored. Announces of this and other instances and the rows of
-//! polls open one; the longest window of the fleet applies.
+//! While a key is within its window no absence of it is served or stored. Announces of this and other instances and the
+//! rows of polls open one; the longest window of the fleet applies.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl CommitWindows {
         self.peers.own(self.identity.form())
     }
 
-    /// The longest windows that count now.
+    /// The longest active windows.
     pub(crate) fn longest(&self) -> Windows {
         self.peers.windows(Moment::now())
     }
@@ -70,7 +70,8 @@ impl CommitWindows {
         }
     }
 
-    /// Records who wrote a page of the log. Call it before the page is evaluated: how far back the log must reach depends on it.
+    /// Records who wrote a page of the log. Call it before the page is evaluated: how far back the log must reach
+    /// depends on it.
     pub(crate) fn record_page(&self, ours: WriterId, page: &LogPage) {
         self.peers.record(ours, page, Moment::now());
         self.apply_longest();
@@ -78,7 +79,8 @@ impl CommitWindows {
 
     /// For an operator.
     pub(crate) fn warning(&self, now: Moment) -> Option<String> {
-        let why = "more announces of other instances are within their commit window than server.max_announce_bytes holds: no filter is built and no absence cached until it closes";
+        let why = "more announces of other instances are within their commit window than server.max_announce_bytes \
+                   holds: no filter is built and no absence cached until it closes";
         self.recent.lacks_some(now).then(|| why.into())
     }
 }

@@ -329,7 +329,7 @@ async fn what_an_instance_of_an_earlier_release_writes_is_a_loss() {
     let instance = Instance::enforcing(&brief(&site, Some(&redis))).await;
     let before = instance.generation().await;
     let writer = write(&redis, None).await;
-    let why = format!("instance {writer} runs another configuration: its release does not tell which");
+    let why = format!("instance {writer} runs another configuration: its release does not say which");
     instance.recovers(1, &why, before).await;
 }
 

@@ -98,13 +98,16 @@ async fn a_build_that_does_not_fit_the_memory_limit_is_refused() {
     let limit = (32u64 << 20) + (64 << 10);
     let ks = TestKeyspace::with_memory(config(), Some(limit)).built().await;
     assert_eq!(ks.keyspace.status().last_rebuild.unwrap().reason, None);
-    let in_force = ks.keyspace.status().bytes;
+    let active = ks.keyspace.status().bytes;
     // It would fit alone, but not beside the active filter.
     ks.source.keys.lock().extend((0..22_000).map(|i| format!("later:{i}")));
     assert_eq!(ks.rebuild().await.as_str(), "no_memory");
     let (error, told) = (ks.rebuild.progress().last_error.unwrap(), ks.keyspace.status().last_rebuild.unwrap().reason);
     assert_eq!(told.as_deref(), Some(error.as_str()), "the sum is no secret");
-    for part in [format!("in force ({in_force} bytes)"), format!("over the memory limit of {limit} bytes")] {
+    for part in [
+        format!("active filter or set of this keyspace ({active} bytes)"),
+        format!("over the memory limit of {limit} bytes"),
+    ] {
         assert!(error.contains(&part), "no {part:?} in {error}");
     }
     assert_eq!(ks.metric("bloomguard_rebuilds_total{keyspace=\"users\",outcome=\"no_memory\"}"), 1.0);

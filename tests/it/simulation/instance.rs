@@ -81,7 +81,7 @@ fn found(
     let restored = if replayed.damaged {
         Err(Refused::DamagedJournal)
     } else {
-        restore(snapshots.place(), &expected, |_| Ok(memory.room()))
+        restore(snapshots.path(), &expected, |_| Ok(memory.room()))
     };
     let own = restored.as_ref().ok().and_then(Option::as_ref).map(|restored| restored.secret().clone());
     let secret = network.secret(number, own.unwrap_or_else(KeySecret::random));

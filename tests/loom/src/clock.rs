@@ -1,4 +1,4 @@
-//! As much of the product's clock as the memory of announces needs; here it stands still.
+//! The part of the product's clock that the memory of announces needs; here time stands still.
 
 use std::time::Duration;
 

@@ -14,10 +14,10 @@ impl Filter {
         self.0.fetch_or(1 << hash, Ordering::Relaxed);
     }
 
-    /// By plain stores: loom ends a run in which they are not alone.
+    /// Plain stores: loom ends a run in which another access is concurrent.
     pub fn fill(&mut self, hashes: &[u128]) {
         for hash in hashes {
-            // A moment in which loom lets others run; plain stores are none.
+            // A scheduling point for loom; plain stores are none.
             self.0.load(Ordering::Relaxed);
             self.0.with_mut(|bits| *bits |= 1 << hash);
         }
@@ -28,7 +28,7 @@ impl Filter {
     }
 }
 
-/// What the keyspace uses of `Active`.
+/// The part of `Active` that the keyspace uses.
 pub trait Pair: Default + Send + Sync + 'static {
     type Candidate: Candidate;
 
@@ -47,7 +47,7 @@ macro_rules! variants {
         pub mod $name {
             use super::Filter;
 
-            #[allow(dead_code, reason = "nobody looks at the generation itself here")]
+            #[allow(dead_code, reason = "the generation itself is not used here")]
             mod active {
                 include!(concat!(env!("OUT_DIR"), "/", stringify!($name), "/active.rs"));
             }

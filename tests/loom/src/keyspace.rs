@@ -1,7 +1,7 @@
-//! The product's `keyspace/write/recent.rs`, what the keyspace does with it and with a [`Pair`] of filters, and what
-//! must hold then.
+//! The product's `keyspace/write/recent.rs`, how the keyspace uses it together with a [`Pair`] of filters, and the
+//! properties that must hold.
 
-#[allow(dead_code, reason = "what expires and what polls bring plays no part here")]
+#[allow(dead_code, reason = "expiry and polls are not part of these scenarios")]
 #[path = "../../../src/keyspace/write/recent.rs"]
 mod recent;
 
@@ -16,7 +16,7 @@ use crate::clock::Moment;
 use crate::filter::{Candidate, Pair};
 use crate::key::{KeyHash, key};
 
-/// The order of the steps, as the keyspace has it or broken on purpose.
+/// The order of the steps: as built, or broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     AsBuilt,
@@ -31,7 +31,7 @@ pub fn scenarios<P: Pair>() -> [(&'static str, Scenario); 4] {
     [
         ("an announce, a build, a lookup", announce_build_lookup::<P>),
         ("two announces and a build", two_announces_build::<P>),
-        ("an announce, a build that comes to nothing and one that does not", announce_abandoned_build::<P>),
+        ("an announce, an abandoned build and a finished one", announce_abandoned_build::<P>),
         ("a lookup during two builds", lookup_during_builds::<P>),
     ]
 }
@@ -43,7 +43,7 @@ struct Keyspace<P> {
 }
 
 impl<P: Pair> Keyspace<P> {
-    /// With an empty filter in force.
+    /// With an empty active filter.
     fn new(order: Order) -> Arc<Self> {
         let limits = Limits { count: 16, bytes: 1024, cost: 40, keeps_keys: true };
         let recent = Recent::new(Duration::from_secs(30), limits);
@@ -89,10 +89,7 @@ fn hashes(announced: &[KeyHash]) -> Vec<u128> {
     announced.iter().map(|hash| hash.get()).collect()
 }
 
-/// Who asks after the announce was acknowledged finds the key, whatever a build does meanwhile; and so does everybody
-/// after the swap.
-///
-/// Invariant: announced-survives-interleavings
+/// A lookup after the acknowledged announce finds the key during any build, and after the swap.
 fn announce_build_lookup<P: Pair>(order: Order) {
     let keyspace = Keyspace::<P>::new(order);
     let acknowledged = Arc::new(AtomicBool::new(false));
@@ -100,7 +97,7 @@ fn announce_build_lookup<P: Pair>(order: Order) {
         let (keyspace, acknowledged) = (Arc::clone(&keyspace), Arc::clone(&acknowledged));
         thread::spawn(move || {
             keyspace.announce(1);
-            // The 204, and the client that tells another one.
+            // The 204, after which another client may ask.
             acknowledged.store(true, Ordering::Release);
         })
     };
@@ -117,7 +114,6 @@ fn announce_build_lookup<P: Pair>(order: Order) {
     assert!(keyspace.is_maybe(1), "the swap has lost an announce");
 }
 
-/// Invariant: announced-survives-interleavings
 fn two_announces_build<P: Pair>(order: Order) {
     let keyspace = Keyspace::<P>::new(order);
     let announcers = [1, 2].map(|number| {
@@ -129,7 +125,6 @@ fn two_announces_build<P: Pair>(order: Order) {
     assert!([1, 2, 3].into_iter().all(|number| keyspace.is_maybe(number)));
 }
 
-/// Invariant: announced-survives-interleavings
 fn announce_abandoned_build<P: Pair>(order: Order) {
     let keyspace = Keyspace::<P>::new(order);
     let announcer = {
@@ -142,7 +137,7 @@ fn announce_abandoned_build<P: Pair>(order: Order) {
     assert!(keyspace.is_maybe(1));
 }
 
-/// A key of every scan is never missed, and generations never go back.
+/// A key of every scan is always found, and generations never decrease.
 fn lookup_during_builds<P: Pair>(order: Order) {
     let keyspace = Keyspace::<P>::new(order);
     keyspace.build(&[1]);

@@ -1,10 +1,9 @@
 //! Runs the product's own `filter/active.rs`, `filter/filling.rs` and `keyspace/write/recent.rs` through every
 //! interleaving of an announce, a build and a lookup that the memory model allows: `make loom`.
 //!
-//! They are compiled here unchanged but for two bounds, with loom's mutex and a pointer made of loom's atomic in the
-//! places of `parking_lot` and `arc_swap`. What the keyspace does with them is a few lines that stand here again, each
-//! beside the name of its counterpart in `keyspace/`. Rules that are broken on purpose must be found out, else the
-//! scenarios show nothing.
+//! They are compiled unchanged except for two bounds, with loom's mutex in place of `parking_lot` and a pointer of
+//! loom's atomics in place of `arc_swap`. The few lines of the keyspace that use them are repeated here, each beside
+//! the name of its counterpart in `keyspace/`. Rules broken on purpose must be found, else the scenarios prove nothing.
 
 // Under these names the two files import the stand-ins of `primitives`.
 extern crate self as arc_swap;
@@ -27,7 +26,7 @@ pub use primitives::{ArcSwap, Mutex, MutexGuard};
 use filter::{Pair, as_built, drain_forgotten, full_list_drops, list_left_open, swap_before_drain};
 use keyspace::{Order, scenarios};
 
-/// Switches from a thread that could go on: more of them than that have never shown a fault that fewer had not.
+/// Preemptions per run: more have never found a fault that fewer had not.
 const PREEMPTIONS: usize = 3;
 
 fn explore(scenario: impl Fn() + Sync + Send + 'static) {
@@ -36,7 +35,7 @@ fn explore(scenario: impl Fn() + Sync + Send + 'static) {
     builder.check(scenario);
 }
 
-/// Whether one of the scenarios fails.
+/// Returns true if one of the scenarios fails.
 fn is_found_out<P: Pair>(fault: &str, order: Order) -> bool {
     let finds = |scenario: fn(Order)| catch_unwind(AssertUnwindSafe(|| explore(move || scenario(order)))).is_err();
     let found = scenarios::<P>().into_iter().find(|(_, scenario)| finds(*scenario));
@@ -54,10 +53,11 @@ fn main() -> ExitCode {
         });
         println!("{name}: holds in {} interleavings ({:.1?})", runs.load(Ordering::Relaxed), began.elapsed());
     }
-    // What loom says of a failure is expected here.
+    // Failures are expected here: no panic messages.
     std::panic::set_hook(Box::new(|_| {}));
     let orders = [Order::ReplayBeforeBegin, Order::InsertBeforeRemember, Order::NoReplay];
-    let mut found: Vec<bool> = orders.iter().map(|order| is_found_out::<as_built::Active>(&format!("{order:?}"), *order)).collect();
+    let is_found = |order: &Order| is_found_out::<as_built::Active>(&format!("{order:?}"), *order);
+    let mut found: Vec<bool> = orders.iter().map(is_found).collect();
     found.extend([
         is_found_out::<drain_forgotten::Active>("a list that is not put in", Order::AsBuilt),
         is_found_out::<list_left_open::Active>("a list that stays open", Order::AsBuilt),

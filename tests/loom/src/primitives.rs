@@ -1,10 +1,10 @@
-//! What loom schedules in the places of `parking_lot` and `arc_swap`.
+//! Stand-ins for `parking_lot` and `arc_swap` that loom schedules.
 
 use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicUsize, Ordering};
 
-/// In the place of `parking_lot::Mutex`.
+/// Replaces `parking_lot::Mutex`.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -24,11 +24,11 @@ impl<T> Mutex<T> {
     }
 }
 
-/// In the place of `arc_swap::ArcSwap`, and no stronger than what that documents: a load sees what was done before the
-/// store that it reads from. Nothing is freed before the end, so the pointers can be numbers.
+/// Replaces `arc_swap::ArcSwap`, with no stronger guarantees than documented: a load sees everything before the store
+/// that it reads from. Nothing is freed before the end, so pointers can be numbers.
 #[derive(Debug)]
 pub struct ArcSwap<T> {
-    /// Not loom's mutex: it is only the memory behind the pointers, and must order nothing.
+    /// Not loom's mutex: it only stores the values behind the pointers, and must order nothing.
     stored: std::sync::Mutex<Vec<Arc<T>>>,
     current: AtomicUsize,
 }

@@ -1,4 +1,4 @@
-//! Everything that can be searched, by name.
+//! All searches, by name.
 
 use crate::polls::{POLLS, Polls};
 use crate::protocol::Protocol;
@@ -16,12 +16,12 @@ pub enum Case {
 }
 
 impl Case {
-    /// Those of every test run.
+    /// The cases of every test run.
     pub fn short() -> impl Iterator<Item = Self> {
         SHORT.iter().copied().map(Self::Protocol).chain(POLLS.iter().take(1).copied().map(Self::Polls))
     }
 
-    /// Those that take long.
+    /// The cases that take long.
     pub fn deep() -> impl Iterator<Item = Self> {
         DEEP.iter().copied().map(Self::Protocol).chain(POLLS.iter().skip(1).copied().map(Self::Polls))
     }
@@ -40,13 +40,13 @@ impl Case {
         }
     }
 
-    /// A window that is known to remain: the search is to find it.
+    /// True for a known remaining window: the search must find it.
     #[must_use]
     pub const fn window_remains(&self) -> bool {
         matches!(self, Self::Protocol(scenario) if scenario.window_remains)
     }
 
-    /// Looks at every state, up to `most` of them.
+    /// Visits every state, up to `most` of them.
     #[must_use]
     pub fn search(self, rules: Rules, most: usize) -> Outcome {
         match self {

@@ -1,9 +1,9 @@
 //! An explicit-state model of bloomguard's rules: one key, two instances, a Redis with a replica (or two of them), a
 //! database row, a clock.
 //!
-//! Every interleaving of atomic steps is looked at, breadth-first, so a counterexample is a shortest one. Each rule can
-//! be taken away, and a rule that nobody misses is either of no use or its scenario too weak. `docs/consistency.md` tells how
-//! to read it.
+//! The search visits every interleaving of atomic steps, breadth-first, so a counterexample is a shortest one. Each
+//! rule can be removed; a rule whose removal no scenario notices is useless, or its scenario is too weak.
+//! `docs/consistency.md` explains how to read it.
 
 pub mod case;
 pub mod polls;

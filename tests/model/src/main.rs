@@ -13,24 +13,24 @@ const MOST: usize = 40_000_000;
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     let mode = words.next().unwrap_or_else(|| "all".into());
-    let wanted = words.next().unwrap_or_default();
+    let only = words.next().unwrap_or_default();
     let rules: Vec<String> = words.collect();
     let mut cases: Vec<Case> = match mode.as_str() {
         "short" => Case::short().collect(),
         "deep" => Case::deep().collect(),
         _ => Case::all().collect(),
     };
-    cases.retain(|case| wanted.is_empty() || wanted.split(',').any(|name| name == case.name()));
+    cases.retain(|case| only.is_empty() || only.split(',').any(|name| name == case.name()));
     let removed = |name: &str| Rule::ALL.iter().find(|(_, known, _)| *known == name).map(|(rule, ..)| *rule);
     if mode == "mutate" {
         mutate(&cases, &rules);
         return ExitCode::SUCCESS;
     }
-    let in_force = rules.iter().filter_map(|name| removed(name)).fold(Rules::ALL, Rules::without);
+    let active = rules.iter().filter_map(|name| removed(name)).fold(Rules::ALL, Rules::without);
     let mut sound = true;
     for case in cases {
         let begun = Instant::now();
-        let outcome = case.search(in_force, most());
+        let outcome = case.search(active, most());
         println!(
             "{:<22} {:>10} states {:>7.1} s  {}",
             case.name(),
@@ -38,8 +38,8 @@ fn main() -> ExitCode {
             begun.elapsed().as_secs_f64(),
             word(&outcome)
         );
-        if let Found::Counterexample(told) = &outcome.found {
-            told.iter().for_each(|step| println!("    {step}"));
+        if let Found::Counterexample(path) = &outcome.found {
+            path.iter().for_each(|step| println!("    {step}"));
         }
         sound &= matches!(outcome.found, Found::Counterexample(_)) == case.window_remains();
     }
@@ -53,12 +53,12 @@ fn most() -> usize {
 fn word(outcome: &Outcome) -> String {
     match &outcome.found {
         Found::Nothing => "holds".into(),
-        Found::Counterexample(told) => format!("BROKEN in {} steps", told.len()),
+        Found::Counterexample(path) => format!("BROKEN in {} steps", path.len()),
         Found::Unfinished => "not finished".into(),
     }
 }
 
-/// Takes one rule away at a time, and says in which of the scenarios that is noticed first.
+/// Removes one rule at a time, and reports the first scenario that notices it.
 fn mutate(cases: &[Case], only: &[String]) {
     for (rule, name, _) in
         Rule::ALL.iter().filter(|(_, name, _)| only.is_empty() || only.iter().any(|wanted| wanted == name))
@@ -67,8 +67,8 @@ fn mutate(cases: &[Case], only: &[String]) {
         let noticed = cases.iter().filter(|case| !case.window_remains()).find_map(|case| {
             let outcome = case.search(Rules::ALL.without(*rule), most());
             match outcome.found {
-                Found::Counterexample(told) => {
-                    Some(format!("{} ({} steps, {} states)", case.name(), told.len(), outcome.states))
+                Found::Counterexample(path) => {
+                    Some(format!("{} ({} steps, {} states)", case.name(), path.len(), outcome.states))
                 }
                 Found::Nothing => None,
                 Found::Unfinished => {

@@ -1,9 +1,9 @@
-//! Polls: whether the rows of a table are found by asking, again and again, for those from a watermark on.
+//! Polls: whether repeated queries from a watermark on find all rows of a table.
 //!
-//! One row k, whose watermark is given when it is inserted and which becomes visible when its transaction ends: within
-//! `overlap`, or later if the transaction can be seen to be open. Other rows commit meanwhile and raise the highest
-//! watermark. One poller, one build at a time. A row that was visible when the last complete poll began must be in a
-//! filter that may reject.
+//! One row k gets its watermark when it is inserted, and becomes visible when its transaction ends: within `overlap`,
+//! or later if the transaction is visibly open. Other rows commit meanwhile and raise the highest watermark. One
+//! poller, one build at a time. A row that was visible when the last complete poll began must be in a filter that may
+//! answer 404.
 
 use crate::rule::{Rule, Rules};
 use crate::search::{Model, Step, Steps};
@@ -17,9 +17,9 @@ pub struct Polls {
     pub timestamps: bool,
     /// k's transaction may be open for longer than the overlap.
     pub long: bool,
-    /// Ticks that there are.
+    /// Number of ticks.
     pub end: u8,
-    /// The rules in force.
+    /// The active rules.
     pub rules: Rules,
 }
 
@@ -30,7 +30,7 @@ pub const POLLS: &[Polls] = &[
     Polls { name: "polled-transactions", timestamps: false, long: true, end: 5, rules: Rules::ALL },
 ];
 
-/// Ticks within which a row becomes visible, where its transaction is not seen to be open for longer.
+/// Ticks within which a row becomes visible, unless its transaction is visibly open for longer.
 const OVERLAP: u8 = 1;
 /// The watermark of a row that is dated far ahead.
 const FAR: u8 = 100;
@@ -94,12 +94,12 @@ enum Poll {
     #[default]
     No,
     Begun(Under),
-    /// One of transactions and rows was looked at.
+    /// One of transactions and rows was read.
     Half(Under),
     Read(Under),
 }
 
-/// A poll under way.
+/// A poll in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct Under {
     began: u8,
@@ -109,7 +109,7 @@ struct Under {
     found: bool,
     /// k was visible when it began.
     owed: bool,
-    /// The scan in force, and the one under way, had begun.
+    /// The active filter's scan, and the running one, had begun.
     after_scan: bool,
     after_build: bool,
 }
@@ -218,7 +218,7 @@ impl Polls {
         }
     }
 
-    /// The first watermark: a timestamp can be lowered by what may still turn up below it.
+    /// The first watermark: a timestamp can be lowered to cover rows that may still become visible below it.
     fn first(&self, state: &State) -> State {
         let open_for = self.open_for(state);
         let watermark = self.highest(state);
@@ -279,7 +279,7 @@ impl Polls {
         if poller.seen[last].is_some_and(|(_, watermark)| watermark == under.highest) {
             return;
         }
-        // Of more than are held the second is forgotten: polls start from a lower one.
+        // When the list is full, the second entry is dropped: polls then start from a lower one.
         if last + 1 == SEEN {
             poller.seen[1..].rotate_left(1);
             poller.seen[SEEN - 1] = Some((next.now, under.highest));
@@ -310,7 +310,7 @@ impl Polls {
                 let build = Build { covered: state.poller.covers, ..Build::default() };
                 add(
                     "begins",
-                    State { build: Some(build), builds: state.builds - 1, poll: begun_anew(state.poll), ..*state },
+                    State { build: Some(build), builds: state.builds - 1, poll: begun_before(state.poll), ..*state },
                 );
             }
             None => {}
@@ -327,7 +327,7 @@ impl Polls {
                         build: None,
                         filter: Some((build.holds, build.covered)),
                         polled,
-                        poll: begun_anew(state.poll),
+                        poll: begun_before(state.poll),
                         ..*state
                     },
                 );
@@ -337,8 +337,8 @@ impl Polls {
     }
 }
 
-/// A poll that is under way has not begun after what begins now.
-fn begun_anew(poll: Poll) -> Poll {
+/// A poll in progress has not begun after the present step.
+fn begun_before(poll: Poll) -> Poll {
     let before = |under: Under| Under { after_build: false, ..under };
     match poll {
         Poll::No => Poll::No,

@@ -3,20 +3,20 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// What can be searched: states, and the atomic steps between them.
+/// A model that can be searched: states, and the atomic steps between them.
 pub trait Model {
-    /// Everything that may make a difference later. Small, for there are millions.
+    /// Everything that can affect later steps. Small, because there are millions of states.
     type State: Copy + Hash;
 
-    /// Where to start.
+    /// The initial states.
     fn starts(&self) -> Vec<Self::State>;
 
-    /// Every step that is possible at `state`; always in the same order, for counterexamples are told by taking the
-    /// steps again.
+    /// Every possible step at `state`; always in the same order, because counterexamples are reconstructed by repeating
+    /// the steps.
     fn steps(&self, state: &Self::State, into: &mut Steps<Self::State>);
 }
 
-/// Steps that are possible at a state.
+/// The possible steps at a state.
 pub type Steps<S> = Vec<Step<S>>;
 
 /// One atomic step.
@@ -32,7 +32,7 @@ pub struct Step<S> {
     pub wrong: Option<&'static str>,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug)]
 pub struct Outcome {
     /// Different states seen.
@@ -44,7 +44,7 @@ pub struct Outcome {
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Every state was looked at, and no promise is ever broken.
+    /// Every state was visited, and no promise is ever broken.
     Nothing,
     /// A shortest way to a broken promise, step by step.
     Counterexample(Vec<String>),
@@ -52,10 +52,10 @@ pub enum Found {
     Unfinished,
 }
 
-/// Looks at every state that can be reached, up to `most` of them.
+/// Visits every reachable state, up to `most` of them.
 ///
-/// States are told apart by 128 bits of their hash: two of a hundred million that share them are not to be expected (1
-/// in 10^22).
+/// States are distinguished by 128 bits of their hash. A collision among a hundred million states is not to be expected
+/// (1 in 10^22).
 pub fn search<M: Model>(model: &M, most: usize) -> Outcome {
     let starts = model.starts();
     let mut tree = Tree::default();
@@ -71,9 +71,9 @@ pub fn search<M: Model>(model: &M, most: usize) -> Outcome {
             model.steps(&state, &mut steps);
             for (at, step) in steps.iter().enumerate() {
                 if let Some(wrong) = step.wrong {
-                    let mut told = tree.tell(model, &starts, number);
-                    told.push(format!("{}: {} => {wrong}", step.who, step.what));
-                    return Outcome { states: tree.parents.len(), found: Found::Counterexample(told) };
+                    let mut path = tree.path_to(model, &starts, number);
+                    path.push(format!("{}: {} => {wrong}", step.who, step.what));
+                    return Outcome { states: tree.parents.len(), found: Found::Counterexample(path) };
                 }
                 next.extend(tree.add(&step.next, number, at).map(|number| (step.next, number)));
             }
@@ -88,16 +88,16 @@ pub fn search<M: Model>(model: &M, most: usize) -> Outcome {
 
 const ROOT: u32 = u32::MAX;
 
-/// The states seen, and how each was reached first.
+/// The visited states, and how each was first reached.
 #[derive(Default)]
 struct Tree {
-    seen: HashSet<u128, BuildHasherDefault<Taken>>,
-    /// The state before, and which of its steps led here.
+    seen: HashSet<u128, BuildHasherDefault<AlreadyHashed>>,
+    /// The previous state, and the step that led here.
     parents: Vec<(u32, u16)>,
 }
 
 impl Tree {
-    /// The state's number, where it is a new one.
+    /// Returns the state's number if it is new.
     fn add<S: Hash>(&mut self, state: &S, parent: u32, step: usize) -> Option<u32> {
         let mut mixer = Mixer::default();
         state.hash(&mut mixer);
@@ -107,8 +107,8 @@ impl Tree {
         })
     }
 
-    /// Takes the steps to a state once more, and says what they were.
-    fn tell<M: Model>(&self, model: &M, starts: &[M::State], mut number: u32) -> Vec<String> {
+    /// Repeats the steps to a state, and describes them.
+    fn path_to<M: Model>(&self, model: &M, starts: &[M::State], mut number: u32) -> Vec<String> {
         let mut path = Vec::new();
         loop {
             let (parent, step) = self.parents[number as usize];
@@ -120,15 +120,15 @@ impl Tree {
         }
         let mut path = path.into_iter().rev();
         let mut state = starts[path.next().map_or(0, usize::from)];
-        let mut told = Vec::new();
+        let mut described = Vec::new();
         for at in path {
             let mut steps = Steps::new();
             model.steps(&state, &mut steps);
             let step = steps.swap_remove(usize::from(at));
-            told.push(format!("{}: {}", step.who, step.what));
+            described.push(format!("{}: {}", step.who, step.what));
             state = step.next;
         }
-        told
+        described
     }
 }
 
@@ -174,11 +174,11 @@ impl Hasher for Mixer {
     }
 }
 
-/// Takes what is a hash already.
+/// For keys that are hashes already.
 #[derive(Default)]
-struct Taken(u64);
+struct AlreadyHashed(u64);
 
-impl Hasher for Taken {
+impl Hasher for AlreadyHashed {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! The state: everything that may make a difference later, in bytes. One key, `k`; times are ticks.
+//! The state of the model: everything that can affect later steps, in bytes. One key, `k`; times are ticks.
 
 mod ask;
 
@@ -11,13 +11,13 @@ pub const CACHE: usize = 0;
 /// Entries that a log of the model can hold.
 pub const LOG_ROOM: usize = 5;
 
-/// Two instances, one or two servers, a database row, and what is promised of it.
+/// Two instances, one or two servers, a database row, and the promises about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct World {
     pub nodes: [Node; 2],
-    /// Lookups under way, two an instance.
+    /// Lookups in progress, two per instance.
     pub asks: [[Ask; 2]; 2],
-    /// The cache server, and the log's where it is another one.
+    /// The cache server, and the log server if it is another one.
     pub servers: [Server; 2],
     pub row: Row,
     pub put: Put,
@@ -29,18 +29,18 @@ pub struct World {
     pub left: Left,
 }
 
-/// How much may still happen.
+/// How many events may still happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Left {
     pub faults: u8,
     pub crashes: [u8; 2],
     pub builds: [u8; 2],
-    /// Builds beyond that, which a loss asks for.
-    pub mending: u8,
+    /// Further builds, which a loss requests.
+    pub repairs: u8,
     /// Announces of other keys by a third instance.
     pub others: u8,
     pub snapshots: u8,
-    /// Announces that find B's memory full.
+    /// Announces that do not fit B's memory.
     pub full: u8,
 }
 
@@ -53,7 +53,7 @@ pub enum Row {
     New,
 }
 
-/// The announce of k at A, and what it promises.
+/// The announce of k at A, and its promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Put {
     pub at: PutStep,
@@ -65,15 +65,15 @@ pub struct Put {
     pub links: [u8; 2],
     /// Secret that k was hashed under.
     pub secret: u8,
-    /// Ticks within which the row is to become visible.
+    /// Ticks within which the row must become visible.
     pub window: u8,
     /// Ticks until other instances must know of it.
     pub spread: u8,
-    /// Where its entry stands: the version.
+    /// The place of its entry in the log: the version.
     pub version: (u8, u8),
 }
 
-/// How far an announce is.
+/// The step of an announce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd)]
 pub enum PutStep {
     #[default]
@@ -86,7 +86,7 @@ pub enum PutStep {
     Marked,
     Appended,
     Acknowledged,
-    /// Nothing is promised any more.
+    /// It promises nothing any more.
     Failed,
 }
 
@@ -108,21 +108,21 @@ pub struct Change {
 /// An instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Node {
-    /// Whether there is a filter, and k in it.
+    /// The filter, if there is one: true if k is in it.
     pub filter: Option<bool>,
     pub generation: u8,
-    /// The candidate of a build, and k in it.
+    /// The candidate of a build: true if k is in it.
     pub candidate: Option<bool>,
     pub hot: Hot,
-    /// Ticks that k is still remembered for.
+    /// Ticks for which k is still remembered.
     pub memory: u8,
     /// … but not by name: a build can't put it into its candidate.
     pub unheld: bool,
     /// k is in the journal.
     pub journal: bool,
-    /// Something was lost that only a scan which begins in so many ticks mends: `Some(0)`, one that begins now.
+    /// After a loss: ticks until a scan may begin that fixes it. `Some(0)`: now.
     pub lost: Option<u8>,
-    /// It was restarted: what it had announced before is another writer's.
+    /// It was restarted: its earlier announces are another writer's.
     pub reborn: bool,
     /// Drops have taken effect here.
     pub dropped: bool,
@@ -155,27 +155,27 @@ pub enum Hot {
     Value(Row),
 }
 
-/// Where an instance stands in the log.
+/// An instance's position in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Follower {
     /// The log's identity; 0: none was read yet.
     pub log: u8,
     pub cursor: u8,
-    /// The last entry the log has told of.
+    /// The last entry that the log has reported.
     pub last: u8,
-    /// Entries ever made at the cursor, where known.
+    /// Entries ever appended at the cursor, if known.
     pub made: Option<u8>,
-    /// Ticks since the first page, while nothing is counted.
+    /// Ticks since the first page, while counting has not begun.
     pub uncounted: u8,
-    /// From here on chains must be whole.
+    /// From here on chains must be complete.
     pub start: u8,
-    /// It starts from a snapshot's place, and the first page is to reach a window back.
+    /// It starts from a snapshot's place; the first page must reach a window back.
     pub restored: bool,
     /// The last entry seen of A and of the third instance.
     pub seen: [u8; 2],
 }
 
-/// A read of the log under way.
+/// A read of the log in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Read {
     pub at: ReadStep,
@@ -196,13 +196,13 @@ pub enum ReadStep {
     Inserted,
 }
 
-/// What it brought.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Page {
     pub follower: Follower,
     pub announces: bool,
     pub drops: bool,
-    /// Ticks until a scan can begin that mends what was lost.
+    /// After a loss: ticks until a scan can begin that fixes it.
     pub loss: Option<u8>,
     /// The longest window known after it.
     pub longest: u8,
@@ -219,12 +219,12 @@ pub enum Again {
     Marked,
 }
 
-/// A build under way.
+/// A build in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Build {
     pub at: BuildStep,
-    /// It began late enough to mend what is lost.
-    pub mends: bool,
+    /// It began late enough to fix the loss.
+    pub fixes_loss: bool,
     pub secret: u8,
 }
 
@@ -238,7 +238,7 @@ pub enum BuildStep {
     Scanned,
 }
 
-/// What a node has written down of its filter.
+/// A node's snapshot of its filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Snapshot {
     pub at: SnapshotStep,
@@ -251,12 +251,12 @@ pub struct Snapshot {
 pub enum SnapshotStep {
     #[default]
     None,
-    /// Place or bits are noted, whichever comes first.
+    /// The place or the bits are recorded, whichever comes first.
     Half,
     Written,
 }
 
-/// A Redis server, its replica, and what a fault has left behind.
+/// A Redis server, its replica, and the effects of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Server {
     /// Number of the process that is primary: each has a log identity of its own.
@@ -265,13 +265,13 @@ pub struct Server {
     pub age: u8,
     pub data: Data,
     pub replica: Data,
-    /// What connections of before the last fault still do.
+    /// What connections from before the last fault can still do.
     pub before: Before,
-    /// What a primary holds that was cut off.
+    /// The data of a primary that was cut off.
     pub cut_off: Data,
 }
 
-/// What connections of before a fault still do.
+/// What connections from before a fault can still do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Before {
     /// Nothing.
@@ -293,10 +293,10 @@ pub struct Data {
     pub left: u8,
     pub log: [Delta; LOG_ROOM],
     pub len: u8,
-    /// Entries ever made.
+    /// Entries ever appended.
     pub made: u8,
     pub last: u8,
-    /// Entries below this one were trimmed for want of room, and how long ago it was made.
+    /// Entries below this one were trimmed for lack of room, and the age of that entry.
     pub floor: u8,
     pub floor_age: u8,
     /// The keyspace's secret; 0: none.
@@ -305,7 +305,7 @@ pub struct Data {
     pub window: u8,
 }
 
-/// What Redis holds of k.
+/// Redis's entry of k.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Entry {
     #[default]
@@ -344,7 +344,7 @@ pub struct Delta {
     pub window: u8,
 }
 
-/// What an entry tells.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
     /// k is announced.

@@ -1,13 +1,14 @@
-//! What every test run looks at: short searches with all rules, and each rule's absence where it is noticed soonest.
+//! The searches of every test run: short ones with all rules, and one without each rule where that is noticed soonest.
 
 use bloomguard_model::case::Case;
 use bloomguard_model::rule::{Rule, Rules};
 use bloomguard_model::search::Found;
 
-/// Far more than any short search has.
+/// Far more states than any short search has.
 const MOST: usize = 3_000_000;
 
-/// Where the absence of a rule is noticed soonest. What is not here takes longer, or is told of in `docs/consistency.md`.
+/// The scenario that notices the absence of a rule soonest. Rules not listed take longer, or are explained in
+/// `docs/consistency.md`.
 const NOTICED: &[(Rule, &str)] = &[
     (Rule::MemoryLastsADeadlineMore, "cached-at-a"),
     (Rule::WindowFromSending, "cached-at-a"),
@@ -66,12 +67,12 @@ fn the_absence_of_a_rule_is_noticed() {
 }
 
 #[test]
-fn a_counterexample_is_told_step_by_step() {
-    let Found::Counterexample(told) = searched("cached-at-a", Rules::ALL.without(Rule::Mark)) else {
+fn a_counterexample_is_described_step_by_step() {
+    let Found::Counterexample(path) = searched("cached-at-a", Rules::ALL.without(Rule::Mark)) else {
         panic!("no counterexample")
     };
-    assert_eq!(told.first().map(String::as_str), Some("A: PUT begins"));
-    assert!(told.last().is_some_and(|last| last.ends_with("=> a row that exists is answered 404")), "{told:?}");
+    assert_eq!(path.first().map(String::as_str), Some("A: PUT begins"));
+    assert!(path.last().is_some_and(|last| last.ends_with("=> a row that exists is answered 404")), "{path:?}");
 }
 
 #[test]

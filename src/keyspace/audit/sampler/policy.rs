@@ -1,4 +1,5 @@
-//! Which of the filter's absences the canary checks, and how many: most while the filter is new, and keys that it has not checked lately first.
+//! Which of the filter's absences the canary checks, and how many: most while the filter is new, and first the keys
+//! that it has not checked lately.
 //!
 //! ```text
 //! usual  = max(sample_rate · a, max_per_second / 10)     a: absences per second
@@ -6,10 +7,12 @@
 //! heat   = 1 for a new filter, halved by each 300 checks that find nothing
 //! ```
 //!
-//! A filter that lacks rows lacks them from its first moment on, and writers that announce nothing come with deployments and changed configurations: checks
-//! are worth most then. Where few absences are answered, a tenth of `max_per_second` checks a much larger share of them than `sample_rate` does.
+//! A filter that lacks rows lacks them from its start, and writers that do not announce come with deployments and
+//! changed configurations: checks are worth most then. If few absences are answered, a tenth of `max_per_second` checks
+//! a much larger share of them than `sample_rate` does.
 //!
-//! A key that was checked a moment ago is checked again only while half of a second's budget is left over: it may have got its row since.
+//! A key checked a moment ago is checked again only while half of a second's budget is left: it may have got its row
+//! since.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -18,39 +21,39 @@ use crate::clock::Moment;
 use crate::config::CanaryConfig;
 use crate::key::KeyHash;
 
-/// Share of `max_per_second` that is spent however few absences there are.
+/// Share of `max_per_second` that is used however few absences there are.
 const IDLE: f64 = 0.1;
 /// Checks without a finding that halve the heat.
 const HALF_LIFE: f64 = 300.0;
 /// Heat after a scheduled rebuild.
 const WARM: f64 = 0.25;
-/// Draws for each check of the budget: some of them come while the backend is busy.
+/// Draws for each check of the budget: some come while the backend is busy.
 const DRAWS: f64 = 1.5;
-/// Keys not checked lately are taken for at least this share of all that are drawn.
+/// Keys not checked lately are assumed to be at least this share of all drawn keys.
 const LEAST_NEW: f64 = 1.0 / 64.0;
-/// Checked keys are remembered for one to two of these.
+/// Checked keys are remembered for one to two of these periods.
 const REMEMBERED: Duration = Duration::from_secs(300);
-/// And no more than so many, twice.
-const MOST: usize = 16_384;
+/// At most this many in each of two sets.
+const MAX_REMEMBERED: usize = 16_384;
 
 /// Budget and memory of one keyspace's canary.
 #[derive(Debug)]
 pub(super) struct Policy {
     sample_rate: f64,
     max_per_second: f64,
-    /// 0 to 1: how much of what is left of `max_per_second` is spent besides the usual.
+    /// 0 to 1: how much of the rest of `max_per_second` is used beyond the usual.
     heat: f64,
     /// Checks that may be made now.
     tokens: f64,
     filled: Option<Moment>,
     absences_per_second: f64,
-    /// When the absences were counted last, and how many there were.
+    /// When the absences were last counted, and their number.
     counted: Option<(Moment, u64)>,
-    /// Keys that were drawn lately: not checked before, and checked.
+    /// Keys drawn lately: not checked before (`new`), and checked (`repeated`).
     new: f64,
     repeated: f64,
     checked: [HashSet<KeyHash>; 2],
-    turned: Option<Moment>,
+    rotated_at: Option<Moment>,
 }
 
 impl Policy {
@@ -66,7 +69,7 @@ impl Policy {
             new: 0.0,
             repeated: 0.0,
             checked: Default::default(),
-            turned: None,
+            rotated_at: None,
         };
         policy.reconfigure(config);
         policy
@@ -78,12 +81,12 @@ impl Policy {
         self.heat = 1.0;
     }
 
-    /// The filter is as good as new to whoever has to believe it.
+    /// The filter counts as new: most checks are useful now.
     pub(super) const fn heat_up(&mut self) {
         self.heat = 1.0;
     }
 
-    /// A later scan of the same source.
+    /// The filter comes from a later scan of the same source.
     pub(super) const fn warm_up(&mut self) {
         self.heat = self.heat.max(WARM);
     }
@@ -107,27 +110,27 @@ impl Policy {
         (DRAWS * self.budget() / (self.absences_per_second * new).max(f64::MIN_POSITIVE)).clamp(self.sample_rate, 1.0)
     }
 
-    /// So many absences were answered until now; to be called every second or so.
+    /// `absences`: how many were answered so far. Call it about once a second.
     pub(super) fn tick(&mut self, absences: u64, now: Moment) {
         if let Some((then, before)) = self.counted.filter(|(then, _)| now > *then) {
-            // They are counted anew with each filter.
+            // The count restarts with each filter.
             let since = absences.checked_sub(before).unwrap_or(absences) as f64 / now.since(then).as_secs_f64();
             self.absences_per_second = since.max(self.absences_per_second / 2.0);
         }
         self.counted = Some((now, absences));
         self.new /= 2.0;
         self.repeated /= 2.0;
-        if now.since(*self.turned.get_or_insert(now)) >= REMEMBERED {
-            self.turn(now);
+        if now.since(*self.rotated_at.get_or_insert(now)) >= REMEMBERED {
+            self.rotate(now);
         }
     }
 
-    fn turn(&mut self, now: Moment) {
+    fn rotate(&mut self, now: Moment) {
         self.checked[1] = std::mem::take(&mut self.checked[0]);
-        self.turned = Some(now);
+        self.rotated_at = Some(now);
     }
 
-    /// Whether the key is to be checked now.
+    /// Returns true if the key is checked now.
     pub(super) fn admits(&mut self, hash: KeyHash, now: Moment) -> bool {
         let (budget, most) = (self.budget(), self.budget().max(2.0));
         self.tokens =
@@ -143,8 +146,8 @@ impl Policy {
         self.tokens = (self.tokens - 1.0).max(0.0);
         if clean {
             self.heat *= 0.5_f64.powf(1.0 / HALF_LIFE);
-            if self.checked[0].len() >= MOST {
-                self.turn(now);
+            if self.checked[0].len() >= MAX_REMEMBERED {
+                self.rotate(now);
             }
             self.checked[0].insert(hash);
         }

@@ -55,7 +55,7 @@ fn a_storm_ends_with_rows_that_are_found_and_without_rows_that_are_lost() {
     (0..20).for_each(|n| world.found(n));
     assert!(!world.is_raging(), "the same keys are back");
     (0..40).for_each(|n| drop(world.absent(n, true)));
-    world.now = world.now.plus(WITHIN);
+    world.now = world.now.plus(MAX_AGE);
     assert!(world.is_raging());
     world.now = world.now.plus(Duration::from_secs(1));
     assert!(!world.is_raging());
@@ -101,7 +101,7 @@ fn a_positive_that_is_replayed_counts_once() {
 }
 
 #[test]
-fn an_empty_backend_behind_a_filter_that_knows_no_rows_yet_is_doubted_soon() {
+fn an_empty_backend_behind_a_filter_without_rows_is_soon_doubted() {
     let mut world = World::new();
     for n in 0..29 {
         world.true_negatives += 20;
@@ -110,9 +110,9 @@ fn an_empty_backend_behind_a_filter_that_knows_no_rows_yet_is_doubted_soon() {
     assert_eq!(world.absent(29, false), Suspicion::Doubt);
     assert_eq!(world.absent(30, false), Suspicion::None, "it is asked once");
     assert!(world.is_raging(), "no absence is stored until the backend has answered");
-    assert_eq!(world.storm.convict(world.now).map(|keys| keys.len()), Some(31));
+    assert_eq!(world.storm.confirm(world.now).map(|keys| keys.len()), Some(31));
     assert!(world.is_raging());
-    assert_eq!(world.storm.convict(world.now), None, "it begins once");
+    assert_eq!(world.storm.confirm(world.now), None, "it begins once");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_backend_that_has_its_rows_is_left_in_peace_for_a_while() {
     for n in 0..10_000 {
         if world.absent(n, false) == Suspicion::Doubt {
             doubts += 1;
-            world.storm.acquit(world.now);
+            world.storm.refute(world.now);
             assert!(!world.is_raging());
         }
         world.now = world.now.plus(Duration::from_millis(10));

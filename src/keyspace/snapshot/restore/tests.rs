@@ -45,7 +45,7 @@ fn expected(freshness: Freshness, has_log: bool) -> Expected {
 }
 
 fn refused(header: &Header, expected: &Expected, now: Moment) -> String {
-    format!("{:?}", judge(header, expected, now).map(|_| ()).err())
+    format!("{:?}", validate(header, expected, now).map(|_| ()).err())
 }
 
 #[test]
@@ -53,15 +53,15 @@ fn a_snapshot_tells_from_where_on_its_filter_has_to_be_completed() {
     let now = Moment::now();
     for freshness in [Freshness::Announced, Freshness::Polled, Freshness::Rebuilt] {
         for has_log in [false, true] {
-            let judged = judge(&header(now), &expected(freshness, has_log), Moment::now()).unwrap();
-            let since = Moment::now().since(judged.scan_started);
+            let validated = validate(&header(now), &expected(freshness, has_log), Moment::now()).unwrap();
+            let since = Moment::now().since(validated.scan_started);
             assert!((60..120).contains(&since.as_secs()), "{since:?}");
-            assert_eq!(judged.log.is_some(), has_log);
+            assert_eq!(validated.log.is_some(), has_log);
             assert_eq!(
-                (&judged.polls[0].from, judged.polls[0].open_for),
+                (&validated.polls[0].from, validated.polls[0].open_for),
                 (&Watermark::Integer(-7), Duration::from_secs(2))
             );
-            assert!((1..60).contains(&Moment::now().since(judged.polls[0].began).as_secs()));
+            assert!((1..60).contains(&Moment::now().since(validated.polls[0].began).as_secs()));
         }
     }
 }
@@ -98,7 +98,7 @@ fn a_snapshot_of_anything_else_is_refused() {
 }
 
 #[test]
-fn announces_that_the_journal_has_dropped_or_never_knew_make_a_snapshot_useless() {
+fn announces_missing_in_the_journal_make_a_snapshot_useless() {
     let now = Moment::now();
     for (journal, fits) in [
         (Some(JOURNAL), true),
@@ -135,8 +135,8 @@ fn the_age_of_a_scan_goes_on_counting_and_never_backwards() {
         (of(1, 1_000_000_000, other), "Aged"),
         (of(1, -3600, other), "Future"),
     ] {
-        let told = refused(&header, &rebuilt, now);
-        assert!(told.contains(why), "{told} for {header:?}");
+        let message = refused(&header, &rebuilt, now);
+        assert!(message.contains(why), "{message} for {header:?}");
     }
     // Where nothing depends on it, it may be as old as it likes, but for a clock that was set back.
     assert_eq!(refused(&of(10_000, 1_000_000, other), &expected(Freshness::Announced, true), now), "None");

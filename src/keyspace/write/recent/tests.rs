@@ -52,11 +52,11 @@ fn a_second_announce_begins_a_new_window() {
 
 #[test]
 fn a_key_announced_again_and_again_takes_the_room_of_one() {
-    for told in [false, true] {
+    for keyless in [false, true] {
         let recent = Recent::new(WINDOW, Limits { count: 2, ..ROOMY });
         for second in 0..100 {
             for _ in 0..100 {
-                if told {
+                if keyless {
                     assert!(recent.remember_others(&[key("a").0], at(second)));
                 } else {
                     remember(&recent, "a", at(second)).unwrap();
@@ -132,7 +132,7 @@ fn what_moved_to_a_younger_slice_leaves_no_table_behind() {
     }
     recent.purge(at(15));
     let places: usize =
-        recent.inner.lock().slices.iter().map(|slice| slice.told.capacity() + slice.own.capacity()).sum();
+        recent.inner.lock().slices.iter().map(|slice| slice.keyless.capacity() + slice.own.capacity()).sum();
     assert!(places < 40_000, "{places} places for 10,000 keys");
     assert_eq!(recent.held().0, 10_000);
 }

@@ -61,7 +61,7 @@ impl Protocol {
             node.scans += 1;
         }
         node.candidate = Some(self.scenario.false_positive);
-        node.build = Build { at: BuildStep::Begun, mends: true, secret: node.secret };
+        node.build = Build { at: BuildStep::Begun, fixes_loss: true, secret: node.secret };
         out.push(step(NAMES[x], "a build begins", next));
     }
 
@@ -71,7 +71,7 @@ impl Protocol {
         (node.filter, node.candidate) = (Some(holds), None);
         node.generation += 1;
         node.scan = node.scans;
-        if node.build.mends {
+        if node.build.fixes_loss {
             node.lost = None;
         }
         node.build = Build::default();

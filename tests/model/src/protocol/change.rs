@@ -53,7 +53,7 @@ impl Protocol {
                 (data.entry, data.left) = if tombstone { (Entry::Tombstone, life) } else { (Entry::Nothing, 0) };
                 Some("sets the tombstone")
             }
-            2 => self.tell(next, x, Kind::Drop, 0, next.nodes[x].secret).map(|_| "appends the drop"),
+            2 => self.append_entry(next, x, Kind::Drop, 0, next.nodes[x].secret).map(|_| "appends the drop"),
             _ => {
                 self.forget(next, x);
                 Some("drops its own hot entry")
@@ -61,14 +61,14 @@ impl Protocol {
         }
     }
 
-    /// What a drop does in an instance.
+    /// The effect of a drop in an instance.
     pub(super) fn forget(&self, world: &mut World, x: usize) {
         self.detach(world, x);
         world.nodes[x].hot = Hot::Nothing;
         world.nodes[x].dropped = true;
     }
 
-    /// Nobody joins the key's flights any more, and they store nothing hot.
+    /// No lookup joins the key's flights any more, and they store nothing hot.
     pub(super) fn detach(&self, world: &mut World, x: usize) {
         if self.on(Rule::Detach) {
             for ask in world.asks[x].iter_mut().filter(|ask| ask.at >= AskStep::Leading && ask.at < AskStep::Joined) {

@@ -1,4 +1,4 @@
-//! What befalls the servers, and a third instance that announces other keys.
+//! Faults of the servers, and a third instance that announces other keys.
 
 use super::server::Access;
 use super::{Out, Protocol, step};
@@ -18,7 +18,7 @@ impl Protocol {
         }
     }
 
-    /// The servers that faults may strike.
+    /// The servers that may have faults.
     fn struck(&self) -> impl Iterator<Item = (usize, &'static str)> {
         let names = if self.scenario.split { ["cache server", "log server"] } else { ["Redis", ""] };
         names.into_iter().enumerate().filter(|(_, who)| !who.is_empty())
@@ -68,8 +68,15 @@ impl Protocol {
         }
     }
 
-    /// Appends an entry about k for instance `x`; `None`: it can't.
-    pub(super) fn tell(&self, world: &mut World, x: usize, kind: Kind, previous: u8, secret: u8) -> Option<(u8, u8)> {
+    /// Appends an entry about k for instance `x`; `None`: the append fails.
+    pub(super) fn append_entry(
+        &self,
+        world: &mut World,
+        x: usize,
+        kind: Kind,
+        previous: u8,
+        secret: u8,
+    ) -> Option<(u8, u8)> {
         let number = world.last_entry + 1;
         let run = world.nodes[x].links[self.log()];
         let window = world.nodes[x].window;

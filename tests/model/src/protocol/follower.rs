@@ -1,4 +1,4 @@
-//! The reading end of the log, and what it tells of losses.
+//! The follower of the log, and the losses that it notices.
 
 use super::server::Access;
 use super::{NAMES, Out, Protocol, step};
@@ -49,7 +49,7 @@ impl Protocol {
         out.push(step(NAMES[x], what, next));
     }
 
-    /// The server takes the read, and what it says is judged.
+    /// The server answers the read, and the follower evaluates the page.
     fn is_answered(&self, world: &World, x: usize, out: Out<'_>) {
         let mut next = *world;
         let log = self.log();
@@ -89,12 +89,12 @@ impl Protocol {
         self.go_on(node, x, data)
     }
 
-    /// The longest window that the instance knows of, once it has read the register.
+    /// The longest window that the instance knows, once it has read the register.
     fn registered(&self, node: &Node, data: &Data) -> u8 {
         if self.on(Rule::WindowsAreRegistered) { node.longest.max(data.window) } else { node.longest }
     }
 
-    /// Only tells where to begin.
+    /// Only determines where to begin.
     fn begin(&self, node: &Node, data: &Data, identity: u8, age: u8, lost: bool) -> Page {
         let window = self.window(node);
         let life = window + self.scenario.deadline;
@@ -142,7 +142,7 @@ impl Protocol {
         page
     }
 
-    /// Looks at an entry's chain.
+    /// Checks an entry's chain.
     fn watch(&self, follower: &mut Follower, delta: &Delta) -> bool {
         let writer = match delta.kind {
             Kind::Announce => 0,
@@ -179,8 +179,8 @@ impl Protocol {
             }
         }
         let lost = page.loss.is_some();
-        if lost && next.left.builds[x] == 0 && next.left.mending > 0 {
-            (next.left.builds[x], next.left.mending) = (1, next.left.mending - 1);
+        if lost && next.left.builds[x] == 0 && next.left.repairs > 0 {
+            (next.left.builds[x], next.left.repairs) = (1, next.left.repairs - 1);
         }
         if page.announces || page.drops {
             self.detach(next, x);
@@ -194,7 +194,7 @@ impl Protocol {
         }
     }
 
-    /// What was read has taken effect.
+    /// The page has taken effect.
     fn finish(&self, node: &mut Node) {
         let Read { page, age, .. } = node.read;
         node.longest = page.longest;

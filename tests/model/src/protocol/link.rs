@@ -1,4 +1,4 @@
-//! Connections: what is done after each of them was made anew.
+//! Connections: what happens after each reconnect.
 
 use super::server::Access;
 use super::{NAMES, Out, Protocol, step};
@@ -51,14 +51,14 @@ impl Protocol {
                 let previous = if world.put.version.0 == log { world.put.version.1 } else { 0 };
                 if !self.on(Rule::AppendAgain) {
                     out.push(step("A", "does not append again", next));
-                } else if self.tell(&mut next, A, Kind::Announce, previous, secret).is_some() {
+                } else if self.append_entry(&mut next, A, Kind::Announce, previous, secret).is_some() {
                     out.push(step("A", "appends its announce again", next));
                 }
             }
         }
     }
 
-    /// The secret that Redis has, or what is proposed to it.
+    /// Agrees on the secret that Redis has, or proposes one.
     fn agree_on_secret(&self, world: &World, x: usize, out: Out<'_>) {
         let server = &world.servers[CACHE];
         let before = world.nodes[x];
@@ -79,7 +79,7 @@ impl Protocol {
             if self.on(Rule::OtherSecretEndsTrust) {
                 self.lose(node, self.window(node) + 1);
             }
-            // What was hashed under the other one means nothing any more; the announcing instance knows its keys.
+            // Hashes under the other secret are useless; the announcing instance still knows its keys.
             let own = x == A && node.memory > 0;
             node.filter = node.filter.map(|_| own);
             node.candidate = node.candidate.map(|_| own);

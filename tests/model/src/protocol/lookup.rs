@@ -196,7 +196,7 @@ impl Protocol {
                 "finds nothing to use in Redis"
             }
             None => {
-                // No answer, so nothing is known of the entry, and nothing will be stored in its place.
+                // No answer: the entry is unknown, and nothing will replace it.
                 (ask.seen, ask.link, ask.at) = (Entry::Nothing, 0, AskStep::RedisMissed);
                 "has no Redis"
             }
@@ -242,7 +242,7 @@ impl Protocol {
         if !self.on(Rule::AbsenceStampedByFollower) {
             return Some(Entry::Absence { cache, log: node.links[self.log()], scans: ask.scans });
         }
-        // Where log and entries are on one server, both must mean the same.
+        // If log and entries are on one server, both must mean the same run.
         (self.scenario.split || ask.log == cache).then_some(Entry::Absence { cache, log: ask.log, scans: ask.scans })
     }
 
@@ -265,7 +265,7 @@ impl Protocol {
             && (!ask.unapplied || !self.on(Rule::VersionForbidsAbsence))
     }
 
-    /// Answers a lookup and those who have joined it.
+    /// Answers a lookup and the one that has joined it.
     fn answer_all(&self, mut next: World, x: usize, slot: usize, what: &'static str) -> Step<World> {
         let found = next.asks[x][slot].found;
         let mut wrong = wrong_of(&next.asks[x][slot], found);

@@ -1,8 +1,8 @@
 //! Announces, lookups, builds and the delta log, as the code does them.
 //!
-//! Lifetimes and obligations are closed intervals. A tick is refused while a lookup, an announce or a drop stands at
-//! its deadline, so that every interleaving within a tick is looked at. Nobody is obliged to do anything else: a
-//! connection that is not made again is a partition, a read that is not sent is a process that stands still.
+//! Lifetimes and obligations are closed intervals. No tick happens while a lookup, an announce or a drop is at its
+//! deadline, so that every interleaving within a tick is visited. Nothing else must happen: a connection that is not
+//! renewed is a partition, and a read that is not sent is a paused process.
 
 mod build;
 mod change;
@@ -23,9 +23,9 @@ use crate::world::{CACHE, Node, Pair, PutStep, Row, Server, World};
 /// The protocol in one scenario, under some rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Protocol {
-    /// What takes part and what may happen.
+    /// Participants and possible events.
     pub scenario: Scenario,
-    /// The rules in force.
+    /// The active rules.
     pub rules: Rules,
 }
 
@@ -113,45 +113,45 @@ impl Protocol {
         usize::from(self.scenario.split)
     }
 
-    /// Ticks that an announce is remembered for under this window, counted as a closed interval.
+    /// Ticks for which an announce is remembered under this window, as a closed interval.
     fn life(&self, window: u8, longer: Rule) -> u8 {
         window + 1 + if self.on(longer) { self.scenario.deadline } else { 0 }
     }
 
-    /// The window that an instance goes by.
+    /// The window that applies at an instance.
     fn window(&self, node: &Node) -> u8 {
         if self.on(Rule::LongestWindowCounts) { node.longest.max(node.window) } else { node.window }
     }
 
-    /// Ticks that a mark of this instance lives for.
+    /// Life of a mark of this instance, in ticks.
     fn mark_life(&self, node: &Node) -> u8 {
         self.life(self.window(node), Rule::MarkLastsADeadlineMore)
     }
 
-    /// Whether the instance may reject.
+    /// Returns true if the instance's filter is trusted.
     fn trusted(&self, node: &Node) -> bool {
         let fresh = !self.scenario.redis || !self.on(Rule::LagEndsTrust) || node.lag <= self.scenario.max_lag;
         node.filter.is_some() && node.lost.is_none() && fresh
     }
 
-    /// Before the right to reject comes back.
+    /// Drops the hot absence before the filter is trusted again.
     fn void_untrusted(&self, node: &mut Node) {
         if !self.trusted(node) && self.on(Rule::VoidBeforeTrust) {
             node.drop_absence();
         }
     }
 
-    /// Something was lost that a scan mends which begins in `within` ticks.
+    /// Records a loss, which a scan fixes that begins in `within` ticks.
     fn lose(&self, node: &mut Node, within: u8) {
         let within = if self.on(Rule::ScanAWindowAfterLoss) { within } else { 0 };
         node.lost = Some(node.lost.unwrap_or_default().max(within));
         if self.on(Rule::LossOutlastsBuild) {
-            node.build.mends = false;
+            node.build.fixes_loss = false;
         }
         node.drop_absence();
     }
 
-    /// Whether the row must be found at `x`, by who brings its version or not.
+    /// Returns true if a lookup at `x`, with the version or without, must find the row.
     fn must_find(&self, world: &World, x: usize, version: bool) -> bool {
         self.scenario.announces
             && world.put.at == PutStep::Acknowledged
@@ -159,12 +159,12 @@ impl Protocol {
             && (x == crate::world::A || version || world.put.spread == 0)
     }
 
-    /// Whether the announced version has taken effect at the instance.
+    /// Returns true if the announced version has taken effect at the instance.
     fn applied(world: &World, node: &Node) -> bool {
         node.follower.log == world.put.version.0 && node.follower.cursor >= world.put.version.1
     }
 
-    /// The cache server's run is older than a window, as far as the instance knows.
+    /// Returns true if the cache server's run is older than a window, as far as the instance knows.
     fn ripe(&self, world: &World, node: &Node) -> bool {
         let server = &world.servers[CACHE];
         !self.scenario.split || node.links[CACHE] != server.run || server.age > self.scenario.window

@@ -98,7 +98,7 @@ impl Protocol {
                 if self.on(Rule::MarkAndAppendOverOne) && !same {
                     return None;
                 }
-                next.put.version = self.tell(next, A, Kind::Announce, 0, next.put.secret)?;
+                next.put.version = self.append_entry(next, A, Kind::Announce, 0, next.put.secret)?;
                 Some("PUT appends to the log")
             }
             PutStep::Acknowledged => {

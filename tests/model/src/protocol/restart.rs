@@ -1,4 +1,4 @@
-//! Crashes, and what a snapshot and the journal bring back.
+//! Crashes, and what a snapshot and the journal restore.
 
 use super::{NAMES, Out, Protocol, step};
 use crate::rule::Rule;

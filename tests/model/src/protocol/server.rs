@@ -1,4 +1,4 @@
-//! What a Redis server does with a command, and what a connection still reaches.
+//! The effect of a command on a Redis server, and what a connection still reaches.
 
 use super::Protocol;
 use crate::rule::Rule;
@@ -11,7 +11,7 @@ pub(super) enum Access {
     Read,
     /// Writes k's entry.
     Write,
-    /// Stores what was loaded.
+    /// Stores a loaded answer.
     Store,
     /// Reads the log.
     Follow,
@@ -20,7 +20,7 @@ pub(super) enum Access {
 }
 
 impl Protocol {
-    /// The data that a command of instance `x` reaches over the connection that it has; `None`: it fails.
+    /// The data that a command of instance `x` reaches over its present connection; `None`: it fails.
     pub(super) fn reach<'a>(
         &self,
         world: &'a mut World,
@@ -48,7 +48,7 @@ impl Protocol {
         }
     }
 
-    /// Appends, and trims for age and then for room; `false`: the model's log is full, and the branch ends.
+    /// Appends, and trims by age and then by room. Returns false if the model's log is full; the branch ends there.
     pub(super) fn append(&self, data: &mut Data, delta: Delta) -> bool {
         let retention = self.scenario.retention;
         while data.len > 0 && retention > 0 && data.log[0].age > retention {
@@ -77,15 +77,15 @@ impl Data {
         self.log[usize::from(self.len)] = Delta::default();
     }
 
-    /// The entries behind a place.
+    /// The entries after a place.
     pub(super) fn behind(&self, place: u8) -> impl Iterator<Item = &Delta> {
         self.log[..usize::from(self.len)].iter().filter(move |delta| delta.number > place)
     }
 
-    /// Behind which place announces are not older than `age`.
+    /// The place after which announces are not older than `age`.
     pub(super) fn since(&self, age: u8) -> u8 {
         if self.floor > 0 && self.floor_age <= age {
-            // Younger ones were trimmed; nobody knows where they stood.
+            // Younger ones were trimmed, from an unknown place.
             return 0;
         }
         self.behind(0).find(|delta| delta.age <= age).map_or(self.last, |delta| delta.number - 1)

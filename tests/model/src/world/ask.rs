@@ -1,4 +1,4 @@
-//! One lookup under way.
+//! One lookup in progress.
 
 use super::{Entry, Row};
 
@@ -12,15 +12,15 @@ pub struct Ask {
     pub must_find: bool,
     /// An invalidate has taken effect here: the old value would be stale.
     pub must_be_new: bool,
-    /// It brings a version.
+    /// It has a version.
     pub version: bool,
     /// … that is not applied here.
     pub unapplied: bool,
-    /// The instance might reject when it began.
+    /// The instance's filter was trusted when it began.
     pub trusted: bool,
-    /// What the caches or the backend said.
+    /// The answer of the caches or the backend.
     pub found: Row,
-    /// What Redis held of k, and over which connection.
+    /// Redis's entry of k, and the connection of that read.
     pub seen: Entry,
     pub link: u8,
     /// The log that the follower knew when it began.
@@ -29,7 +29,7 @@ pub struct Ask {
     pub scans: u8,
     /// The cache server's run was old enough when it began.
     pub ripe: bool,
-    /// A flight that was detached; of who waits: joined too late for an absence.
+    /// The flight was detached; for a waiter: it joined too late for an absence.
     pub detached: bool,
 }
 
@@ -47,6 +47,6 @@ pub enum AskStep {
     Filled,
     HotStored,
     Answering,
-    /// Waits for the other one.
+    /// Waits for the other lookup.
     Joined,
 }

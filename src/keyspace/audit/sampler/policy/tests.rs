@@ -56,7 +56,7 @@ fn no_second_has_more_checks_than_its_budget_and_that_is_spent() {
 }
 
 #[test]
-fn a_key_that_was_checked_gives_way_to_others_and_is_checked_again_where_there_are_none() {
+fn a_checked_key_is_checked_again_only_if_there_are_no_others() {
     let mut policy = Policy::new(&config(0.001, 50));
     let mut checks = |keys: u64, seconds: std::ops::Range<u64>| {
         let mut checked = vec![0_u32; keys as usize];
@@ -78,8 +78,8 @@ fn a_key_that_was_checked_gives_way_to_others_and_is_checked_again_where_there_a
     assert!(one[0] >= 80, "{} checks of the only key", one[0]);
 }
 
-/// Absences of a keyspace, of which one in a hundred is a row that nobody has announced. The others are keys without rows: of each hundred lookups 60 are of
-/// 2,000 keys that are asked for over and over, the others of random ones.
+/// Absences of a keyspace, of which one in a hundred is a row that nobody has announced. The others are keys without
+/// rows: of each hundred lookups 60 are of 2,000 keys that are asked for over and over, the others of random ones.
 struct Traffic {
     draws: StdRng,
     writes: bool,
@@ -101,7 +101,7 @@ impl Traffic {
     }
 }
 
-/// What a run comes to.
+/// The result of a run.
 #[derive(Debug, Default, Clone, Copy)]
 struct Run {
     /// Checks until the first row was found.
@@ -116,8 +116,8 @@ enum Canary {
     New(Box<Policy>),
 }
 
-/// Until a writer, which appears after so many seconds, is found; or for so many seconds. At most one check each 20 ms, as with `max_per_second = 50`; what
-/// comes meanwhile waits in no queue.
+/// Runs until a writer is found that appears after a number of seconds, or for a number of seconds. At most one check
+/// per 20 ms, as with `max_per_second = 50`; further samples are not queued.
 fn run(canary: &mut Canary, per_second: u64, quiet: u64, seconds: u64, seed: u64) -> Run {
     let mut traffic = Traffic { draws: StdRng::seed_from_u64(seed), writes: false, random: 0 };
     let (mut run, mut probability, mut free_at) = (Run::default(), 1.0, 0.0);
@@ -186,7 +186,7 @@ fn matching_rate(per_second: u64) -> f64 {
 }
 
 #[test]
-fn for_the_same_calls_a_writer_that_comes_with_a_new_filter_is_found_earlier() {
+fn with_as_many_calls_a_writer_beside_a_new_filter_is_found_earlier() {
     for per_second in [100, 1_000] {
         let (before, same) = (old(0.001, per_second, 5), old(matching_rate(per_second), per_second, 5));
         let now = new(per_second, 0, 5);
@@ -203,7 +203,8 @@ fn for_the_same_calls_a_writer_that_comes_with_a_new_filter_is_found_earlier() {
 #[allow(clippy::print_stdout)]
 fn table_of_wrong_answers_until_detection() {
     println!(
-        "| absences per second | checks in the first 5 minutes | writer comes with the filter | 5 minutes later | fixed rate, as many checks | fixed rate 0.001 |"
+        "| absences per second | checks in the first 5 minutes | writer comes with the filter | 5 minutes later | \
+         fixed rate, as many checks | fixed rate 0.001 |"
     );
     println!("|---:|---:|---:|---:|---:|---:|");
     for per_second in [100, 1_000, 10_000] {

@@ -1,7 +1,7 @@
-//! A scan's turn: where instances share a Redis, one of them at a time scans a keyspace's source, so that a rollout of a hundred is not a hundred
-//! scans at once.
+//! Scan slots: if instances share a Redis, one of them at a time scans a keyspace's source, so that a rollout of a
+//! hundred instances is not a hundred scans at once.
 //!
-//! The turn is a courtesy to the source. Nothing rests on it, so whatever is wrong with it, the scan goes on.
+//! A slot only protects the source. Correctness does not depend on it, so a scan starts without one after any failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use crate::keyspace::{Keyspace, Urgency};
 use crate::labels::ScanTurn;
 use crate::redis::LinkError;
 
-/// How long a holder that died keeps the others waiting.
+/// How long the others wait for a holder that died.
 const LIFE: Duration = Duration::from_secs(10);
 /// A renewal may fail twice before the permit ends.
 const RENEW: Duration = Duration::from_secs(3);
-/// How often those that wait ask, on average.
-const ASK: Duration = Duration::from_secs(1);
-/// A keyspace that does not reject waits no longer than this.
-const LONGEST: Duration = Duration::from_secs(600);
-/// Without an answer for so long, the scan begins without a permit.
+/// Average interval at which a waiting instance asks.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// The longest wait of a keyspace whose trust does not depend on the age of its scan.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
+/// After this time without an answer the scan begins without a slot.
 const LONGEST_SILENCE: Duration = Duration::from_secs(3);
 
-/// Takes turns with other instances.
+/// Acquires slots, which all instances share.
 pub(super) struct ScanSlots {
     permit: Option<Arc<dyn ScanPermit>>,
     max_staleness: Duration,
 }
 
-/// While it is held no other instance begins to scan, as far as it is not its own turn that ran out.
+/// While it is held, no other instance begins to scan, unless that instance's wait has timed out.
 #[must_use]
 pub(super) struct ScanSlot {
     /// Closed by the drop, which ends the renewals.
@@ -48,29 +48,31 @@ impl ScanSlots {
         self.permit = permit;
     }
 
-    /// Waits for this scan's turn, no longer than it may, and no longer than until an operator asks for it. Says how that ended.
+    /// Waits for a slot, for a bounded time, and no longer than until an operator asks for the scan. Returns how the
+    /// wait ended.
     pub(super) async fn wait(&self, keyspace: &Keyspace, tracker: &Tracker) -> Option<(ScanSlot, ScanTurn)> {
         let permit = self.permit.as_ref()?;
         let holder = ScanHolder::random();
-        // Spread downwards, so that those whose wait is over do not scan all at once either.
+        // Spread downwards, so that instances whose wait is over do not scan all at once.
         let longest = self.longest_wait(keyspace).mul_f64(rand::random_range(0.5..=1.0));
         let waiting = Waiting { permit, holder, until: Instant::now() + longest };
         let ended = tokio::select! {
             ended = waiting.granted(keyspace, tracker) => ended,
-            () = tracker.asked_for_at_once() => ScanTurn::Overridden,
+            () = tracker.requested() => ScanTurn::Overridden,
         };
         keyspace.set_rebuild_wait(None);
-        // Also without the permit: it is taken as soon as it is free, so that others wait for this scan.
+        // Also without the permit: the slot acquires it as soon as it is free, so that others wait for this scan.
         Some((ScanSlot::new(Arc::clone(permit), holder), ended))
     }
 
-    /// While age alone will end the trust in the filter in force, as long as that lasts, less what a build takes. Otherwise waiting breaks no promise, but the
-    /// keyspace may reject nobody meanwhile, which the backend has to bear.
+    /// If only age will end the trust in the active filter, the wait may last until then, less the duration of a build.
+    /// Otherwise a wait breaks no promise, but the filter may answer no lookup meanwhile, and the backend has to serve
+    /// them.
     fn longest_wait(&self, keyspace: &Keyspace) -> Duration {
         let Urgency { ages_in, last_took, .. } = keyspace.urgency();
-        // A source may be slower the next time.
+        // The source may be slower this time.
         let build = Duration::from_secs_f64(last_took * 2.0);
-        ages_in.map_or(self.max_staleness.min(LONGEST), |left| left.saturating_sub(build))
+        ages_in.map_or(self.max_staleness.min(LONGEST_WAIT), |left| left.saturating_sub(build))
     }
 }
 
@@ -93,8 +95,9 @@ impl Waiting<'_> {
                     tracker.waits();
                 }
                 Err(LinkError::Refused(why)) => {
-                    // Rights that are missing, as a rule: no later try is answered otherwise.
-                    tracing::warn!(keyspace = keyspace.name(), %why, "Redis refuses the permit to scan: this instance scans beside the others");
+                    // Usually missing permissions: no later attempt would succeed.
+                    tracing::warn!(keyspace = keyspace.name(), %why, "scan permit refused by Redis: scanning beside \
+                        other instances");
                     return ScanTurn::Refused;
                 }
                 Err(_) if answered.elapsed() >= LONGEST_SILENCE => return ScanTurn::Unreachable,
@@ -103,28 +106,28 @@ impl Waiting<'_> {
             if now >= self.until {
                 return ScanTurn::TimedOut;
             }
-            // Spread, so that none of them always comes second.
-            let pause = ASK.mul_f64(rand::random_range(0.5..1.5));
+            // Spread, so that no instance always comes second.
+            let pause = ASK_EVERY.mul_f64(rand::random_range(0.5..1.5));
             tokio::time::sleep(pause.min(self.until.saturating_duration_since(now))).await;
         }
     }
 }
 
 impl ScanSlot {
-    /// One task renews and gives back: a renewal that is under way is over before the permit is released, so none takes it again.
+    /// One task renews and releases: a renewal in progress ends before the release, so none acquires the permit again.
     fn new(permit: Arc<dyn ScanPermit>, holder: ScanHolder) -> Self {
         let (held, mut ended) = oneshot::channel();
         tokio::spawn(async move {
             loop {
                 if let Err(error) = permit.hold(holder, LIFE).await {
-                    tracing::debug!(%error, "the permit to scan was not renewed");
+                    tracing::debug!(%error, "scan permit not renewed");
                 }
                 if timeout(RENEW, &mut ended).await.is_ok() {
                     break;
                 }
             }
             if let Err(error) = permit.release(holder).await {
-                tracing::debug!(%error, "the permit to scan was not given back: it ends with its life");
+                tracing::debug!(%error, "scan permit not released: it expires by itself");
             }
         });
         Self { _held: held }
