@@ -9,7 +9,7 @@ use crate::key::KeySecret;
 use crate::keyspace::{Expected, Refused, Replayed, Restored, SnapshotFile, SnapshotParts, restore};
 use crate::labels::SnapshotOutcome;
 use crate::metrics::KeyspaceMetrics;
-use crate::rebuild::{MemoryBudget, Reservation};
+use crate::rebuild::{MemoryBudget, MemoryReservation};
 
 /// Limit for reading all snapshots before anything listens, because probes wait meanwhile.
 pub(super) const MAX_READ_TIME: Duration = Duration::from_secs(20);
@@ -27,7 +27,7 @@ pub(super) struct SnapshotFinder<'a> {
 pub(super) struct FoundSnapshot {
     /// `None` if the keyspace keeps no snapshots.
     snapshots: Option<Arc<SnapshotFile>>,
-    restored: Result<Option<(Restored, Reservation)>, Refused>,
+    restored: Result<Option<(Restored, MemoryReservation)>, Refused>,
 }
 
 impl SnapshotFinder<'_> {
@@ -67,7 +67,7 @@ fn read(
     place: &Path,
     expected: &Expected,
     memory: &Arc<MemoryBudget>,
-) -> Result<Option<(Restored, Reservation)>, Refused> {
+) -> Result<Option<(Restored, MemoryReservation)>, Refused> {
     let mut set_aside = None;
     let restored = restore(place, expected, |sizes| {
         let reservation = memory.reserve(&expected.keyspace, sizes.iter().sum()).map_err(|e| e.to_string())?;

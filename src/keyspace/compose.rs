@@ -14,7 +14,7 @@ use super::identity::Identity;
 use super::journal::{Journal, Replayed};
 use super::polls::{PollParts, PollTracker};
 use super::probe::Prober;
-use super::read::{LeaseTimes, Limits, Reader};
+use super::read::{FillLimits, LeaseTimes, Reader};
 use super::rebuild_signal::RebuildSignal;
 use super::replicate::{FollowerParts, LogFollower, LogParts};
 use super::secret::Secret;
@@ -314,7 +314,7 @@ impl Common {
     fn reader(&self, follower: Option<&Arc<LogFollower>>, audit: &Arc<Audit>) -> Reader {
         Reader {
             deadline: self.config.deadline,
-            limits: Arc::new(Limits::new(&self.config)).into(),
+            limits: Arc::new(FillLimits::new(&self.config)).into(),
             lease_times: LeaseTimes::new(&self.config),
             prober: Arc::clone(&self.prober),
             hot: Arc::clone(&self.hot),

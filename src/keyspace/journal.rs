@@ -29,7 +29,7 @@ use tokio::sync::{Notify, oneshot};
 mod format;
 
 pub use self::format::Extent;
-use self::format::{ANY, Claims, Contents, MIXED, Windows, encode, longer};
+use self::format::{ANY, Claims, Contents, JournalWindows, MIXED, encode, longer};
 use crate::clock::Moment;
 use crate::filter::snapshot::{Hex, JournalMark};
 use crate::key::Key;
@@ -52,7 +52,7 @@ pub struct Journal {
 #[derive(Debug)]
 enum WriteMode {
     Thread(SyncSender<Append>),
-    InPlace(Mutex<Writer>),
+    InPlace(Mutex<JournalWriter>),
 }
 
 /// State shared by the journal's writer and the snapshot writer.
@@ -183,7 +183,7 @@ impl Journal {
     }
 }
 
-fn open(dir: &Path, keyspace: &str, windows: Windows, meaning: u64) -> io::Result<(Writer, Replayed)> {
+fn open(dir: &Path, keyspace: &str, windows: JournalWindows, meaning: u64) -> io::Result<(JournalWriter, Replayed)> {
     let files =
         Files { young: dir.join(format!("{keyspace}.journal")), old: dir.join(format!("{keyspace}.journal.old")) };
     let has_fresh = files.fresh().try_exists()?;
@@ -193,7 +193,7 @@ fn open(dir: &Path, keyspace: &str, windows: Windows, meaning: u64) -> io::Resul
         replayed.extent.unwrap_or_else(|| Extent { id: rand::random(), first: 0, next: replayed.keys.len() as u64 });
     let shared =
         Arc::new(Shared { next: extent.next.into(), needed_from: u64::MAX.into(), snapshot_due: Notify::new() });
-    let writer = Writer::start(files, &replayed, windows, meaning, extent, shared)?;
+    let writer = JournalWriter::start(files, &replayed, windows, meaning, extent, shared)?;
     Ok((writer, replayed))
 }
 
@@ -220,14 +220,14 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 #[derive(Debug)]
-struct Writer {
+struct JournalWriter {
     files: Files,
     file: File,
     length: u64,
     claims: Claims,
     since: Moment,
     /// `commit_window` and `deadline`.
-    windows: Windows,
+    windows: JournalWindows,
     /// Fingerprint of the configuration that gives the keys their meaning.
     meaning: u64,
     /// How long records of the young file matter: longer than new ones while it holds records from before a restart.
@@ -239,12 +239,12 @@ struct Writer {
     shared: Arc<Shared>,
 }
 
-impl Writer {
+impl JournalWriter {
     /// Begins a young file that holds the replayed records, so that a second crash loses none of them.
     fn start(
         files: Files,
         replayed: &Replayed,
-        windows: Windows,
+        windows: JournalWindows,
         meaning: u64,
         extent: Extent,
         shared: Arc<Shared>,

@@ -51,7 +51,7 @@ pub use self::build_state::LastRebuild;
 pub(crate) use self::build_state::SourceSample;
 pub use self::compose::KeyspaceParts;
 pub use self::error::{AnnounceError, DropError, LookupError};
-pub use self::freshness::{EnforcementStatus, Origin, PollCoverage, ProofStatus, SwitchError};
+pub use self::freshness::{EnforcementOrigin, EnforcementStatus, PollCoverage, ProofStatus, SwitchError};
 pub use self::journal::{Extent, Journal, JournalError, Replayed};
 pub use self::outcome::{Answer, Lookup, LookupOptions, Probe, Staleness};
 pub use self::polls::{PollPlace, PollTracker};
@@ -69,7 +69,7 @@ use self::build_state::BuildState;
 use self::freshness::FreshnessTracker;
 use self::identity::Identity;
 use self::probe::Prober;
-use self::read::{Limits, Reader};
+use self::read::{FillLimits, Reader};
 use self::replicate::LogFollower;
 use self::snapshot::SnapshotKeeper;
 use self::stats::FilterStats;
@@ -255,7 +255,7 @@ impl Keyspace {
     /// Applies the live settings of `config`; its other settings must be those that the keyspace was made with.
     /// Settings of the admin API stay.
     pub fn reconfigure(&self, config: &KeyspaceConfig) {
-        self.reader.limits.store(Arc::new(Limits::new(config)));
+        self.reader.limits.store(Arc::new(FillLimits::new(config)));
         self.builds.reconfigure(config);
         self.audit.canary.sampler.reconfigure(&config.canary);
         self.stats.reconfigure(config);

@@ -42,7 +42,7 @@ pub struct PollTracker {
     /// Where the snapshot says that polls continue, and when the scan of its filter began.
     resume: Mutex<Option<(Vec<PollPlace>, Moment)>>,
     requested: Notify,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<PollProgress>,
 }
 
 /// What polled rows change.
@@ -63,7 +63,7 @@ impl std::fmt::Debug for PollTracker {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Progress {
+struct PollProgress {
     /// A scan that begins now would be covered.
     covering: bool,
     /// Start of the last complete poll.
@@ -228,7 +228,7 @@ impl PollTracker {
         !self.is_polled() || self.progress.borrow().completed >= Some(began)
     }
 
-    async fn wait_for(&self, condition: impl Fn(&Progress) -> bool) {
+    async fn wait_for(&self, condition: impl Fn(&PollProgress) -> bool) {
         if self.is_polled() {
             // The sender lives as long as this.
             let _ = self.progress.subscribe().wait_for(condition).await;

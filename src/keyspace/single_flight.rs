@@ -61,12 +61,12 @@ impl Hash for Id {
 /// Loads in progress.
 #[derive(Debug)]
 pub(crate) struct Flights {
-    shards: [Mutex<HashMap<Id, State>>; SHARDS],
+    shards: [Mutex<HashMap<Id, FlightState>>; SHARDS],
 }
 
 /// The joinable flight of a key.
 #[derive(Debug)]
-struct State {
+struct FlightState {
     number: u64,
     /// Waiters that joined before the read of this round began.
     round: Round,
@@ -122,7 +122,7 @@ impl Flights {
         Arc::new(Self { shards: std::array::from_fn(|_| Mutex::default()) })
     }
 
-    fn shard(&self, hash: KeyHash) -> &Mutex<HashMap<Id, State>> {
+    fn shard(&self, hash: KeyHash) -> &Mutex<HashMap<Id, FlightState>> {
         // The remainder is below `SHARDS`, so the cast is lossless.
         &self.shards[(hash.get() % SHARDS as u128) as usize]
     }
@@ -141,7 +141,13 @@ impl Flights {
                 let round = new_round();
                 let waiter = Waiter(round.subscribe());
                 let number = rand::random();
-                entry.insert(State { number, round: Arc::clone(&round), read_began: false, kept: false, next: None });
+                entry.insert(FlightState {
+                    number,
+                    round: Arc::clone(&round),
+                    read_began: false,
+                    kept: false,
+                    next: None,
+                });
                 Role::Leader(Flight { flights: Arc::clone(self), id, number, round, finished: false }, waiter)
             }
         }
@@ -204,8 +210,8 @@ impl Flight {
     fn abandon(&self) -> Abandonment {
         let mut shard = self.flights.shard(self.id.hash).lock();
         match shard.get(&self.id).filter(|state| state.number == self.number) {
-            Some(State { kept: true, .. }) => Abandonment::Kept,
-            Some(State { next: Some(next), .. }) if next.receiver_count() > 0 => {
+            Some(FlightState { kept: true, .. }) => Abandonment::Kept,
+            Some(FlightState { next: Some(next), .. }) if next.receiver_count() > 0 => {
                 Abandonment::WaitedFor(Arc::clone(next))
             }
             // Waiters of a detached flight had joined before.
@@ -234,7 +240,7 @@ impl Flight {
                 Some(next) if early_only => {
                     let number = rand::random();
                     *entry.get_mut() =
-                        State { number, round: Arc::clone(&next), read_began: false, kept: false, next: None };
+                        FlightState { number, round: Arc::clone(&next), read_began: false, kept: false, next: None };
                     following = Some(Self {
                         flights: Arc::clone(&self.flights),
                         id: self.id.clone(),

@@ -20,7 +20,7 @@ use crate::labels::SnapshotOutcome;
 pub struct SnapshotFile {
     path: PathBuf,
     basis: u64,
-    inner: Mutex<Inner>,
+    inner: Mutex<FileState>,
     /// Epoch of the file on disk; `None`: there is none. Locked by threads that may wait for the disk, while they
     /// rename or remove the file.
     on_disk: Mutex<Option<u64>>,
@@ -34,7 +34,7 @@ pub struct SnapshotFile {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct FileState {
     /// Counts how often the promise was broken: a copy from before is not published after.
     epoch: u64,
     /// Number of the first journal record that the snapshot on disk needs; `None`: it needs none.

@@ -11,7 +11,7 @@ use super::counts::{CountRule, KeyCounts};
 use super::error::BuildError;
 use super::fill::{AbandonOnDrop, Batches, FillThread, Pace, Scanned};
 use super::gather::KeyCollector;
-use super::memory::{MemoryBudget, Reservation};
+use super::memory::{MemoryBudget, MemoryReservation};
 use super::plan::Plans;
 use super::progress::Tracker;
 use super::samples::Samples;
@@ -56,7 +56,7 @@ pub(super) struct Built {
 
 /// A candidate before its scan.
 struct Candidate {
-    reservation: Arc<Reservation>,
+    reservation: Arc<MemoryReservation>,
     collector: Option<KeyCollector>,
     build: Arc<Build>,
 }
@@ -182,7 +182,12 @@ impl Builder {
     /// Reserves memory for the counted keys (or those of the last scan, if the source can't count), or for the expected
     /// keys if they are more. Adds room for the keys announced lately, if memory permits: a flood of announces must not
     /// prevent a build.
-    fn reserve(&self, known: Option<u64>, counted: bool, lately: u64) -> Result<(FilterSpec, Reservation), BuildError> {
+    fn reserve(
+        &self,
+        known: Option<u64>,
+        counted: bool,
+        lately: u64,
+    ) -> Result<(FilterSpec, MemoryReservation), BuildError> {
         let growing = (self.filter.kind == KeyspaceFilterKind::Scalable).then_some(FIRST_LAYER_KEYS);
         let keys = known.max(self.filter.expected_keys).or(growing).ok_or(BuildError::UnknownSize)?;
         let configured = self.filter.capacity_for(keys);

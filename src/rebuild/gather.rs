@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::error::BuildError;
-use super::memory::Reservation;
+use super::memory::MemoryReservation;
 use crate::backend::{KeySet, KeySetBuilder};
 use crate::background;
 use crate::key::{KeyBatch, KeyForm};
@@ -11,7 +11,7 @@ use crate::key::{KeyBatch, KeyForm};
 /// Collects keys for a set. Uses only memory that was reserved before.
 pub(super) struct KeyCollector {
     keys: KeySetBuilder,
-    reservation: Arc<Reservation>,
+    reservation: Arc<MemoryReservation>,
     /// Reserved before the scan: the filter, and the least that the counted keys need.
     filter_bytes: u64,
     least_bytes: u64,
@@ -22,7 +22,7 @@ impl KeyCollector {
     pub(super) fn new(
         form: KeyForm,
         counted: Option<u64>,
-        reservation: Arc<Reservation>,
+        reservation: Arc<MemoryReservation>,
         filter_bytes: u64,
     ) -> Result<Self, BuildError> {
         let least_bytes = KeySetBuilder::least_bytes(form, counted.unwrap_or(0));

@@ -79,7 +79,7 @@ impl NoMemory {
 
 /// Memory reserved for a candidate, released when dropped.
 #[derive(Debug)]
-pub struct Reservation {
+pub struct MemoryReservation {
     budget: Arc<MemoryBudget>,
     name: String,
     kept: bool,
@@ -138,8 +138,8 @@ impl MemoryBudget {
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub fn reserve(self: &Arc<Self>, keyspace: &str, candidate: u64) -> Result<Reservation, NoMemory> {
-        let reservation = Reservation { budget: Arc::clone(self), name: keyspace.to_owned(), kept: false };
+    pub fn reserve(self: &Arc<Self>, keyspace: &str, candidate: u64) -> Result<MemoryReservation, NoMemory> {
+        let reservation = MemoryReservation { budget: Arc::clone(self), name: keyspace.to_owned(), kept: false };
         reservation.resize(candidate)?;
         Ok(reservation)
     }
@@ -159,7 +159,7 @@ impl Drop for Growth {
     }
 }
 
-impl Reservation {
+impl MemoryReservation {
     /// Sets the total bytes of the candidate. After an error the earlier reservation stays.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         let mut usage = self.budget.usage.lock();
         let own = usage.keyspaces.entry(self.name.clone()).or_default();

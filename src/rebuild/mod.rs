@@ -19,7 +19,7 @@ mod scan_slot;
 mod schedule;
 
 pub use self::error::BuildError;
-pub use self::memory::{MemoryBudget, NoMemory, PROCESS_BYTES, Reservation, machine_memory, memory_limit};
+pub use self::memory::{MemoryBudget, MemoryReservation, NoMemory, PROCESS_BYTES, machine_memory, memory_limit};
 pub use self::progress::{Progress, Running};
 pub use self::request::{AlreadyRunning, RebuildRequest};
 pub use self::runner::{RebuildHandle, Runner};

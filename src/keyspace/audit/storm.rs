@@ -35,10 +35,10 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What the latest answers of the backend say about the backend.
 #[derive(Debug, Default)]
-pub(crate) struct Storm(Mutex<Inner>);
+pub(crate) struct Storm(Mutex<StormState>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct StormState {
     /// Found rows, and lost rows.
     rows: Answers,
     /// Found rows, and positives.

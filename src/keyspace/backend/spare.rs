@@ -18,7 +18,7 @@ pub(crate) struct SpareCall<'a> {
 
 /// The backend gave no answer; the reason is in the log.
 #[derive(Debug)]
-pub(crate) struct NoAnswer;
+pub(crate) struct Unanswered;
 
 impl BackendClient {
     /// The right to one call; `None` while the backend is busy or the breaker open.
@@ -52,8 +52,8 @@ impl SpareCall<'_> {
     /// Asks for one key without counting the call. `None`: the key has no row.
     ///
     /// # Errors
-    /// [`NoAnswer`] within the deadline of a lookup.
-    pub(crate) async fn fetch(self, key: &Key) -> Result<Option<Value>, NoAnswer> {
+    /// [`Unanswered`] within the deadline of a lookup.
+    pub(crate) async fn fetch(self, key: &Key) -> Result<Option<Value>, Unanswered> {
         let Self { client, permit, call } = self;
         let deadline = Instant::now() + client.deadline;
         let context = FetchContext { trace: None, deadline: Some(deadline), ..FetchContext::default() };
@@ -68,9 +68,9 @@ impl SpareCall<'_> {
             Ok(Ok(row)) => Ok(row),
             Ok(Err(error)) => {
                 client.failures.backend_failed(&error);
-                Err(NoAnswer)
+                Err(Unanswered)
             }
-            Err(_) => Err(NoAnswer),
+            Err(_) => Err(Unanswered),
         }
     }
 }

@@ -11,11 +11,11 @@ use crate::key::{Key, KeyHash};
 #[derive(Debug)]
 pub(crate) struct ConfirmedKeys {
     limit: usize,
-    inner: Mutex<Inner>,
+    inner: Mutex<Confirmed>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Confirmed {
     keys: HashMap<KeyHash, (Moment, Key)>,
     order: VecDeque<(Moment, KeyHash)>,
 }

@@ -11,10 +11,10 @@ const LIMIT: usize = 100_000;
 
 /// Deletes after the active filter's scan.
 #[derive(Debug, Default)]
-pub(crate) struct PendingDeletes(Mutex<Inner>);
+pub(crate) struct PendingDeletes(Mutex<Deletes>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Deletes {
     /// PendingDeletes since the last scan began.
     since: Batch,
     /// Deletes before the running scan began: not in its candidate, but still in the active filter.

@@ -40,7 +40,7 @@ struct Settings {
 /// Where a setting comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Origin {
+pub enum EnforcementOrigin {
     /// The configuration.
     Config,
     /// The admin API, for this instance.
@@ -56,7 +56,7 @@ pub struct EnforcementStatus {
     #[serde(flatten)]
     pub in_force: EnforcementSetting,
     /// Where it comes from.
-    pub origin: Origin,
+    pub origin: EnforcementOrigin,
     /// The configured setting.
     pub configured: EnforcementSetting,
     /// The comparisons that precede the first 404 from the filter; `None`: they are done, or `canary.proof` is 0.
@@ -223,11 +223,11 @@ impl EnforcementSwitch {
 }
 
 impl Settings {
-    fn active(&self) -> (Origin, EnforcementSetting) {
+    fn active(&self) -> (EnforcementOrigin, EnforcementSetting) {
         match (self.instance, self.fleet.and_then(|switch| switch.setting)) {
-            (Some(setting), _) => (Origin::Instance, setting),
-            (None, Some(setting)) => (Origin::Fleet, setting),
-            (None, None) => (Origin::Config, self.configured),
+            (Some(setting), _) => (EnforcementOrigin::Instance, setting),
+            (None, Some(setting)) => (EnforcementOrigin::Fleet, setting),
+            (None, None) => (EnforcementOrigin::Config, self.configured),
         }
     }
 }
@@ -236,9 +236,9 @@ impl EnforcementStatus {
     /// Why the filter answers 404 for none, or not all, of the keys.
     pub(crate) fn reason(&self) -> String {
         let by = match self.origin {
-            Origin::Config => "",
-            Origin::Instance => ", switched for this instance by the admin API",
-            Origin::Fleet => ", switched for the fleet by the admin API",
+            EnforcementOrigin::Config => "",
+            EnforcementOrigin::Instance => ", switched for this instance by the admin API",
+            EnforcementOrigin::Fleet => ", switched for the fleet by the admin API",
         };
         match (self.in_force, self.proof) {
             (EnforcementSetting { mode: Enforcement::Shadow, .. }, _) => format!("enforcement = \"shadow\"{by}"),
@@ -299,29 +299,32 @@ mod tests {
             assert_eq!(switch.active(), status.in_force.into());
             (status.origin, status.in_force)
         };
-        assert_eq!(decided(), (Origin::Config, enforce(100)));
+        assert_eq!(decided(), (EnforcementOrigin::Config, enforce(100)));
         switch.set_instance(Some(enforce(10)));
-        assert_eq!(decided(), (Origin::Instance, enforce(10)));
+        assert_eq!(decided(), (EnforcementOrigin::Instance, enforce(10)));
         assert_eq!(switch.set_fleet(fleet(5, Some(SHADOW))), None);
-        assert_eq!(decided(), (Origin::Instance, enforce(10)), "the fleet's setting may be older");
+        assert_eq!(decided(), (EnforcementOrigin::Instance, enforce(10)), "the fleet's setting may be older");
         switch.set_instance(None);
-        assert_eq!(decided(), (Origin::Fleet, SHADOW));
+        assert_eq!(decided(), (EnforcementOrigin::Fleet, SHADOW));
         switch.set_instance(Some(enforce(10)));
         assert_eq!(switch.set_fleet(fleet(6, Some(enforce(20)))), None);
-        assert_eq!(decided(), (Origin::Fleet, enforce(20)), "set after the instance's");
+        assert_eq!(decided(), (EnforcementOrigin::Fleet, enforce(20)), "set after the instance's");
         assert_eq!(switch.set_fleet(fleet(7, None)), None);
-        assert_eq!(decided(), (Origin::Config, enforce(100)));
+        assert_eq!(decided(), (EnforcementOrigin::Config, enforce(100)));
     }
 
     #[test]
     fn a_changed_configuration_applies_unless_the_admin_api_replaced_it() {
         let switch = EnforcementSwitch::new(enforce(100), 0);
         switch.configure(enforce(5), None);
-        assert_eq!((switch.active(), switch.status().origin), (enforce(5).into(), Origin::Config));
+        assert_eq!((switch.active(), switch.status().origin), (enforce(5).into(), EnforcementOrigin::Config));
         switch.set_instance(Some(enforce(10)));
         switch.configure(SHADOW, None);
         let status = switch.status();
-        assert_eq!((switch.active(), status.origin, status.configured), (enforce(10).into(), Origin::Instance, SHADOW));
+        assert_eq!(
+            (switch.active(), status.origin, status.configured),
+            (enforce(10).into(), EnforcementOrigin::Instance, SHADOW)
+        );
         switch.set_instance(None);
         assert_eq!(switch.active(), SHADOW.into());
     }
@@ -332,7 +335,7 @@ mod tests {
         assert_eq!(switch.set_fleet(None), None);
         switch.set_instance(Some(enforce(10)));
         assert_eq!(switch.set_fleet(fleet(1, Some(SHADOW))), None);
-        assert_eq!(switch.status().origin, Origin::Fleet);
+        assert_eq!(switch.status().origin, EnforcementOrigin::Fleet);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub(crate) use self::enforcement::{ActiveEnforcement, EnforcementSwitch};
-pub use self::enforcement::{EnforcementStatus, Origin, SwitchError};
+pub use self::enforcement::{EnforcementOrigin, EnforcementStatus, SwitchError};
 use self::inputs::FreshnessInputs;
 pub(crate) use self::inputs::{CompleteFilter, Promise};
 pub use self::polled::PollCoverage;

@@ -32,11 +32,11 @@ pub(crate) struct Proof {
     /// True if a proof is required and not finished. Derived from `inner`, because it is read at each answer of the
     /// backend.
     open: AtomicBool,
-    inner: Mutex<Inner>,
+    inner: Mutex<ProofState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ProofState {
     /// 0: no proof is required.
     needed: u32,
     /// True if absences were compared, by this process or by the one whose snapshot it started from.
@@ -49,7 +49,7 @@ struct Inner {
 
 impl Proof {
     pub(crate) fn new(needed: u32) -> Self {
-        Self { open: AtomicBool::new(needed > 0), inner: Mutex::new(Inner { needed, ..Inner::default() }) }
+        Self { open: AtomicBool::new(needed > 0), inner: Mutex::new(ProofState { needed, ..ProofState::default() }) }
     }
 
     /// Returns true if absences still have to be compared.
@@ -109,7 +109,7 @@ impl Proof {
         was_open
     }
 
-    fn change(&self, change: impl FnOnce(&mut Inner)) -> bool {
+    fn change(&self, change: impl FnOnce(&mut ProofState)) -> bool {
         let mut inner = self.inner.lock();
         change(&mut inner);
         if inner.needed > 0 && inner.waiting == 0 && inner.count() == inner.needed {
@@ -124,7 +124,7 @@ impl Proof {
     }
 }
 
-impl Inner {
+impl ProofState {
     const fn is_open(&self) -> bool {
         self.needed > 0 && !self.proven
     }

@@ -41,7 +41,7 @@ const CLAIM: usize = 8 + SUM;
 const CLAIMS: usize = 2;
 
 /// `commit_window` and `deadline` of the records that follow.
-pub(super) type Windows = (Duration, Duration);
+pub(super) type JournalWindows = (Duration, Duration);
 
 /// Which records a journal holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(crate) struct Contents {
     extent: Extent,
     /// First record of the older file beside it.
     older: Option<u64>,
-    windows: Option<Windows>,
+    windows: Option<JournalWindows>,
     meaning: u64,
 }
 
@@ -105,7 +105,7 @@ impl Replayed {
 }
 
 /// The longer window and the longer deadline of two configurations.
-pub(super) fn longer(one: Windows, other: Windows) -> Windows {
+pub(super) fn longer(one: JournalWindows, other: JournalWindows) -> JournalWindows {
     (one.0.max(other.0), one.1.max(other.1))
 }
 
@@ -114,7 +114,7 @@ impl Extent {
         self.next - self.first
     }
 
-    fn head(&self, first: u64, older: Option<u64>, windows: Windows, meaning: u64) -> Vec<u8> {
+    fn head(&self, first: u64, older: Option<u64>, windows: JournalWindows, meaning: u64) -> Vec<u8> {
         let mut fields = older.map_or_else(Vec::new, |older| [&[OLDER, 8][..], &older.to_le_bytes()].concat());
         fields.extend_from_slice(&[WINDOWS, 16]);
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).to_le_bytes();
@@ -133,7 +133,7 @@ impl Extent {
         &self,
         first: u64,
         older: Option<u64>,
-        windows: Windows,
+        windows: JournalWindows,
         meaning: u64,
         records: &[u8],
     ) -> (Vec<u8>, u64) {
@@ -185,7 +185,7 @@ struct Head {
     /// Number of the first record of the older file beside it.
     older: Option<u64>,
     /// `None`: written by an earlier release, which did not store them.
-    windows: Option<Windows>,
+    windows: Option<JournalWindows>,
     meaning: u64,
 }
 

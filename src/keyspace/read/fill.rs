@@ -139,7 +139,7 @@ impl Reader {
 
 /// Lifetimes and sizes that fills keep to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct FillLimits {
     pub(super) ttl: Duration,
     pub(super) absent_ttl: Duration,
     pub(super) hot_ttl: Duration,
@@ -156,7 +156,7 @@ pub(crate) struct Limits {
     pub(super) longest_hot_absence: Duration,
 }
 
-impl Limits {
+impl FillLimits {
     pub(crate) fn new(config: &KeyspaceConfig) -> Self {
         let cache = &config.cache;
         let refresh_window = cache.ttl.mul_f64(cache.refresh_ahead);
@@ -188,7 +188,7 @@ mod tests {
         config.cache.ttl = Duration::from_secs(1600);
         for (refresh_ahead, hot_value_ttl) in [(0.0, 60), (0.1, 10), (1.0, 60)] {
             config.cache.refresh_ahead = refresh_ahead;
-            let limits = Limits::new(&config);
+            let limits = FillLimits::new(&config);
             assert_eq!(
                 (limits.hot_value_ttl.as_secs(), limits.hot_ttl.as_secs()),
                 (hot_value_ttl, 60),

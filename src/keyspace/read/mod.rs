@@ -18,7 +18,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 
-pub(crate) use self::fill::Limits;
+pub(crate) use self::fill::FillLimits;
 pub(crate) use self::lease::LeaseTimes;
 use self::shared::cache_result;
 use super::audit::Audit;
@@ -39,7 +39,7 @@ use crate::metrics::KeyspaceMetrics;
 /// Answers lookups.
 pub(crate) struct Reader {
     pub(crate) deadline: Duration,
-    pub(crate) limits: ArcSwap<Limits>,
+    pub(crate) limits: ArcSwap<FillLimits>,
     pub(crate) lease_times: LeaseTimes,
     pub(crate) prober: Arc<Prober>,
     pub(crate) hot: Arc<HotCache>,

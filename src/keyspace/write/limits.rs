@@ -1,7 +1,7 @@
 //! How many announces a keyspace accepts, and what they cost.
 
 use super::rate::AnnounceRate;
-use super::recent::Limits;
+use super::recent::MemoryLimits;
 use crate::cache::MARK_BYTES;
 use crate::config::ServerConfig;
 
@@ -55,9 +55,9 @@ impl AnnounceLimits {
         self.most() * 5 / 4
     }
 
-    pub(crate) fn of_memory(&self) -> Limits {
+    pub(crate) fn of_memory(&self) -> MemoryLimits {
         let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
-        Limits { count: MOST, bytes, cost: self.cost(), keeps_keys: self.remarks }
+        MemoryLimits { count: MOST, bytes, cost: self.cost(), keeps_keys: self.remarks }
     }
 
     pub(crate) fn rate(&self) -> AnnounceRate {

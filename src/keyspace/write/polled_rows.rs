@@ -21,7 +21,7 @@ const RECHECKED: usize = 1000;
 
 /// The rows of recent polls.
 #[derive(Debug)]
-pub(crate) struct PolledRows {
+pub(crate) struct SeenRows {
     rows: HashMap<KeyHash, Sighting>,
     /// When the poll in progress began.
     poll: Moment,
@@ -53,13 +53,13 @@ pub(crate) enum RowStatus {
     Rechecked,
 }
 
-impl Default for PolledRows {
+impl Default for SeenRows {
     fn default() -> Self {
         Self { rows: HashMap::new(), poll: Moment::NEVER, epoch: None, last: None, last_epoch: None, rechecked: 0 }
     }
 }
 
-impl PolledRows {
+impl SeenRows {
     /// A poll begins. If the connection of the shared cache has changed, earlier marks may be lost: all rows count as
     /// new.
     pub(crate) fn begin(&mut self, poll: Moment, epoch: Option<u64>) {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_row_is_known_once_a_complete_poll_has_found_it_so() {
-        let mut seen = PolledRows::default();
+        let mut seen = SeenRows::default();
         seen.begin(at(1), Some(1));
         assert_eq!(seen.record(hash(1), &row(7)), RowStatus::New);
         assert_eq!(seen.record(hash(1), &row(7)), RowStatus::Rechecked, "listed twice");
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn all_rows_are_new_over_another_connection() {
-        let mut seen = PolledRows::default();
+        let mut seen = SeenRows::default();
         for (second, epoch, status) in
             [(1, 1, RowStatus::New), (2, 1, RowStatus::Rechecked), (3, 2, RowStatus::New), (4, 2, RowStatus::Rechecked)]
         {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_key_that_was_found_lately_counts_as_within_its_window() {
-        let mut seen = PolledRows::default();
+        let mut seen = SeenRows::default();
         for second in [1, 8] {
             seen.begin(at(second), None);
             seen.record(hash(1), &row(7));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_poll_rechecks_a_bounded_number_of_known_rows() {
-        let mut seen = PolledRows::default();
+        let mut seen = SeenRows::default();
         for second in [1, 2] {
             seen.begin(at(second), None);
             let found = (0..2 * RECHECKED as u128)

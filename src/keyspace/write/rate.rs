@@ -17,11 +17,11 @@ pub(crate) struct AnnounceRate {
     per_second: f64,
     /// Keys that may come at once after a pause.
     burst: f64,
-    state: Mutex<State>,
+    state: Mutex<Bucket>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct Bucket {
     /// Negative after a batch that is larger than a burst.
     tokens: f64,
     at: Moment,
@@ -32,7 +32,7 @@ impl AnnounceRate {
     pub(crate) fn new(per_second: u32, batch: usize) -> Self {
         let (per_second, batch) = (f64::from(per_second.max(1)), batch as f64);
         let burst = per_second.max(batch);
-        Self { per_second, burst, state: Mutex::new(State { tokens: burst, at: Moment::NEVER }) }
+        Self { per_second, burst, state: Mutex::new(Bucket { tokens: burst, at: Moment::NEVER }) }
     }
 
     /// Admits all of these keys or none.
@@ -49,7 +49,7 @@ impl AnnounceRate {
         if missing > 0.0 {
             return Err(Duration::from_secs_f64(missing / self.per_second));
         }
-        *state = State { tokens: tokens - keys as f64, at: now.max(state.at) };
+        *state = Bucket { tokens: tokens - keys as f64, at: now.max(state.at) };
         Ok(())
     }
 }

@@ -30,13 +30,13 @@ const LENGTH: usize = size_of::<u32>();
 pub(crate) struct Recent {
     /// Nanoseconds: the longest window of the fleet. Set rarely.
     life: AtomicU64,
-    limits: Limits,
-    inner: Mutex<Inner>,
+    limits: MemoryLimits,
+    inner: Mutex<Announces>,
 }
 
 /// Bounds of the memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct MemoryLimits {
     /// Announces.
     pub(crate) count: usize,
     /// Bytes of all announces: `cost` each, plus the keys that are kept.
@@ -48,7 +48,7 @@ pub(crate) struct Limits {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Announces {
     /// The youngest last.
     slices: VecDeque<Slice>,
     /// Hashes in all slices.
@@ -91,7 +91,7 @@ pub(crate) struct ChunkPlace(Moment, usize);
 pub(crate) struct Full(pub(crate) usize);
 
 impl Recent {
-    pub(crate) fn new(life: Duration, limits: Limits) -> Self {
+    pub(crate) fn new(life: Duration, limits: MemoryLimits) -> Self {
         Self { life: AtomicU64::new(nanos(life)), limits, inner: Mutex::default() }
     }
 
@@ -156,7 +156,7 @@ impl Recent {
         inner.remember_keyless(hashes, now, self.life());
     }
 
-    fn make_room(&self, hashes: &[KeyHash], key_bytes: usize, now: Moment) -> Result<MutexGuard<'_, Inner>, Full> {
+    fn make_room(&self, hashes: &[KeyHash], key_bytes: usize, now: Moment) -> Result<MutexGuard<'_, Announces>, Full> {
         let mut inner = self.inner.lock();
         inner.forget_expired(now);
         if self.limits.admit(&inner, hashes.len(), key_bytes) {
@@ -236,7 +236,7 @@ impl Recent {
     }
 }
 
-impl Limits {
+impl MemoryLimits {
     const fn bytes_of(&self, count: usize, key_bytes: usize) -> usize {
         count * self.cost + key_bytes
     }
@@ -246,7 +246,7 @@ impl Limits {
     }
 
     /// Returns true if there is room for this many more.
-    const fn admit(&self, inner: &Inner, count: usize, key_bytes: usize) -> bool {
+    const fn admit(&self, inner: &Announces, count: usize, key_bytes: usize) -> bool {
         let all = inner.count + count;
         all <= self.count && self.bytes_of(all, inner.key_bytes + key_bytes) <= self.bytes
     }
@@ -256,7 +256,7 @@ fn nanos(life: Duration) -> u64 {
     u64::try_from(life.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Inner {
+impl Announces {
     fn open(&self, now: Moment) -> impl Iterator<Item = &Slice> {
         self.slices.iter().filter(move |slice| slice.until > now)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::peers::{Peers, Windows};
-use super::polled_rows::PolledRows;
+use super::polled_rows::SeenRows;
 use super::recent::Recent;
 use crate::clock::Moment;
 use crate::fleet::{LogPage, Terms, WriterId};
@@ -26,7 +26,7 @@ pub(crate) struct CommitWindows {
 
 /// The rows of recent polls.
 pub(crate) struct Polled {
-    rows: Mutex<PolledRows>,
+    rows: Mutex<SeenRows>,
     /// False if no source is polled.
     pub(crate) is_polled: bool,
 }
@@ -36,7 +36,7 @@ impl Polled {
         Self { rows: Mutex::default(), is_polled }
     }
 
-    pub(crate) fn rows(&self) -> MutexGuard<'_, PolledRows> {
+    pub(crate) fn rows(&self) -> MutexGuard<'_, SeenRows> {
         self.rows.lock()
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-use self::recent::{Limits, Recent};
+use self::recent::{MemoryLimits, Recent};
 use crate::clock::Moment;
 use crate::filter::{Candidate, Pair};
 use crate::key::{KeyHash, key};
@@ -45,7 +45,7 @@ struct Keyspace<P> {
 impl<P: Pair> Keyspace<P> {
     /// With an empty active filter.
     fn new(order: Order) -> Arc<Self> {
-        let limits = Limits { count: 16, bytes: 1024, cost: 40, keeps_keys: true };
+        let limits = MemoryLimits { count: 16, bytes: 1024, cost: 40, keeps_keys: true };
         let recent = Recent::new(Duration::from_secs(30), limits);
         let keyspace = Self { active: Arc::default(), recent, order };
         let _ = keyspace.active.begin().swap();

@@ -2,7 +2,7 @@ use super::*;
 use crate::key::{KeyForm, KeySecret};
 
 const WINDOW: Duration = Duration::from_secs(16);
-const ROOMY: Limits = Limits { count: 1_000_000, bytes: 1 << 30, cost: 40, keeps_keys: true };
+const ROOMY: MemoryLimits = MemoryLimits { count: 1_000_000, bytes: 1 << 30, cost: 40, keeps_keys: true };
 
 fn key(text: &str) -> (KeyHash, Key) {
     let key = KeyForm::Text.canonical(text.as_bytes()).unwrap();
@@ -30,7 +30,7 @@ fn own(recent: &Recent, now: Moment) -> Vec<String> {
 #[test]
 fn a_key_is_remembered_for_its_window_and_hardly_longer() {
     for keeps_keys in [true, false] {
-        let recent = Recent::new(WINDOW, Limits { keeps_keys, ..ROOMY });
+        let recent = Recent::new(WINDOW, MemoryLimits { keeps_keys, ..ROOMY });
         let first = remember(&recent, "a", at(0)).unwrap();
         let last = remember(&recent, "b", at(0).plus(Duration::from_millis(999))).unwrap();
         assert!(recent.contains(first, at(15)) && recent.contains(last, at(16)));
@@ -53,7 +53,7 @@ fn a_second_announce_begins_a_new_window() {
 #[test]
 fn a_key_announced_again_and_again_takes_the_room_of_one() {
     for keyless in [false, true] {
-        let recent = Recent::new(WINDOW, Limits { count: 2, ..ROOMY });
+        let recent = Recent::new(WINDOW, MemoryLimits { count: 2, ..ROOMY });
         for second in 0..100 {
             for _ in 0..100 {
                 if keyless {
@@ -85,7 +85,7 @@ fn another_instance_s_word_of_a_key_does_not_take_its_key_away() {
 
 #[test]
 fn more_polled_keys_than_fit_are_all_keys_and_leave_room_for_announces() {
-    let recent = Recent::new(WINDOW, Limits { count: 4, ..ROOMY });
+    let recent = Recent::new(WINDOW, MemoryLimits { count: 4, ..ROOMY });
     let hashes = ["a", "b", "c"].map(|text| key(text).0);
     recent.remember_polled(&hashes[..2], at(0));
     assert!(recent.contains(hashes[0], at(0)) && !recent.contains(hashes[2], at(0)));
@@ -98,7 +98,7 @@ fn more_polled_keys_than_fit_are_all_keys_and_leave_room_for_announces() {
 
 #[test]
 fn it_is_bounded_in_keys_and_in_bytes_and_says_so() {
-    let recent = Recent::new(WINDOW, Limits { count: 2, bytes: 100, ..ROOMY });
+    let recent = Recent::new(WINDOW, MemoryLimits { count: 2, bytes: 100, ..ROOMY });
     remember(&recent, "a", at(0)).unwrap();
     remember(&recent, "b", at(0)).unwrap();
     assert_eq!(remember(&recent, "c", at(0)), Err(Full(2)));
@@ -175,7 +175,7 @@ fn a_shorter_window_of_later_closes_none_of_before() {
 
 #[test]
 fn more_announces_of_others_than_fit_are_all_keys_and_hold_builds_up() {
-    let recent = Recent::new(WINDOW, Limits { count: 2, ..ROOMY });
+    let recent = Recent::new(WINDOW, MemoryLimits { count: 2, ..ROOMY });
     let hashes = ["a", "b", "c"].map(|text| key(text).0);
     assert!(recent.remember_others(&hashes[..2], at(0)) && !recent.lacks_some(at(0)));
     assert!(!recent.remember_others(&hashes[2..], at(1)), "it has just begun");
