@@ -149,7 +149,7 @@ async fn tokens_are_rotated_and_withdrawn_without_a_restart() {
     assert_eq!([status("new").await, status("").await], [200, 401]);
     // Nor does a configuration without tokens open the listener that runs.
     config(&site.url()).write(dir.path());
-    process.logged("\"restart needed for changed settings\",\"settings\":\"server.token_file\"");
+    process.logged("\"restart needed for changed settings\",\"settings\":\"server.token_file");
     assert_eq!([status("new").await, status("").await], [200, 401]);
 }
 

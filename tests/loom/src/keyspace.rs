@@ -90,6 +90,8 @@ fn hashes(announced: &[KeyHash]) -> Vec<u128> {
 }
 
 /// A lookup after the acknowledged announce finds the key during any build, and after the swap.
+///
+/// Invariant: announced-survives-interleavings
 fn announce_build_lookup<P: Pair>(order: Order) {
     let keyspace = Keyspace::<P>::new(order);
     let acknowledged = Arc::new(AtomicBool::new(false));
@@ -114,6 +116,7 @@ fn announce_build_lookup<P: Pair>(order: Order) {
     assert!(keyspace.is_maybe(1), "the swap has lost an announce");
 }
 
+/// Invariant: announced-survives-interleavings
 fn two_announces_build<P: Pair>(order: Order) {
     let keyspace = Keyspace::<P>::new(order);
     let announcers = [1, 2].map(|number| {
@@ -125,6 +128,7 @@ fn two_announces_build<P: Pair>(order: Order) {
     assert!([1, 2, 3].into_iter().all(|number| keyspace.is_maybe(number)));
 }
 
+/// Invariant: announced-survives-interleavings
 fn announce_abandoned_build<P: Pair>(order: Order) {
     let keyspace = Keyspace::<P>::new(order);
     let announcer = {

@@ -24,7 +24,7 @@ struct Types {
 
 pub(super) fn page() -> String {
     let types = Types {
-        known: types_of(&["config", "key/mod.rs"]),
+        known: types_of(&["config", "key/form.rs"]),
         defaults: with_every_section(KeyspaceConfig::default(), TokenConfig::default()),
         base: changeable(),
     };
