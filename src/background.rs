@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn work_goes_on_without_anybody_who_waits_for_it_and_a_runtime_that_ends_waits() {
+    fn work_goes_on_without_a_waiter_and_runtime_shutdown_waits() {
         let (done, result) = std::sync::mpsc::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async { drop(start("goes-on", move || done.send(7))) });

@@ -67,7 +67,7 @@ fn rate_is_kept(filter: &Filter, style: (&str, KeyStyle), keys: u64, trials: u64
 }
 
 #[test]
-fn the_measured_rate_is_at_most_the_rate_asked_for_every_kind_and_form_of_keys() {
+fn the_measured_rate_is_at_most_the_rate_asked_for_every_kind() {
     for kind in FilterKind::ALL {
         for style in KEY_STYLES {
             rate_is_kept(&to_hold(kind, 10_000, 0.01), style, 10_000, 50_000);
@@ -112,7 +112,7 @@ fn many_keys_at_once_are_answered_as_each_alone() {
 }
 
 #[test]
-fn keys_that_are_filled_in_are_found_and_make_the_filter_grow_as_inserts_do() {
+fn filled_keys_are_found_and_make_the_filter_grow_as_inserts_do() {
     for (kind, keys) in FilterKind::ALL.into_iter().flat_map(|kind| [500, 2_000].map(|keys| (kind, keys))) {
         let (inserted, mut filled) = (filter(kind, keys, 0.01), filter(kind, keys, 0.01));
         let hashes: Vec<u128> = (0..keys * 5 / 4).map(number).collect();

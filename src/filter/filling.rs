@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announce_never_waits_for_a_handful_and_is_in_the_filter_that_is_shared() {
+    fn an_announce_never_waits_for_a_chunk_and_reaches_the_filter() {
         let filling = filling();
         let handful = filling.filter.lock();
         (0..100).for_each(|n| filling.insert(hash(n)));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn announces_that_the_list_can_not_take_wait_for_the_handful_and_none_is_lost() {
+    fn announces_beyond_the_list_wait_for_the_chunk_and_none_is_lost() {
         let filling = filling();
         let keys = MAX_WAITING_KEYS as u64 + 10;
         std::thread::scope(|scope| {

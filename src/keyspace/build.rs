@@ -89,15 +89,6 @@ pub(crate) struct FirstBuild {
     pub(crate) counted: Vec<u64>,
 }
 
-/// What the checks of a candidate have found.
-#[derive(Debug, Default)]
-pub(crate) struct Findings {
-    /// Why the key form does not distinguish keys as the database does.
-    pub(crate) conflict: Option<String>,
-    /// Keys that were drawn from the source; `None`: the source is all that there is.
-    pub(crate) sample: Option<SourceSample>,
-}
-
 /// What `rebuild` asks of a keyspace.
 impl Keyspace {
     /// Makes the key form known; the first call decides.
@@ -250,6 +241,11 @@ impl Build {
         self.keyspace.builds.set_source_warning(warning);
     }
 
+    /// Keeps what the backend has of the keys that were sampled from the source.
+    pub(crate) fn set_sample(&self, sample: SourceSample) {
+        self.keyspace.builds.set_sample(sample);
+    }
+
     /// The hash of a scanned key.
     #[must_use]
     pub fn hash(&self, key: &Key) -> KeyHash {
@@ -292,12 +288,9 @@ impl Build {
     ///
     /// # Errors
     /// [`CantSwap`].
-    pub(crate) fn swap(mut self, set: Option<KeySet>, findings: Findings) -> Result<u64, CantSwap> {
+    pub(crate) fn swap(mut self, set: Option<KeySet>, conflict: Option<String>) -> Result<u64, CantSwap> {
         let keyspace = Arc::clone(&self.keyspace);
-        keyspace.freshness.set_conflict(findings.conflict);
-        if let Some(sample) = findings.sample {
-            keyspace.builds.set_sample(sample);
-        }
+        keyspace.freshness.set_conflict(conflict);
         // A change after this check has revoked the promise, and this scan began too early to restore it.
         if self.secret != keyspace.identity.secret.fingerprint() {
             return Err(CantSwap::OtherSecret);

@@ -45,8 +45,8 @@ mod write;
 use std::sync::Arc;
 
 pub(crate) use self::backend::Verified;
+pub(crate) use self::build::Urgency;
 pub use self::build::{Build, CantBegin, CantSwap};
-pub(crate) use self::build::{Findings, Urgency};
 pub use self::build_state::LastRebuild;
 pub(crate) use self::build_state::SourceSample;
 pub use self::compose::KeyspaceParts;

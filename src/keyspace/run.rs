@@ -1,9 +1,10 @@
 //! The background tasks of a keyspace.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
+use futures_util::FutureExt;
 
 use super::Keyspace;
 use crate::background;
@@ -13,24 +14,28 @@ use crate::clock::Moment;
 const WORTH_RETURNING: usize = 8 << 20;
 
 impl Keyspace {
-    /// Runs the keyspace's background tasks until it is dropped, which ends them. Only the first call does anything
-    /// useful.
+    /// Runs the keyspace's background tasks until it is dropped, which ends all of them at once: after that no task holds
+    /// a file of the keyspace. Only the first call does anything useful.
     pub async fn run(self: Arc<Self>) {
-        let mut tasks = JoinSet::new();
-        let writer = Arc::clone(&self.writer);
-        tasks.spawn(async move { writer.resend_after_reconnects().await });
-        if let Some(follower) = self.follower.clone() {
-            tasks.spawn(async move { follower.run().await });
-        }
-        let (canary, false_negatives) = (Arc::clone(&self.audit.canary), Arc::clone(&self.audit.false_negatives));
-        tasks.spawn(async move { canary.run().await });
-        tasks.spawn(async move { false_negatives.run().await });
-        tasks.spawn(Arc::clone(&self.snapshots).run());
-        tasks.spawn(Arc::clone(&self).watch());
-        while let Some(ended) = tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(keyspace = self.name(), %error, "background task of the keyspace died");
+        let follow = async {
+            if let Some(follower) = &self.follower {
+                follower.run().await;
             }
+        };
+        tokio::join!(
+            self.supervise("resend announces", self.writer.resend_after_reconnects()),
+            self.supervise("follow the log", follow),
+            self.supervise("canary", self.audit.canary.run()),
+            self.supervise("classify false negatives", self.audit.false_negatives.run()),
+            self.supervise("write snapshots", Arc::clone(&self.snapshots).run()),
+            self.supervise("watch", self.watch()),
+        );
+    }
+
+    /// A task that panics does not end the others.
+    async fn supervise(&self, task: &'static str, running: impl Future<Output = ()>) {
+        if AssertUnwindSafe(running).catch_unwind().await.is_err() {
+            tracing::error!(keyspace = self.name(), task, "background task panicked");
         }
     }
 
@@ -41,7 +46,7 @@ impl Keyspace {
 
     /// Once a second: reports a state that changes without a request, ends a hold, asks for a larger filter, and
     /// returns memory.
-    async fn watch(self: Arc<Self>) {
+    async fn watch(&self) {
         let mut returned = Returned::default();
         let mut every = tokio::time::interval(Duration::from_secs(1));
         loop {

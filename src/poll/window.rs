@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poll_starts_where_the_source_stood_overlap_before_the_last_one_began() {
+    fn a_poll_starts_overlap_before_the_last_complete_one_began() {
         let mut window = window(30);
         for second in 1..=60 {
             window.completed(at(second), at(second), position(i128::from(second) * 10, 0));

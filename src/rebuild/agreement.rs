@@ -4,11 +4,11 @@ use super::error::BuildError;
 use super::samples::Samples;
 use crate::backend::BackendError;
 use crate::key::{Key, KeyForm};
-use crate::keyspace::{Build, Findings, SourceSample, Verified};
+use crate::keyspace::{Build, SourceSample, Verified};
 
 /// Checks that source and backend mean the same keys, for each source of a union, because each has its own column.
 /// Returns why the key form can't be trusted if they spell keys differently.
-pub(super) async fn agreement(build: &Build, form: KeyForm, members: &[Samples]) -> Result<Findings, BuildError> {
+pub(super) async fn agreement(build: &Build, form: KeyForm, members: &[Samples]) -> Result<Option<String>, BuildError> {
     let (mut conflict, mut sample) = (None, SourceSample::default());
     for (index, samples) in members.iter().enumerate() {
         let name = if members.len() == 1 { String::new() } else { format!("source[{index}]: ") };
@@ -20,7 +20,8 @@ pub(super) async fn agreement(build: &Build, form: KeyForm, members: &[Samples])
         };
         conflict = conflict.or(found.map(|why| format!("{name}{why}")));
     }
-    Ok(Findings { conflict, sample: Some(sample) })
+    build.set_sample(sample);
+    Ok(conflict)
 }
 
 async fn of_member(

@@ -21,7 +21,7 @@ use crate::background;
 use crate::config::{FilterConfig, KeyspaceFilterKind};
 use crate::filter::{AllocError, Filter, FilterSpec};
 use crate::key::KeyForm;
-use crate::keyspace::{Build, Findings, Keyspace, Urgency};
+use crate::keyspace::{Build, Keyspace, Urgency};
 use crate::labels::ScanTurn;
 use crate::metrics::KeyspaceMetrics;
 use crate::source::{KeySource, SourceError};
@@ -110,11 +110,11 @@ impl Builder {
         rule.validate(&keys)?;
         checks::fill(&build, keys.total())?;
         checks::confirmed_keys(&build).await?;
-        let (set, findings) = self.compare(&build, form, &samples, collector).await?;
+        let (set, conflict) = self.compare(&build, form, &samples, collector).await?;
 
         let build = Arc::into_inner(build).ok_or(BuildError::Cancelled)?;
         let reservation = Arc::into_inner(reservation).ok_or(BuildError::Cancelled)?;
-        let generation = build.swap(set, findings).map_err(|_| BuildError::Cancelled)?;
+        let generation = build.swap(set, conflict).map_err(|_| BuildError::Cancelled)?;
         reservation.keep();
         Ok(Built { generation, keys })
     }
@@ -150,15 +150,15 @@ impl Builder {
         form: KeyForm,
         samples: &[Samples],
         collector: Option<KeyCollector>,
-    ) -> Result<(Option<KeySet>, Findings), BuildError> {
+    ) -> Result<(Option<KeySet>, Option<String>), BuildError> {
         let (set, agreed) = match collector {
             // The set is the backend: nothing can disagree with it.
-            Some(collector) => (Some(collector.finish().await?), Findings::default()),
+            Some(collector) => (Some(collector.finish().await?), None),
             None => (None, agreement(build, form, samples).await?),
         };
         let declared = self.source.form_conflict(form).await?;
         let compared = build.form_conflict(form).await?;
-        Ok((set, Findings { conflict: declared.or(compared).or(agreed.conflict), ..agreed }))
+        Ok((set, declared.or(compared).or(agreed)))
     }
 
     async fn wait_for_slot(&self, tracker: &Tracker) -> Option<ScanSlot> {

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_costs_8_bytes_as_an_integer_16_as_a_uuid_and_its_length_and_6_as_text() {
+    fn a_key_costs_8_bytes_as_integer_16_as_uuid_and_length_plus_6_as_text() {
         let per_key = |set: &KeySet| set.bytes() as f64 / set.len() as f64;
         let integers = shuffled(KeyForm::Integer, |i| i.to_string());
         assert_eq!(per_key(&set_of(KeyForm::Integer, &integers)), 8.0);

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delete_hides_what_was_scanned_before_it_and_nothing_that_is_scanned_later() {
+    fn a_delete_hides_what_was_scanned_before_it_and_nothing_later() {
         let members = members();
         members.begin(at(1));
         members.swap(scanned(&["early", "late"]));

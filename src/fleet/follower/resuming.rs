@@ -98,7 +98,7 @@ fn announces_whose_window_is_open_are_read_again_and_not_counted_twice() {
 }
 
 #[test]
-fn a_snapshot_is_not_completed_by_a_log_that_has_lost_what_was_made_since() {
+fn a_log_that_lost_entries_does_not_complete_a_snapshot() {
     for (what, page) in [
         ("trimmed by age", page(45, &[entry(70_000, 7, 60_000), entry(NOW - 10, 7, 70_000)])),
         ("all trimmed", page(45, &[])),

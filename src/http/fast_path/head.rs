@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_with_options_methods_and_bodies_are_whole_and_no_more_is_said_of_them() {
+    fn requests_with_options_methods_and_bodies_are_whole() {
         for head in [
             "HEAD /v1/keys/users/42 HTTP/1.1\r\n\r\n",
             "PUT /v1/keys/users/42 HTTP/1.1\r\n\r\n",

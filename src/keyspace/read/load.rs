@@ -20,7 +20,9 @@ impl Reader {
     pub(super) async fn load(self: &Arc<Self>, request: &LookupRequest) -> Loaded {
         let budget = request.options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
         let deadline = Instant::now() + budget;
-        let loaded = timeout_at(deadline - self.stale_reserve(budget), self.join_load(request)).await;
+        // Pinned: the waiter must outlive the call of `keep`, else the load is abandoned between the two.
+        let mut load = std::pin::pin!(self.join_load(request));
+        let loaded = timeout_at(deadline - self.stale_reserve(budget), &mut load).await;
         let loaded = loaded.unwrap_or_else(|_| {
             // A client that runs out of time may come back for the result; one that hangs up does not.
             self.flights.keep(request.hash, request.flight_key(), request.kind());

@@ -75,7 +75,7 @@ async fn a_request_is_lent_alone_and_the_lane_goes_on_once_it_is_answered() {
 }
 
 #[tokio::test]
-async fn requests_that_come_together_are_lent_one_by_one_where_hyper_reads_nothing_before_its_answer_is_out() {
+async fn pipelined_requests_reach_hyper_one_by_one() {
     let (mut path, mut client, activity) = fast_path().await;
     client.write_all(&[REQUEST, POST, REQUEST].concat()).await.unwrap();
     for request in [REQUEST, POST, REQUEST] {
@@ -148,7 +148,7 @@ fn long_answer() -> PendingWrite {
 }
 
 #[tokio::test]
-async fn hyper_is_given_nothing_before_the_answers_are_out_and_ends_nothing_before_either() {
+async fn hyper_gets_nothing_before_the_answers_are_out() {
     let (mut path, mut client, activity) = fast_path().await;
     client.write_all(REQUEST).await.unwrap();
     (path.owner, path.pending) = (Owner::HyperForGood, long_answer());
