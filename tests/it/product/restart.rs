@@ -256,7 +256,7 @@ async fn a_damaged_or_foreign_snapshot_is_not_used_and_says_why() {
         (whole[..whole.len() - 1].to_vec(), &config, "bytes instead of"),
         (flipped, &config, "its layer 0 is damaged"),
         (Vec::new(), &config, "it is not a snapshot"),
-        (whole.clone(), &other, "were configured otherwise"),
+        (whole.clone(), &other, "were configured differently"),
     ] {
         std::fs::write(&place, bytes).unwrap();
         let app = TestApp::start_in(Arc::clone(&dir), config).await;
