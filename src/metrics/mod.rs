@@ -4,7 +4,7 @@
 //! base units. Every enum series exists at 0 from the start. Labels come from enums and from the configured keyspace
 //! names, never from a key.
 //!
-//! The exporter is our own by decision; [`registry`] says why.
+//! The exporter is our own by decision; `registry` says why.
 
 mod breakers;
 mod buffers;
