@@ -7,10 +7,10 @@ use std::{env, fs};
 const SOURCES: &str = "../../src/filter";
 const FILES: [&str; 2] = ["active.rs", "filling.rs"];
 
-/// In all of them, so that two announces meet a list that is full, and three keys are as many handfuls.
+/// In all of them, so that two announces meet a list that is full, and three keys are as many locks.
 const SMALL: [Edit; 2] = [
-    ("const HANDFUL: usize = 1024;", "const HANDFUL: usize = 1;"),
-    ("const MOST_WAITING: usize = 16_384;", "const MOST_WAITING: usize = 1;"),
+    ("const KEYS_PER_LOCK: usize = 1024;", "const KEYS_PER_LOCK: usize = 1;"),
+    ("const MAX_WAITING_KEYS: usize = 16_384;", "const MAX_WAITING_KEYS: usize = 1;"),
 ];
 
 /// What stands in one of the files once, and what is put in its place.
@@ -30,8 +30,8 @@ const VARIANTS: [(&str, &[Edit]); 5] = [
     (
         "full_list_drops",
         &[(
-            "} else if !self.leave(hash) {\n            self.filter.lock().insert(hash);",
-            "} else {\n            self.leave(hash);",
+            "} else if !self.enqueue(hash) {\n            self.filter.lock().insert(hash);",
+            "} else {\n            self.enqueue(hash);",
         )],
     ),
     (
