@@ -11,8 +11,8 @@ CHECK_FLAGS := -D warnings
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Unit tests but for the slow ones, and the integration tests that take little time. Warm it takes 29 s of processor
-# time (`time make quick`), which is half a minute on two idle cores, and 75 s beside a load of 8.
+# Unit tests but for the slow ones, and the integration tests that take little time. Warm it takes 51 s on
+# two cores (`time make quick`).
 QUICK := house:: config:: http:: documents:: backend::http source::file source::http source::members \
 	keyspace::lookup keyspace::state keyspace::check
 SLOW := batch:: growth:: contract:: measured_rate
