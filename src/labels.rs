@@ -241,6 +241,8 @@ labels! {
         Full = "full",
         /// More per second than `server.max_announces_per_second`.
         Limited = "limited",
+        /// Other instances do not know this one yet.
+        Enrolling = "enrolling",
     }
 }
 

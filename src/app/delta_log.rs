@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::links::RedisLinks;
 use crate::config::{Config, Freshness, KeyspaceConfig};
-use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, ScanPermit, WriterId};
+use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, RollCallTerms, ScanPermit, WriterId};
 use crate::keyspace::LogParts;
 use crate::redis::RedisLink;
 
@@ -24,10 +24,12 @@ pub(super) fn delta_log(
         (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
     let log = RedisDeltaLog::new(Arc::clone(&links.main), name, writer, retention);
     let log = log.appending_over(Arc::clone(&links.announces), replicas);
+    let roll_call = RollCallTerms::new(settings.roll_call, keyspace.commit_window, settings.max_lag);
+    let log = if roll_call.is_some() { log.enrolling() } else { log };
     // Other announcing namespaces only matter if freshness depends on announces.
     let is_announced = keyspace.freshness == Freshness::Announced;
     let log = Arc::new(if is_announced { log.looking_for_others_over(keyspace.place_fingerprint()) } else { log });
-    Some(LogParts { log, writer, max_lag: settings.max_lag })
+    Some(LogParts { log, writer, max_lag: settings.max_lag, roll_call, is_first_start: false })
 }
 
 /// The permit that keeps instances from scanning at the same time, if they share Redis.

@@ -59,9 +59,11 @@ impl App {
             let ((data, admin), drain_began) =
                 tokio::join!(async { tokio::join!(data, admin) }, announce_drain(&self.context, &shutdown));
             // After the last announce, while probes still see the drain.
+            let keyspaces = || self.context.keyspaces.values().map(|served| Arc::clone(&served.keyspace));
+            let leaving = keyspaces().map(|keyspace| async move { keyspace.leave_roster().await });
+            futures_util::future::join_all(leaving).await;
             let deadline = (drain_began + self.drain_timeout).max(Instant::now() + MIN_SNAPSHOT_TIME);
-            let last_snapshots =
-                self.context.keyspaces.values().map(|served| Arc::clone(&served.keyspace).last_snapshot(deadline));
+            let last_snapshots = keyspaces().map(|keyspace| keyspace.last_snapshot(deadline));
             futures_util::future::join_all(last_snapshots).await;
             drained.cancel();
             data.forced + admin.forced

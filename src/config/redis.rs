@@ -24,6 +24,12 @@ pub struct RedisConfig {
     /// missing. Default 2 s.
     #[serde(with = "units::duration")]
     pub max_lag: Duration,
+    /// How long an instance may wait for reports of the others instead of scanning when Redis comes back with another
+    /// delta log: all must have announced again by then. New instances take announces after this time at the latest.
+    /// The same for all instances; at most 10 s, and counted as `commit_window` less `max_lag` where that is shorter.
+    /// `0s` turns it off. Default 10 s.
+    #[serde(with = "units::duration")]
+    pub roll_call: Duration,
     /// Replicas that must have an announce or a drop before it is acknowledged (`WAIT`). Default 0: none.
     pub min_replicas_acked: u32,
     /// `[redis.log]`
@@ -39,6 +45,7 @@ impl Default for RedisConfig {
             url_file: None,
             timeout: Duration::from_millis(50),
             max_lag: Duration::from_secs(2),
+            roll_call: Duration::from_secs(10),
             min_replicas_acked: 0,
             log: RedisLogConfig::default(),
             key_prefix: "bloomguard".into(),

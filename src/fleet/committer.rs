@@ -144,7 +144,7 @@ mod tests {
             Ok((LogIdentity([0; 16]), EntryId::at(appended.len() as u64)))
         }
 
-        async fn read(&self, _: EntryId) -> Result<LogPage, LogError> {
+        async fn read(&self, _: EntryId, _: Option<&str>) -> Result<LogPage, LogError> {
             Err(LogError::Timeout)
         }
 

@@ -87,8 +87,11 @@ impl Follower {
             }
             Some(place) => return place.go_on(page, self.retention),
         };
-        let begun = self.begin(&page);
-        self.begun(loss.or(begun))
+        match self.begin(&page) {
+            // Of another log too: what is gone of it, nobody announces again.
+            Some(Loss::Trimmed) => self.begun(Some(Loss::Trimmed)),
+            begun => self.begun(loss.or(begun)),
+        }
     }
 
     /// A page that only says where to begin.
@@ -183,6 +186,7 @@ mod tests {
                 complete: true,
                 switch: None,
                 peers: Vec::new(),
+                roster: None,
             }
         }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::entry::{Delta, EntryId, LogEntry};
+use super::roster::{Enrolled, Roster, RosterChange};
 use super::switch::Switch;
 use super::terms::{Peer, Terms};
 use crate::config::EnforcementSetting;
@@ -33,6 +34,8 @@ pub struct LogPage {
     pub switch: Option<Switch>,
     /// Instances with other terms than the reader's, if the reader has registered its own.
     pub peers: Vec<Peer>,
+    /// The members of this log; `None`: as the reader knows them.
+    pub roster: Option<Roster>,
 }
 
 /// Why the log accepted or returned nothing.
@@ -50,6 +53,9 @@ pub enum LogError {
     /// It was appended, but fewer replicas than required have it.
     #[error(transparent)]
     Unreplicated(#[from] Unreplicated),
+    /// It was not appended: this instance may not announce in the log yet.
+    #[error("this instance may not announce in the delta log yet")]
+    NotAdmitted,
     /// It is another log than the caller meant.
     #[error("the delta log was replaced by another one")]
     Replaced,
@@ -71,11 +77,20 @@ pub trait DeltaLog: Send + Sync {
     /// [`LogError`]. After `Timeout` they may be there or not; after `Unreplicated` they are.
     async fn append(&self, deltas: &[Delta], epoch: Option<u64>) -> Result<(LogIdentity, EntryId), LogError>;
 
-    /// Reads the entries behind `after`, at most as many as one read returns.
+    /// Reads the entries behind `after`, at most as many as one read returns. `roster`: the version of the roster that
+    /// the reader knows; the page has the roster if that is another one.
     ///
     /// # Errors
     /// [`LogError`].
-    async fn read(&self, after: EntryId) -> Result<LogPage, LogError>;
+    async fn read(&self, after: EntryId, roster: Option<&str>) -> Result<LogPage, LogError>;
+
+    /// Changes the roster of the log. `epoch` is as for [`DeltaLog::append`].
+    ///
+    /// # Errors
+    /// [`LogError`]; `Replaced` if the log is another one by now. After `Timeout` it may be changed or not.
+    async fn change_roster(&self, _change: RosterChange, _epoch: Option<u64>) -> Result<Enrolled, LogError> {
+        Err(LogError::Refused("there is no roster".into()))
+    }
 
     /// Registers the terms that this instance reads and writes under. From then on each page includes the others'
     /// terms. Called again while the instance lives.

@@ -82,9 +82,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Its text in the register.
-    pub(super) fn text(writer: WriterId, terms: &Terms, host: &str) -> String {
-        format!("v1 {writer} {} {host}", terms.suffix())
+    /// Its text in the register. `enrols`: all that it announces is announced as a member of the roster.
+    pub(super) fn text(writer: WriterId, terms: &Terms, host: &str, enrols: bool) -> String {
+        format!("v1 {writer} {} {host}{}", terms.suffix(), if enrols { ENROLS } else { "" })
     }
 
     /// Reads the text of [`Peer::text`]; `None` for another form.
@@ -97,10 +97,14 @@ impl Peer {
             window: window.parse().ok()?,
             deadline: deadline.parse().ok()?,
         };
+        let host = host.strip_suffix(ENROLS).unwrap_or(host);
         let host: String = host.chars().filter(|c| !c.is_control()).take(HOST_CHARS).collect();
         Some(Self { writer: WriterId(u64::from_str_radix(writer, 16).ok()?), terms, host, ago })
     }
 }
+
+/// Stands at the end of an instance's text.
+const ENROLS: &str = " enrols";
 
 /// Characters of a host's name that are kept.
 pub(super) const HOST_CHARS: usize = 64;
@@ -147,7 +151,10 @@ mod tests {
     #[test]
     fn a_peer_is_registered_as_documented_and_comes_back() {
         let (terms, ago) = (Terms { form: 0xab, data: 7, window: 30_000, deadline: 300 }, Duration::from_secs(3));
-        let text = Peer::text(WriterId(0x0a), &terms, "web 1");
+        let enrolling = Peer::text(WriterId(0x0a), &terms, "web 1", true);
+        assert_eq!(enrolling, "v1 000000000000000a 000000ab 0000000000000007 30000 300 web 1 enrols");
+        assert_eq!(Peer::parse(&enrolling, ago).unwrap().host, "web 1");
+        let text = Peer::text(WriterId(0x0a), &terms, "web 1", false);
         assert_eq!(text, "v1 000000000000000a 000000ab 0000000000000007 30000 300 web 1");
         assert_eq!(Peer::parse(&text, ago), Some(Peer { writer: WriterId(0x0a), terms, host: "web 1".into(), ago }));
         for strange in ["", "v1", "v2 a b c 1 2 h", "v1 x 1 1 1 1 h", "v1 a 1 1 -1 1 h", "v1 a 1 1 1 h"] {

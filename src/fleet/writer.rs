@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// One process, from its start to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriterId(pub(super) u64);
 
 impl WriterId {

@@ -6,6 +6,7 @@ use super::path::KeyPathError;
 use super::problem::Problem;
 use crate::backend::BackendError;
 use crate::buffers::Overloaded;
+use crate::fleet::LogError;
 use crate::key::KeyError;
 use crate::keyspace::{AnnounceError, DropError, LookupError, ParseError, SwitchError};
 use crate::labels::ShedReason;
@@ -48,6 +49,8 @@ impl From<&AnnounceError> for Problem {
     fn from(error: &AnnounceError) -> Self {
         let detail = public_announce(error);
         match error {
+            AnnounceError::Enrolling(enrolling) => Self::enrolling(detail).retry_after(enrolling.retry_in()),
+            AnnounceError::Log(LogError::NotAdmitted) => Self::enrolling(LogError::NotAdmitted.to_string()),
             AnnounceError::Journal(_)
             | AnnounceError::Marker(_)
             | AnnounceError::Log(_)
@@ -109,6 +112,7 @@ fn public_announce(error: &AnnounceError) -> String {
         AnnounceError::Marker(_) => "the announce's marker could not be set in Redis; the log tells why".to_owned(),
         AnnounceError::Log(_) => "the announce could not be appended to the delta log; the log tells why".to_owned(),
         AnnounceError::NoSecret
+        | AnnounceError::Enrolling(_)
         | AnnounceError::Full(_)
         | AnnounceError::TooFast { .. }
         | AnnounceError::Deadline(_) => error.to_string(),
@@ -126,6 +130,10 @@ fn public_drop(error: &DropError) -> String {
 }
 
 impl Problem {
+    fn enrolling(detail: String) -> Self {
+        Self::unavailable("enrolling", "This instance may not announce yet: retry before the commit", detail)
+    }
+
     /// Adds how many replicas acknowledged, if too few did.
     fn with_replicas(self, few: Option<Unreplicated>) -> Self {
         match few {
@@ -187,7 +195,6 @@ mod tests {
 
     use super::*;
     use crate::cache::CacheError;
-    use crate::fleet::LogError;
     use crate::key::KeyForm;
     use crate::keyspace::JournalError;
 

@@ -12,6 +12,7 @@ use super::build_state::BuildState;
 use super::freshness::{CachedAbsences, FreshnessTracker, Promise};
 use super::identity::Identity;
 use super::journal::{Journal, Replayed};
+use super::membership::Membership;
 use super::polls::{PollParts, PollTracker};
 use super::probe::Prober;
 use super::read::{FillLimits, LeaseTimes, Reader};
@@ -72,6 +73,7 @@ struct Common {
     stats: Arc<FilterStats>,
     windows: Arc<CommitWindows>,
     effects: Arc<LocalEffects>,
+    membership: Option<Arc<Membership>>,
     rebuild: Arc<RebuildSignal>,
     builds: Arc<BuildState>,
     snapshot_file: Option<Arc<SnapshotFile>>,
@@ -179,6 +181,7 @@ impl Common {
             rebuild: Arc::clone(&rebuild),
         });
         let builds = Arc::new(BuildState::new(&config, &rebuild));
+        let membership = log.and_then(|log| membership(&identity.name, log));
         Self {
             config,
             identity,
@@ -191,6 +194,7 @@ impl Common {
             stats,
             windows,
             effects,
+            membership,
             rebuild,
             builds,
             snapshot_file,
@@ -206,6 +210,7 @@ impl Common {
                 freshness: Arc::clone(&self.freshness),
                 windows: Arc::clone(&self.windows),
                 effects: Arc::clone(&self.effects),
+                membership: self.membership.clone(),
                 rebuild: Arc::clone(&self.rebuild),
                 metrics: Arc::clone(&self.metrics),
             },
@@ -284,6 +289,7 @@ impl Common {
             shared: Arc::clone(&self.shared),
             journal: Arc::clone(journal),
             committer,
+            membership: self.membership.clone(),
             builds: Arc::clone(&self.builds),
             rebuild: Arc::clone(&self.rebuild),
             failures: FailureLog::default(),
@@ -329,4 +335,10 @@ impl Common {
             metrics: Arc::clone(&self.metrics),
         }
     }
+}
+
+/// The membership in the roster, where another log may cost reports instead of a scan.
+fn membership(keyspace: &str, log: &LogParts) -> Option<Arc<Membership>> {
+    let terms = log.roll_call?;
+    Some(Arc::new(Membership::new(Arc::clone(&log.log), keyspace, log.writer, terms, log.is_first_start)))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::backend::BackendError;
 use crate::buffers::Overloaded;
 use crate::cache::CacheError;
-use crate::fleet::LogError;
+use crate::fleet::{Enrolling, LogError};
 use crate::labels::ShedReason;
 use crate::redis::Unreplicated;
 
@@ -75,6 +75,9 @@ pub enum AnnounceError {
     /// The keyspace secret could not be read from Redis yet.
     #[error("the keyspace secret could not be read from Redis yet")]
     NoSecret,
+    /// Other instances may not know this one yet. Nothing has changed.
+    #[error(transparent)]
+    Enrolling(#[from] Enrolling),
     /// The memory of announces within their window is full.
     #[error(
         "{0} announces are within their commit window, as many as server.max_announce_bytes holds; raise it, or \

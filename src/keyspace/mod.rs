@@ -25,6 +25,7 @@ mod fleet_secret;
 mod freshness;
 mod identity;
 mod journal;
+mod membership;
 mod outcome;
 mod polls;
 mod probe;

@@ -39,6 +39,13 @@ impl Keyspace {
         }
     }
 
+    /// Announces nothing any more: other instances need not wait for this one.
+    pub async fn leave_roster(&self) {
+        if let Some(membership) = &self.writer.membership {
+            membership.leave().await;
+        }
+    }
+
     /// Writes the last snapshot of this process, if that can be done until `deadline`.
     pub async fn last_snapshot(self: Arc<Self>, deadline: Instant) {
         Arc::clone(&self.snapshots).write_last(deadline).await;

@@ -22,7 +22,7 @@ use crate::labels::BreakerState;
 
 /// Five commands in a row without an answer are not chance.
 const BREAKER: BreakerPolicy =
-    BreakerPolicy { failures: 5, first_pause: Duration::from_millis(50), longest_pause: Duration::from_secs(2) };
+    BreakerPolicy { failures: 5, first_pause: Duration::from_millis(50), longest_pause: Duration::from_millis(250) };
 /// How often the connection is checked, so that an idle process notices a loss, a failover or a wipe, and logs it.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
@@ -146,10 +146,17 @@ impl RedisLink {
         &self.shared.opener.names
     }
 
-    /// Names of a keyspace's delta log, its floor, the fleet's enforcement setting, and the register of instances.
-    pub(crate) fn log_names(&self, keyspace: &str) -> [String; 4] {
+    /// Names of a keyspace's delta log, its floor, the fleet's enforcement setting, the register of instances, and the
+    /// roster.
+    pub(crate) fn log_names(&self, keyspace: &str) -> [String; 5] {
         let names = &self.shared.opener.names;
-        [names.deltas(keyspace), names.floor(keyspace), names.enforcement(keyspace), names.instances(keyspace)]
+        [
+            names.deltas(keyspace),
+            names.floor(keyspace),
+            names.enforcement(keyspace),
+            names.instances(keyspace),
+            names.roster(keyspace),
+        ]
     }
 
     fn connect_error(&self) -> String {
@@ -277,6 +284,12 @@ impl Call<'_> {
         let mut script = self.shared.opener.release.key(name);
         script.arg(token).arg(note).arg(millis);
         self.report(script.invoke_async(&mut self.connection()).await)
+    }
+
+    /// The server has said that it holds another log than this connection's.
+    pub(crate) fn lose_log(&self) {
+        self.shared
+            .lose(&self.session, ConnectError::Changed("its log identity is gone, as after a wipe or a failover"));
     }
 
     fn connection(&self) -> MultiplexedConnection {

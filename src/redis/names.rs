@@ -11,6 +11,7 @@
 //! | `{prefix}:floor:{keyspace}` | before which place entries of the delta log were trimmed for want of room |
 //! | `{prefix}:enforcement:{keyspace}` | what the whole fleet was told to enforce |
 //! | `{prefix}:instances:{keyspace}` | the instances, and how each is configured |
+//! | `{prefix}:roster:{keyspace}` | the members of the delta log |
 //! | `{prefix}:scan:{keyspace}` | which scan of the keyspace's source is under way |
 //!
 //! In a cluster `{prefix}` is `{{prefix}:{keyspace}}`, with the inner braces in the name: all names of a keyspace have
@@ -70,6 +71,10 @@ impl Names {
 
     pub(crate) fn instances(&self, keyspace: &str) -> String {
         format!("{}:instances:{keyspace}", self.prefix)
+    }
+
+    pub(crate) fn roster(&self, keyspace: &str) -> String {
+        format!("{}:roster:{keyspace}", self.prefix)
     }
 
     pub(crate) fn scan(&self, keyspace: &str) -> String {

@@ -10,6 +10,8 @@ mod set;
 mod source;
 mod url;
 
+use std::time::Duration;
+
 use self::section::Section;
 use super::error::{ErrorCollector, shown_text};
 use super::{Config, LogConfig, RedisConfig, RedisPlace};
@@ -44,6 +46,13 @@ fn redis(settings: &RedisConfig, section: &mut Section<'_>) {
     url::redis(&settings.url, settings.url_file.is_some(), section);
     section.duration("timeout", settings.timeout);
     section.duration("max_lag", settings.max_lag);
+    let roll_call = settings.roll_call;
+    section.must(
+        roll_call <= Duration::from_secs(10),
+        "roll_call",
+        "be at most 10s",
+        humantime::format_duration(roll_call),
+    );
     let log = &mut section.inner("log");
     log.duration("retention", settings.log.retention);
     log.must(settings.log.max_bytes >= 1 << 20, "max_bytes", "be at least 1MiB", settings.log.max_bytes);

@@ -38,6 +38,7 @@ fn page(made: u64, entries: &[(EntryId, Option<LogEntry>)]) -> LogPage {
         complete: true,
         switch: None,
         peers: Vec::new(),
+        roster: None,
     }
 }
 

@@ -35,6 +35,10 @@ pub(super) struct FreshnessInputs {
     pub(super) cold_reason: Option<String>,
     /// Only a filter whose scan begins after this moment restores the promise.
     pub(super) revoked: Option<(Moment, String)>,
+    /// As `revoked`, but reports of the fleet restore the promise too.
+    pub(super) awaits_reports: Option<(Moment, String)>,
+    /// The scan is requested that does so without them.
+    pub(super) scan_is_requested: bool,
     /// Active after a row was found that the filter had called absent.
     pub(super) hold: Hold,
     /// Set if the key form does not distinguish keys as the database does.
@@ -54,6 +58,8 @@ impl FreshnessInputs {
             scan_started: None,
             cold_reason: None,
             revoked: None,
+            awaits_reports: None,
+            scan_is_requested: false,
             hold: Hold::new(first_hold),
             conflict: None,
             log_read: None,
@@ -70,17 +76,31 @@ impl FreshnessInputs {
         }
     }
 
+    /// The later moment wins here too: there may have been a further log in between.
+    pub(super) fn await_reports(&mut self, at: Moment, reason: String) {
+        let at = self.awaits_reports.as_ref().map_or(at, |(earlier, _)| at.max(*earlier));
+        self.awaits_reports = Some((at, reason));
+    }
+
     pub(super) fn swapped(&mut self, scan_started: Moment) {
         self.scan_started = Some(scan_started);
         self.cold_reason = None;
-        if self.revoked.as_ref().is_some_and(|(at, _)| *at < scan_started) {
-            self.revoked = None;
-        }
+        self.revoked.take_if(|(at, _)| *at < scan_started);
+        self.awaits_reports.take_if(|(at, _)| *at < scan_started);
     }
 
     /// Returns true if neither a revocation nor a hold keeps the filter from being trusted.
     pub(super) fn is_undisturbed(&self) -> bool {
-        self.revoked.is_none() && self.hold.length().is_none()
+        !self.is_revoked() && self.hold.length().is_none()
+    }
+
+    pub(super) fn is_revoked(&self) -> bool {
+        self.revoked.is_some() || self.awaits_reports.is_some()
+    }
+
+    /// When a scan may begin that restores the promise.
+    pub(super) fn revoked_until(&self) -> Option<Moment> {
+        [&self.revoked, &self.awaits_reports].into_iter().flatten().map(|(at, _)| *at).max()
     }
 
     pub(super) fn complete(&self) -> Option<CompleteFilter> {

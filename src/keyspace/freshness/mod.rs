@@ -112,6 +112,29 @@ impl FreshnessTracker {
         self.void_snapshot();
     }
 
+    /// Takes the right away until the fleet has reported, or until a scan that begins after `at` is active. A snapshot
+    /// on disk stays: it names the log that it belongs to.
+    pub(crate) fn await_reports(&self, at: Moment, reason: String) {
+        self.change(|inputs| inputs.await_reports(at, reason));
+    }
+
+    /// The fleet has reported: nothing was lost with the log before. What else has taken the right away stays.
+    pub(crate) fn reports_complete(&self) {
+        self.change(|inputs| inputs.awaits_reports = None);
+    }
+
+    /// Returns true, once, when the reports have not come until a scan may begin.
+    pub(crate) fn scan_is_due(&self, now: Moment) -> bool {
+        let mut inputs = self.inputs.lock();
+        let is_due = inputs.awaits_reports.as_ref().is_some_and(|(at, _)| *at <= now);
+        !std::mem::replace(&mut inputs.scan_is_requested, is_due) && is_due
+    }
+
+    /// Returns true if something was lost that no scan has found yet.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.inputs.lock().is_revoked()
+    }
+
     /// A row was found that the filter had called absent: revokes, and holds the right back for a while after the next
     /// scan.
     pub(crate) fn revoke_and_hold(&self, now: Moment, reason: &str) {
@@ -243,7 +266,7 @@ impl FreshnessTracker {
 
     /// The moment after which a scan has to begin to restore what is revoked.
     pub(crate) fn revoked_until(&self) -> Option<Moment> {
-        self.inputs.lock().revoked.as_ref().map(|(at, _)| *at)
+        self.inputs.lock().revoked_until()
     }
 
     /// Why polls may miss transactions that are longer than the overlap.
@@ -271,8 +294,7 @@ impl FreshnessTracker {
     /// Time until the filter's age ends the trust; `None`: something else has ended it, or its age never does.
     pub(crate) fn ages_in(&self, now: Moment) -> Option<Duration> {
         let inputs = self.inputs.lock();
-        let ages =
-            self.promise.freshness == Freshness::Rebuilt && inputs.revoked.is_none() && inputs.conflict.is_none();
+        let ages = self.promise.freshness == Freshness::Rebuilt && !inputs.is_revoked() && inputs.conflict.is_none();
         let end = inputs.scan_started.filter(|_| ages)?.plus(self.promise.max_staleness);
         (end > now).then(|| end.since(now))
     }

@@ -36,7 +36,7 @@ impl FreshnessTracker {
         if let Some(conflict) = &inputs.conflict {
             return Some(conflict.clone());
         }
-        if let Some((_, reason)) = &inputs.revoked {
+        if let Some((_, reason)) = inputs.revoked.as_ref().or(inputs.awaits_reports.as_ref()) {
             return Some(reason.clone());
         }
         if let Some(length) = inputs.hold.length() {

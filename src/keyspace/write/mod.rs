@@ -25,6 +25,7 @@ use super::build_state::BuildState;
 use super::error::{AnnounceError, DropError, PublishError};
 use super::identity::Identity;
 use super::journal::Journal;
+use super::membership::Membership;
 use super::rebuild_signal::RebuildSignal;
 use crate::cache::{CacheError, Mark, SharedCache};
 use crate::clock::Moment;
@@ -47,6 +48,8 @@ pub(crate) struct Writer {
     pub(crate) journal: Arc<Journal>,
     /// Appends to the delta log; `None`: there is none.
     pub(crate) committer: Option<Committer>,
+    /// `None`: announces need no place in a roster.
+    pub(crate) membership: Option<Arc<Membership>>,
     pub(crate) builds: Arc<BuildState>,
     pub(crate) rebuild: Arc<RebuildSignal>,
     pub(crate) failures: FailureLog,
@@ -61,15 +64,14 @@ impl Writer {
     /// [`AnnounceError`]: not durable, so the rows must not be committed.
     pub(crate) async fn announce(&self, keys: &[Key]) -> Result<Option<Version>, AnnounceError> {
         let announced = match self.admit(keys) {
-            Ok(()) => tokio::time::timeout(self.deadline, self.announce_in_order(keys))
-                .await
-                .unwrap_or(Err(AnnounceError::Deadline(self.deadline))),
+            Ok(()) => self.announce_in_time(keys).await,
             Err(refused) => Err(refused),
         };
         let outcome = match &announced {
             Ok(_) => AnnounceOutcome::Accepted,
             Err(AnnounceError::Full(_)) => AnnounceOutcome::Full,
             Err(AnnounceError::TooFast { .. }) => AnnounceOutcome::Limited,
+            Err(AnnounceError::Enrolling(_)) => AnnounceOutcome::Enrolling,
             Err(_) => AnnounceOutcome::NotDurable,
         };
         self.metrics.announces(outcome, keys.len() as u64);
@@ -78,8 +80,21 @@ impl Writer {
 
     /// Before any change: a refused announce leaves nothing behind.
     fn admit(&self, keys: &[Key]) -> Result<(), AnnounceError> {
+        if let Some(enrolling) = self.membership.as_ref().and_then(|membership| membership.enrolling()) {
+            return Err(AnnounceError::Enrolling(enrolling));
+        }
         let limit = self.limits.per_second;
         self.rate.admit(keys.len(), Moment::now()).map_err(|retry_in| AnnounceError::TooFast { limit, retry_in })
+    }
+
+    /// The time is looked at once more at the end: a process that was stopped wakes up with its answer, and by then
+    /// nobody may remember the announce any more.
+    async fn announce_in_time(&self, keys: &[Key]) -> Result<Option<Version>, AnnounceError> {
+        let late = || Err(AnnounceError::Deadline(self.deadline));
+        let began = Moment::now();
+        let announced =
+            tokio::time::timeout(self.deadline, self.announce_in_order(keys)).await.unwrap_or_else(|_| late());
+        if Moment::now().since(began) > self.deadline { announced.and_then(|_| late()) } else { announced }
     }
 
     async fn announce_in_order(&self, keys: &[Key]) -> Result<Option<Version>, AnnounceError> {

@@ -87,7 +87,15 @@ impl Writer {
             );
         }
         // Another secret has given all of them another place.
-        sent && self.identity.secret.fingerprint() == secret
+        sent && self.identity.secret.fingerprint() == secret && self.report(epoch).await
+    }
+
+    /// Reports that all of them are in the log.
+    async fn report(&self, epoch: Option<u64>) -> bool {
+        match &self.membership {
+            Some(membership) => membership.report(epoch).await,
+            None => true,
+        }
     }
 
     async fn append_again(&self, keys: &[Key], epoch: Option<u64>) -> bool {
@@ -139,6 +147,9 @@ impl Writer {
         let hash = |key: &[u8]| -> KeyHash { secret.hash(&Key::from_canonical(Bytes::copy_from_slice(key))) };
         let (hashes, remembered) = self.windows.recent.rehash_own(now, hash);
         self.effects.restore_announces(&hashes);
+        if let (Err(_), Some(membership)) = (&remembered, &self.membership) {
+            membership.forgot_until(now.plus(self.windows.recent.life()));
+        }
         remembered
     }
 }

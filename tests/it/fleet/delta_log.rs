@@ -46,7 +46,7 @@ impl Instance {
 
     /// Reads once, as soon as Redis answers.
     async fn step(&mut self) -> PageOutcome {
-        let read = async |instance: &mut Self| match instance.log.read(instance.follower.after()).await {
+        let read = async |instance: &mut Self| match instance.log.read(instance.follower.after(), None).await {
             Ok(page) => {
                 let step = instance.follower.evaluate(page);
                 instance.follower.applied(&step);
@@ -192,7 +192,7 @@ async fn strangers_in_the_stream_are_a_loss_and_no_panic() {
     assert_eq!(reader.step().await.loss, Some(Loss::Unreadable));
     let _: i64 = redis::cmd("DEL").arg("bloomguard:deltas:users").query(&mut raw).unwrap();
     let _: () = redis::cmd("SET").arg("bloomguard:deltas:users").arg("x").query(&mut raw).unwrap();
-    assert!(matches!(reader.log.read(EntryId::ZERO).await, Err(LogError::Refused(_))));
+    assert!(matches!(reader.log.read(EntryId::ZERO, None).await, Err(LogError::Refused(_))));
 }
 
 /// Invariant: announced-found-by-fleet
@@ -204,7 +204,7 @@ async fn a_demoted_primary_is_not_read_over_kept_connections() {
     writer.append(&[delta(LogEntryKind::Announce, 0..1)]).await;
     let _: () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(other.port()).query(&mut raw).unwrap();
     // No check of its role came since. On a slow machine one may have come, and closed the connection.
-    let read = reader.log.read(reader.follower.after()).await;
+    let read = reader.log.read(reader.follower.after(), None).await;
     assert!(matches!(read, Err(LogError::Replaced | LogError::Unavailable(_))), "{read:?}");
     let role: (String, String, i64, String, i64) = redis::cmd("ROLE").query(&mut raw).unwrap();
     assert_eq!(role.0, "slave", "over a connection that it kept");

@@ -4,7 +4,7 @@ use super::architecture::{Source, sources};
 
 /// Rooms by level: each imports lower levels only. The facade's files are above all of them.
 const LEVELS: &[&[&str]] = &[
-    &["journal", "rebuild_signal", "secret", "snapshot_file"],
+    &["journal", "membership", "rebuild_signal", "secret", "snapshot_file"],
     &["build_state", "error", "freshness", "identity"],
     &["backend", "outcome"],
     &["probe", "single_flight", "stats"],

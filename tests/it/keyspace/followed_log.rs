@@ -34,9 +34,9 @@ impl DeltaLog for Withheld {
         self.log.append(deltas, epoch).await
     }
 
-    async fn read(&self, after: EntryId) -> Result<LogPage, LogError> {
+    async fn read(&self, after: EntryId, roster: Option<&str>) -> Result<LogPage, LogError> {
         let _ = self.open.clone().wait_for(|open| *open).await;
-        self.log.read(after).await
+        self.log.read(after, roster).await
     }
 
     async fn switch(&self, setting: Option<EnforcementSetting>, known: u64) -> Result<Switch, LogError> {
@@ -60,7 +60,11 @@ async fn instance(
         log: RedisDeltaLog::new(redis_link(redis).await, "users", writer, retention),
         open: opened,
     });
-    let ks = TestKeyspace::with_log(config(), cache.clone(), LogParts { log, writer, max_lag });
+    let ks = TestKeyspace::with_log(
+        config(),
+        cache.clone(),
+        LogParts { log, writer, max_lag, roll_call: None, is_first_start: false },
+    );
     (ks, cache, gate)
 }
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bloomguard::backend::Value;
 use bloomguard::cache::{CacheError, CacheStatus, Entry, Mark, Seen, SharedCache, Stamp, Stored};
 use bloomguard::config::EnforcementSetting;
-use bloomguard::fleet::{Delta, DeltaLog, EntryId, LogError, LogPage, Switch, WriterId};
+use bloomguard::fleet::{Delta, DeltaLog, Enrolled, EntryId, LogError, LogPage, RosterChange, Switch, WriterId};
 use bloomguard::key::Key;
 use bloomguard::keyspace::Keyspace;
 use bloomguard::redis::LogIdentity;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::network::{Link, Session};
-use super::server::{Content, RETENTION, Slot};
+use super::server::{Appended, Content, RETENTION, Slot};
 
 /// Reads of the log begin at multiples of this. The reader's own pauses are spread over 80 to 120 ms by chance, which
 /// no seed decides.
@@ -151,12 +151,16 @@ impl DeltaLog for SimulatedLog {
         let previous = self.previous.lock().filter(|(log, _)| *log == identity).map_or(EntryId::ZERO, |(_, id)| id);
         let (writer, deltas) = (self.writer, deltas.to_vec());
         let append = self.link.execute(&session, move |server| server.append(identity, writer, previous, &deltas));
-        let id = append.await.map_err(|error| log_error(&error))?.ok_or(LogError::Replaced)?;
+        let id = match append.await.map_err(|error| log_error(&error))? {
+            Appended::At(id) => id,
+            Appended::NotAdmitted => return Err(LogError::NotAdmitted),
+            Appended::OtherLog => return Err(LogError::Replaced),
+        };
         *self.previous.lock() = Some((identity, id));
         Ok((identity, id))
     }
 
-    async fn read(&self, after: EntryId) -> Result<LogPage, LogError> {
+    async fn read(&self, after: EntryId, _: Option<&str>) -> Result<LogPage, LogError> {
         self.step().await;
         let page = match self.session() {
             Ok(session) => {
@@ -166,6 +170,16 @@ impl DeltaLog for SimulatedLog {
         };
         *self.answered.lock() = Instant::now();
         page?.ok_or(LogError::Replaced)
+    }
+
+    async fn change_roster(&self, change: RosterChange, epoch: Option<u64>) -> Result<Enrolled, LogError> {
+        let session = self.session()?;
+        if epoch.is_some_and(|epoch| epoch != session.epoch) {
+            return Err(LogError::Replaced);
+        }
+        let (identity, writer) = (session.identity, self.writer);
+        let changed = self.link.execute(&session, move |server| server.change_roster(identity, writer, change));
+        changed.await.map_err(|error| log_error(&error))?.ok_or(LogError::Replaced)
     }
 
     async fn switch(&self, _: Option<EnforcementSetting>, _: u64) -> Result<Switch, LogError> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use bloomguard::config::{Freshness, KeyspaceConfig};
-use bloomguard::fleet::WriterId;
+use bloomguard::fleet::{RollCallTerms, WriterId};
 use bloomguard::key::{KeyForm, KeySecret};
 use bloomguard::keyspace::{
     AnnounceLimits, Expected, Journal, Keyspace, KeyspaceParts, LogParts, Refused, Replayed, Restored, SnapshotFile,
@@ -23,6 +23,7 @@ use super::network::{Link, Network};
 pub const KEYSPACE: &str = "users";
 pub const MAX_LAG: Duration = Duration::from_millis(600);
 pub const WINDOW: Duration = Duration::from_millis(2000);
+const ROLL_CALL: Duration = Duration::from_millis(1000);
 
 /// No test reads them, and making them takes longer than a whole run.
 static METRICS: LazyLock<Arc<KeyspaceMetrics>> = LazyLock::new(|| Metrics::new().keyspace(KEYSPACE));
@@ -122,7 +123,13 @@ impl Instance {
             announces: AnnounceLimits::default(),
             journal,
             replayed,
-            log: Some(LogParts { log, writer, max_lag: MAX_LAG }),
+            log: Some(LogParts {
+                log,
+                writer,
+                max_lag: MAX_LAG,
+                roll_call: RollCallTerms::new(ROLL_CALL, WINDOW, MAX_LAG),
+                is_first_start: false,
+            }),
             snapshot: Some(snapshot),
             metrics: Arc::clone(&METRICS),
         });

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bloomguard::backend::Value;
 use bloomguard::cache::Mark;
-use bloomguard::fleet::{Delta, EntryId, LogEntry, LogPage, WriterId};
+use bloomguard::fleet::{
+    Delta, Enrolled, EntryId, LogEntry, LogEntryKind, LogPage, Member, Roster, RosterChange, WriterId,
+};
 use bloomguard::key::{Key, KeySecret};
 use bloomguard::redis::{LogBirth, LogIdentity};
 use tokio::time::Instant;
@@ -44,6 +46,14 @@ pub struct Data {
     /// Identities by the run of the server that they were made at.
     births: HashMap<u64, LogBirth>,
     secret: Option<KeySecret>,
+    roster: (Option<LogIdentity>, Roster),
+}
+
+/// What became of an append.
+pub enum Appended {
+    At(EntryId),
+    OtherLog,
+    NotAdmitted,
 }
 
 pub struct Server {
@@ -162,15 +172,13 @@ impl Server {
     }
 
     /// Appends to the log that has this identity.
-    pub fn append(
-        &mut self,
-        identity: LogIdentity,
-        writer: WriterId,
-        previous: EntryId,
-        deltas: &[Delta],
-    ) -> Option<EntryId> {
+    pub fn append(&mut self, identity: LogIdentity, writer: WriterId, previous: EntryId, deltas: &[Delta]) -> Appended {
         if self.identity() != Some(identity) {
-            return None;
+            return Appended::OtherLog;
+        }
+        let is_admitted = self.roster(identity).member(writer).is_some_and(|member| member.admitted);
+        if !is_admitted && deltas.iter().any(|delta| delta.kind == LogEntryKind::Announce) {
+            return Appended::NotAdmitted;
         }
         let now = self.millis();
         for delta in deltas {
@@ -184,12 +192,51 @@ impl Server {
         while self.data.entries.front().is_some_and(|(id, _)| *id < oldest) {
             self.data.entries.pop_front();
         }
-        Some(self.data.last)
+        Appended::At(self.data.last)
+    }
+
+    /// The roster of this log, which is empty where there is one of another log.
+    fn roster(&mut self, log: LogIdentity) -> &mut Roster {
+        if self.data.roster.0 != Some(log) {
+            self.data.roster = (Some(log), Roster::default());
+        }
+        &mut self.data.roster.1
+    }
+
+    /// As the script does it.
+    pub fn change_roster(&mut self, log: LogIdentity, writer: WriterId, change: RosterChange) -> Option<Enrolled> {
+        if self.identity() != Some(log) {
+            return None;
+        }
+        let roster = self.roster(log);
+        let own = roster.members.iter().position(|member| member.writer == writer);
+        match (change, own) {
+            (RosterChange::Enrol { terms, confirmed, .. }, Some(own)) => {
+                let member = &mut roster.members[own];
+                (member.serial, member.terms, member.confirmed) = (member.serial + 1, terms, confirmed);
+            }
+            (RosterChange::Enrol { terms, confirmed, admitted_in }, None) => {
+                roster.view += 1;
+                let (serial, view, reported) = (1, roster.view, false);
+                let admitted = admitted_in.is_some_and(|before| before != log);
+                roster.members.push(Member { writer, terms, serial, confirmed, view, admitted, reported });
+            }
+            (RosterChange::Admit, Some(own)) => roster.members[own].admitted = true,
+            (RosterChange::Report, Some(own)) => roster.members[own].reported = true,
+            (RosterChange::Remove(other, serial), _) => {
+                roster.members.retain(|member| (member.writer, member.serial) != (other, serial));
+            }
+            (RosterChange::Leave, _) => roster.members.retain(|member| member.writer != writer),
+            (RosterChange::Admit | RosterChange::Report, None) => {}
+        }
+        Some(Enrolled { log, member: roster.member(writer).copied(), is_replicated: true })
     }
 
     /// One page of the log.
     pub fn read(&self, after: EntryId) -> Option<LogPage> {
         let birth = self.data.births.get(&self.run)?;
+        let (log, roster) = &self.data.roster;
+        let roster = if *log == Some(birth.identity) { roster.clone() } else { Roster::default() };
         let unread = self.data.entries.iter().filter(|(id, _)| *id > after);
         let entries: Vec<_> = unread.take(ENTRIES_A_READ).map(|(id, entry)| (*id, Some(entry.clone()))).collect();
         Some(LogPage {
@@ -203,6 +250,7 @@ impl Server {
             entries,
             switch: None,
             peers: Vec::new(),
+            roster: Some(roster),
         })
     }
 }

@@ -1,21 +1,25 @@
 //! Follows the delta log: other instances' announces and drops take effect here, and what can't be read takes the right
 //! to reject away.
 
+mod roll_call;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use self::roll_call::{Reports, RosterRead};
 use super::freshness::{EnforcementStatus, FreshnessTracker, SwitchError};
 use super::identity::Identity;
+use super::membership::Membership;
 use super::rebuild_signal::RebuildSignal;
 use super::write::{CommitWindows, LocalEffects, REGISTER_EVERY};
 use crate::cache::Stamp;
 use crate::clock::Moment;
 use crate::config::EnforcementSetting;
 use crate::fleet::{
-    DeltaLog, EntryId, Follower, LogEntry, LogEntryKind, LogPage, LogPlace, Loss, PageOutcome, Switch, Terms, Version,
-    WriterId,
+    DeltaLog, EntryId, Follower, LogEntry, LogEntryKind, LogPage, LogPlace, Loss, PageOutcome, RollCallState,
+    RollCallTerms, Switch, Terms, Version, WriterId,
 };
 use crate::labels::ResyncReason;
 use crate::metrics::KeyspaceMetrics;
@@ -34,6 +38,10 @@ pub struct LogParts {
     pub writer: WriterId,
     /// Longest time without reading the log to its end: after that, other instances' announces may be missing here.
     pub max_lag: Duration,
+    /// How this instance takes part in the roll call; `None`: not at all.
+    pub roll_call: Option<RollCallTerms>,
+    /// The operator's word that nobody announced before (`redis.first_start`).
+    pub is_first_start: bool,
 }
 
 /// The reading end of the delta log.
@@ -58,13 +66,14 @@ pub(crate) struct FollowerParts {
     pub(crate) freshness: Arc<FreshnessTracker>,
     pub(crate) windows: Arc<CommitWindows>,
     pub(crate) effects: Arc<LocalEffects>,
+    pub(crate) membership: Option<Arc<Membership>>,
     pub(crate) rebuild: Arc<RebuildSignal>,
     pub(crate) metrics: Arc<KeyspaceMetrics>,
 }
 
 impl LogFollower {
     pub(crate) fn new(log: LogParts, parts: FollowerParts) -> Self {
-        let LogParts { log, writer, max_lag } = log;
+        let LogParts { log, writer, max_lag, .. } = log;
         Self {
             log,
             writer,
@@ -97,40 +106,50 @@ impl LogFollower {
         let mut follower = Follower::new(windows.life(), windows.window)
             .in_log_of(self.log.retention())
             .resuming(self.resume.lock().take());
+        let mut reports = Reports::new(self.parts.membership.clone(), self.writer);
         loop {
             self.register().await;
+            reports.enrol(follower.place().map(|(log, _)| log)).await;
             // Before it is sent: the answer may lack what was appended later.
             let sent = Moment::now();
-            match self.log.read(follower.after()).await {
-                Ok(page) => {
-                    let (complete, lost_switch) = self.apply_page(&mut follower, page);
+            match self.log.read(follower.after(), reports.known()).await {
+                Ok(mut page) => {
+                    let read = RosterRead::of(&mut page, sent);
+                    let (complete, lost_switch) = self.apply_page(&mut follower, page, &mut reports);
                     if !complete {
                         continue;
                     }
                     self.parts.freshness.log_read(sent);
-                    if let Some(switch) = lost_switch {
-                        self.restore_switch(switch).await;
-                    }
+                    self.restore_switch(lost_switch).await;
+                    self.heed(reports.applied(read, self.max_lag).await);
                 }
                 Err(error) => {
                     tracing::debug!(keyspace = self.name(), %error, "delta log not read");
                     self.parts.freshness.log_failed(error.to_string());
                 }
             }
+            self.scan_without_reports();
             tokio::time::sleep(POLL.mul_f64(rand::random_range(0.8..1.2))).await;
         }
     }
 
     /// Returns whether the log was read to its end, and the fleet's setting if Redis has lost it.
-    fn apply_page(&self, follower: &mut Follower, mut page: LogPage) -> (bool, Option<Switch>) {
+    fn apply_page(&self, follower: &mut Follower, mut page: LogPage, reports: &mut Reports) -> (bool, Option<Switch>) {
         // Before the log counts as read: without the fleet's setting an instance does not enforce.
         let lost_switch = self.parts.freshness.apply_switch(page.switch.take());
         self.parts.windows.record_page(self.writer, &page);
         let windows = self.parts.windows.longest();
         follower.set_windows(windows.life(), windows.window);
+        let before = follower.place().map(|(log, _)| log);
         let step = follower.evaluate(page);
-        if let Some(loss) = step.loss {
-            self.revoke_after(loss);
+        match (step.loss, before) {
+            (Some(Loss::Replaced), Some(before))
+                if reports.log_replaced(before, !self.parts.freshness.is_revoked()) =>
+            {
+                self.await_reports();
+            }
+            (Some(loss), _) => self.revoke_after(loss),
+            (None, _) => {}
         }
         self.apply(&step);
         // Only now: a reader of the place relies on the entries before it.
@@ -181,6 +200,44 @@ impl LogFollower {
         }
     }
 
+    /// Reports of the instances that wrote to the log before may stand in for a scan.
+    fn await_reports(&self) {
+        let window = self.parts.windows.longest().window;
+        tracing::warn!(
+            keyspace = self.name(),
+            scan_in = ?window,
+            "delta log replaced: waiting until every instance has announced again"
+        );
+        let reason = format!(
+            "{}; instances announce again what they had announced, and a scan after the commit window restores it if one \
+             does not",
+            Loss::Replaced
+        );
+        self.parts.freshness.await_reports(Moment::now().plus(window), reason);
+    }
+
+    /// What follows from the reports that have come.
+    fn heed(&self, state: RollCallState) {
+        match state {
+            RollCallState::Idle | RollCallState::Waiting(_) => {}
+            RollCallState::Complete => {
+                tracing::info!(keyspace = self.name(), "every instance has announced again: no scan needed");
+                self.parts.freshness.reports_complete();
+            }
+            RollCallState::Failed(why) => {
+                tracing::warn!(keyspace = self.name(), why, "not every instance has announced again: a scan follows");
+            }
+        }
+    }
+
+    /// Asks for the scan once the time for reports is over.
+    fn scan_without_reports(&self) {
+        if self.parts.freshness.scan_is_due(Moment::now()) {
+            self.parts.metrics.resync(ResyncReason::Replaced);
+            self.parts.rebuild.request();
+        }
+    }
+
     fn revoke_after(&self, loss: Loss) {
         let in_time = loss.mended_by_scan_in(self.parts.windows.longest().window);
         self.revoke(resync_reason(loss), in_time, &loss.to_string());
@@ -223,11 +280,17 @@ impl LogFollower {
         Ok(freshness.switch_here_and_fleet(switch))
     }
 
-    /// If this fails, the next read says again that Redis has lost it.
-    async fn restore_switch(&self, switch: Switch) {
-        match self.log.restore_switch(switch).await {
-            Ok(()) => tracing::info!(%switch, "restored the fleet's enforcement setting in Redis"),
-            Err(error) => tracing::debug!(%error, "fleet's enforcement setting not restored in Redis"),
+    /// Puts a setting back that Redis has lost. If this fails, the next read says again that it has.
+    async fn restore_switch(&self, lost: Option<Switch>) {
+        if let Some(switch) = lost {
+            match self.log.restore_switch(switch).await {
+                Ok(()) => tracing::info!(%switch, "restored the fleet's enforcement setting in Redis"),
+                Err(error) => tracing::debug!(%error, "fleet's enforcement setting not restored in Redis"),
+            }
+            return;
+        }
+        if let (Some(membership), Some((log, _))) = (&self.parts.membership, *self.applied.lock()) {
+            membership.switch_is_in(log);
         }
     }
 

@@ -1,0 +1,32 @@
+//! The roster as the scripts take and return it.
+
+use redis::ScriptInvocation;
+
+use super::strange;
+use crate::fleet::log::LogError;
+use crate::fleet::roster::{Member, Roster, RosterChange};
+use crate::redis::LogIdentity;
+
+/// Version, view, names and values of the hash, and whether instances are registered that do not enrol.
+pub(super) type RosterAnswer = (String, u64, Vec<(String, String)>, u8);
+
+pub(super) fn parse((version, view, fields, strangers): RosterAnswer) -> Result<Roster, LogError> {
+    let members = fields.iter().filter(|(name, _)| !matches!(name.as_str(), "log" | "view" | "version"));
+    let members = members.map(|(name, text)| Member::parse(name, text).ok_or_else(|| strange("HGETALL of the roster")));
+    Ok(Roster { version, view, members: members.collect::<Result<_, _>>()?, has_strangers: strangers == 1 })
+}
+
+/// What the script takes behind identity and member. `log`: the log of the connection.
+pub(super) fn add_arguments(script: &mut ScriptInvocation<'_>, change: RosterChange, log: LogIdentity) {
+    match change {
+        RosterChange::Enrol { terms, confirmed, admitted_in } => {
+            let is_descendant = admitted_in.is_some_and(|before| before != log);
+            script.arg("enrol").arg(super::millis(terms.lease)).arg(super::millis(terms.window));
+            script.arg(confirmed).arg(u8::from(is_descendant))
+        }
+        RosterChange::Admit => script.arg("admit"),
+        RosterChange::Report => script.arg("report"),
+        RosterChange::Remove(writer, serial) => script.arg("remove").arg(writer.to_string()).arg(serial),
+        RosterChange::Leave => script.arg("leave"),
+    };
+}

@@ -1,0 +1,141 @@
+//! What a reader needs so that another log costs it no scan: a report of every writer of the log before.
+//!
+//! Knows neither a clock nor a connection, like [`Follower`](super::Follower). Rules and proof: `docs/consistency.md`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::roster::{RollCallTerms, Roster};
+use super::writer::WriterId;
+use crate::clock::Moment;
+use crate::redis::LogIdentity;
+
+/// A reader's part of the roll call.
+#[derive(Debug)]
+pub struct RollCall {
+    own: WriterId,
+    terms: RollCallTerms,
+    /// The log of the last enrolment that was answered, and when that was sent.
+    enrolled: Option<(LogIdentity, Moment)>,
+    heard: Option<Heard>,
+    pending: Option<Pending>,
+}
+
+/// What the last page showed that left nothing of its log unread.
+#[derive(Debug, Clone)]
+struct Heard {
+    log: LogIdentity,
+    members: BTreeSet<WriterId>,
+    /// When that page was asked for.
+    sent: Moment,
+    /// When the enrolment was sent that was answered before that.
+    enrolled: Moment,
+}
+
+/// The reports that are awaited.
+#[derive(Debug, Clone)]
+struct Pending {
+    unheard: BTreeSet<WriterId>,
+    /// Everything that was acknowledged before this has been read.
+    since: Moment,
+}
+
+/// How the roll call stands after a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RollCallState {
+    /// None is under way.
+    Idle,
+    /// These have not reported yet.
+    Waiting(Vec<WriterId>),
+    /// All have reported: nothing was lost.
+    Complete,
+    /// It can't complete any more: only a scan helps.
+    Failed(&'static str),
+}
+
+impl RollCall {
+    /// A reader that has read nothing yet.
+    #[must_use]
+    pub const fn new(own: WriterId, terms: RollCallTerms) -> Self {
+        Self { own, terms, enrolled: None, heard: None, pending: None }
+    }
+
+    /// An enrolment in this log was answered that was sent then.
+    pub fn enrolled(&mut self, log: LogIdentity, sent: Moment) {
+        self.enrolled = Some((log, sent));
+    }
+
+    /// The first page of another log arrived. Returns true if reports of writers can stand in for a scan. `is_whole`:
+    /// nothing was lost of the log before that no scan has found since.
+    pub fn log_replaced(&mut self, before: LogIdentity, is_whole: bool, arrived: Moment) -> bool {
+        let can_judge = |heard: &Heard| arrived.since(heard.enrolled) < self.terms.lease;
+        let earlier = self.pending.take();
+        // While reports are awaited, the log before may have been another one than the log that was read to its end:
+        // what began there could only be acknowledged by writers that are known here.
+        let heard = self
+            .heard
+            .as_ref()
+            .filter(|heard| can_judge(heard) && (earlier.is_some() || is_whole && heard.log == before));
+        let Some(heard) = heard else {
+            self.heard = None;
+            return false;
+        };
+        let mut unheard = heard.members.clone();
+        let mut since = heard.sent;
+        if let Some(earlier) = earlier {
+            unheard.extend(earlier.unheard);
+            since = earlier.since;
+        }
+        self.pending = Some(Pending { unheard, since });
+        true
+    }
+
+    /// A page of this log that leaves nothing unread has taken effect. `slack`: an announce of another instance may
+    /// take this long to arrive.
+    pub fn applied(
+        &mut self,
+        log: LogIdentity,
+        roster: &Roster,
+        sent: Moment,
+        arrived: Moment,
+        slack: Duration,
+    ) -> RollCallState {
+        self.note_members(log, roster, sent);
+        let Some(pending) = &mut self.pending else { return RollCallState::Idle };
+        if !agrees(roster, self.terms) {
+            return self.fail("an instance takes no part in the roll call, or with another roll_call or commit_window");
+        }
+        let has_reported = |writer: &WriterId| roster.member(*writer).is_some_and(|member| member.reported);
+        pending.unheard.retain(|writer| !has_reported(writer));
+        if arrived.since(pending.since) > self.terms.window.saturating_sub(slack) {
+            return self.fail("not all reports came in time: announces of before may be forgotten by now");
+        }
+        if !pending.unheard.is_empty() {
+            return RollCallState::Waiting(pending.unheard.iter().copied().collect());
+        }
+        self.pending = None;
+        RollCallState::Complete
+    }
+
+    fn note_members(&mut self, log: LogIdentity, roster: &Roster, sent: Moment) {
+        self.heard = self
+            .enrolled
+            .filter(|(enrolled, _)| agrees(roster, self.terms) && *enrolled == log && roster.member(self.own).is_some())
+            .map(|(_, enrolled)| Heard {
+                log,
+                members: roster.members.iter().map(|member| member.writer).collect(),
+                sent,
+                enrolled,
+            });
+    }
+
+    fn fail(&mut self, why: &'static str) -> RollCallState {
+        self.pending = None;
+        RollCallState::Failed(why)
+    }
+}
+
+/// Returns true if all that announce in the log take part under these terms.
+fn agrees(roster: &Roster, terms: RollCallTerms) -> bool {
+    !roster.has_strangers && roster.members.iter().all(|member| member.terms == terms)
+}
