@@ -101,6 +101,16 @@ labels! {
 }
 
 labels! {
+    /// How reports of other instances stood in for a scan after the delta log was replaced.
+    RollCallOutcome {
+        /// All have reported: no scan.
+        Complete = "complete",
+        /// They can't stand in for it any more: the scan follows.
+        Failed = "failed",
+    }
+}
+
+labels! {
     /// The state of a keyspace. Only `enforcing` answers 404 from the filter.
     State {
         /// No filter yet.

@@ -217,3 +217,6 @@ impl From<&LogPage> for RosterPage {
         Self { log: page.identity, age: Duration::from_millis(page.now.saturating_sub(page.born)) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -139,3 +139,6 @@ impl RollCall {
 fn agrees(roster: &Roster, terms: RollCallTerms) -> bool {
     !roster.has_strangers && roster.members.iter().all(|member| member.terms == terms)
 }
+
+#[cfg(test)]
+mod tests;

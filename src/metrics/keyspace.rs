@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use super::filter_gauges::FilterGauges;
 use super::series::{Counter, Gauge, Histogram};
-use super::{BreakerMetrics, Gauges, LATENCY_BUCKETS, PollMetrics, RebuildMetrics, Registry, SnapshotMetrics};
+use super::{
+    BreakerMetrics, Gauges, LATENCY_BUCKETS, LogMetrics, PollMetrics, RebuildMetrics, Registry, SnapshotMetrics,
+};
 use crate::labels::{
     AnnounceOutcome, BackendOutcome, BreakerState, CacheResult, CacheTier, CanaryResult, Dependency, LeaseWait,
-    LookupResult, RefreshOutcome, ResyncReason, ShedReason, Source, State, Verdict,
+    LookupResult, RefreshOutcome, ShedReason, Source, State, Verdict,
 };
 
 /// Recorders of one keyspace. Every method is lock-free.
@@ -34,7 +36,8 @@ pub struct KeyspaceMetrics {
     stale_answers: Counter,
     absence_storms: Counter,
     announces: Vec<Counter>,
-    resyncs: Vec<Counter>,
+    /// Recorders of the delta log.
+    pub log: LogMetrics,
     delta_lag: Gauge,
     deletes: Counter,
     invalidated: Counter,
@@ -193,17 +196,7 @@ impl KeyspaceMetrics {
                 .iter()
                 .map(|o| counter("announces_total", "Announces by outcome", &[("outcome", o.as_str())]))
                 .collect(),
-            resyncs: ResyncReason::ALL
-                .iter()
-                .map(|r| {
-                    counter(
-                        "delta_resyncs_total",
-                        "Times that announces of other instances may have been lost, by reason; the next scan \
-                         recovers them",
-                        &[("reason", r.as_str())],
-                    )
-                })
-                .collect(),
+            log: LogMetrics::new(registry, keyspace),
             delta_lag: gauge(
                 "delta_lag_seconds",
                 "Seconds since the delta log was last read completely; 0 without a log",
@@ -340,11 +333,6 @@ impl KeyspaceMetrics {
     /// Counts announces that ended together.
     pub fn announces(&self, outcome: AnnounceOutcome, keys: u64) {
         self.announces[outcome as usize].increment(keys);
-    }
-
-    /// Counts a resync: announces of other instances may have been lost.
-    pub fn resync(&self, reason: ResyncReason) {
-        self.resyncs[reason as usize].increment(1);
     }
 
     /// Counts invalidated keys.

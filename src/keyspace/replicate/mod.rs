@@ -21,7 +21,7 @@ use crate::fleet::{
     DeltaLog, EntryId, Follower, LogEntry, LogEntryKind, LogPage, LogPlace, Loss, PageOutcome, RollCallState,
     RollCallTerms, Switch, Terms, Version, WriterId,
 };
-use crate::labels::ResyncReason;
+use crate::labels::{ResyncReason, RollCallOutcome};
 use crate::metrics::KeyspaceMetrics;
 use crate::redis::LogIdentity;
 
@@ -223,9 +223,11 @@ impl LogFollower {
             RollCallState::Complete => {
                 tracing::info!(keyspace = self.name(), "every instance has announced again: no scan needed");
                 self.parts.freshness.reports_complete();
+                self.parts.metrics.log.roll_call(RollCallOutcome::Complete);
             }
             RollCallState::Failed(why) => {
                 tracing::warn!(keyspace = self.name(), why, "not every instance has announced again: a scan follows");
+                self.parts.metrics.log.roll_call(RollCallOutcome::Failed);
             }
         }
     }
@@ -233,7 +235,7 @@ impl LogFollower {
     /// Asks for the scan once the time for reports is over.
     fn scan_without_reports(&self) {
         if self.parts.freshness.scan_is_due(Moment::now()) {
-            self.parts.metrics.resync(ResyncReason::Replaced);
+            self.parts.metrics.log.resync(ResyncReason::Replaced);
             self.parts.rebuild.request();
         }
     }
@@ -246,7 +248,7 @@ impl LogFollower {
     /// Announces may be missing: a scan that begins `in_time` from now finds all their rows.
     fn revoke(&self, reason: ResyncReason, in_time: Duration, loss: &str) {
         tracing::warn!(keyspace = self.name(), loss, rescan_in = ?in_time, "announces of other instances may have been lost");
-        self.parts.metrics.resync(reason);
+        self.parts.metrics.log.resync(reason);
         let when = if in_time.is_zero() { "" } else { " after the commit window" };
         self.parts.freshness.revoke(Moment::now().plus(in_time), format!("{loss}; a scan{when} restores it"));
         self.parts.rebuild.request();

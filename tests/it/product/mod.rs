@@ -34,6 +34,7 @@ mod redis_topologies;
 mod reload;
 mod replicas;
 mod restart;
+mod roll_call;
 mod set;
 mod shutdown;
 mod soak;

@@ -156,6 +156,11 @@ impl TestApp {
         self.task.take().unwrap().await.unwrap();
     }
 
+    /// Ends at once, as a crash does.
+    pub fn abort(mut self) {
+        self.task.take().unwrap().abort();
+    }
+
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.data)
     }
