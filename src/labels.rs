@@ -241,6 +241,8 @@ labels! {
         Full = "full",
         /// More per second than `server.max_announces_per_second`.
         Limited = "limited",
+        /// The keyspace takes none: `announces = false`.
+        Off = "off",
     }
 }
 

@@ -4,7 +4,8 @@ use crate::key::KeyHash;
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn promise(freshness: Freshness, max_lag: Option<Duration>) -> Promise {
-    Promise { freshness, max_staleness: MINUTE, max_lag }
+    let log = max_lag.map_or(LogRole::None, |max_lag| LogRole::Announces { max_lag });
+    Promise { freshness, max_staleness: MINUTE, log }
 }
 
 fn tracker_with(promise: Promise, hold: Duration) -> FreshnessTracker {
