@@ -23,11 +23,8 @@ const CLIENTS: usize = 4;
 
 /// Polled and without announces, which is the default then. Few false positives, so that they do not hide anything.
 fn configuration(site: &Site, redis: &RedisServer, max_lag: &str) -> Config {
-    polled(&site.url(), "updated_at")
-        .redis(redis)
-        .set("redis.max_lag", max_lag)
-        .set("redis.timeout", "200ms")
-        .users(|k| {
+    polled(&site.url(), "updated_at").redis(redis).set("redis.max_lag", max_lag).set("redis.timeout", "200ms").users(
+        |k| {
             k.set("key", "integer")
                 .set("max_staleness", format!("{}s", STALENESS.as_secs()))
                 .set("commit_window", "1s")
@@ -36,7 +33,8 @@ fn configuration(site: &Site, redis: &RedisServer, max_lag: &str) -> Config {
                 .set("filter.expected_keys", 20_000)
                 .set("rebuild.min_keys_ratio", 0)
                 .set("canary.sample_rate", 0)
-        })
+        },
+    )
 }
 
 /// A real process.
@@ -77,7 +75,9 @@ impl Instance {
     }
 
     async fn send(&self, method: &str, path: &str, body: &str) -> Answer {
-        self.http.send(method, &format!("http://{}{path}", self.data), &[("content-type", "application/json")], body).await
+        self.http
+            .send(method, &format!("http://{}{path}", self.data), &[("content-type", "application/json")], body)
+            .await
     }
 
     async fn get(&self, id: u32) -> Answer {
@@ -88,8 +88,9 @@ impl Instance {
     async fn backend_calls(&self) -> f64 {
         let mut calls = 0.0;
         for outcome in ["found", "absent"] {
-            calls +=
-                self.metric(&format!("bloomguard_backend_requests_total{{keyspace=\"users\",outcome=\"{outcome}\"}}")).await;
+            calls += self
+                .metric(&format!("bloomguard_backend_requests_total{{keyspace=\"users\",outcome=\"{outcome}\"}}"))
+                .await;
         }
         calls
     }
