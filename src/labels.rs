@@ -253,6 +253,8 @@ labels! {
         Limited = "limited",
         /// Other instances do not know this one yet.
         Enrolling = "enrolling",
+        /// The keyspace takes none: `announces = false`.
+        Off = "off",
     }
 }
 

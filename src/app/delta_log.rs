@@ -24,7 +24,8 @@ pub(super) fn delta_log(
         (WriterId::random(), Retention { time: settings.log.retention, bytes: settings.log.max_bytes });
     let log = RedisDeltaLog::new(Arc::clone(&links.main), name, writer, retention);
     let log = log.appending_over(Arc::clone(&links.announces), replicas);
-    let roll_call = RollCallTerms::new(settings.roll_call, keyspace.commit_window, settings.max_lag);
+    let roll_call = RollCallTerms::new(settings.roll_call, keyspace.commit_window, settings.max_lag)
+        .filter(|_| keyspace.takes_announces());
     let log = if roll_call.is_some() { log.enrolling() } else { log };
     // Other announcing namespaces only matter if freshness depends on announces.
     let is_announced = keyspace.freshness == Freshness::Announced;

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::delta_log::delta_log;
 use super::links::{KeyspaceLinks, RedisLinks};
-use super::secret::fleet_secret;
+use super::secret::{fleet_secret, own_secret};
 use super::snapshot::SnapshotFinder;
 use crate::backend::{Backend, HttpBackend, Members, SetBackend, SqlBackend};
 use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
@@ -44,13 +44,18 @@ pub(super) async fn keyspace_parts(
     let announces = AnnounceLimits::new(&config.server, links.is_some() || keyspace.backend.kind == BackendKind::Set);
     let shared = shared_cache(name, keyspace, links, replicas.filter(|_| log.is_none()), &backend, announces);
     let (window, deadline) = (keyspace.commit_window, keyspace.deadline);
-    let (journal, mut replayed) =
-        Journal::open_of(&config.server.data_dir, name, window, deadline, meaning_of_keys(keyspace))
-            .context("the announce journal in server.data_dir")?;
+    let open = if keyspace.takes_announces() { Journal::open_of } else { Journal::without_announces };
+    let (journal, mut replayed) = open(&config.server.data_dir, name, window, deadline, meaning_of_keys(keyspace))
+        .context("the announce journal in server.data_dir")?;
     let finder = SnapshotFinder { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
     let found = finder.find(memory, deadlines.read_until).await;
     replayed.damaged |= found.shows_lost_announces();
-    let secret = fleet_secret(name, links.map(|links| &links.main), found.secret(), deadlines.redis_until).await;
+    let main = links.map(|links| &links.main);
+    let secret = if keyspace.takes_announces() {
+        fleet_secret(name, main, found.secret(), deadlines.redis_until).await
+    } else {
+        Some(own_secret(name, main, found.secret()).await)
+    };
     let recorders = metrics.keyspace(name);
     Ok(KeyspaceParts {
         name: name.to_owned(),

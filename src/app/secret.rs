@@ -38,6 +38,43 @@ pub(super) async fn fleet_secret(
     }
 }
 
+/// The secret that a keyspace without announces starts under: the snapshot's, else the fleet's if Redis has it at hand,
+/// else a new one. It waits for nothing, and adopts the fleet's later, see [`adopt_secret`].
+pub(super) async fn own_secret(keyspace: &str, redis: Option<&Arc<RedisLink>>, known: Option<KeySecret>) -> KeySecret {
+    if let Some(known) = known {
+        return known;
+    }
+    let Some(link) = redis else { return KeySecret::random() };
+    link.stored_secret(keyspace).await.ok().flatten().unwrap_or_else(KeySecret::random)
+}
+
+/// As [`agree_on_secret`], for a keyspace without announces. An instance that has not known the fleet's secret proposes
+/// its own only after Redis has had none for `patience`: after a wipe those that have it come first, and build nothing.
+pub(super) async fn adopt_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink>, patience: Duration) {
+    let mut epochs = link.epochs();
+    let mut missing_since = None;
+    loop {
+        if epochs.has_changed().unwrap_or(false) {
+            // Another server, perhaps.
+            missing_since = None;
+        }
+        epochs.mark_unchanged();
+        let proposes = keyspace.has_known_fleet_secret()
+            || missing_since.is_some_and(|since: Instant| since.elapsed() >= patience);
+        let found = if proposes {
+            link.secret(keyspace.name(), &keyspace.proposed_secret()).await.map(Some)
+        } else {
+            link.stored_secret(keyspace.name()).await
+        };
+        match found {
+            Ok(Some(secret)) => keyspace.agree_on_secret(secret),
+            Ok(None) => drop(missing_since.get_or_insert_with(Instant::now)),
+            Err(error) => tracing::debug!(keyspace = keyspace.name(), %error, "could not read keyspace secret"),
+        }
+        let _ = tokio::time::timeout(RECHECK.min(patience), epochs.changed()).await;
+    }
+}
+
 /// Compares the secret with Redis after each connect, because Redis may have been wiped. The first instance then
 /// proposes its own.
 pub(super) async fn agree_on_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink>) {

@@ -37,7 +37,7 @@ impl SnapshotFinder<'_> {
         if self.keyspace.backend.kind == BackendKind::Set {
             return FoundSnapshot { snapshots: None, restored: Ok(None) };
         }
-        let has_log = self.keyspace.uses_delta_log(self.has_redis);
+        let has_log = self.keyspace.shares_announces(self.has_redis);
         let basis = self.keyspace.basis(self.config.redis.as_ref().map(|redis| &redis.url), has_log);
         let snapshots = Arc::new(SnapshotFile::new(&self.config.server.data_dir, self.name, basis));
         let expected = Expected {
@@ -46,11 +46,12 @@ impl SnapshotFinder<'_> {
             form: self.keyspace.key,
             freshness: self.keyspace.freshness,
             max_staleness: self.keyspace.max_staleness,
+            announces: self.keyspace.takes_announces(),
             has_log,
             polled_sources: self.keyspace.source.iter().filter(|source| source.incremental.is_some()).count(),
             journal: self.replayed.extent,
         };
-        if self.replayed.damaged {
+        if self.replayed.damaged && self.keyspace.takes_announces() {
             return FoundSnapshot { snapshots: Some(snapshots), restored: Err(Refused::DamagedJournal) };
         }
         let (place, memory) = (snapshots.path().to_owned(), Arc::clone(memory));

@@ -37,11 +37,10 @@ struct HotSlot {
 }
 
 enum Content {
-    Value(Value),
+    /// Void once the epoch of the cache is another one.
+    Value { value: Value, epoch: u64 },
     /// The epoch of absences that it belongs to. One of an older epoch is void.
-    Absence {
-        epoch: u64,
-    },
+    Absence { epoch: u64 },
 }
 
 /// Answers kept in this process for a short while.
@@ -51,6 +50,7 @@ enum Content {
 pub struct HotCache {
     slots: Cache<u128, Arc<HotSlot>, BuildHasherDefault<Folded>>,
     absence_epoch: AtomicU64,
+    epoch: AtomicU64,
     writers: Box<[Mutex<()>]>,
 }
 
@@ -63,7 +63,12 @@ impl HotCache {
             .weigher(|_, slot: &Arc<HotSlot>| u32::try_from(slot.bytes()).unwrap_or(u32::MAX))
             .expire_after(ByHotSlot)
             .build_with_hasher(BuildHasherDefault::default());
-        Self { slots, absence_epoch: AtomicU64::new(0), writers: (0..STRIPES).map(|_| Mutex::new(())).collect() }
+        Self {
+            slots,
+            absence_epoch: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            writers: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+        }
     }
 
     /// The live entry of `key`.
@@ -74,14 +79,19 @@ impl HotCache {
             return None;
         }
         match &slot.content {
-            Content::Value(value) => Some(HotEntry::Value(value.clone())),
+            Content::Value { value, epoch } => {
+                // Acquire: pairs with the increment in `drop_all`.
+                (*epoch == self.epoch.load(Ordering::Acquire)).then(|| HotEntry::Value(value.clone()))
+            }
             Content::Absence { epoch } => self.is_current(*epoch).then_some(HotEntry::Absence),
         }
     }
 
     /// Stores a value for `ttl`, in place of any entry.
     pub fn put_value(&self, hash: KeyHash, key: Key, value: Value, ttl: Duration) {
-        self.put(hash, HotSlot { key, content: Content::Value(value), ttl });
+        // Read before the store: a value that races with `drop_all` has the old epoch and is void.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        self.put(hash, HotSlot { key, content: Content::Value { value, epoch }, ttl });
     }
 
     /// Stores an absence for `ttl`, in place of any entry.
@@ -111,6 +121,12 @@ impl HotCache {
     pub fn drop_all_absences(&self) {
         // Release: a reader that sees the new epoch sees what was done before the drop, such as a degraded state.
         self.absence_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Voids every value and absence at once, as [`HotCache::drop_all_absences`] does for absences.
+    pub fn drop_all(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.drop_all_absences();
     }
 
     /// Bytes held, as the bound counts them. Lags slightly behind.
@@ -144,7 +160,7 @@ impl std::fmt::Debug for HotCache {
 impl HotSlot {
     fn bytes(&self) -> usize {
         let body = match &self.content {
-            Content::Value(value) => value.bytes(),
+            Content::Value { value, .. } => value.bytes(),
             Content::Absence { .. } => 0,
         };
         self.key.as_bytes().len() + body + ENTRY_OVERHEAD

@@ -24,6 +24,9 @@ pub struct KeyspaceConfig {
     pub reveal_keys: bool,
     /// What freshness depends on. Default `polled` if a source has `incremental`, else `rebuilt`.
     pub freshness: Freshness,
+    /// Whether writers announce keys. Off: `PUT` is 409, and the right to answer 404 rests on scans and polls alone,
+    /// whatever happens to Redis. Default: on with `freshness = "announced"`, which requires it, else off.
+    pub announces: Option<bool>,
     /// Age at which the filter stops answering 404, counted from the start of the last scan (`rebuilt`) or of the last
     /// complete poll (`polled`). Default 10 min.
     #[serde(with = "units::duration")]
@@ -56,10 +59,23 @@ impl KeyspaceConfig {
         EnforcementSetting { mode: self.enforcement, percent: self.enforce_percent }
     }
 
-    /// Whether instances share announces through the delta log. A key set that never changes has none to share.
+    /// Whether instances share announces and drops through the delta log. A key set that never changes has none to
+    /// share.
     #[must_use]
     pub fn uses_delta_log(&self, has_redis: bool) -> bool {
         has_redis && self.freshness != Freshness::Static
+    }
+
+    /// Whether writers announce keys.
+    #[must_use]
+    pub fn takes_announces(&self) -> bool {
+        self.announces.unwrap_or(self.freshness == Freshness::Announced)
+    }
+
+    /// Whether announces of other instances come through the delta log.
+    #[must_use]
+    pub fn shares_announces(&self, has_redis: bool) -> bool {
+        self.takes_announces() && self.uses_delta_log(has_redis)
     }
 }
 
@@ -71,6 +87,7 @@ impl Default for KeyspaceConfig {
             enforce_percent: EnforcementSetting::ALL,
             reveal_keys: false,
             freshness: Freshness::Rebuilt,
+            announces: None,
             max_staleness: Duration::from_secs(600),
             commit_window: Duration::from_secs(30),
             deadline: Duration::from_millis(300),

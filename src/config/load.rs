@@ -41,6 +41,7 @@ pub fn load(paths: &[PathBuf], environment: impl Iterator<Item = (String, String
         return Err(errors);
     }
     for keyspace in config.keyspaces.values_mut() {
+        keyspace.announces = Some(keyspace.takes_announces());
         for source in keyspace.source.iter_mut().filter(|source| source.url.is_empty()) {
             source.url = match (source.kind, &config.redis) {
                 (SourceKind::Sql, _) => keyspace.backend.url.clone(),

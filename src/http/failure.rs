@@ -51,6 +51,10 @@ impl From<&AnnounceError> for Problem {
         match error {
             AnnounceError::Enrolling(enrolling) => Self::enrolling(detail).retry_after(enrolling.retry_in()),
             AnnounceError::Log(LogError::NotAdmitted) => Self::enrolling(LogError::NotAdmitted.to_string()),
+            AnnounceError::Off(keyspace) => {
+                let problem = Self::new(StatusCode::CONFLICT, "announces-off", "Announces are off", detail);
+                problem.member("setting", format!("keyspaces.{keyspace}.announces"))
+            }
             AnnounceError::Journal(_)
             | AnnounceError::Marker(_)
             | AnnounceError::Log(_)
@@ -111,8 +115,9 @@ fn public_announce(error: &AnnounceError) -> String {
         AnnounceError::Journal(_) => "the announce could not be written to the journal; the log tells why".to_owned(),
         AnnounceError::Marker(_) => "the announce's marker could not be set in Redis; the log tells why".to_owned(),
         AnnounceError::Log(_) => "the announce could not be appended to the delta log; the log tells why".to_owned(),
-        AnnounceError::NoSecret
+        AnnounceError::Off(_)
         | AnnounceError::Enrolling(_)
+        | AnnounceError::NoSecret
         | AnnounceError::Full(_)
         | AnnounceError::TooFast { .. }
         | AnnounceError::Deadline(_) => error.to_string(),

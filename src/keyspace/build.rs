@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Keyspace;
 use super::backend::Verified;
 use super::build_state::{LastRebuild, SourceSample};
+use super::secret::CurrentSecret;
 use crate::backend::{BackendError, KeySet, Members};
 use crate::clock::Moment;
 use crate::filter::{Busy, Candidate, Filter};
@@ -20,8 +21,8 @@ const HASHED_TOGETHER: usize = 1024;
 pub struct Build {
     keyspace: Arc<Keyspace>,
     candidate: Option<Candidate>,
-    /// Fingerprint of the secret under which its keys are hashed.
-    secret: u64,
+    /// Under which its keys are hashed: the present one, or the one that is adopted with it.
+    secret: Arc<CurrentSecret>,
     began: Moment,
 }
 
@@ -157,7 +158,7 @@ impl Keyspace {
         if !self.identity.secret.is_agreed() {
             return Err(CantBegin::NoSecret);
         }
-        if let Some(follower) = &self.follower
+        if let Some(follower) = self.follower.as_ref().filter(|_| self.freshness.promise().rests_on_log())
             && !follower.has_begun().await
         {
             return Err(CantBegin::NoLog);
@@ -172,7 +173,9 @@ impl Keyspace {
     /// # Errors
     /// [`CantBegin`].
     pub(crate) fn begin(self: &Arc<Self>, filter: Filter) -> Result<Build, CantBegin> {
-        let secret = self.identity.secret.fingerprint();
+        // The next one first: it may become the present one in between.
+        let known = &self.identity.secret;
+        let secret = known.next().unwrap_or_else(|| known.load_full());
         let candidate = self.prober.active.begin(filter)?;
         self.builds.deletes.scan_began();
         let build = Build { keyspace: Arc::clone(self), candidate: Some(candidate), secret, began: Moment::now() };
@@ -182,7 +185,7 @@ impl Keyspace {
         // After `begin`: an announce that loaded the filter pair too early for the candidate is in the memory by now.
         build.replay_recent();
         // After the candidate is published and before anything is scanned.
-        if self.writer.windows.recent.lacks_some(Moment::now()) {
+        if self.freshness.promise().rests_on_log() && self.writer.windows.recent.lacks_some(Moment::now()) {
             return Err(CantBegin::Unheld);
         }
         Ok(build)
@@ -209,8 +212,7 @@ impl Build {
 
     /// Puts scanned keys into the candidate.
     pub fn fill(&self, keys: &KeyBatch) {
-        let secret = self.keyspace.identity.secret.load();
-        let mut hashes = keys.iter().map(|key| secret.hash_ref(key).get());
+        let mut hashes = keys.iter().map(|key| self.secret.hash_ref(key).get());
         let mut together = Vec::with_capacity(keys.len().min(HASHED_TOGETHER));
         while hashes.len() > 0 {
             together.clear();
@@ -249,7 +251,7 @@ impl Build {
     /// The hash of a scanned key.
     #[must_use]
     pub fn hash(&self, key: &Key) -> KeyHash {
-        self.keyspace.identity.hash(key)
+        self.secret.hash(key)
     }
 
     /// Keys that the backend answered before the scan began, that no client has deleted, and that the candidate lacks
@@ -267,7 +269,7 @@ impl Build {
 
     /// A key turned out to be gone: later builds need not hold it.
     pub fn gone(&self, key: &Key) {
-        self.keyspace.builds.confirmed.gone(self.hash(key));
+        self.keyspace.builds.confirmed.gone(self.keyspace.identity.hash(key));
     }
 
     /// Asks the backend for each of `keys`.
@@ -291,8 +293,10 @@ impl Build {
     pub(crate) fn swap(mut self, set: Option<KeySet>, conflict: Option<String>) -> Result<u64, CantSwap> {
         let keyspace = Arc::clone(&self.keyspace);
         keyspace.freshness.set_conflict(conflict);
+        let known = &keyspace.identity.secret;
         // A change after this check has revoked the promise, and this scan began too early to restore it.
-        if self.secret != keyspace.identity.secret.fingerprint() {
+        let adopts = known.fingerprint() != self.secret.fingerprint;
+        if adopts && known.next().is_none_or(|next| next.fingerprint != self.secret.fingerprint) {
             return Err(CantSwap::OtherSecret);
         }
         match (keyspace.backend.members(), set) {
@@ -303,9 +307,7 @@ impl Build {
             (None, _) => {}
         }
         let is_first = keyspace.prober.current().is_none();
-        let number = self.candidate.take().map_or(0, Candidate::swap);
-        // After the swap: a reader of the new limit also reads the new filter.
-        keyspace.freshness.swapped(self.began);
+        let number = if adopts { self.exchange() } else { self.activate() };
         keyspace.polls.rescan_if_needed();
         keyspace.stats.swapped();
         keyspace.audit.storms.swapped();
@@ -317,6 +319,34 @@ impl Build {
         keyspace.builds.swapped();
         keyspace.freshness.observe_state();
         Ok(number)
+    }
+
+    fn activate(&mut self) -> u64 {
+        let number = self.candidate.take().map_or(0, Candidate::swap);
+        // After the swap: a reader of the new limit also reads the new filter.
+        self.keyspace.freshness.swapped(self.began);
+        number
+    }
+
+    /// Makes the candidate the active filter and its secret the present one.
+    fn exchange(&mut self) -> u64 {
+        let (keyspace, now) = (&self.keyspace, Moment::now());
+        // Announces of an earlier configuration, from the journal. Without room for them the filter has them all the
+        // same.
+        let _ = keyspace.writer.rehash(&self.secret, now);
+        // Before the exchange: which keys were found lately is known by their former hashes only.
+        keyspace.writer.windows.recent.doubt_all(now);
+        let mut number = 0;
+        keyspace.freshness.exchanged(self.began, || {
+            // The secret first: a lookup that finds this filter by a former hash then notices it.
+            keyspace.identity.secret.adopt(&self.secret);
+            number = self.candidate.take().map_or(0, Candidate::swap);
+        });
+        // Entries by their former hashes can't be found, nor dropped.
+        keyspace.writer.effects.drop_everything();
+        keyspace.builds.confirmed.rehash(|key| self.secret.hash(key));
+        tracing::info!(keyspace = keyspace.name(), "adopted the fleet's secret");
+        number
     }
 }
 

@@ -9,7 +9,7 @@ use super::Keyspace;
 use super::audit::{Audit, Canary, EvidenceGatherer, FalseNegatives, ProofEnd, Sampler, Storm, Storms};
 use super::backend::{BackendClient, FailureLog};
 use super::build_state::BuildState;
-use super::freshness::{CachedAbsences, FreshnessTracker, Promise};
+use super::freshness::{CachedAbsences, FreshnessTracker, LogRole, Promise};
 use super::identity::Identity;
 use super::journal::{Journal, Replayed};
 use super::membership::Membership;
@@ -91,11 +91,12 @@ impl Keyspace {
             Common::new(parts.config, identity, parts.shared, parts.backend, parts.announces, log, file, parts.metrics);
         let committer = log.map(|parts| Committer::new(Arc::clone(&parts.log)));
         let follower = parts.log.map(|log| Arc::new(common.follower(log)));
+        let announces = follower.as_ref().filter(|_| common.freshness.promise().rests_on_log());
         let polls = Arc::new(common.polls());
-        let audit = Arc::new(common.audit(follower.as_ref(), &polls));
+        let audit = Arc::new(common.audit(announces, &polls));
         let journal = Arc::new(parts.journal);
         let writer = Arc::new(common.writer(parts.announces, &journal, committer));
-        let snapshots = Arc::new(common.snapshots(follower.as_ref(), &polls, &journal));
+        let snapshots = Arc::new(common.snapshots(announces, &polls, &journal));
         if let Some(restored) = restored {
             snapshots.start_from(restored);
         }
@@ -123,6 +124,11 @@ impl Keyspace {
     /// Restores the journal's announces, and revokes the promise if some are lost.
     fn restore_announces(&self, replayed: &Replayed) {
         let Err(lost) = self.writer.restore(replayed) else { return };
+        if !self.writer.takes_announces {
+            // Of an earlier configuration; the promise does not rest on them any more.
+            tracing::warn!(keyspace = self.name(), reason = lost, "announces of an earlier configuration lost");
+            return;
+        }
         tracing::error!(keyspace = self.name(), reason = lost, "announces lost at start");
         let at = Moment::now().plus(self.writer.windows.longest().window);
         self.freshness.revoke(at, format!("{lost}; a scan after the commit window restores them"));
@@ -146,7 +152,11 @@ impl Common {
         let promise = Promise {
             freshness: config.freshness,
             max_staleness: config.max_staleness,
-            max_lag: log.map(|log| log.max_lag),
+            log: match log {
+                None => LogRole::None,
+                Some(log) if config.takes_announces() => LogRole::Announces { max_lag: log.max_lag },
+                Some(_) => LogRole::DropsOnly,
+            },
         };
         let freshness = Arc::new(FreshnessTracker::new(
             &identity.name,
@@ -282,6 +292,7 @@ impl Common {
         Writer {
             identity: Arc::clone(&self.identity),
             deadline: self.config.deadline,
+            takes_announces: self.config.takes_announces(),
             limits,
             rate: limits.rate(),
             windows: Arc::clone(&self.windows),

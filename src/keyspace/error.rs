@@ -63,6 +63,12 @@ impl LookupError {
 /// Why an announce was not acknowledged: the writer must not commit, or must announce again.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AnnounceError {
+    /// The keyspace of this name takes no announces.
+    #[error(
+        "keyspaces.{0}.announces is false: this keyspace takes no announces, and finds new rows by its scans and polls; \
+         do not announce, or set it to true and restart"
+    )]
+    Off(String),
     /// The key could not be written to the journal.
     #[error("the announce could not be written to the journal: {0}")]
     Journal(#[from] super::journal::JournalError),

@@ -1,6 +1,7 @@
 //! What a change of the fleet's secret does to a keyspace.
 
 use super::Keyspace;
+use super::freshness::LogRole;
 use crate::clock::Moment;
 use crate::key::KeySecret;
 
@@ -17,9 +18,28 @@ impl Keyspace {
         self.identity.secret.proposal()
     }
 
+    /// Returns true if this instance has known the fleet's secret: after a wipe of Redis it may propose it at once. Others
+    /// wait for one that has, because a filter has to be built under another one.
+    #[must_use]
+    pub fn has_known_fleet_secret(&self) -> bool {
+        self.identity.secret.was_shared()
+    }
+
+    /// The right does not rest on what others announce: the filter under the present secret stays active, and a build
+    /// under the fleet's replaces both in one step.
+    fn prepare_secret(&self, secret: KeySecret) {
+        if self.identity.secret.prepare(secret) {
+            tracing::info!(keyspace = self.name(), "fleet hashes under another secret: building a filter under it");
+            self.builds.signal.request();
+        }
+    }
+
     /// Takes the fleet's secret. Announces within their window are hashed again under it. A filter of before knows no key under the new
     /// one, and announces of others were read under the old one: both revoke the promise.
     pub fn agree_on_secret(&self, secret: KeySecret) {
+        if self.freshness.promise().log == LogRole::DropsOnly {
+            return self.prepare_secret(secret);
+        }
         let now = Moment::now();
         let known = &self.identity.secret;
         if known.is_agreed() {
@@ -35,7 +55,7 @@ impl Keyspace {
             self.builds.signal.request();
         }
         known.agree(secret);
-        if let Err(full) = self.writer.rehash(now) {
+        if let Err(full) = self.writer.rehash(&known.load(), now) {
             let count = full.0;
             self.freshness.revoke(
                 now.plus(self.writer.windows.recent.life()),

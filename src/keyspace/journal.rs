@@ -51,6 +51,8 @@ pub struct Journal {
 /// Which thread writes.
 #[derive(Debug)]
 enum WriteMode {
+    /// The keyspace takes no announces: there is no file.
+    Off,
     Thread(SyncSender<Append>),
     InPlace(Mutex<JournalWriter>),
 }
@@ -128,6 +130,28 @@ impl Journal {
         Ok((Self { mode: WriteMode::Thread(appends), id, shared }, replayed))
     }
 
+    /// The journal of a keyspace that takes no announces. One that an earlier configuration left is replayed: its
+    /// announces were acknowledged.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn without_announces(
+        dir: &Path,
+        keyspace: &str,
+        window: Duration,
+        deadline: Duration,
+        meaning: u64,
+    ) -> io::Result<(Self, Replayed)> {
+        let files = Files::of(dir, keyspace);
+        for file in [&files.young, &files.old, &files.fresh()] {
+            if file.try_exists()? {
+                return Self::open_of(dir, keyspace, window, deadline, meaning);
+            }
+        }
+        let shared = Shared { next: 0.into(), needed_from: u64::MAX.into(), snapshot_due: Notify::new() };
+        Ok((Self { mode: WriteMode::Off, id: [0; 16], shared: Arc::new(shared) }, Replayed::default()))
+    }
+
     /// As [`Journal::open`], but each append is written by the calling thread. For simulations: their clock would
     /// advance while they wait for another thread.
     ///
@@ -170,6 +194,7 @@ impl Journal {
         let (done, written) = oneshot::channel();
         let append = Append { records: keys.iter().flat_map(encode).collect(), count: keys.len() as u64, done };
         let appends = match &self.mode {
+            WriteMode::Off => return Err(JournalError::Io("the keyspace takes no announces".into())),
             WriteMode::Thread(appends) => appends,
             WriteMode::InPlace(writer) => {
                 return writer.lock().write(&[append]).map_err(|e| JournalError::Io(e.to_string()));
@@ -184,8 +209,7 @@ impl Journal {
 }
 
 fn open(dir: &Path, keyspace: &str, windows: JournalWindows, meaning: u64) -> io::Result<(JournalWriter, Replayed)> {
-    let files =
-        Files { young: dir.join(format!("{keyspace}.journal")), old: dir.join(format!("{keyspace}.journal.old")) };
+    let files = Files::of(dir, keyspace);
     let has_fresh = files.fresh().try_exists()?;
     let replayed = Replayed::of(Contents::read(&files.old)?, Contents::read(&files.young)?, has_fresh, meaning);
     // If the records can't be numbered to the end, the journal gets a new id: old numbers must not match new ones.
@@ -204,6 +228,10 @@ struct Files {
 }
 
 impl Files {
+    fn of(dir: &Path, keyspace: &str) -> Self {
+        Self { young: dir.join(format!("{keyspace}.journal")), old: dir.join(format!("{keyspace}.journal.old")) }
+    }
+
     /// The next young file, before it is renamed.
     fn fresh(&self) -> PathBuf {
         self.young.with_extension("journal.new")

@@ -76,6 +76,8 @@ struct PollProgress {
 #[derive(Default)]
 struct Sorted {
     new_hashes: Vec<KeyHash>,
+    /// Under the secret that is to be adopted: a candidate may be built under it.
+    next_hashes: Vec<KeyHash>,
     new_keys: Vec<Key>,
     rechecked: Vec<Key>,
 }
@@ -142,23 +144,37 @@ impl PollTracker {
         // As an announce: the row is committed, but a backend that is a replica may not have it yet.
         windows.recent.remember_polled(&rows.new_hashes, Moment::now());
         effects.apply_announce(&rows.new_hashes);
+        effects.restore_announces(&rows.next_hashes);
         if windows.backend.members().is_none() {
             // Values stay: polls bring changed rows too, and every instance polls, so marks in their place would keep
             // the shared cache from holding any. An instance may be about to store what it read before the row came,
             // and may die before its own poll.
             let life = windows.recent.life();
-            shared.end_absences(&rows.new_keys, Over::AllButValues, life).await?;
-            shared.end_absences(&rows.rechecked, Over::Absences, life).await?;
+            let marked = async {
+                shared.end_absences(&rows.new_keys, Over::AllButValues, life).await?;
+                shared.end_absences(&rows.rechecked, Over::Absences, life).await
+            };
+            if let Err(error) = marked.await
+                // As long as the row may be missing at a backend, another instance may store its absence.
+                && !self.parts.freshness.marks_lost(Moment::now().plus(life))
+            {
+                return Err(error);
+            }
         }
         Ok(rows.new_hashes.len() as u64)
     }
 
     fn sort(&self, polled: &[PolledKey]) -> Sorted {
         let mut sorted = Sorted::default();
+        let secret = &self.parts.identity.secret;
         for chunk in polled.chunks(CHUNK) {
             let mut rows = self.parts.windows.polled.rows();
+            // Before the present one: it may become that in between.
+            if let Some(next) = secret.next() {
+                sorted.next_hashes.extend(chunk.iter().map(|row| next.hash(&row.key)));
+            }
             for row in chunk {
-                let hash = self.parts.identity.hash(&row.key);
+                let hash = secret.hash(&row.key);
                 match rows.record(hash, row) {
                     RowStatus::New => {
                         sorted.new_hashes.push(hash);

@@ -1,8 +1,10 @@
 //! The secret under which keys are hashed: the fleet's, once it is known.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 
 use crate::key::{Key, KeyHash, KeyRef, KeySecret};
 
@@ -12,8 +14,20 @@ use crate::key::{Key, KeyHash, KeyRef, KeySecret};
 /// A wiped Redis may return with another secret, from an instance that was first. Then the active filter knows no key
 /// any more. So a change of the secret revokes the trust **first**. A probe reads the secret **before** the trust, and
 /// checks that it is still the same **after** it asked the filter: a whole build may have happened in between.
+///
+/// A keyspace whose right does not rest on the log starts with a secret of its own and builds under it. The fleet's is
+/// then the **next** one, under which a build fills its candidate, while the active filter stays. Filter and secret are
+/// exchanged in one step. Whoever inserts a key reads the next secret before the present one: between the two reads the
+/// next one may have become the present.
 #[derive(Debug)]
-pub(crate) struct Secret(ArcSwap<CurrentSecret>);
+pub(crate) struct Secret {
+    current: ArcSwap<CurrentSecret>,
+    next: ArcSwapOption<CurrentSecret>,
+    /// The fleet's secret was known once: after a wipe this instance may propose it at once.
+    was_shared: AtomicBool,
+    /// Held while `next` or `current` is changed.
+    change: Mutex<()>,
+}
 
 /// One secret, for all keys that must be hashed alike.
 #[derive(Debug)]
@@ -43,26 +57,32 @@ impl Secret {
     /// `None`: not known yet.
     pub(crate) fn new(agreed: Option<KeySecret>) -> Self {
         let is_agreed = agreed.is_some();
-        Self(ArcSwap::from_pointee(current(agreed.unwrap_or_else(KeySecret::random), is_agreed)))
+        let current = current(agreed.unwrap_or_else(KeySecret::random), is_agreed);
+        Self {
+            current: ArcSwap::from_pointee(current),
+            next: ArcSwapOption::empty(),
+            was_shared: AtomicBool::new(false),
+            change: Mutex::default(),
+        }
     }
 
     pub(crate) fn load(&self) -> arc_swap::Guard<Arc<CurrentSecret>> {
-        self.0.load()
+        self.current.load()
     }
 
     /// As [`load`](Self::load), to be held for longer.
     pub(crate) fn load_full(&self) -> Arc<CurrentSecret> {
-        self.0.load_full()
+        self.current.load_full()
     }
 
     /// Returns true if the caller's secret has not been replaced.
     pub(crate) fn is_still(&self, held: &Arc<CurrentSecret>) -> bool {
-        Arc::ptr_eq(held, &self.0.load())
+        Arc::ptr_eq(held, &self.current.load())
     }
 
     /// The fleet's secret, for a whole announce or drop; `None`: not known yet.
     pub(crate) fn agreed(&self) -> Option<Arc<CurrentSecret>> {
-        Some(self.0.load_full()).filter(|current| current.agreed)
+        Some(self.current.load_full()).filter(|current| current.agreed)
     }
 
     pub(crate) fn hash(&self, key: &Key) -> KeyHash {
@@ -79,11 +99,52 @@ impl Secret {
 
     /// Sets the fleet's secret.
     pub(crate) fn agree(&self, secret: KeySecret) {
-        self.0.store(Arc::new(current(secret, true)));
+        self.current.store(Arc::new(current(secret, true)));
     }
 
-    /// The secret proposed to a Redis without one: the agreed one, or a fresh one.
+    /// The fleet's secret, if it is to be adopted.
+    pub(crate) fn next(&self) -> Option<Arc<CurrentSecret>> {
+        self.next.load_full()
+    }
+
+    /// The fleet's secret is known. Returns true if a filter has to be built under it first, and none is asked for yet.
+    pub(crate) fn prepare(&self, secret: KeySecret) -> bool {
+        let _change = self.change.lock();
+        // Relaxed: it publishes no other memory.
+        self.was_shared.store(true, Ordering::Relaxed);
+        let fingerprint = secret.fingerprint();
+        if self.fingerprint() == fingerprint {
+            self.next.store(None);
+            return false;
+        }
+        if self.next.load().as_ref().is_some_and(|next| next.fingerprint == fingerprint) {
+            return false;
+        }
+        self.next.store(Some(Arc::new(current(secret, true))));
+        true
+    }
+
+    /// Makes `secret`, which was the next one when its build began, the present one. The caller has revoked the trust,
+    /// and makes a filter under it the active one before it returns.
+    pub(crate) fn adopt(&self, secret: &Arc<CurrentSecret>) {
+        let _change = self.change.lock();
+        self.current.store(Arc::clone(secret));
+        // Afterwards: who finds no next one finds it as the present one.
+        if self.next.load().as_ref().is_some_and(|next| next.fingerprint == secret.fingerprint) {
+            self.next.store(None);
+        }
+    }
+
+    /// Returns true if this instance has known the fleet's secret.
+    pub(crate) fn was_shared(&self) -> bool {
+        self.was_shared.load(Ordering::Relaxed)
+    }
+
+    /// The secret proposed to a Redis without one: the fleet's, else the agreed one, or a fresh one.
     pub(crate) fn proposal(&self) -> KeySecret {
+        if let Some(next) = self.next() {
+            return next.secret.clone();
+        }
         let current = self.load();
         if current.agreed { current.secret.clone() } else { KeySecret::random() }
     }

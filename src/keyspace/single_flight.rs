@@ -161,6 +161,17 @@ impl Flights {
         }
     }
 
+    /// Detaches all loads.
+    pub(crate) fn detach_all(&self) {
+        for shard in &self.shards {
+            // Sent, not dropped: the load may hold the sender until it ends.
+            let detached = std::mem::take(&mut *shard.lock());
+            for next in detached.into_values().filter_map(|state| state.next) {
+                next.send_replace(Some(None));
+            }
+        }
+    }
+
     /// Detaches the loads of this hash: no lookup joins them any more, and they store nothing hot. Waiters that joined
     /// after a read began look again.
     pub(crate) fn detach(&self, hash: KeyHash) {

@@ -17,7 +17,6 @@ use super::session::{self, NewSession, Opener, ServerInfo, Session};
 use crate::breaker::{Breaker, BreakerPolicy, CallGuard, Permit};
 use crate::clock::Moment;
 use crate::config::RedisConfig;
-use crate::key::KeySecret;
 use crate::labels::BreakerState;
 
 /// Five commands in a row without an answer are not chance.
@@ -97,19 +96,6 @@ impl RedisLink {
         });
         let keeper = tokio::spawn(keep(Arc::clone(&shared))).abort_handle();
         Ok(Arc::new(Self { shared, keeper }))
-    }
-
-    /// The hash secret of a keyspace, the same for all instances. Stores `proposal` if there is none yet.
-    ///
-    /// # Errors
-    /// [`LinkError`]; `Refused` if the stored value is not a secret.
-    pub async fn secret(&self, keyspace: &str, proposal: &KeySecret) -> Result<KeySecret, LinkError> {
-        let name = self.shared.opener.names.secret(keyspace);
-        let stored: Vec<u8> = self.call()?.get_or_set(&name, proposal.as_bytes()).await?;
-        let bytes = stored.try_into().map_err(|other: Vec<u8>| {
-            LinkError::Refused(format!("{name} holds {} bytes where a secret has {}", other.len(), KeySecret::LEN))
-        })?;
-        Ok(KeySecret::new(bytes))
     }
 
     /// Waits for a connection, at most `within`. Returns true if there is one.
@@ -228,7 +214,7 @@ impl Call<'_> {
         self.report(commands.query_async(&mut self.connection()).await)
     }
 
-    async fn get_or_set<T: FromRedisValue>(&self, name: &str, fresh: &[u8]) -> Result<T, LinkError> {
+    pub(super) async fn get_or_set<T: FromRedisValue>(&self, name: &str, fresh: &[u8]) -> Result<T, LinkError> {
         self.report(session::get_or_set(&mut self.connection(), name, fresh).await)
     }
 

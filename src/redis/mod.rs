@@ -8,6 +8,7 @@ mod link;
 mod names;
 mod place;
 mod replicas;
+mod secret;
 mod session;
 
 pub use self::error::{LinkError, Unreplicated};

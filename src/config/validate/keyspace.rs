@@ -6,7 +6,7 @@ use super::section::Section;
 use super::{http, promise, set, source, url};
 use crate::config::error::{ErrorCollector, key_path, shown_text};
 use crate::config::{
-    BackendConfig, BackendKind, CacheConfig, CanaryConfig, EnforcementSetting, FilterConfig, KeyspaceConfig,
+    BackendConfig, BackendKind, CacheConfig, CanaryConfig, EnforcementSetting, FilterConfig, Freshness, KeyspaceConfig,
     RebuildConfig, RedisConfig, parse_schedule,
 };
 use crate::sqltext::{Dialect, parameter_numbers};
@@ -23,6 +23,11 @@ pub(super) fn check(name: &str, keyspace: &KeyspaceConfig, shared: Option<&Redis
     section.duration("max_staleness", keyspace.max_staleness);
     section.duration("commit_window", keyspace.commit_window);
     section.duration("deadline", keyspace.deadline);
+    if keyspace.freshness == Freshness::Announced && keyspace.announces == Some(false) {
+        let rule = "must be true with freshness = \"announced\", whose promise rests on announces, is false; use another \
+                    freshness if no writer announces";
+        section.add("announces", rule);
+    }
     let percent = keyspace.enforce_percent;
     section.must(percent <= EnforcementSetting::ALL, "enforce_percent", "be from 0 to 100", percent);
     if let Some(redis) = shared {

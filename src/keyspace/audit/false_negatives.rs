@@ -98,10 +98,12 @@ impl FalseNegatives {
 
     /// The row exists, and a client received 404 or would have: that counts, also while polls fail.
     fn classify(&self, found_by: FoundBy, row: &Suspect, evidence: Evidence) -> CanaryResult {
-        if self.prober.holds(row.hash) {
+        // Hashed now: the secret may have changed since the lookup.
+        let hash = self.prober.identity.hash(&row.key);
+        if self.prober.holds(hash) {
             return CanaryResult::Late;
         }
-        self.prober.insert(row.hash);
+        self.prober.insert(hash);
         // Another instance may have announced it a moment ago: an outage of Redis must not look like a wrong filter.
         if !evidence.log_read {
             return CanaryResult::Error;

@@ -48,6 +48,21 @@ impl ConfirmedKeys {
         self.inner.lock().keys.remove(&hash);
     }
 
+    /// The keys are hashed otherwise from now on.
+    pub(crate) fn rehash(&self, hash: impl Fn(&Key) -> KeyHash) {
+        let mut inner = self.inner.lock();
+        let Confirmed { mut keys, order } = std::mem::take(&mut *inner);
+        for (at, former) in order {
+            if keys.get(&former).is_some_and(|(since, _)| *since == at)
+                && let Some((_, key)) = keys.remove(&former)
+            {
+                let hash = hash(&key);
+                inner.order.push_back((at, hash));
+                inner.keys.insert(hash, (at, key));
+            }
+        }
+    }
+
     /// Returns true if the row was there and has not been deleted since.
     pub(crate) fn contains(&self, hash: KeyHash) -> bool {
         self.inner.lock().keys.contains_key(&hash)

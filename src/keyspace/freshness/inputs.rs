@@ -14,8 +14,36 @@ pub(crate) struct Promise {
     pub(crate) freshness: Freshness,
     /// Oldest scan (`rebuilt`) or poll (`polled`) that keeps the promise.
     pub(crate) max_staleness: Duration,
-    /// Longest time without reading the delta log to its end; `None`: there is no log.
-    pub(crate) max_lag: Option<Duration>,
+    pub(crate) log: LogRole,
+}
+
+/// What the delta log is to the right to reject. Everything that depends on it asks the promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogRole {
+    /// There is none.
+    None,
+    /// It has announces of other instances: the right rests on it.
+    Announces {
+        /// Longest time without reading it to its end.
+        max_lag: Duration,
+    },
+    /// It has drops and the fleet's enforcement setting: whatever happens to it, the right stays.
+    DropsOnly,
+}
+
+impl Promise {
+    /// Returns true if the right rests on the log: what is lost of it takes the right away.
+    pub(crate) fn rests_on_log(&self) -> bool {
+        self.max_lag().is_some()
+    }
+
+    /// Longest time without reading the log to its end, if the right rests on it.
+    pub(crate) fn max_lag(&self) -> Option<Duration> {
+        match self.log {
+            LogRole::Announces { max_lag } => Some(max_lag),
+            LogRole::None | LogRole::DropsOnly => None,
+        }
+    }
 }
 
 /// A filter without known faults.
@@ -45,6 +73,9 @@ pub(super) struct FreshnessInputs {
     pub(super) conflict: Option<String>,
     /// When the last read of the delta log that left nothing unread was sent.
     pub(super) log_read: Option<Moment>,
+    /// A read of the delta log has ended, in whatever way: the fleet's enforcement setting is known if Redis can be
+    /// reached.
+    pub(super) log_asked: bool,
     /// Why the last read failed.
     pub(super) log_error: Option<String>,
     pub(super) polls: PollEvidence,
@@ -63,6 +94,7 @@ impl FreshnessInputs {
             hold: Hold::new(first_hold),
             conflict: None,
             log_read: None,
+            log_asked: false,
             log_error: None,
             polls: PollEvidence::default(),
             observed: None,
@@ -122,9 +154,12 @@ impl FreshnessInputs {
             }
             Freshness::Announced | Freshness::Static => Moment::FOREVER,
         };
-        promise
-            .max_lag
-            .map_or(until, |max_lag| until.min(self.log_read.map_or(Moment::NEVER, |sent| sent.plus(max_lag))))
+        match promise.log {
+            LogRole::None => until,
+            LogRole::Announces { max_lag } => until.min(self.log_read.map_or(Moment::NEVER, |sent| sent.plus(max_lag))),
+            LogRole::DropsOnly if self.log_asked => until,
+            LogRole::DropsOnly => Moment::NEVER,
+        }
     }
 
     pub(super) fn fresh_since(&self, promise: &Promise) -> Option<Moment> {

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 pub(crate) use self::enforcement::{ActiveEnforcement, EnforcementSwitch};
 pub use self::enforcement::{EnforcementOrigin, EnforcementStatus, SwitchError};
 use self::inputs::FreshnessInputs;
-pub(crate) use self::inputs::{CompleteFilter, Promise};
+pub(crate) use self::inputs::{CompleteFilter, LogRole, Promise};
 pub use self::polled::PollCoverage;
 use self::polled::PollEvidence;
 pub use self::proof::ProofStatus;
@@ -135,6 +135,26 @@ impl FreshnessTracker {
         self.inputs.lock().is_revoked()
     }
 
+    /// Entries of the delta log may be lost. Revokes as [`FreshnessTracker::revoke`] does, and returns true, if the right
+    /// rests on announces there.
+    pub(crate) fn log_lost(&self, at: Moment, reason: String) -> bool {
+        let rests_on_log = self.promise.rests_on_log();
+        if rests_on_log {
+            self.revoke(at, reason);
+        }
+        rests_on_log
+    }
+
+    /// Marks of polled rows may be missing in the shared cache until `until`: absences that any instance stores by then
+    /// are not believed. Returns false if the right rests on these marks, so that they must not be missing.
+    pub(crate) fn marks_lost(&self, until: Moment) -> bool {
+        let is_bearable = !self.promise.rests_on_log();
+        if is_bearable {
+            self.absences.shared.believe_absences_since(until);
+        }
+        is_bearable
+    }
+
     /// A row was found that the filter had called absent: revokes, and holds the right back for a while after the next
     /// scan.
     pub(crate) fn revoke_and_hold(&self, now: Moment, reason: &str) {
@@ -171,17 +191,29 @@ impl FreshnessTracker {
         self.change(|inputs| inputs.swapped(scan_started));
     }
 
+    /// As [`FreshnessTracker::swapped`], for a filter under another secret: `exchange` replaces both. No lookup is
+    /// answered from a filter meanwhile, see [`Secret`](super::secret::Secret).
+    pub(crate) fn exchanged(&self, scan_started: Moment, exchange: impl FnOnce()) {
+        self.absences.shared.believe_absences_since(scan_started);
+        self.change(|inputs| {
+            // Release: a lookup that reads the new secret reads this, or what follows the exchange.
+            self.trusted_until.store(Moment::NEVER.as_nanos(), Ordering::Release);
+            exchange();
+            inputs.swapped(scan_started);
+        });
+    }
+
     /// The delta log was read to its end, as it was when the read was sent.
     pub(crate) fn log_read(&self, sent: Moment) {
         self.change(|inputs| {
-            inputs.log_read = Some(sent);
+            (inputs.log_read, inputs.log_asked) = (Some(sent), true);
             inputs.log_error = None;
         });
     }
 
     /// A read of the delta log failed. The right lapses by itself.
     pub(crate) fn log_failed(&self, reason: String) {
-        self.inputs.lock().log_error = Some(reason);
+        self.change(|inputs| (inputs.log_error, inputs.log_asked) = (Some(reason), true));
     }
 
     /// Polls begin (again): what earlier ones have shown counts no more.

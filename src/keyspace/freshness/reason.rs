@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::FreshnessTracker;
-use super::inputs::FreshnessInputs;
+use super::inputs::{FreshnessInputs, LogRole};
 use crate::clock::Moment;
 use crate::config::{EnforcementSetting, Freshness};
 use crate::labels::State;
@@ -60,7 +60,10 @@ impl FreshnessTracker {
 
     /// Why other instances' announces may be missing here.
     fn lag(&self, inputs: &FreshnessInputs, now: Moment) -> Option<String> {
-        let max_lag = self.promise.max_lag?;
+        if self.promise.log == LogRole::DropsOnly && !inputs.log_asked {
+            return Some("Redis has not been asked for the fleet's enforcement setting yet".into());
+        }
+        let max_lag = self.promise.max_lag()?;
         if inputs.log_read.is_some_and(|sent| now.since(sent) < max_lag) {
             return None;
         }
@@ -77,7 +80,7 @@ impl FreshnessTracker {
         let max_staleness = humantime::format_duration(self.promise.max_staleness);
         match self.promise.freshness {
             Freshness::Announced => {
-                let where_to = if self.promise.max_lag.is_some() { "an" } else { "this" };
+                let where_to = if self.promise.rests_on_log() { "an" } else { "this" };
                 format!("announced: every writer announces a key to {where_to} instance before it commits the row")
             }
             Freshness::Polled => {

@@ -4,7 +4,8 @@ use crate::key::KeyHash;
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn promise(freshness: Freshness, max_lag: Option<Duration>) -> Promise {
-    Promise { freshness, max_staleness: MINUTE, max_lag }
+    let log = max_lag.map_or(LogRole::None, |max_lag| LogRole::Announces { max_lag });
+    Promise { freshness, max_staleness: MINUTE, log }
 }
 
 fn tracker_with(promise: Promise, hold: Duration) -> FreshnessTracker {
@@ -179,4 +180,31 @@ fn the_right_to_reject_comes_back_without_the_absences_of_before() {
     assert!(is_cached() && !trusted(&tracker, Moment::now()), "the log lags");
     tracker.log_read(Moment::now());
     assert!(!is_cached(), "after a lag");
+}
+
+#[test]
+fn nothing_of_a_log_without_announces_ends_the_trust() {
+    let promise = Promise { log: LogRole::DropsOnly, ..promise(Freshness::Rebuilt, None) };
+    let tracker = tracker_with(promise, Duration::ZERO);
+    let scan = Moment::from_nanos(5_000_000_000);
+    tracker.swapped(scan);
+    let (state, reason) = tracker.explain(scan);
+    assert!(state == State::Degraded && reason.contains("enforcement setting"), "first the fleet's setting: {reason}");
+    tracker.log_failed("connection refused".into());
+    assert!(trusted(&tracker, scan.plus(MINUTE / 2)), "a start without Redis");
+    tracker.log_read(scan);
+    tracker.log_failed("connection refused".into());
+    assert!(!tracker.log_lost(scan.plus(MINUTE), "the delta log was replaced".into()));
+    assert!(tracker.marks_lost(scan.plus(MINUTE)));
+    assert!(trusted(&tracker, scan.plus(MINUTE / 2)), "an outage, or a wipe");
+    assert!(!trusted(&tracker, scan.plus(MINUTE)), "its age counts");
+}
+
+#[test]
+fn a_filter_and_its_secret_are_exchanged_while_nothing_is_trusted() {
+    let tracker = tracker(Freshness::Static);
+    tracker.swapped(Moment::from_nanos(1));
+    let mut meanwhile = true;
+    tracker.exchanged(Moment::from_nanos(2), || meanwhile = trusted(&tracker, Moment::from_nanos(3)));
+    assert!(!meanwhile && trusted(&tracker, Moment::from_nanos(3)));
 }

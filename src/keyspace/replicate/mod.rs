@@ -173,9 +173,12 @@ impl LogFollower {
         if entries.iter().any(is_foreign) {
             self.revoke_after(Loss::Foreign);
         }
-        for entry in entries.iter().filter(|entry| entry.writer != self.writer && !is_foreign(entry)) {
+        let mut drops_unknown = false;
+        for entry in entries.iter().filter(|entry| entry.writer != self.writer) {
             let hashes = &entry.delta.hashes;
             match entry.delta.kind {
+                LogEntryKind::Drop if is_foreign(entry) || self.is_objected(entry) => drops_unknown = true,
+                _ if is_foreign(entry) => {}
                 LogEntryKind::Announce => {
                     // Without room for them the active filter has them all the same; only a build would lack them.
                     if !windows.recent.remember_others(hashes, Moment::now()) {
@@ -190,6 +193,15 @@ impl LogFollower {
                 LogEntryKind::Gap => {}
             }
         }
+        if drops_unknown {
+            self.parts.effects.drop_everything();
+        }
+    }
+
+    /// Its hashes mean other keys than ours.
+    fn is_objected(&self, entry: &LogEntry) -> bool {
+        let (peers, form) = (&self.parts.windows.peers, self.parts.identity.form());
+        peers.objection_to(self.writer, std::slice::from_ref(entry), form).is_some()
     }
 
     /// The key form is known from now on: entries that were read before may be of another one.
@@ -247,11 +259,17 @@ impl LogFollower {
 
     /// Announces may be missing: a scan that begins `in_time` from now finds all their rows.
     fn revoke(&self, reason: ResyncReason, in_time: Duration, loss: &str) {
-        tracing::warn!(keyspace = self.name(), loss, rescan_in = ?in_time, "announces of other instances may have been lost");
-        self.parts.metrics.log.resync(reason);
+        let (now, freshness) = (Moment::now(), &self.parts.freshness);
         let when = if in_time.is_zero() { "" } else { " after the commit window" };
-        self.parts.freshness.revoke(Moment::now().plus(in_time), format!("{loss}; a scan{when} restores it"));
-        self.parts.rebuild.request();
+        if freshness.log_lost(now.plus(in_time), format!("{loss}; a scan{when} restores it")) {
+            tracing::warn!(keyspace = self.name(), loss, rescan_in = ?in_time, "announces of other instances may have been lost");
+            self.parts.metrics.log.resync(reason);
+            self.parts.rebuild.request();
+        } else {
+            // A row that becomes visible now is visible everywhere by then.
+            freshness.marks_lost(now.plus(self.parts.windows.longest().life()));
+            tracing::info!(keyspace = self.name(), loss, "drops of other instances may have been lost");
+        }
     }
 
     /// Registers this instance's terms now and then, and again in each new log.

@@ -35,6 +35,8 @@ pub struct Expected {
     pub freshness: Freshness,
     /// The oldest scan that keeps the promise, if it depends on scans.
     pub max_staleness: Duration,
+    /// False if nothing is announced: neither log nor journal has to complete the filter.
+    pub announces: bool,
     /// True if instances share announces through the delta log.
     pub has_log: bool,
     /// Sources that are polled.
@@ -205,7 +207,7 @@ fn validate(header: &Header, expected: &Expected, now: Moment) -> Result<Validat
     if expected.has_log {
         // All later announces are in the log; the follower checks that it reaches back far enough.
         log.ok_or(Refused::Place("the delta log is to be read"))?;
-    } else {
+    } else if expected.announces {
         let journal = expected
             .journal
             .filter(|journal| journal.id == id.0 && *next <= journal.next)

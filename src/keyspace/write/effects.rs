@@ -43,6 +43,13 @@ impl LocalEffects {
         }
     }
 
+    /// A row was changed or removed whose hash is not known here: drops what is cached in this process.
+    pub(crate) fn drop_everything(&self) {
+        // Detached first, as for one key.
+        self.flights.detach_all();
+        self.hot.drop_all();
+    }
+
     /// Announces that a restart or another secret brings back: no cache and no flight knows these hashes yet.
     pub(crate) fn restore_announces(&self, hashes: &[KeyHash]) {
         hashes.iter().for_each(|hash| self.prober.insert(*hash));

@@ -40,6 +40,8 @@ use crate::metrics::KeyspaceMetrics;
 pub(crate) struct Writer {
     pub(crate) identity: Arc<Identity>,
     pub(crate) deadline: Duration,
+    /// False: announces are refused.
+    pub(crate) takes_announces: bool,
     pub(crate) limits: AnnounceLimits,
     pub(crate) rate: AnnounceRate,
     pub(crate) windows: Arc<CommitWindows>,
@@ -72,6 +74,7 @@ impl Writer {
             Err(AnnounceError::Full(_)) => AnnounceOutcome::Full,
             Err(AnnounceError::TooFast { .. }) => AnnounceOutcome::Limited,
             Err(AnnounceError::Enrolling(_)) => AnnounceOutcome::Enrolling,
+            Err(AnnounceError::Off(_)) => AnnounceOutcome::Off,
             Err(_) => AnnounceOutcome::NotDurable,
         };
         self.metrics.announces(outcome, keys.len() as u64);
@@ -80,6 +83,9 @@ impl Writer {
 
     /// Before any change: a refused announce leaves nothing behind.
     fn admit(&self, keys: &[Key]) -> Result<(), AnnounceError> {
+        if !self.takes_announces {
+            return Err(AnnounceError::Off(self.identity.name.clone()));
+        }
         if let Some(enrolling) = self.membership.as_ref().and_then(|membership| membership.enrolling()) {
             return Err(AnnounceError::Enrolling(enrolling));
         }
@@ -146,10 +152,14 @@ impl Writer {
     /// [`DropError`]: the shared cache may still hold the old row.
     pub(crate) async fn delete(&self, key: &Key) -> Result<(), DropError> {
         self.drop_cached(std::slice::from_ref(key)).await?;
+        // The next secret first: it may become the present one in between.
+        let next = self.identity.secret.next().map(|next| next.hash(key));
         let hash = self.identity.hash(key);
         self.builds.confirmed.gone(hash);
         if let Some(members) = self.effects.backend.members() {
-            members.remove(hash, key, Moment::now());
+            for hash in next.into_iter().chain([hash]) {
+                members.remove(hash, key, Moment::now());
+            }
         }
         let current = self.effects.prober.current();
         if current.is_some() && self.effects.prober.holds(hash) {
@@ -177,13 +187,27 @@ impl Writer {
     }
 
     async fn drop_in_order(&self, keys: &[Key]) -> Result<(), DropError> {
-        let secret = self.identity.secret.agreed().ok_or(DropError::NoSecret)?;
+        let known = &self.identity.secret;
+        let secret = known.agreed().ok_or(DropError::NoSecret)?;
         // The tombstones first, then the log: a fill that follows a drop, here or elsewhere, must find them.
         let hashes: Vec<KeyHash> = keys.iter().map(|key| secret.hash(key)).collect();
-        let publishing = self.publish(Mark::Dropped, keys, hashes.clone(), secret.fingerprint);
+        // Under the fleet's secret, also while it is not adopted here: others find their entries by it.
+        let (told, fingerprint) = match known.next() {
+            Some(next) => (keys.iter().map(|key| next.hash(key)).collect(), next.fingerprint),
+            None => (hashes.clone(), secret.fingerprint),
+        };
+        let publishing = self.publish(Mark::Dropped, keys, told, fingerprint);
         let published = tokio::time::timeout(self.deadline, publishing).await;
         self.effects.apply_drop(&hashes);
         published.unwrap_or(Err(PublishError::Mark(CacheError::Timeout(self.deadline))))?;
-        if self.identity.secret.fingerprint() == secret.fingerprint { Ok(()) } else { Err(DropError::NoSecret) }
+        if known.fingerprint() == secret.fingerprint {
+            return Ok(());
+        }
+        if self.takes_announces {
+            return Err(DropError::NoSecret);
+        }
+        // It was changed in between, which dropped the whole hot tier: only what came since is left.
+        self.effects.drop_everything();
+        Ok(())
     }
 }

@@ -138,6 +138,13 @@ impl Recent {
         before.is_some_and(|before| before > now)
     }
 
+    /// From now on every key counts as within its window, until the windows of now have closed: the keys are hashed
+    /// under another secret.
+    pub(crate) fn doubt_all(&self, now: Moment) {
+        let (mut inner, until) = (self.inner.lock(), now.plus(self.life()));
+        inner.all_until = inner.all_until.max(Some(until));
+    }
+
     /// Returns true if announces of others that did not fit are within their window. Call it after the candidate is
     /// published: later announces reach the candidate.
     pub(crate) fn lacks_some(&self, now: Moment) -> bool {

@@ -11,6 +11,7 @@ use crate::clock::Moment;
 use crate::fleet::{Delta, LogEntryKind, LogError};
 use crate::key::{Key, KeyHash};
 use crate::keyspace::journal::Replayed;
+use crate::keyspace::secret::CurrentSecret;
 
 /// Marks that are set at a time after a reconnect.
 const MARKS_AT_A_TIME: usize = 64;
@@ -138,12 +139,11 @@ impl Writer {
         }
     }
 
-    /// Hashes this instance's announces within their window under the present secret.
+    /// Hashes this instance's announces within their window under this secret too.
     ///
     /// # Errors
     /// [`Full`]: some have no room.
-    pub(crate) fn rehash(&self, now: Moment) -> Result<(), Full> {
-        let secret = self.identity.secret.load();
+    pub(crate) fn rehash(&self, secret: &CurrentSecret, now: Moment) -> Result<(), Full> {
         let hash = |key: &[u8]| -> KeyHash { secret.hash(&Key::from_canonical(Bytes::copy_from_slice(key))) };
         let (hashes, remembered) = self.windows.recent.rehash_own(now, hash);
         self.effects.restore_announces(&hashes);

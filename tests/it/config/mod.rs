@@ -647,6 +647,28 @@ fn a_keyspace_that_is_polled_rests_on_that_unless_it_says_otherwise() {
 }
 
 #[test]
+fn announces_are_on_where_the_promise_rests_on_them_or_they_are_set() {
+    let files = Files::new();
+    let loaded = |more: &str| {
+        let toml = format!(
+            "[keyspaces.users]\n{more}\nbackend = {{ url = \"sqlite:a.db\", query = \"SELECT a FROM t WHERE id = $1\" \
+                }}\nsource = {{ query = \"SELECT id FROM t\" }}"
+        );
+        config::load(&[files.write("announces.toml", &toml)], std::iter::empty())
+    };
+    for (more, announces) in [
+        ("freshness = \"announced\"", true),
+        ("freshness = \"announced\"\nannounces = true", true),
+        ("freshness = \"static\"", false),
+        ("freshness = \"static\"\nannounces = true", true),
+    ] {
+        assert_eq!(loaded(more).unwrap().keyspaces["users"].announces, Some(announces), "{more}");
+    }
+    let error = loaded("freshness = \"announced\"\nannounces = false").unwrap_err().to_string();
+    assert!(error.contains("keyspaces.users.announces: must be true with freshness = \"announced\""), "{error}");
+}
+
+#[test]
 fn polls_are_judged_by_what_they_can_keep() {
     let incremental = |more: &str| {
         format!(

@@ -154,6 +154,11 @@ const INVARIANTS: &[(&str, &str)] = &[
         "backend-outage-one-call",
         "A backend that gives no answer is asked by one call at a time, and is found again by itself.",
     ),
+    (
+        "redis-is-not-the-promise",
+        "Where nothing is announced, no outage, restart or wipe of Redis keeps the filter from answering 404, or makes it \
+         answer wrongly.",
+    ),
     ("redis-outage-costs-no-answer", "A Redis that breaks costs no answer and no task, and is used again by itself."),
     (
         "rate-is-kept",

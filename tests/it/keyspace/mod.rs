@@ -18,3 +18,4 @@ mod set;
 mod stale;
 mod state;
 mod storm;
+mod without_announces;

@@ -48,3 +48,26 @@ async fn an_acknowledged_announce_survives_a_restart() {
     site.run(&format!("INSERT INTO users VALUES ({id}, 'new')")).await;
     assert_eq!(app.get(&path).await.told(), "200 backend");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn announces_where_they_are_off_are_409_and_name_the_setting() {
+    let site = site(Site::postgres()).await;
+    let config = config(&site.url()).users(|k| k.set("freshness", "static"));
+    let app = TestApp::enforcing(&config).await;
+    let path = format!("/v1/keys/users/{}", absent(&app));
+    let batch = app.http.send("POST", &app.url("/v1/keys/users"), &[("content-type", "text/plain")], "7000000").await;
+    for refused in [app.send("PUT", &path, &[]).await, batch] {
+        let problem = refused.json();
+        assert_eq!((refused.status, &problem["type"]), (409, &"/problems/announces-off".into()));
+        assert_eq!(problem["setting"], "keyspaces.users.announces");
+        assert!(problem["detail"].as_str().unwrap().starts_with("keyspaces.users.announces is false"), "{problem}");
+    }
+    assert_eq!(app.get(&path).await.told(), "404 filter");
+    assert!(!app.dir.path().join("data/users.journal").exists(), "there is nothing to write down");
+    assert_eq!(
+        app.http.get(&format!("http://{}/admin/config", app.admin)).await.json()["config"]["keyspaces"]["users"]["announces"],
+        false
+    );
+    let app = TestApp::enforcing(&config.users(|k| k.set("announces", true))).await;
+    assert_eq!(app.send("PUT", &path, &[]).await.status, 204);
+}

@@ -40,3 +40,4 @@ mod shutdown;
 mod soak;
 mod turns;
 pub mod users;
+mod without_announces;

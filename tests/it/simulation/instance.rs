@@ -75,6 +75,7 @@ fn found(
         form: config.key,
         freshness: config.freshness,
         max_staleness: config.max_staleness,
+        announces: true,
         has_log: true,
         polled_sources: 0,
         journal: replayed.extent,

@@ -40,6 +40,8 @@ pub const KILLS: LongRun = run("BLOOMGUARD_KILLS", "12", "201");
 pub const SOAK_SECONDS: LongRun = run("BLOOMGUARD_SOAK_SECONDS", "0", "600");
 /// Seconds of each measured load; 0 takes a short one at a low rate.
 pub const LOAD_SECONDS: LongRun = run("BLOOMGUARD_LOAD", "0", "10");
+/// Seconds without Redis.
+pub const OUTAGE_SECONDS: LongRun = run("BLOOMGUARD_OUTAGE_SECONDS", "8", "20");
 /// Seconds of each attack.
 pub const ATTACK_SECONDS: LongRun = run("BLOOMGUARD_ATTACK_SECONDS", "0.3", "3");
 /// Keys of the snapshot whose reading is measured.

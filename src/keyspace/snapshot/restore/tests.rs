@@ -38,6 +38,7 @@ fn expected(freshness: Freshness, has_log: bool) -> Expected {
         form: Some(KeyForm::Integer),
         freshness,
         max_staleness: Duration::from_secs(600),
+        announces: true,
         has_log,
         polled_sources: usize::from(freshness == Freshness::Polled),
         journal: Some(JOURNAL),

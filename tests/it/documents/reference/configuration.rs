@@ -143,6 +143,7 @@ impl Types {
             (_, "Headers", _) => json!({"x-other": "1"}),
             (_, "AbsentHeader", _) => json!("x-other: 1"),
             (_, _, Value::Bool(value)) => json!(!value),
+            (_, "bool", _) => json!(true),
             (_, "f64", _) => json!(0.25),
             _ => match self.words(field) {
                 Some(words) => json!(
