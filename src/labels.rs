@@ -28,6 +28,10 @@ macro_rules! labels {
     };
 }
 
+mod unprotected;
+
+pub use self::unprotected::UnprotectedReason;
+
 labels! {
     /// The filter's verdict on a key.
     Verdict {

@@ -17,7 +17,7 @@ use crate::fleet::{
     DeltaLog, EntryId, Follower, LogEntry, LogEntryKind, LogPage, LogPlace, Loss, PageOutcome, Switch, Terms, Version,
     WriterId,
 };
-use crate::labels::ResyncReason;
+use crate::labels::{ResyncReason, UnprotectedReason};
 use crate::metrics::KeyspaceMetrics;
 use crate::redis::LogIdentity;
 
@@ -191,7 +191,11 @@ impl LogFollower {
         tracing::warn!(keyspace = self.name(), loss, rescan_in = ?in_time, "announces of other instances may have been lost");
         self.parts.metrics.resync(reason);
         let when = if in_time.is_zero() { "" } else { " after the commit window" };
-        self.parts.freshness.revoke(Moment::now().plus(in_time), format!("{loss}; a scan{when} restores it"));
+        let why = match reason {
+            ResyncReason::Configuration => UnprotectedReason::Configuration,
+            _ => UnprotectedReason::LogLost,
+        };
+        self.parts.freshness.revoke(Moment::now().plus(in_time), why, format!("{loss}; a scan{when} restores it"));
         self.parts.rebuild.request();
     }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::filter_gauges::FilterGauges;
 use super::series::{Counter, Gauge, Histogram};
-use super::{BreakerMetrics, Gauges, LATENCY_BUCKETS, PollMetrics, RebuildMetrics, Registry, SnapshotMetrics};
+use super::{
+    BreakerMetrics, Gauges, LATENCY_BUCKETS, PollMetrics, RebuildMetrics, Registry, SnapshotMetrics, UnprotectedMetrics,
+};
 use crate::labels::{
     AnnounceOutcome, BackendOutcome, BreakerState, CacheResult, CacheTier, CanaryResult, Dependency, LeaseWait,
     LookupResult, RefreshOutcome, ResyncReason, ShedReason, Source, State, Verdict,
@@ -52,6 +54,8 @@ pub struct KeyspaceMetrics {
     pub polls: PollMetrics,
     /// Snapshots of the filter.
     pub snapshots: SnapshotMetrics,
+    /// Time without the filter's answers.
+    pub unprotected: UnprotectedMetrics,
 }
 
 /// Counts a backend call as in flight until dropped.
@@ -244,6 +248,7 @@ impl KeyspaceMetrics {
             set_bytes: gauge("set_bytes", "Bytes of the keys held exactly"),
             polls: PollMetrics::new(registry, keyspace),
             snapshots: SnapshotMetrics::new(registry, keyspace),
+            unprotected: UnprotectedMetrics::new(registry, keyspace),
             filter: FilterGauges::new(registry, keyspace),
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::hold::Hold;
 use super::polled::PollEvidence;
+use super::reason::Distrust;
 use crate::clock::Moment;
 use crate::config::Freshness;
 use crate::labels::State;
@@ -34,7 +35,7 @@ pub(super) struct FreshnessInputs {
     /// Why there is no filter yet.
     pub(super) cold_reason: Option<String>,
     /// Only a filter whose scan begins after this moment restores the promise.
-    pub(super) revoked: Option<(Moment, String)>,
+    pub(super) revoked: Option<(Moment, Distrust)>,
     /// Active after a row was found that the filter had called absent.
     pub(super) hold: Hold,
     /// Set if the key form does not distinguish keys as the database does.
@@ -64,9 +65,9 @@ impl FreshnessInputs {
     }
 
     /// The later moment wins: a scan has to begin after both.
-    pub(super) fn revoke(&mut self, at: Moment, reason: String) {
+    pub(super) fn revoke(&mut self, at: Moment, why: Distrust) {
         if self.revoked.as_ref().is_none_or(|(earlier, _)| *earlier < at) {
-            self.revoked = Some((at, reason));
+            self.revoked = Some((at, why));
         }
     }
 
