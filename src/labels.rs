@@ -147,6 +147,8 @@ labels! {
         Late = "late",
         /// The backend has the row, and the filter should have known it.
         FalseNegative = "false_negative",
+        /// The backend has the row, and lost announces explain why the filter has not.
+        Explained = "explained",
         /// The backend or the delta log did not answer.
         Error = "error",
     }

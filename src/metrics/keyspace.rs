@@ -23,6 +23,7 @@ pub struct KeyspaceMetrics {
     checks: Vec<Counter>,
     false_positives: Counter,
     false_negatives: Counter,
+    explained_negatives: Counter,
     canary_checks: Vec<Counter>,
     cache: Vec<Counter>,
     refreshes: Vec<Counter>,
@@ -127,6 +128,12 @@ impl KeyspaceMetrics {
             false_negatives: counter(
                 "filter_false_negatives_total",
                 "Absent verdicts for keys that the backend has",
+                &[],
+            ),
+            explained_negatives: counter(
+                "filter_false_negatives_explained_total",
+                "Absent verdicts for keys that the backend has, explained by lost announces; not in \
+                 filter_false_negatives_total",
                 &[],
             ),
             canary_checks: CanaryResult::ALL
@@ -277,6 +284,11 @@ impl KeyspaceMetrics {
     /// Counts a raw absent for a key that the backend has.
     pub fn false_negative(&self) {
         self.false_negatives.increment(1);
+    }
+
+    /// Counts a raw absent for a key that the backend has and whose announce may be lost.
+    pub fn explained_negative(&self) {
+        self.explained_negatives.increment(1);
     }
 
     /// Counts a canary check.

@@ -41,6 +41,12 @@ impl FreshnessTracker {
         (state, reason)
     }
 
+    /// Returns true while announces may be missing in the filter: until a scan has mended their loss, it explains each
+    /// row that the filter lacks.
+    pub(crate) fn may_lack_announces(&self) -> bool {
+        self.inputs.lock().revoked.as_ref().is_some_and(|(_, why)| why.reason.loses_announces())
+    }
+
     /// Why the filter is not trusted; `None`: it is.
     pub(super) fn distrust(&self, inputs: &FreshnessInputs, scan_started: Moment, now: Moment) -> Option<Distrust> {
         let because = |reason| move |text| Distrust { reason, text };
