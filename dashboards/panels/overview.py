@@ -82,6 +82,11 @@ ROWS = {
             ("sum by (keyspace, state) (increase(bloomguard_keyspace_state_changes_total{@}[i]))", "{{keyspace}} {{state}}"),
         ),
         panel(
+            "Seconds not protected, by reason", 16, "s",
+            "Time in which an instance answered no 404 from the filter, by the reason in /status: the database got the absent keys, last in the queue of its cap. The longest of all instances. docs/runbook.md says what ends each reason.",
+            ("max by (keyspace, reason) (increase(bloomguard_keyspace_unprotected_seconds_total{@}[i])) > 0", "{{keyspace}} {{reason}}"), custom=STACKED,
+        ),
+        panel(
             "Versions", 8, "none",
             "Instances by version. Two of them for longer than a rollout: it hangs.",
             ("count by (version) (bloomguard_build_info{%})", "{{version}}"), kind="stat",
