@@ -97,7 +97,7 @@ ROWS = {
             (per_second("bloomguard_bypasses_total", "keyspace"), "{{keyspace}}"),
         ),
         panel(
-            "Announces, deletes, invalidations", 8, "ops",
+            "Announces, deletes, invalidations", 16, "ops",
             "Keys by what was done with them. not_durable and full were answered 503: their rows must not be committed; Redis or the disk is the cause.",
             (per_second("bloomguard_announces_total", "keyspace, outcome"), "{{keyspace}} {{outcome}}"),
             (per_second("bloomguard_deletes_total", "keyspace"), "{{keyspace}} deleted"),
