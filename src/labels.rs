@@ -28,6 +28,10 @@ macro_rules! labels {
     };
 }
 
+mod unprotected;
+
+pub use self::unprotected::UnprotectedReason;
+
 labels! {
     /// The filter's verdict on a key.
     Verdict {
@@ -153,6 +157,8 @@ labels! {
         Late = "late",
         /// The backend has the row, and the filter should have known it.
         FalseNegative = "false_negative",
+        /// The backend has the row, and lost announces explain why the filter has not.
+        Explained = "explained",
         /// The backend or the delta log did not answer.
         Error = "error",
     }

@@ -84,8 +84,9 @@ ROWS = {
     "Right or wrong": [
         panel(
             "False negatives", 8, "none",
-            "Rows that were found although the filter had said absent: wrong answers while it enforces. Find the writer that does not announce, or the rows that source.query does not list; GET …/mismatches on the admin listener lists them.",
+            "Rows that were found although the filter had said absent: wrong answers while it enforces. Find the writer that does not announce, or the rows that source.query does not list; GET …/mismatches on the admin listener lists them. Explained: announces were lost, as by a restart of Redis, while the keyspace was degraded for it.",
             ("sum by (keyspace) (increase(bloomguard_filter_false_negatives_total{@}[i]))", "{{keyspace}}"),
+            ("sum by (keyspace) (increase(bloomguard_filter_false_negatives_explained_total{@}[i]))", "{{keyspace}} explained"),
         ),
         panel(
             "Canary checks", 8, "none",

@@ -82,6 +82,11 @@ ROWS = {
             ("sum by (keyspace, state) (increase(bloomguard_keyspace_state_changes_total{@}[i]))", "{{keyspace}} {{state}}"),
         ),
         panel(
+            "Seconds not protected, by reason", 16, "s",
+            "Time in which an instance answered no 404 from the filter, by the reason in /status: the database got the absent keys, last in the queue of its cap. The longest of all instances. docs/runbook.md says what ends each reason.",
+            ("max by (keyspace, reason) (increase(bloomguard_keyspace_unprotected_seconds_total{@}[i])) > 0", "{{keyspace}} {{reason}}"), custom=STACKED,
+        ),
+        panel(
             "Versions", 8, "none",
             "Instances by version. Two of them for longer than a rollout: it hangs.",
             ("count by (version) (bloomguard_build_info{%})", "{{version}}"), kind="stat",
@@ -92,7 +97,7 @@ ROWS = {
             (per_second("bloomguard_bypasses_total", "keyspace"), "{{keyspace}}"),
         ),
         panel(
-            "Announces, deletes, invalidations", 8, "ops",
+            "Announces, deletes, invalidations", 16, "ops",
             "Keys by what was done with them. not_durable and full were answered 503: their rows must not be committed; Redis or the disk is the cause.",
             (per_second("bloomguard_announces_total", "keyspace, outcome"), "{{keyspace}} {{outcome}}"),
             (per_second("bloomguard_deletes_total", "keyspace"), "{{keyspace}} deleted"),

@@ -30,6 +30,7 @@ use crate::clock::Moment;
 use crate::config::KeyspaceConfig;
 use crate::fleet::{Committer, Terms};
 use crate::key::{KeyForm, KeySecret};
+use crate::labels::UnprotectedReason;
 use crate::metrics::KeyspaceMetrics;
 
 /// What a keyspace is made of; the composition root fills it in.
@@ -131,7 +132,8 @@ impl Keyspace {
         }
         tracing::error!(keyspace = self.name(), reason = lost, "announces lost at start");
         let at = Moment::now().plus(self.writer.windows.longest().window);
-        self.freshness.revoke(at, format!("{lost}; a scan after the commit window restores them"));
+        let reason = UnprotectedReason::Journal;
+        self.freshness.revoke(at, reason, format!("{lost}; a scan after the commit window restores them"));
     }
 }
 

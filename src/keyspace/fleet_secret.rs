@@ -4,6 +4,7 @@ use super::Keyspace;
 use super::freshness::LogRole;
 use crate::clock::Moment;
 use crate::key::KeySecret;
+use crate::labels::UnprotectedReason;
 
 impl Keyspace {
     /// Returns true once the secret is known under which filters can be built.
@@ -50,6 +51,7 @@ impl Keyspace {
             // First, see `Secret`.
             self.freshness.revoke(
                 now.plus(self.writer.windows.longest().window),
+                UnprotectedReason::Secret,
                 "the keyspace secret has changed, as after Redis was wiped; a scan restores it".into(),
             );
             self.builds.signal.request();
@@ -59,6 +61,7 @@ impl Keyspace {
             let count = full.0;
             self.freshness.revoke(
                 now.plus(self.writer.windows.recent.life()),
+                UnprotectedReason::Secret,
                 format!(
                     "{count} announces are within their window, and no more can be held; a scan after it restores them"
                 ),

@@ -7,6 +7,7 @@ use super::filter_gauges::FilterGauges;
 use super::series::{Counter, Gauge, Histogram};
 use super::{
     BreakerMetrics, Gauges, LATENCY_BUCKETS, LogMetrics, PollMetrics, RebuildMetrics, Registry, SnapshotMetrics,
+    UnprotectedMetrics,
 };
 use crate::labels::{
     AnnounceOutcome, BackendOutcome, BreakerState, CacheResult, CacheTier, CanaryResult, Dependency, LeaseWait,
@@ -23,6 +24,7 @@ pub struct KeyspaceMetrics {
     checks: Vec<Counter>,
     false_positives: Counter,
     false_negatives: Counter,
+    explained_negatives: Counter,
     canary_checks: Vec<Counter>,
     cache: Vec<Counter>,
     refreshes: Vec<Counter>,
@@ -55,6 +57,8 @@ pub struct KeyspaceMetrics {
     pub polls: PollMetrics,
     /// Snapshots of the filter.
     pub snapshots: SnapshotMetrics,
+    /// Time without the filter's answers.
+    pub unprotected: UnprotectedMetrics,
 }
 
 /// Counts a backend call as in flight until dropped.
@@ -126,6 +130,12 @@ impl KeyspaceMetrics {
             false_negatives: counter(
                 "filter_false_negatives_total",
                 "Absent verdicts for keys that the backend has",
+                &[],
+            ),
+            explained_negatives: counter(
+                "filter_false_negatives_explained_total",
+                "Absent verdicts for keys that the backend has, explained by lost announces; not in \
+                 filter_false_negatives_total",
                 &[],
             ),
             canary_checks: CanaryResult::ALL
@@ -237,6 +247,7 @@ impl KeyspaceMetrics {
             set_bytes: gauge("set_bytes", "Bytes of the keys held exactly"),
             polls: PollMetrics::new(registry, keyspace),
             snapshots: SnapshotMetrics::new(registry, keyspace),
+            unprotected: UnprotectedMetrics::new(registry, keyspace),
             filter: FilterGauges::new(registry, keyspace),
         }
     }
@@ -265,6 +276,11 @@ impl KeyspaceMetrics {
     /// Counts a raw absent for a key that the backend has.
     pub fn false_negative(&self) {
         self.false_negatives.increment(1);
+    }
+
+    /// Counts a raw absent for a key that the backend has and whose announce may be lost.
+    pub fn explained_negative(&self) {
+        self.explained_negatives.increment(1);
     }
 
     /// Counts a canary check.

@@ -21,6 +21,7 @@ mod registry;
 mod reloads;
 mod series;
 mod snapshots;
+mod unprotected;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub use self::rebuilds::RebuildMetrics;
 use self::registry::Registry;
 pub use self::reloads::ReloadMetrics;
 pub use self::snapshots::SnapshotMetrics;
+pub use self::unprotected::UnprotectedMetrics;
 use crate::labels::Listener;
 
 /// Seconds, from 1 µs to 10 s.

@@ -1,22 +1,38 @@
-//! The cap in front of the backend: a bounded number of calls, a bounded queue, and the rest is shed at once.
+//! The cap in front of the backend: a bounded number of calls, a bounded priority queue of two classes, and the rest is
+//! shed at once.
 //!
-//! Waiting calls are served in order of arrival, so under overload a call is admitted when its lookup's time is nearly
-//! over. A call that can't end in time would waste the backend's time, and all of them together all of it. So a call
-//! with less time left than calls take gives up its place.
+//! The filter's verdict orders the queue also while it must not answer. Lookups of keys that it holds go first; those
+//! of keys that it called absent take the calls that are left. Within a class, calls are admitted in order of arrival.
+//! If the queue is full, a lookup of the first class takes the place of the youngest one of the second. No wait is
+//! longer for it than a lookup's own deadline.
+//!
+//! Under overload a call is admitted when its lookup's time is nearly over. A call that can't end in time would waste
+//! the backend's time, and all of them together all of it. So a call with less time left than calls take gives up its
+//! place.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::labels::ShedReason;
 
+/// The class of a call in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Priority {
+    /// The filter called every key of the call absent.
+    Low,
+    /// The filter holds a key of the call, or there is no filter.
+    Normal,
+}
+
 /// Bounded concurrency with a bounded queue.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimiter {
-    permits: Semaphore,
-    waiting: AtomicUsize,
+    queue: Mutex<Queue>,
     max_queue: usize,
     /// What a call takes that is answered, microseconds: of the latest the most.
     call_micros: AtomicU64,
@@ -24,24 +40,90 @@ pub(crate) struct ConcurrencyLimiter {
     longest_reserve: Duration,
 }
 
-/// Of what a call took, each later one leaves seven eighths.
-const FADING: u64 = 8;
+/// Permits and those who wait for one. No permit is free while a call waits.
+#[derive(Debug)]
+struct Queue {
+    free: usize,
+    /// By ticket, so in order of arrival. A dropped sender sheds its call.
+    normal: BTreeMap<u64, oneshot::Sender<()>>,
+    low: BTreeMap<u64, oneshot::Sender<()>>,
+    next_ticket: u64,
+}
 
-/// Counts a waiting lookup until dropped, also by cancellation.
-struct Waiting<'a>(&'a AtomicUsize);
+impl Queue {
+    fn len(&self) -> usize {
+        self.normal.len() + self.low.len()
+    }
 
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    /// Returns true if a call of this class finds neither a permit nor a place.
+    fn is_full(&self, priority: Priority, max_queue: usize) -> bool {
+        let may_displace = priority == Priority::Normal && !self.low.is_empty();
+        self.free == 0 && self.len() >= max_queue && !may_displace
+    }
+
+    fn class(&mut self, priority: Priority) -> &mut BTreeMap<u64, oneshot::Sender<()>> {
+        match priority {
+            Priority::Normal => &mut self.normal,
+            Priority::Low => &mut self.low,
+        }
+    }
+
+    /// Hands a permit to the next waiting call.
+    fn release(&mut self) {
+        while let Some((_, turn)) = self.normal.pop_first().or_else(|| self.low.pop_first()) {
+            // It fails if the call was cancelled and waits for the lock to leave the queue.
+            if turn.send(()).is_ok() {
+                return;
+            }
+        }
+        self.free += 1;
     }
 }
+
+/// Admits one call; returned when dropped.
+#[derive(Debug)]
+pub(crate) struct Permit<'a>(&'a ConcurrencyLimiter);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.queue.lock().release();
+    }
+}
+
+/// A call's place in the queue; given up when dropped, also by cancellation.
+struct Place<'a> {
+    limiter: &'a ConcurrencyLimiter,
+    priority: Priority,
+    ticket: u64,
+    turn: oneshot::Receiver<()>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.limiter.queue.lock();
+        let waited = queue.class(self.priority).remove(&self.ticket).is_some();
+        // Admitted and cancelled before it noticed. Turns are sent under the lock, so none is on its way.
+        if !waited && self.turn.try_recv().is_ok() {
+            queue.release();
+        }
+    }
+}
+
+/// How a call begins.
+enum Admission<'a> {
+    Now(Permit<'a>),
+    Later(Place<'a>),
+}
+
+/// Of what a call took, each later one leaves seven eighths.
+const FADING: u64 = 8;
 
 impl ConcurrencyLimiter {
     /// For lookups that last no longer than `deadline`.
     pub(crate) fn new(max_concurrency: usize, max_queue: usize, deadline: Duration) -> Self {
+        let (normal, low) = (BTreeMap::new(), BTreeMap::new());
         Self {
-            permits: Semaphore::new(max_concurrency),
-            waiting: AtomicUsize::new(0),
+            queue: Mutex::new(Queue { free: max_concurrency, normal, low, next_ticket: 0 }),
             max_queue,
             call_micros: AtomicU64::new(0),
             // A slower backend gets this much time all the same, else no call would ever be admitted.
@@ -62,57 +144,51 @@ impl ConcurrencyLimiter {
     }
 
     /// Admits a call only if a place is free now and no other call waits.
-    pub(crate) fn enter_if_free(&self) -> Option<SemaphorePermit<'_>> {
-        self.permits.try_acquire().ok()
+    pub(crate) fn enter_if_free(&self) -> Option<Permit<'_>> {
+        let mut queue = self.queue.lock();
+        queue.free = queue.free.checked_sub(1)?;
+        Some(Permit(self))
+    }
+
+    /// Returns true if a call of this class would be shed now.
+    pub(crate) fn is_full(&self, priority: Priority) -> bool {
+        self.queue.lock().is_full(priority, self.max_queue)
     }
 
     /// Waits to be admitted, as long as a call can still end by `deadline`.
-    pub(crate) async fn enter(&self, deadline: Instant) -> Result<SemaphorePermit<'_>, ShedReason> {
-        if let Some(permit) = self.enter_if_free() {
-            return Ok(permit);
+    pub(crate) async fn enter(&self, priority: Priority, deadline: Instant) -> Result<Permit<'_>, ShedReason> {
+        let mut place = match self.join(priority)? {
+            Admission::Now(permit) => return Ok(permit),
+            Admission::Later(place) => place,
+        };
+        match timeout_at(deadline - self.reserve(), &mut place.turn).await {
+            Ok(Ok(())) => Ok(Permit(self)),
+            Ok(Err(_)) => Err(ShedReason::QueueFull),
+            Err(_) => Err(ShedReason::QueueTimeout),
         }
-        // Relaxed: the count guards no memory, it only bounds the queue.
-        let ahead = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.waiting);
-        if ahead >= self.max_queue {
+    }
+
+    /// Takes a free permit or a place in the queue, in one step: a permit that is returned in between would be lost.
+    fn join(&self, priority: Priority) -> Result<Admission<'_>, ShedReason> {
+        let mut queue = self.queue.lock();
+        if queue.free > 0 {
+            queue.free -= 1;
+            return Ok(Admission::Now(Permit(self)));
+        }
+        if queue.is_full(priority, self.max_queue) {
             return Err(ShedReason::QueueFull);
         }
-        match timeout_at(deadline - self.reserve(), self.permits.acquire()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            // The semaphore is never closed, so only the want of time gets here.
-            Ok(Err(_)) | Err(_) => Err(ShedReason::QueueTimeout),
+        if queue.len() >= self.max_queue {
+            // Its sender is dropped, which ends its wait.
+            queue.low.pop_last();
         }
+        let (sender, turn) = oneshot::channel();
+        let ticket = queue.next_ticket;
+        queue.next_ticket += 1;
+        queue.class(priority).insert(ticket, sender);
+        Ok(Admission::Later(Place { limiter: self, priority, ticket, turn }))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn the_queue_is_bounded_and_empties() {
-        let gate = ConcurrencyLimiter::new(1, 1, Duration::from_secs(1));
-        let soon = || Instant::now() + Duration::from_millis(20);
-        let held = gate.enter(soon()).await.unwrap();
-        let (first, second) = tokio::join!(gate.enter(soon()), gate.enter(soon()));
-        assert_eq!(first.err(), Some(ShedReason::QueueTimeout));
-        assert_eq!(second.err(), Some(ShedReason::QueueFull));
-        drop(held);
-        assert!(gate.enter(soon()).await.is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_has_no_time_left_for_a_call_gives_its_place_up() {
-        let gate = ConcurrencyLimiter::new(1, 10, Duration::from_millis(300));
-        let _held = gate.enter(Instant::now()).await.unwrap();
-        for (took, waited) in [(20, 280), (60, 240), (20, 247), (1000, 150)] {
-            gate.record_duration(Duration::from_millis(took));
-            let began = Instant::now();
-            assert_eq!(gate.enter(began + Duration::from_millis(300)).await.err(), Some(ShedReason::QueueTimeout));
-            let rounded = began.elapsed().as_millis().abs_diff(waited);
-            assert!(rounded <= 2, "a call of {took} ms: waited for {:?} and not {waited} ms", began.elapsed());
-        }
-    }
-}
+mod tests;

@@ -12,12 +12,12 @@ mod verify;
 use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
 
-use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 use self::breaker::BackendBreaker;
 pub(crate) use self::failures::FailureLog;
-use self::limiter::ConcurrencyLimiter;
+pub(crate) use self::limiter::Priority;
+use self::limiter::{ConcurrencyLimiter, Permit};
 pub(crate) use self::spare::SpareCall;
 pub(crate) use self::verify::Verified;
 use super::error::LookupError;
@@ -115,9 +115,10 @@ impl BackendClient {
         &self,
         keys: &[Key],
         context: FetchContext,
+        priority: Priority,
         deadline: Instant,
     ) -> Vec<Result<Fetched, LookupError>> {
-        match self.enter(keys.len(), deadline).await {
+        match self.enter(keys.len(), priority, deadline).await {
             Ok(_permit) => self.call(keys, context, deadline).await,
             Err(error) => vec![Err(error); keys.len()],
         }
@@ -127,15 +128,34 @@ impl BackendClient {
     ///
     /// # Errors
     /// The breaker is open or the queue is too long; counted for each key.
-    pub(crate) async fn enter(&self, keys: usize, deadline: Instant) -> Result<SemaphorePermit<'_>, LookupError> {
+    pub(crate) async fn enter(
+        &self,
+        keys: usize,
+        priority: Priority,
+        deadline: Instant,
+    ) -> Result<Permit<'_>, LookupError> {
         // A permit is of no use while the breaker is open, so no lookup waits for one.
         self.check_breaker(keys)?;
-        self.limiter.enter(deadline).await.map_err(|reason| self.shed(LookupError::Shed(reason), reason, keys))
+        let permit = self.limiter.enter(priority, deadline).await;
+        permit.map_err(|reason| self.shed(LookupError::Shed(reason), reason, keys))
+    }
+
+    /// Sheds a lookup before it waits for another instance's load: that one would not help if the breaker is open, and
+    /// hardly if the queue has no place for a key that the filter called absent.
+    ///
+    /// # Errors
+    /// As of [`Self::enter`], counted.
+    pub(crate) fn check(&self, priority: Priority) -> Result<(), LookupError> {
+        self.check_breaker(1)?;
+        if priority == Priority::Low && self.limiter.is_full(priority) {
+            return Err(self.shed(LookupError::Shed(ShedReason::QueueFull), ShedReason::QueueFull, 1));
+        }
+        Ok(())
     }
 
     /// # Errors
     /// [`LookupError::BreakerOpen`], counted for each key.
-    pub(crate) fn check_breaker(&self, keys: usize) -> Result<(), LookupError> {
+    fn check_breaker(&self, keys: usize) -> Result<(), LookupError> {
         self.breaker.check().map_err(|error| self.shed(error, ShedReason::BreakerOpen, keys))
     }
 

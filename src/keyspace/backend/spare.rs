@@ -1,8 +1,8 @@
 //! Calls that give way to lookups: they are made only if the limit and the breaker leave one at once.
 
-use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
+use super::limiter::Permit;
 use super::{BackendClient, Fetched, is_no_answer};
 use crate::backend::{BackendError, FetchContext, Value};
 use crate::breaker::CallGuard;
@@ -12,7 +12,7 @@ use crate::keyspace::error::LookupError;
 /// The right to one call now.
 pub(crate) struct SpareCall<'a> {
     client: &'a BackendClient,
-    permit: SemaphorePermit<'a>,
+    permit: Permit<'a>,
     call: CallGuard<'a>,
 }
 

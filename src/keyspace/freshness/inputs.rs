@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::hold::Hold;
 use super::polled::PollEvidence;
+use super::reason::Distrust;
 use crate::clock::Moment;
 use crate::config::Freshness;
 use crate::labels::State;
@@ -62,9 +63,9 @@ pub(super) struct FreshnessInputs {
     /// Why there is no filter yet.
     pub(super) cold_reason: Option<String>,
     /// Only a filter whose scan begins after this moment restores the promise.
-    pub(super) revoked: Option<(Moment, String)>,
+    pub(super) revoked: Option<(Moment, Distrust)>,
     /// As `revoked`, but reports of the fleet restore the promise too.
-    pub(super) awaits_reports: Option<(Moment, String)>,
+    pub(super) awaits_reports: Option<(Moment, Distrust)>,
     /// The scan is requested that does so without them.
     pub(super) scan_is_requested: bool,
     /// Active after a row was found that the filter had called absent.
@@ -102,14 +103,14 @@ impl FreshnessInputs {
     }
 
     /// The later moment wins: a scan has to begin after both.
-    pub(super) fn revoke(&mut self, at: Moment, reason: String) {
+    pub(super) fn revoke(&mut self, at: Moment, why: Distrust) {
         if self.revoked.as_ref().is_none_or(|(earlier, _)| *earlier < at) {
-            self.revoked = Some((at, reason));
+            self.revoked = Some((at, why));
         }
     }
 
     /// The later moment wins here too: there may have been a further log in between.
-    pub(super) fn await_reports(&mut self, at: Moment, reason: String) {
+    pub(super) fn await_reports(&mut self, at: Moment, reason: Distrust) {
         let at = self.awaits_reports.as_ref().map_or(at, |(earlier, _)| at.max(*earlier));
         self.awaits_reports = Some((at, reason));
     }

@@ -16,6 +16,7 @@ mod inputs;
 mod polled;
 mod proof;
 mod reason;
+mod unprotected;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,12 +31,14 @@ pub(crate) use self::inputs::{CompleteFilter, LogRole, Promise};
 pub use self::polled::PollCoverage;
 use self::polled::PollEvidence;
 pub use self::proof::ProofStatus;
+use self::reason::Distrust;
+use self::unprotected::UnprotectedTime;
 use super::snapshot_file::SnapshotFile;
 use crate::cache::{HotCache, SharedCache};
 use crate::clock::Moment;
 use crate::config::{Enforcement, EnforcementSetting, Freshness, KeyspaceConfig};
 use crate::fleet::Switch;
-use crate::labels::{FoundBy, State};
+use crate::labels::{FoundBy, State, UnprotectedReason};
 use crate::metrics::KeyspaceMetrics;
 
 /// The absences that caches hold. Those of the time without the right to reject must not be served later.
@@ -55,6 +58,7 @@ pub(crate) struct FreshnessTracker {
     absences: CachedAbsences,
     /// A snapshot on disk is worth nothing once the promise is broken.
     snapshot: Option<Arc<SnapshotFile>>,
+    unprotected: UnprotectedTime,
     metrics: Arc<KeyspaceMetrics>,
 }
 
@@ -79,6 +83,7 @@ impl FreshnessTracker {
             trusted_until: AtomicU64::new(0),
             absences,
             snapshot,
+            unprotected: UnprotectedTime::new(Moment::now()),
             metrics: Arc::clone(metrics),
         }
     }
@@ -104,18 +109,20 @@ impl FreshnessTracker {
         // Release: pairs with the acquire in `trusted_until`. Under the lock, so that two changes can't leave the older
         // value.
         self.trusted_until.store(until.as_nanos(), Ordering::Release);
+        drop(inputs);
+        self.count_unprotected_time();
     }
 
     /// The one place that takes the right away until a scan that begins after `at` is active.
-    pub(crate) fn revoke(&self, at: Moment, reason: String) {
-        self.change(|inputs| inputs.revoke(at, reason));
+    pub(crate) fn revoke(&self, at: Moment, reason: UnprotectedReason, text: String) {
+        self.change(|inputs| inputs.revoke(at, Distrust { reason, text }));
         self.void_snapshot();
     }
 
     /// Takes the right away until the fleet has reported, or until a scan that begins after `at` is active. A snapshot
     /// on disk stays: it names the log that it belongs to.
-    pub(crate) fn await_reports(&self, at: Moment, reason: String) {
-        self.change(|inputs| inputs.await_reports(at, reason));
+    pub(crate) fn await_reports(&self, at: Moment, text: String) {
+        self.change(|inputs| inputs.await_reports(at, Distrust { reason: UnprotectedReason::RollCall, text }));
     }
 
     /// The fleet has reported: nothing was lost with the log before. What else has taken the right away stays.
@@ -137,10 +144,10 @@ impl FreshnessTracker {
 
     /// Entries of the delta log may be lost. Revokes as [`FreshnessTracker::revoke`] does, and returns true, if the right
     /// rests on announces there.
-    pub(crate) fn log_lost(&self, at: Moment, reason: String) -> bool {
+    pub(crate) fn log_lost(&self, at: Moment, reason: UnprotectedReason, text: String) -> bool {
         let rests_on_log = self.promise.rests_on_log();
         if rests_on_log {
-            self.revoke(at, reason);
+            self.revoke(at, reason, text);
         }
         rests_on_log
     }
@@ -163,7 +170,7 @@ impl FreshnessTracker {
             if inputs.is_undisturbed() {
                 inputs.hold.begin(now);
             }
-            inputs.revoke(now, reason.into());
+            inputs.revoke(now, Distrust { reason: UnprotectedReason::FalseNegative, text: reason.into() });
         });
         self.void_snapshot();
     }
@@ -368,6 +375,7 @@ impl FreshnessTracker {
 
     /// The present state and its reason in words. Counts and logs a change since the last call.
     pub(crate) fn observe_state(&self) -> (State, String) {
+        self.count_unprotected_time();
         let (state, reason) = self.explain(Moment::now());
         if self.inputs.lock().observed.replace(state) == Some(state) {
             return (state, reason);

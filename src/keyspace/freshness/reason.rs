@@ -6,7 +6,15 @@ use super::FreshnessTracker;
 use super::inputs::{FreshnessInputs, LogRole};
 use crate::clock::Moment;
 use crate::config::{EnforcementSetting, Freshness};
-use crate::labels::State;
+use crate::labels::{State, UnprotectedReason};
+
+/// Why the filter is not trusted.
+#[derive(Debug, Clone)]
+pub(super) struct Distrust {
+    pub(super) reason: UnprotectedReason,
+    /// For people.
+    pub(super) text: String,
+}
 
 impl FreshnessTracker {
     /// The present state, and why.
@@ -21,8 +29,10 @@ impl FreshnessTracker {
         let enforcement = self.enforcement.status();
         let reason = match (state, distrust) {
             (State::Shadow, None) => enforcement.reason(),
-            (State::Shadow, Some(distrust)) => format!("{}; it could not enforce: {distrust}", enforcement.reason()),
-            (_, Some(distrust)) => distrust,
+            (State::Shadow, Some(distrust)) => {
+                format!("{}; it could not enforce: {}", enforcement.reason(), distrust.text)
+            }
+            (_, Some(distrust)) => distrust.text,
             (_, None) if enforcement.in_force.percent < EnforcementSetting::ALL => {
                 format!("the filter is as fresh as promised; {}", enforcement.reason())
             }
@@ -31,21 +41,36 @@ impl FreshnessTracker {
         (state, reason)
     }
 
+    /// Returns true while announces may be missing in the filter: until a scan has mended their loss, it explains each
+    /// row that the filter lacks.
+    pub(crate) fn may_lack_announces(&self) -> bool {
+        let inputs = self.inputs.lock();
+        [&inputs.revoked, &inputs.awaits_reports].into_iter().flatten().any(|(_, why)| why.reason.loses_announces())
+    }
+
     /// Why the filter is not trusted; `None`: it is.
-    fn distrust(&self, inputs: &FreshnessInputs, scan_started: Moment, now: Moment) -> Option<String> {
+    pub(super) fn distrust(&self, inputs: &FreshnessInputs, scan_started: Moment, now: Moment) -> Option<Distrust> {
+        let because = |reason| move |text| Distrust { reason, text };
         if let Some(conflict) = &inputs.conflict {
-            return Some(conflict.clone());
+            return Some(because(UnprotectedReason::KeyForm)(conflict.clone()));
         }
-        if let Some((_, reason)) = inputs.revoked.as_ref().or(inputs.awaits_reports.as_ref()) {
-            return Some(reason.clone());
+        if let Some((_, why)) = inputs.revoked.as_ref().or(inputs.awaits_reports.as_ref()) {
+            return Some(why.clone());
         }
         if let Some(length) = inputs.hold.length() {
-            return Some(format!(
+            return Some(because(UnprotectedReason::FalseNegative)(format!(
                 "a row was found that the filter had called absent: a rebuild has fixed the filter, which answers no \
                  lookup with 404 for {} after that",
                 humantime::format_duration(length)
-            ));
+            )));
         }
+        self.staleness(inputs, scan_started, now)
+            .map(because(UnprotectedReason::Stale))
+            .or_else(|| self.lag(inputs, now).map(because(UnprotectedReason::LogLag)))
+    }
+
+    /// Why the filter is older than promised; `None`: it is not.
+    fn staleness(&self, inputs: &FreshnessInputs, scan_started: Moment, now: Moment) -> Option<String> {
         let max_staleness = self.promise.max_staleness;
         match self.promise.freshness {
             Freshness::Rebuilt if now.since(scan_started) > max_staleness => Some(format!(
@@ -53,8 +78,8 @@ impl FreshnessTracker {
                 seconds(now.since(scan_started)),
                 humantime::format_duration(max_staleness)
             )),
-            Freshness::Polled => inputs.polls.lack(scan_started, now, max_staleness).or_else(|| self.lag(inputs, now)),
-            _ => self.lag(inputs, now),
+            Freshness::Polled => inputs.polls.lack(scan_started, now, max_staleness),
+            Freshness::Announced | Freshness::Rebuilt | Freshness::Static => None,
         }
     }
 

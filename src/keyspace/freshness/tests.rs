@@ -49,7 +49,7 @@ fn a_static_key_set_does_not_age() {
 fn only_a_scan_that_began_later_mends_a_broken_promise() {
     let tracker = tracker(Freshness::Announced);
     tracker.swapped(Moment::from_nanos(100));
-    tracker.revoke(Moment::from_nanos(200), "a row was found".into());
+    tracker.revoke(Moment::from_nanos(200), UnprotectedReason::FalseNegative, "a row was found".into());
     assert!(!trusted(&tracker, Moment::from_nanos(201)));
     tracker.swapped(Moment::from_nanos(150));
     assert_eq!(tracker.explain(Moment::from_nanos(300)), (State::Degraded, "a row was found".into()));
@@ -110,8 +110,8 @@ fn a_filter_is_as_fresh_as_the_last_complete_poll_after_its_scan() {
 #[test]
 fn a_later_fault_does_not_shorten_an_earlier_quarantine() {
     let tracker = tracker(Freshness::Announced);
-    tracker.revoke(Moment::from_nanos(500), "the journal was damaged".into());
-    tracker.revoke(Moment::from_nanos(200), "a row was found".into());
+    tracker.revoke(Moment::from_nanos(500), UnprotectedReason::Journal, "the journal was damaged".into());
+    tracker.revoke(Moment::from_nanos(200), UnprotectedReason::FalseNegative, "a row was found".into());
     tracker.swapped(Moment::from_nanos(300));
     assert!(!trusted(&tracker, Moment::from_nanos(301)));
     assert_eq!(tracker.explain(Moment::from_nanos(301)), (State::Degraded, "the journal was damaged".into()));
@@ -165,7 +165,7 @@ fn the_right_to_reject_comes_back_without_the_absences_of_before() {
     cache();
     tracker.log_read(Moment::now());
     assert!(is_cached(), "the right has not been away");
-    tracker.revoke(Moment::now(), "a row was found".into());
+    tracker.revoke(Moment::now(), UnprotectedReason::FalseNegative, "a row was found".into());
     tracker.swapped(scan);
     assert!(is_cached() && !trusted(&tracker, Moment::now()), "nothing came back");
     tracker.swapped(Moment::now());
@@ -194,7 +194,7 @@ fn nothing_of_a_log_without_announces_ends_the_trust() {
     assert!(trusted(&tracker, scan.plus(MINUTE / 2)), "a start without Redis");
     tracker.log_read(scan);
     tracker.log_failed("connection refused".into());
-    assert!(!tracker.log_lost(scan.plus(MINUTE), "the delta log was replaced".into()));
+    assert!(!tracker.log_lost(scan.plus(MINUTE), UnprotectedReason::LogLost, "the delta log was replaced".into()));
     assert!(tracker.marks_lost(scan.plus(MINUTE)));
     assert!(trusted(&tracker, scan.plus(MINUTE / 2)), "an outage, or a wipe");
     assert!(!trusted(&tracker, scan.plus(MINUTE)), "its age counts");
@@ -207,4 +207,28 @@ fn a_filter_and_its_secret_are_exchanged_while_nothing_is_trusted() {
     let mut meanwhile = true;
     tracker.exchanged(Moment::from_nanos(2), || meanwhile = trusted(&tracker, Moment::from_nanos(3)));
     assert!(!meanwhile && trusted(&tracker, Moment::from_nanos(3)));
+}
+
+#[test]
+fn unprotected_time_counts_for_the_reason_that_status_shows() {
+    use UnprotectedReason::{FalseNegative, Journal, KeyForm, LogLag, NoFilter, Stale};
+    let tracker = tracker_with(promise(Freshness::Rebuilt, Some(Duration::from_secs(2))), MINUTE);
+    let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+    assert_eq!(tracker.unprotected_by(at(10)), Some(NoFilter));
+    tracker.swapped(at(10));
+    assert_eq!(tracker.unprotected_by(at(11)), Some(LogLag));
+    tracker.log_read(at(11));
+    assert_eq!(tracker.unprotected_by(at(12)), None);
+    assert_eq!(tracker.unprotected_by(at(71)), Some(Stale), "before the lag, as in the text");
+    tracker.log_read(at(11));
+    tracker.revoke_and_hold(at(11), "a row was missed");
+    assert_eq!(tracker.unprotected_by(at(12)), Some(FalseNegative));
+    tracker.revoke(at(20), Journal, "the journal was damaged".into());
+    assert_eq!(tracker.unprotected_by(at(12)), Some(Journal));
+    tracker.swapped(at(21));
+    assert_eq!(tracker.unprotected_by(at(12)), Some(FalseNegative), "held");
+    tracker.set_conflict(Some("CHAR(8)".into()));
+    assert_eq!(tracker.unprotected_by(at(12)), Some(KeyForm));
+    tracker.switch_instance(Some(EnforcementSetting { mode: Enforcement::Shadow, percent: 100 }));
+    assert_eq!(tracker.unprotected_by(at(12)), Some(UnprotectedReason::Shadow));
 }

@@ -15,7 +15,7 @@ use crate::backend::{BackendError, FetchContext};
 use crate::buffers::{Buffers, Reservation};
 use crate::cache::CacheError;
 use crate::key::Key;
-use crate::keyspace::backend::Fetched;
+use crate::keyspace::backend::{Fetched, Priority};
 use crate::keyspace::error::LookupError;
 use crate::keyspace::outcome::{Lookup, LookupOptions};
 use crate::keyspace::request::LookupRequest;
@@ -131,16 +131,22 @@ impl Reader {
         let Some(_held) = batch.reserve_flights(led.len()) else { return };
         let began = Instant::now();
         let deadline = began + self.deadline;
-        let mut pending = self.read_shared_together(led, &batch, began).await.into_iter();
+        let pending = self.read_shared_together(led, &batch, began).await;
+        // Never together: a key that the filter holds must not wait for, nor be shed with, those that it called absent.
+        let is_low = |pending: &Pending| self.priority(&pending.request) == Priority::Low;
+        let (low, normal): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_low);
+        let mut classes = [(Priority::Normal, normal.into_iter()), (Priority::Low, low.into_iter())];
         // Each chunk is collected when it is due, in memory of its own size (`split_off` would keep the whole
         // allocation), and with the backend's current batch limit.
         let chunks = std::iter::from_fn(|| {
-            let chunk: Vec<Pending> = pending.by_ref().take(self.backend.batch_limit()).collect();
-            (!chunk.is_empty()).then_some(chunk)
+            let (priority, class) = classes.iter_mut().find(|(_, class)| class.len() > 0)?;
+            Some((*priority, class.by_ref().take(self.backend.batch_limit()).collect::<Vec<Pending>>()))
         });
         // A batch leaves three quarters of the backend's capacity to other lookups.
         stream::iter(chunks)
-            .for_each_concurrent(self.backend.batch_share(), |chunk| self.load_chunk(chunk, &batch, deadline))
+            .for_each_concurrent(self.backend.batch_share(), |(priority, chunk)| {
+                self.load_chunk(chunk, priority, &batch, deadline)
+            })
             .await;
     }
 
@@ -202,7 +208,13 @@ impl Reader {
 
     /// One call of the backend, within its cap, and further ones if the rows do not fit into one. If the process has no
     /// room for rows, the flights end without an answer, and single lookups that wait for them look again.
-    async fn load_chunk(self: &Arc<Self>, mut chunk: Vec<Pending>, batch: &Loads, deadline: Instant) {
+    async fn load_chunk(
+        self: &Arc<Self>,
+        mut chunk: Vec<Pending>,
+        priority: Priority,
+        batch: &Loads,
+        deadline: Instant,
+    ) {
         let max_bytes = batch.limit() / self.backend.batch_share() as u64;
         loop {
             // The client of the batch may have disconnected.
@@ -213,7 +225,7 @@ impl Reader {
             let keys: Vec<Key> = chunk.iter().map(|pending| pending.request.backend_key()).collect();
             // They belong to one request, except keys that other requests wait for as well.
             let context = chunk.first().map(|pending| pending.request.context()).unwrap_or_default();
-            let (rows, _room) = match self.backend.enter(keys.len(), deadline).await {
+            let (rows, _room) = match self.backend.enter(keys.len(), priority, deadline).await {
                 Ok(_permit) => {
                     // After the permit, so that calls that wait for one hold nothing.
                     let Some(mut room) = batch.reserve_rows(max_bytes) else { return };

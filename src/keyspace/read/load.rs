@@ -90,7 +90,7 @@ impl Reader {
             SharedRead::Answer(answer) => return (Ok(answer), Ending::Stored),
             SharedRead::Miss(cached) => cached,
         };
-        if let Err(error) = self.backend.check_breaker(1) {
+        if let Err(error) = self.backend.check(self.priority(request)) {
             return (Err(error), Ending::NotStored);
         }
         // Across the fleet one instance loads and the others wait; other kinds must ask the backend themselves.
@@ -105,7 +105,8 @@ impl Reader {
         };
         // 7 the backend
         let deadline = began + self.deadline;
-        let rows = self.backend.fetch(&[request.backend_key()], request.context(), deadline).await;
+        let (key, priority) = (request.backend_key(), self.priority(request));
+        let rows = self.backend.fetch(&[key], request.context(), priority, deadline).await;
         match rows.into_iter().next().unwrap_or(Err(LookupError::Cancelled)) {
             Ok(row) => {
                 let (answer, ending) = self.finish_load(request, cached.as_ref(), row, deadline).await;

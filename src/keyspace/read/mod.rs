@@ -22,7 +22,7 @@ pub(crate) use self::fill::FillLimits;
 pub(crate) use self::lease::LeaseTimes;
 use self::shared::cache_result;
 use super::audit::Audit;
-use super::backend::BackendClient;
+use super::backend::{BackendClient, Priority};
 use super::outcome::{Answer, Lookup, LookupOptions};
 use super::probe::Prober;
 use super::replicate::LogFollower;
@@ -33,7 +33,7 @@ use super::write::CommitWindows;
 use crate::cache::{HotCache, HotEntry, SharedCache};
 use crate::clock::Moment;
 use crate::key::Key;
-use crate::labels::{CacheResult, CacheTier, Source};
+use crate::labels::{CacheResult, CacheTier, Source, Verdict};
 use crate::metrics::KeyspaceMetrics;
 
 /// Answers lookups.
@@ -140,6 +140,17 @@ impl Reader {
     fn count_hot_miss(&self, request: &LookupRequest) {
         if !request.options.bypass {
             self.metrics.cache(CacheTier::Hot, CacheResult::Miss);
+        }
+    }
+
+    /// The class of the key's call in the backend's queue, by the filter's verdict in any state of the keyspace: it
+    /// decides no answer. Looked at again where the lookup queues: an announce since it began has set the bits.
+    fn priority(&self, request: &LookupRequest) -> Priority {
+        // The caller has seen a version that this filter may not have.
+        let may_be_new = request.options.unapplied_version;
+        match request.probed.probe.verdict {
+            Verdict::Absent if !may_be_new && !self.prober.holds(request.hash) => Priority::Low,
+            Verdict::Absent | Verdict::Maybe => Priority::Normal,
         }
     }
 

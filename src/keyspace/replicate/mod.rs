@@ -21,7 +21,7 @@ use crate::fleet::{
     DeltaLog, EntryId, Follower, LogEntry, LogEntryKind, LogPage, LogPlace, Loss, PageOutcome, RollCallState,
     RollCallTerms, Switch, Terms, Version, WriterId,
 };
-use crate::labels::{ResyncReason, RollCallOutcome};
+use crate::labels::{ResyncReason, RollCallOutcome, UnprotectedReason};
 use crate::metrics::KeyspaceMetrics;
 use crate::redis::LogIdentity;
 
@@ -261,7 +261,11 @@ impl LogFollower {
     fn revoke(&self, reason: ResyncReason, in_time: Duration, loss: &str) {
         let (now, freshness) = (Moment::now(), &self.parts.freshness);
         let when = if in_time.is_zero() { "" } else { " after the commit window" };
-        if freshness.log_lost(now.plus(in_time), format!("{loss}; a scan{when} restores it")) {
+        let why = match reason {
+            ResyncReason::Configuration => UnprotectedReason::Configuration,
+            _ => UnprotectedReason::LogLost,
+        };
+        if freshness.log_lost(now.plus(in_time), why, format!("{loss}; a scan{when} restores it")) {
             tracing::warn!(keyspace = self.name(), loss, rescan_in = ?in_time, "announces of other instances may have been lost");
             self.parts.metrics.log.resync(reason);
             self.parts.rebuild.request();

@@ -77,6 +77,11 @@ impl FilterStats {
         self.mismatches.record(MismatchKind::FalseNegative, found_by, probe, hash, key);
     }
 
+    /// The filter answered absent, and the key has a row whose announce may be lost.
+    pub(crate) fn record_explained_negative(&self) {
+        self.metrics.explained_negative();
+    }
+
     /// Keys were inserted one by one, not by a scan.
     pub(crate) fn record_inserts(&self, hashes: &[KeyHash]) {
         self.growth.inserted(hashes);

@@ -94,6 +94,14 @@ const INVARIANTS: &[(&str, &str)] = &[
         "A switch of the fleet reaches instances that start later and survives a Redis that forgets.",
     ),
     (
+        "lost-log-is-no-false-negative",
+        "A row that the filter lacks while announces are known to be lost is not counted as a mistake of the filter.",
+    ),
+    (
+        "absent-keys-wait-behind-present-ones",
+        "In front of the backend, keys that the filter called absent wait behind those it holds, and are shed first.",
+    ),
+    (
         "wrong-404-is-noticed",
         "A row that the filter called absent is noticed while the filter answers, and degrades the keyspace.",
     ),

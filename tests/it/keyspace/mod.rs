@@ -12,6 +12,7 @@ mod lease;
 mod lookup;
 mod marks;
 mod polled;
+mod queue;
 mod rebuild;
 mod refresh;
 mod set;

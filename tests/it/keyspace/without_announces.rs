@@ -36,7 +36,7 @@ impl DeltaLog for WrittenLog {
         gone()
     }
 
-    async fn read(&self, _: EntryId) -> Result<LogPage, LogError> {
+    async fn read(&self, _: EntryId, _: Option<&str>) -> Result<LogPage, LogError> {
         self.0.lock().pop().map_or_else(gone, Ok)
     }
 
@@ -66,6 +66,7 @@ fn page(log: u8, kind: LogEntryKind) -> LogPage {
         complete: true,
         switch: None,
         peers: Vec::new(),
+        roster: None,
     }
 }
 
@@ -77,7 +78,13 @@ fn without_announces() -> KeyspaceConfig {
 /// Its Redis is down, but for what is written to the log.
 fn instance() -> (TestKeyspace, Arc<WrittenLog>) {
     let (log, writer) = (Arc::<WrittenLog>::default(), WriterId::random());
-    let parts = LogParts { log: log.clone(), writer, max_lag: Duration::from_millis(1) };
+    let parts = LogParts {
+        log: log.clone(),
+        writer,
+        max_lag: Duration::from_millis(1),
+        roll_call: None,
+        is_first_start: false,
+    };
     (TestKeyspace::with_log(without_announces(), Arc::new(DeadCache::default()), parts), log)
 }
 

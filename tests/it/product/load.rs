@@ -33,22 +33,22 @@ fn run(brief: (Duration, u32), measured: u32) -> (Duration, u32) {
 /// What became of the requests of one kind: how many had which status, and how long each took, counted from when it was
 /// due.
 #[derive(Default)]
-struct Run {
-    statuses: BTreeMap<u16, u64>,
-    took: Vec<Duration>,
+pub(super) struct Run {
+    pub(super) statuses: BTreeMap<u16, u64>,
+    pub(super) took: Vec<Duration>,
 }
 
 impl Run {
-    fn quantile(&mut self, share: f64) -> Duration {
+    pub(super) fn quantile(&mut self, share: f64) -> Duration {
         self.took.sort_unstable();
         self.took[((self.took.len() as f64 * share) as usize).min(self.took.len() - 1)]
     }
 
-    fn of(&self, statuses: &[u16]) -> u64 {
+    pub(super) fn of(&self, statuses: &[u16]) -> u64 {
         statuses.iter().filter_map(|status| self.statuses.get(status)).sum()
     }
 
-    fn report(&mut self, kind: &str) {
+    pub(super) fn report(&mut self, kind: &str) {
         if !self.took.is_empty() {
             let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|share| self.quantile(share));
             println!(
@@ -94,7 +94,7 @@ impl Connection {
 
 /// Sends at this rate over this number of connections, each request of the kind that `draw` names; returns runs by
 /// kind.
-async fn at_rate(
+pub(super) async fn at_rate(
     address: SocketAddr,
     (rate, connections): (u32, u32),
     lasting: Duration,
@@ -135,18 +135,18 @@ async fn at_rate(
 }
 
 /// Every read goes to the database.
-fn uncached(keyspace: Keyspace) -> Keyspace {
+pub(super) fn uncached(keyspace: Keyspace) -> Keyspace {
     keyspace.set("cache.ttl", "1ms").set("cache.hot_ttl", "1ms").set("cache.hot_capacity", 0)
 }
 
 /// A query that takes as long as [`pace`] says for this keyspace.
-fn slowed(keyspace: Keyspace, name: &str) -> Keyspace {
+pub(super) fn slowed(keyspace: Keyspace, name: &str) -> Keyspace {
     let slow = format!("pg_sleep((SELECT seconds FROM pace WHERE keyspace = '{name}'))::text");
     keyspace.set("backend.query", format!("SELECT id, name, {slow} FROM users WHERE id = $1"))
 }
 
 /// How long each call of these keyspaces takes from now on; builds ask too, so not before they are done.
-async fn pace(site: &Site, keyspaces: &[(&str, f64)]) {
+pub(super) async fn pace(site: &Site, keyspaces: &[(&str, f64)]) {
     site.run("CREATE TABLE IF NOT EXISTS pace (keyspace TEXT PRIMARY KEY, seconds DOUBLE PRECISION NOT NULL)").await;
     for (keyspace, seconds) in keyspaces {
         site.run(&format!(

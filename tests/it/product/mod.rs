@@ -9,6 +9,7 @@ mod batches;
 mod canary;
 mod chaos;
 mod database;
+mod degraded;
 mod enforcement;
 mod failover;
 mod fast_path;

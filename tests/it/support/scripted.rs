@@ -48,6 +48,8 @@ impl Turnstile {
 pub struct ScriptedBackend {
     rows: Mutex<HashMap<Key, Value>>,
     calls: AtomicU64,
+    /// Keys that single calls asked for, in order.
+    asked: Mutex<Vec<Key>>,
     failure: Mutex<Option<BackendError>>,
     refused: Mutex<HashSet<Key>>,
     block: Mutex<Duration>,
@@ -95,6 +97,11 @@ impl ScriptedBackend {
         self.calls.load(Ordering::SeqCst)
     }
 
+    /// Keys that single calls have asked for, in order.
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().iter().map(|key| key.as_str().unwrap().to_owned()).collect()
+    }
+
     pub fn fail_with(&self, error: Option<BackendError>) {
         *self.failure.lock() = error;
     }
@@ -124,6 +131,7 @@ impl ScriptedBackend {
 impl Backend for ScriptedBackend {
     async fn fetch(&self, key: &Key, _: &FetchContext) -> Result<Option<Value>, BackendError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
+        self.asked.lock().push(key.clone());
         let failure = self.failure.lock().clone();
         if let Some(error) = failure {
             return Err(error);

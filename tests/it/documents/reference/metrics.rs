@@ -77,7 +77,8 @@ fn enums() -> Vec<Vec<Word>> {
         Known::Words(words) => Some(words),
         _ => None,
     });
-    labels_of("labels.rs").into_iter().chain(of_metrics).collect()
+    let labels = ["labels.rs", "labels/unprotected.rs"].into_iter().flat_map(labels_of);
+    labels.chain(of_metrics).collect()
 }
 
 /// Values with their meanings.
