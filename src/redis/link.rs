@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use super::connection::Connection;
 use super::error::{ConnectError, Failure, LinkError};
 use super::identity::LogIdentity;
 use super::names::Names;
@@ -279,7 +279,7 @@ impl Call<'_> {
         self.report(script.invoke_async(&mut self.connection()).await)
     }
 
-    fn connection(&self) -> MultiplexedConnection {
+    fn connection(&self) -> Connection {
         self.session.connection.clone()
     }
 
