@@ -23,7 +23,7 @@ pub(crate) struct RedisFiles {
 
 /// A file that can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("redis.{key} {rule}")]
+#[error("{key} {rule}")]
 pub(crate) struct RedisFileError {
     /// The key that names it.
     pub(crate) key: &'static str,

@@ -72,7 +72,8 @@ impl RedisPlace {
             "redis+sentinel" | "rediss+sentinel" => Ok(parsed()?.sentinels()?),
             "redis+cluster" | "rediss+cluster" => Ok(parsed()?.cluster()?),
             "rediss" if url.expose().contains('#') => {
-                Err("it ends in a fragment; certificates are always checked, and ca_file names other authorities".into())
+                Err("it ends in a fragment; certificates are always checked, and ca_file names other authorities"
+                    .into())
             }
             // The driver has no TLS: it is told of the place only.
             "rediss" => Self::server(&url.expose().replacen("rediss", "redis", 1)),

@@ -184,8 +184,7 @@ impl Cluster {
         // Each attempt asks others: a node that is cut off may keep naming a primary that is gone.
         nodes.shuffle(&mut rand::rng());
         nodes.truncate(NODES_ASKED);
-        let mut asked: FuturesUnordered<_> =
-            nodes.into_iter().map(|(host, port)| self.owner_by(host, port)).collect();
+        let mut asked: FuturesUnordered<_> = nodes.into_iter().map(|(host, port)| self.owner_by(host, port)).collect();
         let mut errors = Vec::new();
         while let Some(answer) = asked.next().await {
             match answer {

@@ -52,15 +52,22 @@ impl ServerInfo {
         self.policy.as_deref() == Some("noeviction")
     }
 
-    /// A warning for operators about a wrong policy.
+    /// A warning for operators about a wrong policy: what it can cost, and the command that corrects it.
     pub(crate) fn warning(&self) -> Option<String> {
         if self.keeps_marks() {
             return None;
         }
         let policy = self.policy.as_deref().unwrap_or("unknown");
+        // Without an expiry are the log, its identity, the hash secret, the enforcement setting and the instances.
+        let (evicted, cost) = if policy.starts_with("volatile-") {
+            ("values, marks and tombstones", "")
+        } else {
+            ("anything of ours", ", and an evicted delta log costs every instance a scan")
+        };
         Some(format!(
-            "Redis' maxmemory-policy is {policy}, which can evict markers: no absences are stored in Redis; set \
-             noeviction"
+            "Redis' maxmemory-policy is {policy}: a full Redis may evict {evicted}. So no absences are stored in Redis, \
+             an invalidated value may come back until it expires{cost}. Run: redis-cli CONFIG SET maxmemory-policy \
+             noeviction; where CONFIG is forbidden, set maxmemory-policy in the service's parameters"
         ))
     }
 }
@@ -157,10 +164,7 @@ impl Opener {
         Ok(NewSession { connection, server, clock, address: place.addr().clone() })
     }
 
-    async fn introduce(
-        &self,
-        connection: &mut Connection,
-    ) -> Result<(ServerInfo, ServerClock), ConnectError> {
+    async fn introduce(&self, connection: &mut Connection) -> Result<(ServerInfo, ServerClock), ConnectError> {
         let asked = Moment::now();
         let (server, replication, memory, time): (String, String, String, (u64, u64)) = redis::pipe()
             .cmd("INFO")
@@ -297,7 +301,10 @@ mod tests {
         };
         assert_eq!(server(Some("noeviction")).warning(), None);
         for policy in [Some("allkeys-lru"), Some("volatile-ttl"), None] {
-            assert!(server(policy).warning().is_some_and(|w| w.contains(policy.unwrap_or("unknown"))));
+            let warning = server(policy).warning().unwrap();
+            assert!(warning.contains(policy.unwrap_or("unknown")), "{warning}");
+            assert!(warning.contains("redis-cli CONFIG SET maxmemory-policy noeviction;"), "{warning}");
+            assert_eq!(warning.contains("delta log"), policy != Some("volatile-ttl"), "{warning}");
         }
     }
 }

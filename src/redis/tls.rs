@@ -37,7 +37,7 @@ impl Tls {
     pub(super) fn new(files: &RedisFiles, name: &str) -> Result<Self, ConnectError> {
         let failed = |error: &dyn std::fmt::Display| ConnectError::Tls(format!("TLS can't be used: {error}"));
         let name = ServerName::try_from(name.to_owned()).map_err(|_| {
-            ConnectError::Tls("its host is not a name that a certificate can hold; redis.server_name sets one".into())
+            ConnectError::Tls("its host is not a name that a certificate can hold; server_name sets one".into())
         })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
@@ -46,7 +46,7 @@ impl Tls {
         let builder = match &files.trust {
             Some(trust) => builder.with_root_certificates(trust.roots()),
             None => builder.with_native_roots().map_err(|error| {
-                failed(&format!("the system's certificate authorities: {error}; redis.ca_file names others"))
+                failed(&format!("the system's certificate authorities: {error}; ca_file names others"))
             })?,
         };
         let key = files.identity.as_ref().map(|identity| identity.certified_key());
@@ -107,10 +107,10 @@ impl Tls {
                 format!("its certificate is not valid before {}", date(not_before.as_secs()))
             }
             CertificateError::UnknownIssuer if self.has_ca_file => {
-                "its certificate is from an authority that redis.ca_file does not hold".into()
+                "its certificate is from an authority that ca_file does not hold".into()
             }
             CertificateError::UnknownIssuer => {
-                "its certificate is from an authority that this system does not trust; redis.ca_file names others".into()
+                "its certificate is from an authority that this system does not trust; ca_file names others".into()
             }
             CertificateError::NotValidForName => self.explain_name(&[]),
             CertificateError::NotValidForNameContext { presented, .. } => self.explain_name(presented),
@@ -122,7 +122,7 @@ impl Tls {
         let names: Vec<String> = presented.iter().take(NAMES_SHOWN).map(|name| bare(name)).collect();
         let held = if names.is_empty() { "another name".to_owned() } else { names.join(", ") };
         let more = if presented.len() > NAMES_SHOWN { " and others" } else { "" };
-        format!("its certificate is not for {} but for {held}{more}; redis.server_name sets the name", self.name.to_str())
+        format!("its certificate is not for {} but for {held}{more}; server_name sets the name", self.name.to_str())
     }
 }
 
@@ -141,8 +141,8 @@ impl OwnCertificate {
     fn refused(&self, alert: Option<AlertDescription>) -> ConnectError {
         let told = alert.map(|alert| format!(": {}", said(alert))).unwrap_or_default();
         ConnectError::Tls(match &self.key {
-            None => "it asks for a client certificate: set redis.cert_file and redis.key_file".into(),
-            Some(_) => format!("it does not accept our certificate (redis.cert_file){told}"),
+            None => "it asks for a client certificate: set cert_file and key_file".into(),
+            Some(_) => format!("it does not accept our certificate (cert_file){told}"),
         })
     }
 }

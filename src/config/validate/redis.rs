@@ -37,10 +37,9 @@ fn tls(settings: &RedisConfig, section: &mut Section<'_>) {
             section.add(key, format!("is for TLS, and redis.url is not a rediss:// URL, is {shown}"));
         }
     }
-    for (given, needed, missing) in [
-        (&settings.cert_file, &settings.key_file, "key_file"),
-        (&settings.key_file, &settings.cert_file, "cert_file"),
-    ] {
+    for (given, needed, missing) in
+        [(&settings.cert_file, &settings.key_file, "key_file"), (&settings.key_file, &settings.cert_file, "cert_file")]
+    {
         if given.is_some() && needed.is_none() && !section.was_rejected(missing) {
             section.add(missing, "is required: a certificate and its key belong together");
         }

@@ -92,11 +92,7 @@ impl RedisSource {
         })
     }
 
-    async fn ask<T: FromRedisValue>(
-        &self,
-        connection: &mut Connection,
-        command: &Cmd,
-    ) -> Result<T, SourceError> {
+    async fn ask<T: FromRedisValue>(&self, connection: &mut Connection, command: &Cmd) -> Result<T, SourceError> {
         command.query_async(connection).await.map_err(|error| self.failed(&error))
     }
 
@@ -124,11 +120,7 @@ impl RedisSource {
         }
     }
 
-    async fn read_pages(
-        &self,
-        connection: &mut Connection,
-        batcher: &mut Batcher,
-    ) -> Result<(), SourceError> {
+    async fn read_pages(&self, connection: &mut Connection, batcher: &mut Batcher) -> Result<(), SourceError> {
         let mut cursor = 0_u64;
         let mut most_members = self.members(connection).await?;
         loop {

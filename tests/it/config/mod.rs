@@ -213,8 +213,61 @@ query = "SELECT 1"
 }
 
 #[test]
+fn settings_of_redis_that_do_not_fit_its_url_are_refused() {
+    let files = Files::new();
+    let (file, empty) = (files.write("password", "hunter2"), files.write("empty", "\n"));
+    let (file, empty) = (file.to_str().unwrap(), empty.to_str().unwrap());
+    for (url, settings, expected) in [
+        ("redis://h", format!("ca_file = '{file}'"), "redis.ca_file: must be a file of PEM certificates, is "),
+        (
+            "rediss://h",
+            format!("cert_file = '{file}'"),
+            "redis.key_file: is required: a certificate and its key belong",
+        ),
+        (
+            "rediss://h",
+            format!("key_file = '{file}'"),
+            "redis.cert_file: is required: a certificate and its key belong",
+        ),
+        ("rediss://h", "server_name = 'not a name'".into(), "redis.server_name: must be a DNS name or an IP address"),
+        (
+            "redis://h",
+            "server_name = 'h'".into(),
+            "redis.server_name: is for TLS, and redis.url is not a rediss:// URL",
+        ),
+        ("redis://h", "password_file = '/none'".into(), "redis.password_file: must be a readable file, is \"/none\""),
+        ("redis://h", format!("password_file = '{empty}'"), "redis.password_file: must be a file that is not empty"),
+        ("redis://:x@h", format!("password_file = '{file}'"), "redis.password_file: can't be set together with"),
+        (
+            "redis://h",
+            format!("sentinel_password_file = '{file}'"),
+            "redis.sentinel_password_file: is for redis+sentinel",
+        ),
+        (
+            "redis+sentinel://h/m?sentinel_password=x",
+            format!("sentinel_password_file = '{file}'"),
+            "redis.sentinel_password_file: can't be set together with sentinel_password",
+        ),
+    ] {
+        let errors = mistakes_of(&format!("redis.url = \"{url}\"\nredis.{settings}")).join("\n");
+        assert!(errors.contains(expected) && !errors.contains("hunter2"), "{url} {settings}: {errors}");
+    }
+    let authority = crate::support::certificates::Authority::new();
+    let (ours, other) = (authority.issue("DNS:a"), authority.issue("DNS:b"));
+    let pair = |key: &std::path::Path| {
+        format!("redis.url = 'rediss://h'\nredis.cert_file = {:?}\nredis.key_file = {key:?}", ours.chain)
+    };
+    load_set(&pair(&ours.key)).unwrap();
+    let errors = mistakes_of(&pair(&other.key)).join("\n");
+    assert!(errors.contains("redis.key_file: must be a file of the private key of cert_file"), "{errors}");
+    assert!(errors.contains("it holds the key of another certificate"), "{errors}");
+}
+
+#[test]
 fn sentinels_and_clusters_are_named_by_several_hosts() {
-    for url in ["redis+sentinel://one,two:26380/main/2", "redis+cluster://app:secret@one:7000,two"] {
+    for url in
+        ["redis+sentinel://one,two:26380/main/2", "redis+cluster://app:secret@one:7000,two", "rediss+cluster://one"]
+    {
         load_set(&format!("redis.url = \"{url}\"")).unwrap();
     }
     let rule_of = |setting: &str| mistakes_of(setting).join("\n");
