@@ -99,7 +99,7 @@ async fn a_name_that_moves_to_another_server_is_resolved_again() {
 
 /// A write reaches the demoted server before the check of each second does.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_whose_server_was_demoted_ends_with_the_first_refused_write() {
+async fn a_connection_to_a_demoted_server_ends_with_the_first_refused_write() {
     let (dir, site) = (TempDir::new().unwrap(), site(Site::sqlite()).await);
     let endpoint = Endpoint::start(&dir);
     let file = config(&site.url()).redis_at(&endpoint.url()).users(|k| k.set("commit_window", "1s")).write(dir.path());

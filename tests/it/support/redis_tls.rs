@@ -97,14 +97,15 @@ pub struct TlsSentinel {
 }
 
 impl TlsSentinel {
-    pub fn start(redis: &TlsRedis, password: &str) -> Self {
+    /// `[server, own]`: the passwords of the server and of the sentinel itself.
+    pub fn start(redis: &TlsRedis, [server, own]: [&str; 2]) -> Self {
         let directory = tempfile::Builder::new().prefix("bloomguard-sentinel-").tempdir().unwrap();
         let (port, file) = (free_port(), directory.path().join("sentinel.conf"));
         let certificate = redis.authority.issue(HERE);
         let conf = format!(
-            "port 0\ntls-port {port}\nbind 127.0.0.1\ndir {}\nrequirepass {password}\ntls-auth-clients no\n\
+            "port 0\ntls-port {port}\nbind 127.0.0.1\ndir {}\nrequirepass {own}\ntls-auth-clients no\n\
              tls-replication yes\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\n\
-             sentinel monitor main 127.0.0.1 {} 1\n",
+             sentinel monitor main 127.0.0.1 {} 1\nsentinel auth-pass main {server}\n",
             directory.path().display(),
             text(&certificate.chain),
             text(&certificate.key),
