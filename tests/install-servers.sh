@@ -5,6 +5,7 @@ set -eu
 PATH="$PATH:/usr/sbin:/sbin"
 missing=""
 command -v redis-server >/dev/null || missing="$missing redis-server"
+command -v valkey-server >/dev/null || missing="$missing valkey-server"
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$missing postgresql"
 ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1 || command -v pgbench >/dev/null || missing="$missing postgresql-contrib"
 command -v pgbouncer >/dev/null || missing="$missing pgbouncer"
@@ -33,5 +34,11 @@ if [ "$run" = none ] || ! command -v apt-get >/dev/null; then
 fi
 echo "installing:$missing"
 $run env DEBIAN_FRONTEND=noninteractive apt-get update -q
+# Debian 12 has Valkey in its backports only, which apt uses for packages that it finds nowhere else.
+if ! apt-cache show valkey-server >/dev/null 2>&1 && grep -q '^VERSION_CODENAME=bookworm' /etc/os-release; then
+    backports="deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm-backports main"
+    echo "$backports" | $run tee /etc/apt/sources.list.d/bookworm-backports.list >/dev/null
+    $run env DEBIAN_FRONTEND=noninteractive apt-get update -q
+fi
 # shellcheck disable=SC2086 # a list of words
 $run env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing

@@ -53,7 +53,8 @@ pub(super) async fn connect_redis(config: &Config, metrics: &Arc<Metrics>) -> an
     };
     let connected = futures_util::future::join_all(main.values().map(|link| link.wait_connected(REDIS_AT_START))).await;
     if connected.contains(&false) {
-        tracing::warn!(url = %redis.url, "Redis unreachable: starting without it");
+        // Why is in the warning of the link.
+        tracing::info!(url = %redis.url, "starting without Redis");
     }
     let links = main.into_iter().filter_map(|(name, main)| {
         let announces = announces.remove(&name)?;

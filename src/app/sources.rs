@@ -19,7 +19,7 @@ pub(crate) fn source(keyspace: &KeyspaceConfig, config: &Config) -> anyhow::Resu
             SourceKind::Sql => Arc::new(SqlSource::new(source, &keyspace.backend.url)?),
             SourceKind::Http => Arc::new(HttpSource::new(source, config.server.max_key_bytes)?),
             SourceKind::File => Arc::new(FileSource::new(source, config.server.max_key_bytes)),
-            SourceKind::Redis => Arc::new(RedisSource::new(source, config.redis.as_ref().map(|redis| &redis.url))?),
+            SourceKind::Redis => Arc::new(RedisSource::new(source, config.redis.as_ref())?),
         })
     };
     let mut members = Vec::new();

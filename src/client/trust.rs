@@ -36,7 +36,9 @@ impl Trust {
         if roots.is_empty() { Err(TrustError::Empty) } else { Ok(Self(Arc::new(roots))) }
     }
 
-    pub(super) fn roots(&self) -> Arc<RootCertStore> {
+    /// The authorities.
+    #[must_use]
+    pub fn roots(&self) -> Arc<RootCertStore> {
         Arc::clone(&self.0)
     }
 }

@@ -1,5 +1,6 @@
 //! Reads the files that the configuration names: `url_file`, `token_file`, `admin_token_file`, `tokens.file`,
-//! `headers_file`, `ca_file`. Read on every load.
+//! `headers_file`, `ca_file` and
+//! those of `[redis]`. Read on every load.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,6 +19,9 @@ const MAX_TOKENS: usize = 16;
 pub(super) fn resolve(config: &mut Config, errors: &mut ErrorCollector) {
     if let Some(redis) = &mut config.redis {
         resolve_url(&mut redis.url, redis.url_file.as_deref(), "redis", errors);
+        for wrong in redis.read_files().err().into_iter().flatten() {
+            errors.reject(format!("redis.{}", wrong.key), wrong.rule);
+        }
     }
     for (name, keyspace) in &mut config.keyspaces {
         let backend = &mut keyspace.backend;
@@ -92,7 +96,7 @@ fn read_ca(file: Option<&Path>, section: &str, errors: &mut ErrorCollector) -> O
 }
 
 /// The content of a file without the trailing newline.
-fn read(file: &Path) -> Result<String, String> {
+pub(super) fn read(file: &Path) -> Result<String, String> {
     let named = shown_text(&file.display().to_string());
     let mut text = String::new();
     let reading = File::open(file).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));

@@ -12,11 +12,27 @@ use super::{SecretUrl, units};
 #[serde(deny_unknown_fields, default)]
 pub struct RedisConfig {
     /// One server (`redis://host:port/db`, `unix:///path`), the sentinels that know it
-    /// (`redis+sentinel://host:port,…/service/db`), or a cluster (`redis+cluster://host:port,…`). Required, here or by
-    /// `url_file`.
+    /// (`redis+sentinel://host:port,…/service/db`), or a cluster (`redis+cluster://host:port,…`); with TLS
+    /// `rediss://`, `rediss+sentinel://`, `rediss+cluster://`. Required, here or by `url_file`.
     pub url: SecretUrl,
     /// A file that contains the URL.
     pub url_file: Option<PathBuf>,
+    /// A file that contains the password of the server, in place of one in the URL, whose user it belongs to. Read
+    /// again for each new connection.
+    pub password_file: Option<PathBuf>,
+    /// The same for the sentinels' own password.
+    pub sentinel_password_file: Option<PathBuf>,
+    /// TLS: a PEM file of the trusted certificate authorities, instead of the system's. Read again for each new
+    /// connection.
+    pub ca_file: Option<PathBuf>,
+    /// TLS: a PEM file of our own certificate and its chain, for servers that ask for one. Needs `key_file`. Read again
+    /// for each new connection.
+    pub cert_file: Option<PathBuf>,
+    /// TLS: a PEM file of the private key of `cert_file`.
+    pub key_file: Option<PathBuf>,
+    /// TLS: the name that the server's certificate must hold. Default: the host that is connected to. For sentinels and
+    /// clusters, whose servers often have only addresses.
+    pub server_name: Option<String>,
     /// Time limit of one command. Default 50 ms.
     #[serde(with = "units::duration")]
     pub timeout: Duration,
@@ -43,6 +59,12 @@ impl Default for RedisConfig {
         Self {
             url: SecretUrl::default(),
             url_file: None,
+            password_file: None,
+            sentinel_password_file: None,
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
+            server_name: None,
             timeout: Duration::from_millis(50),
             max_lag: Duration::from_secs(2),
             roll_call: Duration::from_secs(10),

@@ -12,7 +12,7 @@ use super::SecretUrl;
 const SENTINEL_PORT: u16 = 26379;
 const SERVER_PORT: u16 = 6379;
 
-/// How to find a Redis. `Debug` shows no password.
+/// How to find a Redis, with TLS or without. `Debug` shows no password.
 #[derive(Debug, Clone)]
 pub enum RedisPlace {
     /// One server: `redis://[user:password@]host:port/db`, or `unix:///path`.
@@ -41,13 +41,25 @@ impl RedisPlace {
     /// Whether a URL names sentinels or a cluster.
     #[must_use]
     pub fn has_several_servers(url: &SecretUrl) -> bool {
-        ["redis+sentinel", "redis+cluster"].contains(&url.scheme())
+        ["redis+sentinel", "redis+cluster", "rediss+sentinel", "rediss+cluster"].contains(&url.scheme())
+    }
+
+    /// Whether a URL names sentinels.
+    #[must_use]
+    pub fn has_sentinels(url: &SecretUrl) -> bool {
+        ["redis+sentinel", "rediss+sentinel"].contains(&url.scheme())
+    }
+
+    /// Whether a URL asks for TLS.
+    #[must_use]
+    pub fn is_secure(url: &SecretUrl) -> bool {
+        ["rediss", "rediss+sentinel", "rediss+cluster"].contains(&url.scheme())
     }
 
     /// Whether a URL names a cluster.
     #[must_use]
     pub fn is_cluster(url: &SecretUrl) -> bool {
-        url.scheme() == "redis+cluster"
+        ["redis+cluster", "rediss+cluster"].contains(&url.scheme())
     }
 
     /// Parses a URL.
@@ -57,13 +69,40 @@ impl RedisPlace {
     pub fn parse(url: &SecretUrl) -> Result<Self, String> {
         let parsed = || MultiHostUrl::of(url.expose()).map_err(str::to_owned);
         match url.scheme() {
-            "redis+sentinel" => Ok(parsed()?.sentinels()?),
-            "redis+cluster" => Ok(parsed()?.cluster()?),
-            _ => url.expose().into_connection_info().map(Self::Server).map_err(|error| {
-                // Only the first sentence: the driver appends its own category after the dash.
-                error.to_string().split(" - ").next().unwrap_or_default().to_owned()
-            }),
+            "redis+sentinel" | "rediss+sentinel" => Ok(parsed()?.sentinels()?),
+            "redis+cluster" | "rediss+cluster" => Ok(parsed()?.cluster()?),
+            "rediss" if url.expose().contains('#') => {
+                Err("it ends in a fragment; certificates are always checked, and ca_file names other authorities"
+                    .into())
+            }
+            // The driver has no TLS: it is told of the place only.
+            "rediss" => Self::server(&url.expose().replacen("rediss", "redis", 1)),
+            _ => Self::server(url.expose()),
         }
+    }
+
+    fn server(url: &str) -> Result<Self, String> {
+        url.into_connection_info().map(Self::Server).map_err(|error| {
+            // Only the first sentence: the driver appends its own category after the dash.
+            error.to_string().split(" - ").next().unwrap_or_default().to_owned()
+        })
+    }
+
+    /// Whether the URL holds a password of the server.
+    #[must_use]
+    pub fn has_password(&self) -> bool {
+        match self {
+            Self::Server(info) => info.redis_settings().password(),
+            Self::Sentinels { server, .. } => server.password(),
+            Self::Cluster { login, .. } => login.password(),
+        }
+        .is_some()
+    }
+
+    /// Whether the URL holds a password of the sentinels.
+    #[must_use]
+    pub fn has_sentinel_password(&self) -> bool {
+        matches!(self, Self::Sentinels { sentinel, .. } if sentinel.password().is_some())
     }
 }
 
@@ -182,8 +221,23 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_of_place_can_be_had_with_tls() {
+        for url in ["rediss://app@h:1/2", "rediss+sentinel://:secret@a,b/main", "rediss+cluster://:secret@a,b"] {
+            let plain = parse(&url.replacen("rediss", "redis", 1)).unwrap();
+            assert_eq!(format!("{:?}", parse(url).unwrap()), format!("{plain:?}"));
+            let url = SecretUrl::new(url.into());
+            assert!(RedisPlace::is_secure(&url) && !url.redacted().contains("secret"), "{url}");
+        }
+        assert!(!RedisPlace::is_secure(&SecretUrl::new("redis://h".into())));
+        assert!(parse("rediss://:secret@h").unwrap().has_password());
+        assert!(!parse("rediss://app@h").unwrap().has_password());
+        assert!(parse("rediss+sentinel://a/m?sentinel_password=x").unwrap().has_sentinel_password());
+    }
+
+    #[test]
     fn what_can_not_be_meant_is_refused_without_repeating_it() {
         for url in [
+            "rediss://:hunter2@h/#insecure",
             "redis+sentinel://hunter2",
             "redis+sentinel://hunter2/",
             "redis+sentinel:hunter2",

@@ -54,6 +54,10 @@ impl SecretUrl {
         UrlText::split(&self.0).map_or_else(|_| format!("<{REDACTED}>"), |url| url.redacted())
     }
 
+    fn is_several_redis(&self) -> bool {
+        self.scheme().starts_with("redis+") || self.scheme().starts_with("rediss+")
+    }
+
     /// Identifies the data that a URL leads to, for fingerprints. Excludes the password and includes every other
     /// parameter. Must not be shown.
     #[must_use]
@@ -65,7 +69,7 @@ impl SecretUrl {
             return match self.0.rsplit_once('@') {
                 None if !is_secret(&self.0) => self.0.clone(),
                 // Several hosts, which the parser rejects. No host contains an '@'.
-                Some((_, hosts)) if self.scheme().starts_with("redis+") && !is_secret(&self.0) => {
+                Some((_, hosts)) if self.is_several_redis() && !is_secret(&self.0) => {
                     format!("{}://{REDACTED}@{hosts}", self.scheme())
                 }
                 _ => format!("<{REDACTED}>"),
@@ -157,6 +161,8 @@ mod tests {
             "redis://hunter2@cache/0",
             "redis+sentinel://u:x@a,b/m?sentinel_password=hunter2",
             "redis+cluster://u:hunter2,b",
+            "rediss://app:hunter2@cache/0",
+            "rediss+cluster://u:hunter2,b",
             "sqlite:data/x.db?key=hunter2",
             "hunter2",
             "hunter2:x",

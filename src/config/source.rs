@@ -29,7 +29,8 @@ pub struct SourceConfig {
     pub headers: Headers,
     /// `http`: a file of further headers, one `Name: value` per line, for secret ones.
     pub headers_file: Option<PathBuf>,
-    /// `http`: a PEM file of the trusted certificate authorities, instead of the system's.
+    /// `http`, and `redis` with a URL of its own: a PEM file of the trusted certificate authorities, instead of the
+    /// system's.
     pub ca_file: Option<PathBuf>,
     /// `file`: one key per line; compressed if its name ends in `.gz` or `.zst`. Required.
     pub path: PathBuf,

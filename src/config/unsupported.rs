@@ -8,8 +8,6 @@ use super::error::{ErrorCollector, push_key, shown};
 
 /// When a key is rejected.
 enum When {
-    /// With any value.
-    Set,
     /// Only with one of these values; others are validated as usual.
     Is(&'static [&'static str]),
     /// Only if it is an array.
@@ -21,12 +19,6 @@ struct UnsupportedKey {
     path: &'static [&'static str],
     when: When,
     rule: &'static str,
-}
-
-const NOT_YET: &str = "not supported yet";
-
-const fn not_yet(path: &'static [&'static str], when: When) -> UnsupportedKey {
-    UnsupportedKey { path, when, rule: NOT_YET }
 }
 
 const fn section(path: &'static [&'static str]) -> UnsupportedKey {
@@ -44,8 +36,6 @@ const UNSUPPORTED: &[UnsupportedKey] = &[
     section(&["keyspaces", "*", "rebuild"]),
     section(&["keyspaces", "*", "canary"]),
     section(&["keyspaces", "*", "source", "incremental"]),
-    not_yet(&["redis", "log", "url"], When::Set),
-    not_yet(&["redis", "log", "url_file"], When::Set),
     UnsupportedKey {
         path: &["keyspaces", "*", "filter", "kind"],
         when: When::Is(&["counting"]),
@@ -85,7 +75,7 @@ fn descend(table: &mut Table, path: &[&str], unsupported: &UnsupportedKey, at: &
             Some(value) if rest.is_empty() && unsupported.when.holds(value) => {
                 let rule = match unsupported.when {
                     When::Is(_) => format!("{} is {}", shown(value), unsupported.rule),
-                    When::Set | When::Array => unsupported.rule.to_owned(),
+                    When::Array => unsupported.rule.to_owned(),
                 };
                 errors.reject(at, rule);
                 table.remove(&name);
@@ -98,7 +88,6 @@ fn descend(table: &mut Table, path: &[&str], unsupported: &UnsupportedKey, at: &
 impl When {
     fn holds(&self, value: &Value) -> bool {
         match self {
-            Self::Set => true,
             Self::Is(values) => value.as_str().is_some_and(|text| values.contains(&text)),
             Self::Array => value.is_array(),
         }

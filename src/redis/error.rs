@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
+use crate::config::RedisFileError;
+
 /// Why a command was not carried out, for its callers.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LinkError {
@@ -33,7 +35,7 @@ pub struct Unreplicated {
 
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ConnectError {
+pub(crate) enum ConnectError {
     #[error("not connected yet")]
     NotYet,
     #[error("it does not answer in time")]
@@ -52,6 +54,43 @@ pub(super) enum ConnectError {
     Strange(&'static str),
     #[error("{0}")]
     Nowhere(&'static str),
+    #[error("none of its sentinels answers: {0}")]
+    NoSentinel(Box<ConnectError>),
+    /// A file of `[redis]` can't be used.
+    #[error("{0}")]
+    File(String),
+    /// The certificate or the handshake.
+    #[error("{0}")]
+    Tls(String),
+    #[error("it answers, but not in TLS: a plain port does so (redis://)")]
+    NotTls,
+    #[error("it does not answer the TLS handshake: a plain port does so (redis://)")]
+    NoHandshake,
+    #[error(
+        "it closed the connection without an answer: a TLS port does so (rediss://), or a proxy without a server \
+         behind it"
+    )]
+    Unanswered,
+}
+
+impl ConnectError {
+    pub(super) fn of_io(error: &std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::TimedOut { Self::Timeout } else { Self::Io(error.to_string()) }
+    }
+
+    pub(super) fn of_files(wrong: &[RedisFileError]) -> Self {
+        Self::File(wrong.first().map(ToString::to_string).unwrap_or_default())
+    }
+
+    /// The one of several servers' errors to show. Always the same one, so that it is logged once.
+    pub(super) fn of_several(errors: Vec<Self>) -> Option<Self> {
+        let rank = |error: &Self| match error {
+            Self::Tls(_) | Self::NotTls | Self::NoHandshake | Self::Unanswered | Self::File(_) | Self::Credentials => 0,
+            Self::Io(_) | Self::Timeout => 2,
+            _ => 1,
+        };
+        errors.into_iter().min_by_key(|error| (rank(error), error.to_string()))
+    }
 }
 
 impl From<&RedisError> for ConnectError {
@@ -135,6 +174,16 @@ mod tests {
         assert!(matches!(Failure::from(closed), Failure::Lost(ConnectError::Io(_))));
         let late = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
         assert!(matches!(Failure::from(late), Failure::Timeout));
+    }
+
+    #[test]
+    fn of_several_errors_the_telling_one_is_shown_in_any_order() {
+        let refused = || ConnectError::Io("Connection refused".into());
+        let expired = || ConnectError::Tls("its certificate has expired".into());
+        for errors in [vec![refused(), expired(), ConnectError::Timeout], vec![ConnectError::Timeout, expired()]] {
+            assert_eq!(ConnectError::of_several(errors), Some(expired()));
+        }
+        assert_eq!(ConnectError::of_several(vec![ConnectError::Timeout, refused()]), Some(refused()));
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use super::connection::Connection;
 use super::error::{ConnectError, Failure, LinkError};
 use super::identity::LogIdentity;
 use super::names::Names;
@@ -278,7 +278,7 @@ impl Call<'_> {
             .lose(&self.session, ConnectError::Changed("its log identity is gone, as after a wipe or a failover"));
     }
 
-    fn connection(&self) -> MultiplexedConnection {
+    fn connection(&self) -> Connection {
         self.session.connection.clone()
     }
 

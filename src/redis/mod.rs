@@ -2,6 +2,7 @@
 //! data. Cache and delta log use it.
 
 mod clock;
+mod connection;
 mod error;
 mod identity;
 mod link;
@@ -10,7 +11,10 @@ mod place;
 mod replicas;
 mod secret;
 mod session;
+mod tls;
 
+pub(crate) use self::connection::{Connection, Dialer, Peer};
+pub(crate) use self::error::ConnectError;
 pub use self::error::{LinkError, Unreplicated};
 pub use self::identity::{LogBirth, LogIdentity};
 pub(crate) use self::link::Call;

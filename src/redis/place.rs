@@ -5,19 +5,15 @@
 //! those clients choose and replace connections by themselves.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use futures_util::future::select_ok;
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use rand::seq::SliceRandom;
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo,
-    RedisConnectionInfo, RedisResult,
-};
+use redis::{ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
 
+use super::connection::{Connection, Dialer, Peer};
 use super::error::ConnectError;
 use crate::config::RedisPlace;
 
@@ -35,19 +31,17 @@ pub(super) enum ServerPlace {
 
 impl ServerPlace {
     /// `owned`: the name whose owner is meant in a cluster.
-    pub(super) fn new(place: RedisPlace, owned: String, settings: &AsyncConnectionConfig) -> RedisResult<Self> {
-        let settings = settings.clone();
+    pub(super) fn new(place: RedisPlace, owned: String, dialer: &Arc<Dialer>) -> RedisResult<Self> {
+        let dialer = Arc::clone(dialer);
         Ok(match place {
-            RedisPlace::Server(info) => Self::Server(info.set_tcp_settings(tcp())),
+            RedisPlace::Server(info) => Self::Server(info),
             RedisPlace::Sentinels { sentinels, service, server, sentinel } => {
-                let client = |(host, port): (String, u16)| {
-                    Client::open(connection_info(host, port, &sentinel)?).map(Sentinel::new)
-                };
-                let sentinels = sentinels.into_iter().map(client).collect::<RedisResult<_>>()?;
-                Self::Sentinels(Sentinels { sentinels, service, server, settings })
+                let place = |(host, port)| connection_info(host, port, &sentinel).map(Sentinel::new);
+                let sentinels = sentinels.into_iter().map(place).collect::<RedisResult<_>>()?;
+                Self::Sentinels(Sentinels { sentinels, service, server, dialer })
             }
             RedisPlace::Cluster { nodes, login } => {
-                Self::Cluster(Cluster { seeds: nodes, learnt: Mutex::default(), owned, login, settings })
+                Self::Cluster(Cluster { seeds: nodes, learnt: Mutex::default(), owned, login, dialer })
             }
         })
     }
@@ -82,30 +76,35 @@ pub(super) struct Sentinels {
     sentinels: Vec<Sentinel>,
     service: String,
     server: RedisConnectionInfo,
-    settings: AsyncConnectionConfig,
+    dialer: Arc<Dialer>,
 }
 
 /// One sentinel, and the connection to it, if there is one.
 struct Sentinel {
-    client: Client,
-    connection: Mutex<Option<MultiplexedConnection>>,
+    place: ConnectionInfo,
+    connection: Mutex<Option<Connection>>,
 }
 
 impl Sentinels {
     /// Asks all sentinels, and waits for a majority.
     async fn ask(&self) -> SentinelAnswers {
         let mut asked: FuturesUnordered<_> =
-            self.sentinels.iter().map(|sentinel| sentinel.primary_of(&self.service, &self.settings)).collect();
+            self.sentinels.iter().map(|sentinel| sentinel.primary_of(&self.service, &self.dialer)).collect();
         let (mut answers, mut latest, most) = (0, None, self.sentinels.len() / 2 + 1);
+        let mut errors = Vec::new();
         while let Some(answer) = asked.next().await {
-            let Ok(named) = answer else { continue };
-            answers += 1;
-            latest = latest.max(named);
+            match answer {
+                Ok(named) => {
+                    answers += 1;
+                    latest = latest.max(named);
+                }
+                Err(error) => errors.push(error),
+            }
             if answers >= most {
                 break;
             }
         }
-        SentinelAnswers { latest, any: answers > 0, by_most: answers >= most }
+        SentinelAnswers { latest, any: answers > 0, by_most: answers >= most, error: ConnectError::of_several(errors) }
     }
 }
 
@@ -118,6 +117,8 @@ struct SentinelAnswers {
     latest: Named,
     any: bool,
     by_most: bool,
+    /// Why one did not answer.
+    error: Option<ConnectError>,
 }
 
 impl SentinelAnswers {
@@ -125,22 +126,22 @@ impl SentinelAnswers {
         match self.latest {
             Some((_, host, port)) => connection_info(host, port, login).map_err(|e| ConnectError::from(&e)),
             None if self.any => Err(ConnectError::Nowhere("its sentinels know no primary of this name")),
-            None => Err(ConnectError::Nowhere("none of its sentinels answers")),
+            None => Err(ConnectError::NoSentinel(Box::new(self.error.unwrap_or(ConnectError::Timeout)))),
         }
     }
 }
 
 impl Sentinel {
-    const fn new(client: Client) -> Self {
-        Self { client, connection: Mutex::new(None) }
+    const fn new(place: ConnectionInfo) -> Self {
+        Self { place, connection: Mutex::new(None) }
     }
 
-    async fn primary_of(&self, service: &str, settings: &AsyncConnectionConfig) -> RedisResult<Named> {
+    async fn primary_of(&self, service: &str, dialer: &Dialer) -> Result<Named, ConnectError> {
         let kept = self.connection.lock().clone();
         let connection = match kept {
             Some(connection) => connection,
             None => {
-                let connection = self.client.get_multiplexed_async_connection_with_config(settings).await?;
+                let connection = dialer.dial(&self.place, Peer::Sentinel).await?;
                 // Stored here: a caller with a majority does not wait for this answer.
                 self.connection.lock().insert(connection).clone()
             }
@@ -149,10 +150,10 @@ impl Sentinel {
         if told.is_err() {
             *self.connection.lock() = None;
         }
-        told
+        told.map_err(|error| ConnectError::from(&error))
     }
 
-    async fn ask(mut connection: MultiplexedConnection, service: &str) -> RedisResult<Named> {
+    async fn ask(mut connection: Connection, service: &str) -> RedisResult<Named> {
         let mut address = redis::cmd("SENTINEL");
         address.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         let Some((host, port)) = address.query_async(&mut connection).await? else { return Ok(None) };
@@ -171,7 +172,7 @@ pub(super) struct Cluster {
     learnt: Mutex<Vec<(String, u16)>>,
     owned: String,
     login: RedisConnectionInfo,
-    settings: AsyncConnectionConfig,
+    dialer: Arc<Dialer>,
 }
 
 impl Cluster {
@@ -183,20 +184,26 @@ impl Cluster {
         // Each attempt asks others: a node that is cut off may keep naming a primary that is gone.
         nodes.shuffle(&mut rand::rng());
         nodes.truncate(NODES_ASKED);
-        let asked = nodes.into_iter().map(|(host, port)| self.owner_by(host, port).boxed());
-        let ((host, port), _) = select_ok(asked).await?;
-        connection_info(host, port, &self.login).map_err(|e| ConnectError::from(&e))
+        let mut asked: FuturesUnordered<_> = nodes.into_iter().map(|(host, port)| self.owner_by(host, port)).collect();
+        let mut errors = Vec::new();
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok((host, port)) => {
+                    return connection_info(host, port, &self.login).map_err(|e| ConnectError::from(&e));
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        Err(ConnectError::of_several(errors).unwrap_or(ConnectError::Nowhere("its cluster has no nodes")))
     }
 
     async fn owner_by(&self, host: String, port: u16) -> Result<(String, u16), ConnectError> {
-        let client = connection_info(host.clone(), port, &self.login).and_then(Client::open);
-        let told = async {
-            let mut connection = client?.get_multiplexed_async_connection_with_config(&self.settings).await?;
-            let mut commands = redis::pipe();
-            commands.cmd("CLUSTER").arg("KEYSLOT").arg(&self.owned).cmd("CLUSTER").arg("SLOTS");
-            commands.query_async::<(u16, Vec<Vec<redis::Value>>)>(&mut connection).await
-        };
-        let (slot, ranges) = told.await.map_err(|e| ConnectError::from(&e))?;
+        let place = connection_info(host.clone(), port, &self.login).map_err(|e| ConnectError::from(&e))?;
+        let mut connection = self.dialer.dial(&place, Peer::Server).await?;
+        let mut commands = redis::pipe();
+        commands.cmd("CLUSTER").arg("KEYSLOT").arg(&self.owned).cmd("CLUSTER").arg("SLOTS");
+        let told = commands.query_async::<(u16, Vec<Vec<redis::Value>>)>(&mut connection).await;
+        let (slot, ranges) = told.map_err(|e| ConnectError::from(&e))?;
         let ranges: Vec<Range> = ranges.into_iter().filter_map(|range| Range::read(range, &host)).collect();
         let owner = ranges
             .iter()
@@ -235,11 +242,7 @@ impl Range {
 }
 
 fn connection_info(host: String, port: u16, login: &RedisConnectionInfo) -> RedisResult<ConnectionInfo> {
-    Ok((host, port).into_connection_info()?.set_redis_settings(login.clone()).set_tcp_settings(tcp()))
-}
-
-fn tcp() -> TcpSettings {
-    TcpSettings::default().set_nodelay(true)
+    Ok((host, port).into_connection_info()?.set_redis_settings(login.clone()))
 }
 
 #[cfg(test)]

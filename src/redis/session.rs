@@ -1,11 +1,12 @@
 //! A connection together with what was read over it before its first use.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, RedisResult, Script};
+use redis::{AsyncConnectionConfig, ConnectionAddr, FromRedisValue, RedisResult, Script};
 
 use super::clock::ServerClock;
+use super::connection::{Connection, Dialer, Peer};
 use super::error::ConnectError;
 use super::identity::{LogBirth, LogIdentity};
 use super::names::Names;
@@ -14,7 +15,7 @@ use crate::breaker::Permit;
 use crate::clock::Moment;
 use crate::config::{RedisConfig, RedisPlace};
 
-/// Connecting and logging in may take this long, even if a command's own timeout is shorter.
+/// Connecting, the TLS handshake and the login may each take this long, even if a command's own timeout is shorter.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Commands that may wait to be written. Further callers wait for a place, within their timeout.
 const WRITE_QUEUE: usize = 512;
@@ -25,7 +26,7 @@ const WRITE_QUEUE: usize = 512;
 /// They belong together: what was read over one connection is stored over the same one or not at all.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) connection: MultiplexedConnection,
+    pub(super) connection: Connection,
     pub(super) epoch: u64,
     pub(super) permit: Permit,
     pub(super) server: ServerInfo,
@@ -51,22 +52,29 @@ impl ServerInfo {
         self.policy.as_deref() == Some("noeviction")
     }
 
-    /// A warning for operators about a wrong policy.
+    /// A warning for operators about a wrong policy: what it can cost, and the command that corrects it.
     pub(crate) fn warning(&self) -> Option<String> {
         if self.keeps_marks() {
             return None;
         }
         let policy = self.policy.as_deref().unwrap_or("unknown");
+        // Without an expiry are the log, its identity, the hash secret, the enforcement setting and the instances.
+        let (evicted, cost) = if policy.starts_with("volatile-") {
+            ("values, marks and tombstones", "")
+        } else {
+            ("anything of ours", ", and an evicted delta log costs every instance a scan")
+        };
         Some(format!(
-            "Redis' maxmemory-policy is {policy}, which can evict markers: no absences are stored in Redis; set \
-             noeviction"
+            "Redis' maxmemory-policy is {policy}: a full Redis may evict {evicted}. So no absences are stored in Redis, \
+             an invalidated value may come back until it expires{cost}. Run: redis-cli CONFIG SET maxmemory-policy \
+             noeviction; where CONFIG is forbidden, set maxmemory-policy in the service's parameters"
         ))
     }
 }
 
 /// A connection before its first use.
 pub(super) struct NewSession {
-    connection: MultiplexedConnection,
+    connection: Connection,
     pub(super) server: ServerInfo,
     clock: ServerClock,
     address: ConnectionAddr,
@@ -82,7 +90,7 @@ impl NewSession {
 /// Opens sessions.
 pub(super) struct Opener {
     pub(super) place: ServerPlace,
-    settings: AsyncConnectionConfig,
+    dialer: Arc<Dialer>,
     pub(super) names: Names,
     /// Replaces an entry if it begins with the expected bytes, and the server still holds the log that they were read
     /// under.
@@ -108,9 +116,9 @@ impl Opener {
             (RedisPlace::Server(_) | RedisPlace::Sentinels { .. }, _) => Names::new(&config.key_prefix),
         };
         let settings = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT.max(config.timeout)))
             .set_response_timeout(Some(config.timeout))
             .set_pipeline_buffer_size(WRITE_QUEUE);
+        let dialer = Arc::new(Dialer::new(config, CONNECT_TIMEOUT.max(config.timeout), settings));
         let compare_and_set = Script::new(
             "local log = redis.call('GET', KEYS[2]) \
              if not log or string.sub(log, 1, 32) ~= ARGV[5] then return 0 end \
@@ -144,23 +152,19 @@ impl Opener {
              redis.call('SET', KEYS[1], KEYS[2])",
         );
         let owned = names.secret(keyspace.unwrap_or_default());
-        let place = ServerPlace::new(place, owned, &settings).map_err(|_| "it can't be connected to")?;
-        Ok(Self { place, settings, names, compare_and_set, set_in_time, mark_over, release, take_over })
+        let place = ServerPlace::new(place, owned, &dialer).map_err(|_| "it can't be connected to")?;
+        Ok(Self { place, dialer, names, compare_and_set, set_in_time, mark_over, release, take_over })
     }
 
     /// Connects and reads what must be known before the first use.
     pub(super) async fn open(&self) -> Result<NewSession, ConnectError> {
-        let client = Client::open(self.place.find().await?).map_err(|e| ConnectError::from(&e))?;
-        let connected = client.get_multiplexed_async_connection_with_config(&self.settings).await;
-        let mut connection = connected.map_err(|e| ConnectError::from(&e))?;
+        let place = self.place.find().await?;
+        let mut connection = self.dialer.dial(&place, Peer::Server).await?;
         let (server, clock) = self.introduce(&mut connection).await?;
-        Ok(NewSession { connection, server, clock, address: client.get_connection_info().addr().clone() })
+        Ok(NewSession { connection, server, clock, address: place.addr().clone() })
     }
 
-    async fn introduce(
-        &self,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<(ServerInfo, ServerClock), ConnectError> {
+    async fn introduce(&self, connection: &mut Connection) -> Result<(ServerInfo, ServerClock), ConnectError> {
         let asked = Moment::now();
         let (server, replication, memory, time): (String, String, String, (u64, u64)) = redis::pipe()
             .cmd("INFO")
@@ -198,7 +202,7 @@ impl Opener {
     /// In a cluster a log moves with its slot, and the name of its identity too. If it returns to a node that had it
     /// before, that node's copy lacks what other nodes lost in between. So the first connection to another node ends
     /// the identity at the previous one.
-    async fn take_over(&self, connection: &mut MultiplexedConnection, log: &str) -> RedisResult<()> {
+    async fn take_over(&self, connection: &mut Connection, log: &str) -> RedisResult<()> {
         if !matches!(self.place, ServerPlace::Cluster(_)) {
             return Ok(());
         }
@@ -250,7 +254,7 @@ impl Session {
 ///
 /// The read comes first: a full Redis rejects `SET NX` even if it would set nothing.
 pub(super) async fn get_or_set<T: FromRedisValue>(
-    connection: &mut MultiplexedConnection,
+    connection: &mut Connection,
     name: &str,
     fresh: &[u8],
 ) -> RedisResult<T> {
@@ -297,7 +301,10 @@ mod tests {
         };
         assert_eq!(server(Some("noeviction")).warning(), None);
         for policy in [Some("allkeys-lru"), Some("volatile-ttl"), None] {
-            assert!(server(policy).warning().is_some_and(|w| w.contains(policy.unwrap_or("unknown"))));
+            let warning = server(policy).warning().unwrap();
+            assert!(warning.contains(policy.unwrap_or("unknown")), "{warning}");
+            assert!(warning.contains("redis-cli CONFIG SET maxmemory-policy noeviction;"), "{warning}");
+            assert_eq!(warning.contains("delta log"), policy != Some("volatile-ttl"), "{warning}");
         }
     }
 }

@@ -75,7 +75,8 @@ fn reject_keys_of_other_kinds(source: &SourceConfig, section: &mut Section<'_>) 
         return;
     }
     let (sql, http) = (&[SourceKind::Sql][..], &[SourceKind::Http][..]);
-    let (file, redis, served) = (
+    let (trusting, file, redis, served) = (
+        &[SourceKind::Http, SourceKind::Redis][..],
         &[SourceKind::File][..],
         &[SourceKind::Redis][..],
         &[SourceKind::Sql, SourceKind::Http, SourceKind::Redis][..],
@@ -88,7 +89,7 @@ fn reject_keys_of_other_kinds(source: &SourceConfig, section: &mut Section<'_>) 
         ("format", source.format.is_some(), http),
         ("headers", !source.headers.is_empty(), http),
         ("headers_file", source.headers_file.is_some(), http),
-        ("ca_file", source.ca_file.is_some(), http),
+        ("ca_file", source.ca_file.is_some(), trusting),
         ("path", !source.path.as_os_str().is_empty(), file),
         ("pattern", source.pattern.is_some(), redis),
         ("strip_prefix", !source.strip_prefix.is_empty(), redis),
@@ -124,12 +125,16 @@ fn redis(source: &SourceConfig, shared: Option<&RedisConfig>, section: &mut Sect
     let own = !source.url.is_empty() || source.url_file.is_some() || section.was_rejected("url");
     if own {
         url::redis_server(&source.url, source.url_file.is_some(), section);
+        if source.ca_file.is_some() && !source.url.is_empty() && !RedisPlace::is_secure(&source.url) {
+            section.add("ca_file", "is for rediss:// URLs, and the url is not one");
+        }
     } else {
         match shared {
             None => section.add("url", "is required where there is no [redis]"),
             Some(shared) if RedisPlace::has_several_servers(&shared.url) => {
                 section.add("url", "is required where redis.url names more than one server");
             }
+            Some(_) if source.ca_file.is_some() => section.add("ca_file", "is set by redis.ca_file for redis.url"),
             Some(_) => {}
         }
     }

@@ -91,20 +91,20 @@ pub(super) fn redis(url: &SecretUrl, from_file: bool, section: &mut Section<'_>)
         return;
     }
     let scheme = url.scheme();
-    if ["redis", "redis+unix", "unix", "redis+sentinel", "redis+cluster"].contains(&scheme) {
+    if ["redis", "redis+unix", "unix", "redis+sentinel", "redis+cluster"].contains(&scheme)
+        || RedisPlace::is_secure(url)
+    {
         if let Err(reason) = RedisPlace::parse(url) {
             section.add(
                 key,
                 format!("must be a URL that can be connected to: {reason}, is {}", shown_text(&url.redacted())),
             );
         }
-    } else if ["rediss", "rediss+sentinel", "rediss+cluster"].contains(&scheme) {
-        section.add(key, format!("{scheme} URLs are not supported yet, is {}", shown_text(&url.redacted())));
     } else {
         section.add(
             key,
             format!(
-                "must be a redis://, redis+sentinel://, redis+cluster:// or unix:// URL, is {}",
+                "must be a redis://, rediss://, redis+sentinel://, redis+cluster:// or unix:// URL, is {}",
                 shown_text(&url.redacted())
             ),
         );

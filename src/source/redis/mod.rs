@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, RedisError};
 
 use self::server::Server;
 use super::batch::Batcher;
 use super::{KeyBatches, KeySource, SourceError};
-use crate::config::{SecretUrl, SourceConfig};
+use crate::config::{RedisConfig, RedisPlace, SourceConfig};
 use crate::key::KeyForm;
+use crate::redis::{ConnectError, Connection, Dialer, Peer};
 
-/// How long connecting and logging in may take.
+/// How long connecting, the TLS handshake and the login may each take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one answer may take. A page of a scan is small; a busy server may delay it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,8 +33,8 @@ const LARGEST_LOSS: u64 = 10;
 /// early or hide members that are not back yet: so members are counted with each page.
 #[derive(Debug)]
 pub struct RedisSource {
-    client: Client,
-    settings: AsyncConnectionConfig,
+    place: ConnectionInfo,
+    dialer: Dialer,
     /// Where it connects, without the password.
     target: String,
     keys: ScanTarget,
@@ -61,46 +60,43 @@ struct ScanPage {
 }
 
 impl RedisSource {
-    /// Reads the configuration and connects to nothing. `shared` is used if the source has no URL of its own.
+    /// Reads the configuration and connects to nothing. `shared` is `[redis]`: a source without a URL of its own, or
+    /// with the same one, connects as it says.
     ///
     /// # Errors
     /// [`SourceError::Invalid`] if the URL can never be used.
-    pub fn new(config: &SourceConfig, shared: Option<&SecretUrl>) -> Result<Self, SourceError> {
-        let url = shared.filter(|_| config.url.is_empty()).unwrap_or(&config.url);
-        let target = url.redacted();
-        let tcp = TcpSettings::default().set_nodelay(true);
-        // The driver's message may quote the URL.
-        let client = url
-            .expose()
-            .into_connection_info()
-            .and_then(|info| Client::open(info.set_tcp_settings(tcp)))
-            .map_err(|_| SourceError::Invalid(format!("{target} is not a Redis URL that can be used")))?;
-        let settings = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(ANSWER_TIMEOUT));
+    pub fn new(config: &SourceConfig, shared: Option<&RedisConfig>) -> Result<Self, SourceError> {
+        let own = || RedisConfig { url: config.url.clone(), ca_file: config.ca_file.clone(), ..RedisConfig::default() };
+        let shared = shared.filter(|shared| config.url.is_empty() || config.url == shared.url);
+        let server = shared.cloned().unwrap_or_else(own);
+        let target = server.url.redacted();
+        let Ok(RedisPlace::Server(place)) = RedisPlace::parse(&server.url) else {
+            return Err(SourceError::Invalid(format!("{target} is not a Redis URL that can be used")));
+        };
+        let settings = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_TIMEOUT));
+        let dialer = Dialer::new(&server, CONNECT_TIMEOUT, settings);
         let keys = match &config.pattern {
             Some(pattern) => ScanTarget::Names { pattern: pattern.clone(), prefix: config.strip_prefix.clone() },
             None => ScanTarget::Members { set: config.set.clone().unwrap_or_default() },
         };
-        Ok(Self { client, settings, target, keys, warning: Mutex::default() })
+        Ok(Self { place, dialer, target, keys, warning: Mutex::default() })
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, SourceError> {
-        self.client
-            .get_multiplexed_async_connection_with_config(&self.settings)
-            .await
-            .map_err(|error| self.failed(&error))
+    async fn connect(&self) -> Result<Connection, SourceError> {
+        self.dialer.dial(&self.place, Peer::Server).await.map_err(|error| {
+            let text = format!("{}: {error}", self.target);
+            match error {
+                ConnectError::Answered(_) => SourceError::Invalid(text),
+                _ => SourceError::Unavailable(text),
+            }
+        })
     }
 
-    async fn ask<T: FromRedisValue>(
-        &self,
-        connection: &mut MultiplexedConnection,
-        command: &Cmd,
-    ) -> Result<T, SourceError> {
+    async fn ask<T: FromRedisValue>(&self, connection: &mut Connection, command: &Cmd) -> Result<T, SourceError> {
         command.query_async(connection).await.map_err(|error| self.failed(&error))
     }
 
-    async fn server(&self, connection: &mut MultiplexedConnection) -> Result<Server, SourceError> {
+    async fn server(&self, connection: &mut Connection) -> Result<Server, SourceError> {
         let info: String = self.ask(connection, redis::cmd("INFO").arg("default")).await?;
         let server = Server::read(&info)
             .ok_or_else(|| SourceError::Invalid(format!("{}: its answer to INFO can't be understood", self.target)))?;
@@ -117,18 +113,14 @@ impl RedisSource {
     }
 
     /// Returns true if the set has an expiry.
-    async fn expires(&self, connection: &mut MultiplexedConnection) -> Result<bool, SourceError> {
+    async fn expires(&self, connection: &mut Connection) -> Result<bool, SourceError> {
         match &self.keys {
             ScanTarget::Names { .. } => Ok(false),
             ScanTarget::Members { set } => Ok(self.ask::<i64>(connection, redis::cmd("PTTL").arg(set)).await? >= 0),
         }
     }
 
-    async fn read_pages(
-        &self,
-        connection: &mut MultiplexedConnection,
-        batcher: &mut Batcher,
-    ) -> Result<(), SourceError> {
+    async fn read_pages(&self, connection: &mut Connection, batcher: &mut Batcher) -> Result<(), SourceError> {
         let mut cursor = 0_u64;
         let mut most_members = self.members(connection).await?;
         loop {
@@ -153,7 +145,7 @@ impl RedisSource {
         }
     }
 
-    async fn page(&self, connection: &mut MultiplexedConnection, cursor: u64) -> Result<ScanPage, SourceError> {
+    async fn page(&self, connection: &mut Connection, cursor: u64) -> Result<ScanPage, SourceError> {
         let command = self.keys.page(cursor);
         let ((next, found), members) = match &self.keys {
             ScanTarget::Names { .. } => (self.ask(connection, &command).await?, 0),
@@ -168,7 +160,7 @@ impl RedisSource {
     }
 
     /// Members of the set; 0 when names are read.
-    async fn members(&self, connection: &mut MultiplexedConnection) -> Result<u64, SourceError> {
+    async fn members(&self, connection: &mut Connection) -> Result<u64, SourceError> {
         match &self.keys {
             ScanTarget::Names { .. } => Ok(0),
             ScanTarget::Members { set } => self.ask(connection, redis::cmd("SCARD").arg(set)).await,

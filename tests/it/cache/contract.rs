@@ -1,4 +1,4 @@
-//! What every shared cache promises, on a real Redis and on the in-process one.
+//! What every shared cache promises, on a real Redis, a real Valkey, and in the process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,13 +60,20 @@ pub fn redis_config(url: &str, timeout: Duration) -> RedisConfig {
     RedisConfig { url: SecretUrl::new(url.to_owned()), timeout, ..RedisConfig::default() }
 }
 
-/// Runs each promise on both caches.
+/// Runs each promise on all caches.
 macro_rules! contract {
     ($($promise:ident)+) => {
         mod redis {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $promise() {
                 let linked = super::Linked::to(super::RedisServer::start()).await;
+                super::$promise(&linked.cache()).await;
+            })+
+        }
+        mod valkey {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                let linked = super::Linked::to(super::RedisServer::start_program("valkey-server", &[])).await;
                 super::$promise(&linked.cache()).await;
             })+
         }

@@ -3,3 +3,4 @@
 pub mod contract;
 mod lease;
 mod redis;
+mod redis_tls;

@@ -169,7 +169,7 @@ send_timeout = "0s"
 [log]
 format = "yaml"
 [redis]
-url = "rediss://:hunter2@cache"
+url = "rediss://:hunter2@cache#insecure"
 [keyspaces.Users]
 enforcement = "off"
 max_staleness = "0s"
@@ -195,7 +195,8 @@ query = "SELECT 1"
         "keyspaces.Users.max_staleness: must be at least 1ms, is 0s",
         "keyspaces.Users.source.query: is required",
         "log.format: must be one of \"auto\", \"text\", \"json\", is \"yaml\"",
-        "redis.url: rediss URLs are not supported yet, is \"rediss://:redacted@cache\"",
+        "redis.url: must be a URL that can be connected to: it ends in a fragment; certificates are always checked, \
+            and ca_file names other authorities, is \"rediss://:redacted@cache#redacted\"",
         "server.drain_timeout: must be a duration such as \"250ms\", \"10s\" or \"1h 30m\", is 25",
         "server.listen: off loopback it needs token_file, tokens, or allow_unauthenticated = true, is \"0.0.0.0:4040\"",
         "server.max_announce_bytes: must be from 1MiB to 4GiB, is 1024",
@@ -212,24 +213,61 @@ query = "SELECT 1"
 }
 
 #[test]
-fn what_is_not_built_yet_is_refused_and_never_called_unknown() {
-    for (path, value) in [
-        ("redis.log.url", "\"redis://log\""),
-        ("redis.url", "\"rediss://cache\""),
-        ("redis.url", "\"rediss+sentinel://cache/main\""),
-        ("redis.url", "\"rediss+cluster://cache\""),
+fn settings_of_redis_that_do_not_fit_its_url_are_refused() {
+    let files = Files::new();
+    let (file, empty) = (files.write("password", "hunter2"), files.write("empty", "\n"));
+    let (file, empty) = (file.to_str().unwrap(), empty.to_str().unwrap());
+    for (url, settings, expected) in [
+        ("redis://h", format!("ca_file = '{file}'"), "redis.ca_file: must be a file of PEM certificates, is "),
+        (
+            "rediss://h",
+            format!("cert_file = '{file}'"),
+            "redis.key_file: is required: a certificate and its key belong",
+        ),
+        (
+            "rediss://h",
+            format!("key_file = '{file}'"),
+            "redis.cert_file: is required: a certificate and its key belong",
+        ),
+        ("rediss://h", "server_name = 'not a name'".into(), "redis.server_name: must be a DNS name or an IP address"),
+        (
+            "redis://h",
+            "server_name = 'h'".into(),
+            "redis.server_name: is for TLS, and redis.url is not a rediss:// URL",
+        ),
+        ("redis://h", "password_file = '/none'".into(), "redis.password_file: must be a readable file, is \"/none\""),
+        ("redis://h", format!("password_file = '{empty}'"), "redis.password_file: must be a file that is not empty"),
+        ("redis://:x@h", format!("password_file = '{file}'"), "redis.password_file: can't be set together with"),
+        (
+            "redis://h",
+            format!("sentinel_password_file = '{file}'"),
+            "redis.sentinel_password_file: is for redis+sentinel",
+        ),
+        (
+            "redis+sentinel://h/m?sentinel_password=x",
+            format!("sentinel_password_file = '{file}'"),
+            "redis.sentinel_password_file: can't be set together with sentinel_password",
+        ),
     ] {
-        let redis =
-            if path.starts_with("redis.") && path != "redis.url" { "redis.url = \"redis://cache\"\n" } else { "" };
-        let errors = mistakes_of(&format!("{redis}{path} = {value}"));
-        assert_eq!(errors.len(), 1, "{path} = {value}: {errors:?}");
-        assert!(errors[0].starts_with(&format!("{path}: ")) && errors[0].contains("not supported yet"), "{errors:?}");
+        let errors = mistakes_of(&format!("redis.url = \"{url}\"\nredis.{settings}")).join("\n");
+        assert!(errors.contains(expected) && !errors.contains("hunter2"), "{url} {settings}: {errors}");
     }
+    let authority = crate::support::certificates::Authority::new();
+    let (ours, other) = (authority.issue("DNS:a"), authority.issue("DNS:b"));
+    let pair = |key: &std::path::Path| {
+        format!("redis.url = 'rediss://h'\nredis.cert_file = {:?}\nredis.key_file = {key:?}", ours.chain)
+    };
+    load_set(&pair(&ours.key)).unwrap();
+    let errors = mistakes_of(&pair(&other.key)).join("\n");
+    assert!(errors.contains("redis.key_file: must be a file of the private key of cert_file"), "{errors}");
+    assert!(errors.contains("it holds the key of another certificate"), "{errors}");
 }
 
 #[test]
 fn sentinels_and_clusters_are_named_by_several_hosts() {
-    for url in ["redis+sentinel://one,two:26380/main/2", "redis+cluster://app:secret@one:7000,two"] {
+    for url in
+        ["redis+sentinel://one,two:26380/main/2", "redis+cluster://app:secret@one:7000,two", "rediss+cluster://one"]
+    {
         load_set(&format!("redis.url = \"{url}\"")).unwrap();
     }
     let rule_of = |setting: &str| mistakes_of(setting).join("\n");
@@ -271,7 +309,7 @@ fn nonsense_is_no_feature_to_come() {
         ("keyspaces.users.filter.kind = \"counting\"", "neither filter nor backend can prove that it was in"),
         (
             "redis.url = \"memcached://cache\"",
-            "must be a redis://, redis+sentinel://, redis+cluster:// or unix:// URL, is \"memcached://cache\"",
+            "must be a redis://, rediss://, redis+sentinel://, redis+cluster:// or unix:// URL, is \"memcached://cache\"",
         ),
         ("keyspaces.users.colour = 1", "unknown key"),
         ("redis = [\"redis://cache\"]", "redis: must be a table, is an array"),
@@ -581,7 +619,7 @@ fn each_kind_of_source_needs_its_own_keys_and_refuses_those_of_others() {
         ("kind = \"redis\"\nurl = \"redis://x\"", "source.pattern: is required, or set"),
         (
             "kind = \"redis\"\nurl = \"postgres://x\"\nset = \"u\"",
-            "source.url: must be a redis://, redis+sentinel://, redis+cluster:// or unix:// URL, is \"postgres://x\"",
+            "source.url: must be a redis://, rediss://, redis+sentinel://, redis+cluster:// or unix:// URL, is \"postgres://x\"",
         ),
         (
             "kind = \"redis\"\nurl = \"redis://x\"\nset = \"u\"\npattern = \"u:*\"",

@@ -24,6 +24,7 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("client", "pool"),    // the connections to an origin
     ("cache", "backend"),  // `Value`, what a cache holds
     ("cache", "redis"),    // the connection that one of the caches is behind
+    ("source", "redis"),   // how to connect, for keys that Redis holds
     ("keyspace", "fleet"), // `DeltaLog`, and what is read of it
     ("app", "shutdown"),   // the composition root builds everything
     ("app", "quickstart"),

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bloomguard::config::{SecretUrl, SourceConfig, SourceKind};
+use bloomguard::config::{RedisConfig, SecretUrl, SourceConfig, SourceKind};
 use bloomguard::key::{KeyBatch, KeyForm};
 use bloomguard::source::{BATCH_KEYS, FileSource, KeySource, Member, RedisSource, SourceError, SqlSource, Union};
 use tempfile::TempDir;
@@ -66,9 +66,8 @@ fn in_redis(config: SourceConfig, command: &str, prefix: &str, keys: &[String]) 
         }
         fill.exec(&mut server.connection()).unwrap();
     }
-    let source =
-        RedisSource::new(&SourceConfig { kind: SourceKind::Redis, ..config }, Some(&SecretUrl::new(server.url())))
-            .unwrap();
+    let shared = RedisConfig { url: SecretUrl::new(server.url()), ..RedisConfig::default() };
+    let source = RedisSource::new(&SourceConfig { kind: SourceKind::Redis, ..config }, Some(&shared)).unwrap();
     Fixture::new(source, server)
 }
 

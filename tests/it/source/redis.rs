@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bloomguard::config::{SecretUrl, SourceConfig, SourceKind};
+use bloomguard::config::{RedisConfig, SecretUrl, SourceConfig, SourceKind};
 use bloomguard::key::KeyForm;
 use bloomguard::source::{KeySource, RedisSource, SourceError};
 use tokio::sync::mpsc;
@@ -17,7 +17,8 @@ fn names(server: &RedisServer, pattern: &str, prefix: &str) -> RedisSource {
     let pattern = Some(pattern.to_owned());
     let config =
         SourceConfig { kind: SourceKind::Redis, pattern, strip_prefix: prefix.to_owned(), ..SourceConfig::default() };
-    RedisSource::new(&config, Some(&SecretUrl::new(server.url()))).unwrap()
+    let shared = RedisConfig { url: SecretUrl::new(server.url()), ..RedisConfig::default() };
+    RedisSource::new(&config, Some(&shared)).unwrap()
 }
 
 fn members(server: &RedisServer, set: &str) -> RedisSource {

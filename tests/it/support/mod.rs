@@ -3,6 +3,7 @@
 pub mod allocations;
 pub mod app;
 pub mod bystander;
+pub mod certificates;
 pub mod chaos_proxy;
 pub mod config;
 pub mod database;
@@ -21,6 +22,7 @@ pub mod redis;
 pub mod redis_cluster;
 pub mod redis_pair;
 pub mod redis_sentinels;
+pub mod redis_tls;
 pub mod scan;
 pub mod scripted;
 pub mod server;

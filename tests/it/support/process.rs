@@ -49,6 +49,18 @@ impl Process {
         Self::start_by(shell, dir, arguments, &[])
     }
 
+    /// Starts where this file is `/etc/hosts`, in a mount namespace of its own. A name of that file is resolved as any
+    /// other, by the C library, which reads the file each time. Needs root or user namespaces.
+    pub fn start_with_hosts(dir: &Path, arguments: &[&str], hosts: &Path) -> Self {
+        let mut command = Command::new("unshare");
+        if !rustix::process::geteuid().is_root() {
+            command.arg("--map-root-user");
+        }
+        command.args(["--mount", "sh", "-c", "mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"", "sh"]);
+        command.arg(hosts).arg(program());
+        Self::start_by(command, dir, arguments, &[])
+    }
+
     fn start_by(mut command: Command, dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         command.args(arguments).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.envs(variables.iter().copied());

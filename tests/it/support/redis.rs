@@ -21,7 +21,9 @@ const PORTS: std::ops::Range<u16> = 10_000..30_000;
 
 /// A server of its own. Dropped, it is killed and its files are removed.
 pub struct RedisServer {
+    program: String,
     directory: TempDir,
+    address: &'static str,
     port: u16,
     password: Option<String>,
     arguments: Vec<String>,
@@ -36,6 +38,19 @@ impl RedisServer {
         Self::launched(&[], false)
     }
 
+    /// Starts another program that speaks as Redis does.
+    pub fn start_program(program: &str, arguments: &[&str]) -> Self {
+        Self::prepared(program, arguments, false).begun()
+    }
+
+    /// Starts at another address of this machine and on this port.
+    pub fn start_at(address: &'static str, port: u16, arguments: &[&str]) -> Self {
+        let mut server = Self::prepared(&program(), arguments, true);
+        (server.address, server.port) = (address, port);
+        assert!(server.launch(), "redis-server did not start: {}", server.log());
+        server
+    }
+
     /// Starts a server whose log was made just now: what had been announced before is unknown.
     pub fn start_young() -> Self {
         Self::launched(&[], true)
@@ -47,18 +62,26 @@ impl RedisServer {
     }
 
     fn launched(arguments: &[&str], young: bool) -> Self {
+        Self::prepared(&program(), arguments, young).begun()
+    }
+
+    fn prepared(program: &str, arguments: &[&str], young: bool) -> Self {
         let password = arguments.windows(2).find(|pair| pair[0] == "--requirepass").map(|pair| pair[1].to_owned());
         let arguments = arguments.iter().map(|a| (*a).to_owned()).collect();
         let directory = tempfile::Builder::new().prefix("bloomguard-redis-").tempdir().unwrap();
-        let mut server = Self { directory, port: 0, password, arguments, process: None, young };
+        let (program, address) = (program.to_owned(), "127.0.0.1");
+        Self { program, directory, address, port: 0, password, arguments, process: None, young }
+    }
+
+    fn begun(mut self) -> Self {
         // Another process may take a port between its being found free and its being used.
         for _ in 0..5 {
-            server.port = free_port();
-            if server.launch() {
-                return server;
+            self.port = free_port();
+            if self.launch() {
+                return self;
             }
         }
-        panic!("redis-server did not start: {}", server.log());
+        panic!("{} did not start: {}", self.program, self.log());
     }
 
     pub const fn port(&self) -> u16 {
@@ -71,7 +94,7 @@ impl RedisServer {
 
     pub fn url_with_password(&self, password: Option<&str>) -> String {
         let user = password.map(|p| format!(":{p}@")).unwrap_or_default();
-        format!("redis://{user}127.0.0.1:{}", self.port)
+        format!("redis://{user}{}:{}", self.address, self.port)
     }
 
     /// A connection of the test's own, to look at what is really stored.
@@ -121,9 +144,9 @@ impl RedisServer {
         command.args([
             "--pdeathsig",
             "KILL",
-            "redis-server",
+            &self.program,
             "--bind",
-            "127.0.0.1",
+            self.address,
             "--save",
             "",
             "--appendonly",
@@ -183,6 +206,12 @@ impl Drop for RedisServer {
     }
 }
 
+/// The server of all tests that name no other: `redis-server`, or what `BLOOMGUARD_TEST_REDIS` names, such as
+/// `valkey-server`.
+fn program() -> String {
+    super::long_run::given("BLOOMGUARD_TEST_REDIS").unwrap_or_else(|| "redis-server".to_owned())
+}
+
 /// Starts a process from the thread that it is to die with.
 pub(super) fn spawn(command: Command) -> Child {
     type Job = (Command, mpsc::Sender<std::io::Result<Child>>);
@@ -201,7 +230,7 @@ pub(super) fn spawn(command: Command) -> Child {
 }
 
 /// A free port, which no outgoing connection takes.
-pub(super) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     loop {
         let port = rand::random_range(PORTS);
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
