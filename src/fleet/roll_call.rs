@@ -38,6 +38,8 @@ struct Pending {
     unheard: BTreeSet<WriterId>,
     /// Everything that was acknowledged before this has been read.
     since: Moment,
+    /// When the enrolment was sent by which these writers are all that there are. Further logs move neither.
+    enrolled: Moment,
 }
 
 /// How the roll call stands after a page.
@@ -68,25 +70,22 @@ impl RollCall {
     /// The first page of another log arrived. Returns true if reports of writers can stand in for a scan. `is_whole`:
     /// nothing was lost of the log before that no scan has found since.
     pub fn log_replaced(&mut self, before: LogIdentity, is_whole: bool, arrived: Moment) -> bool {
-        let can_judge = |heard: &Heard| arrived.since(heard.enrolled) < self.terms.lease;
         let earlier = self.pending.take();
-        // While reports are awaited, the log before may have been another one than the log that was read to its end:
-        // what began there could only be acknowledged by writers that are known here.
-        let heard = self
-            .heard
-            .as_ref()
-            .filter(|heard| can_judge(heard) && (earlier.is_some() || is_whole && heard.log == before));
-        let Some(heard) = heard else {
+        let Some(heard) = &self.heard else { return false };
+        let judges = match &earlier {
+            // What began in the logs since then could only be acknowledged by writers that are known here.
+            Some(earlier) => arrived.since(earlier.enrolled) < self.terms.lease,
+            None => is_whole && heard.log == before && arrived.since(heard.enrolled) < self.terms.lease,
+        };
+        if !judges {
             self.heard = None;
             return false;
-        };
-        let mut unheard = heard.members.clone();
-        let mut since = heard.sent;
-        if let Some(earlier) = earlier {
-            unheard.extend(earlier.unheard);
-            since = earlier.since;
         }
-        self.pending = Some(Pending { unheard, since });
+        let members = heard.members.iter().copied();
+        self.pending = Some(match earlier {
+            Some(earlier) => Pending { unheard: earlier.unheard.into_iter().chain(members).collect(), ..earlier },
+            None => Pending { unheard: members.collect(), since: heard.sent, enrolled: heard.enrolled },
+        });
         true
     }
 

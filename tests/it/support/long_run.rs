@@ -36,6 +36,10 @@ pub const CHAOS_ROWS: LongRun = run("BLOOMGUARD_CHAOS_ROWS", "500", "100000");
 pub const CHAOS_WRITERS: LongRun = run("BLOOMGUARD_CHAOS_WRITERS", "96", "96");
 /// Processes that are killed.
 pub const KILLS: LongRun = run("BLOOMGUARD_KILLS", "12", "201");
+/// Kills of Redis while three instances announce.
+pub const REDIS_KILLS: LongRun = run("BLOOMGUARD_REDIS_KILLS", "3", "50");
+/// Rows that are committed between the first of these kills and the last.
+pub const REDIS_KILL_ROWS: LongRun = run("BLOOMGUARD_REDIS_KILL_ROWS", "300", "20000");
 /// Seconds of one load under rebuilds, whose memory is drawn as a curve; 0 makes sixteen rebuilds as fast as they go.
 pub const SOAK_SECONDS: LongRun = run("BLOOMGUARD_SOAK_SECONDS", "0", "600");
 /// Seconds of each measured load; 0 takes a short one at a low rate.

@@ -5,6 +5,7 @@
 //! A long run, see [`KILLS`]. `BLOOMGUARD_KILLS_SEED` repeats the moments of a run that has printed it, as far as the
 //! machine does.
 
+mod redis;
 mod rows;
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::support::app::{Answer, Http};
 use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
-use crate::support::long_run::{KILLS, given};
+use crate::support::long_run::{KILLS, REDIS_KILL_ROWS, REDIS_KILLS, given};
 use crate::support::process::Process;
 use crate::support::redis::RedisServer;
 
@@ -60,6 +61,18 @@ fn count(counter: &AtomicU64) {
 }
 
 impl World {
+    async fn new(site: &Site, instances: usize) -> Self {
+        Self {
+            http: Http::default(),
+            database: PgPoolOptions::new().max_connections(WRITERS as u32).connect(&site.url()).await.unwrap(),
+            addresses: (0..instances).map(|_| RwLock::default()).collect(),
+            over: AtomicBool::new(false),
+            committed: Mutex::default(),
+            wrong: Mutex::default(),
+            counts: Counts::default(),
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -156,15 +169,7 @@ async fn killed(what: &str, instances: usize, redis: Option<&RedisServer>, sched
             .set("rebuild.jitter", "100ms")
     });
     let mut seats: Vec<Seat> = (0..instances).map(|_| Seat::new(&config)).collect();
-    let world = Arc::new(World {
-        http: Http::default(),
-        database: PgPoolOptions::new().max_connections(WRITERS as u32).connect(&site.url()).await.unwrap(),
-        addresses: (0..instances).map(|_| RwLock::default()).collect(),
-        over: AtomicBool::new(false),
-        committed: Mutex::default(),
-        wrong: Mutex::default(),
-        counts: Counts::default(),
-    });
+    let world = Arc::new(World::new(&site, instances).await);
     for (instance, seat) in seats.iter_mut().enumerate() {
         tokio::task::block_in_place(|| seat.serve(&world, instance));
         world.enforces(instance).await;
