@@ -243,7 +243,7 @@ impl DeltaLog for RedisDeltaLog {
             complete,
             switch,
             peers,
-            roster: roster.map(roster::parse).transpose()?,
+            roster: roster.map(|found| roster::parse(found, call.server().keeps_marks())).transpose()?,
         })
     }
 

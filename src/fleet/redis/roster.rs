@@ -10,10 +10,16 @@ use crate::redis::LogIdentity;
 /// Version, view, names and values of the hash, and whether instances are registered that do not enrol.
 pub(super) type RosterAnswer = (String, u64, Vec<(String, String)>, u8);
 
-pub(super) fn parse((version, view, fields, strangers): RosterAnswer) -> Result<Roster, LogError> {
+/// `keeps_all`: the server evicts nothing. One that may evict the roster may hide a member.
+pub(super) fn parse((version, view, fields, strangers): RosterAnswer, keeps_all: bool) -> Result<Roster, LogError> {
     let members = fields.iter().filter(|(name, _)| !matches!(name.as_str(), "log" | "view" | "version"));
     let members = members.map(|(name, text)| Member::parse(name, text).ok_or_else(|| strange("HGETALL of the roster")));
-    Ok(Roster { version, view, members: members.collect::<Result<_, _>>()?, has_strangers: strangers == 1 })
+    Ok(Roster {
+        version,
+        view,
+        members: members.collect::<Result<_, _>>()?,
+        has_strangers: strangers == 1 || !keeps_all,
+    })
 }
 
 /// What the script takes behind identity and member. `log`: the log of the connection.

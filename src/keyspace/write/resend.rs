@@ -16,7 +16,7 @@ use crate::keyspace::secret::CurrentSecret;
 /// Marks that are set at a time after a reconnect.
 const MARKS_AT_A_TIME: usize = 64;
 /// Pause before marks that could not be set are tried again.
-const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 /// Keys of the journal that are remembered at a time: if not all have room, as many as have.
 const REPLAY_CHUNK: usize = 1024;
 
@@ -78,14 +78,11 @@ impl Writer {
                 resend.place = Some(next);
             }
         }
-        if count > 0 {
-            tracing::info!(
-                keyspace = %self.identity.name,
-                count,
-                failed,
-                appended = sent,
-                "re-sent recent announces after reconnect"
-            );
+        let keyspace = &self.identity.name;
+        if count > 0 && sent {
+            tracing::info!(%keyspace, count, "re-sent recent announces after reconnect");
+        } else if count > 0 {
+            tracing::debug!(%keyspace, count, failed, "recent announces not re-sent yet");
         }
         // Another secret has given all of them another place.
         sent && self.identity.secret.fingerprint() == secret && self.report(epoch).await

@@ -89,7 +89,7 @@ async fn kills_of_redis_under_announces_cost_no_scan_and_no_wrong_answer() {
         .redis(&redis)
         .set("redis.timeout", "1s")
         .set("redis.max_lag", "2s")
-        .users(|k| k.set("key", "integer").times("2s", "30s", "1s"));
+        .users(|k| k.set("key", "integer").times("2s", "30s", "1s").set("filter.expected_keys", 1_000_000));
     let mut seats: Vec<Seat> = (0..3).map(|_| Seat::new(&config)).collect();
     let world = Arc::new(World::new(&site, seats.len()).await);
     for (instance, seat) in seats.iter_mut().enumerate() {
@@ -134,5 +134,6 @@ async fn kills_of_redis_under_announces_cost_no_scan_and_no_wrong_answer() {
         world.counts
     ));
     assert_eq!(*world.wrong.lock(), [""; 0]);
-    assert_eq!(scans(&world).await, before, "a scan");
+    let logs: Vec<String> = seats.iter().map(|seat| seat.process.as_ref().unwrap().log()).collect();
+    assert_eq!(scans(&world).await, before, "a scan: {}", logs.join("\n\n"));
 }
