@@ -151,7 +151,8 @@ impl LogFollower {
         }
         let secret = self.parts.identity.secret.fingerprint();
         let is_foreign = |entry: &LogEntry| entry.delta.secret != secret && entry.delta.kind != LogEntryKind::Gap;
-        if entries.iter().any(is_foreign) {
+        // A drop needs no loss: see below.
+        if entries.iter().any(|entry| is_foreign(entry) && entry.delta.kind == LogEntryKind::Announce) {
             self.revoke_after(Loss::Foreign);
         }
         let mut drops_unknown = false;
