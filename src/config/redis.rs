@@ -24,6 +24,10 @@ pub struct RedisConfig {
     /// missing. Default 2 s.
     #[serde(with = "units::duration")]
     pub max_lag: Duration,
+    /// The operator's word that nobody announced before: a delta log that is younger than the commit window is then no
+    /// reason to wait for a scan. For the very first start only: a Redis that lost its data looks the same. Refused
+    /// where journal, snapshot or Redis show otherwise. Default false.
+    pub first_start: bool,
     /// Replicas that must have an announce or a drop before it is acknowledged (`WAIT`). Default 0: none.
     pub min_replicas_acked: u32,
     /// `[redis.log]`
@@ -39,6 +43,7 @@ impl Default for RedisConfig {
             url_file: None,
             timeout: Duration::from_millis(50),
             max_lag: Duration::from_secs(2),
+            first_start: false,
             min_replicas_acked: 0,
             log: RedisLogConfig::default(),
             key_prefix: "bloomguard".into(),

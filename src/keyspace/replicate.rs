@@ -1,11 +1,15 @@
 //! Follows the delta log: other instances' announces and drops take effect here, and what can't be read takes the right
 //! to reject away.
 
+mod young_log;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use self::young_log::RegisteredFound;
+pub(crate) use self::young_log::{JournalFound, SnapshotFound, StartEvidence};
 use super::freshness::{EnforcementStatus, FreshnessTracker, SwitchError};
 use super::identity::Identity;
 use super::rebuild_signal::RebuildSignal;
@@ -34,6 +38,8 @@ pub struct LogParts {
     pub writer: WriterId,
     /// Longest time without reading the log to its end: after that, other instances' announces may be missing here.
     pub max_lag: Duration,
+    /// The operator's word that nobody announced before.
+    pub is_first_start: bool,
 }
 
 /// The reading end of the delta log.
@@ -41,6 +47,12 @@ pub(crate) struct LogFollower {
     log: Arc<dyn DeltaLog>,
     writer: WriterId,
     max_lag: Duration,
+    /// The operator's word that nobody announced before, and what was found at the start.
+    is_first_start: bool,
+    evidence: StartEvidence,
+    word_refused: Mutex<Option<String>>,
+    /// When the log was made that is followed, as far as the boot reaches back.
+    log_made: Mutex<Option<Moment>>,
     parts: FollowerParts,
     /// The log that is followed, and the last entry that has taken effect.
     applied: Mutex<Option<(LogIdentity, EntryId)>>,
@@ -63,12 +75,16 @@ pub(crate) struct FollowerParts {
 }
 
 impl LogFollower {
-    pub(crate) fn new(log: LogParts, parts: FollowerParts) -> Self {
-        let LogParts { log, writer, max_lag } = log;
+    pub(crate) fn new(log: LogParts, evidence: StartEvidence, parts: FollowerParts) -> Self {
+        let LogParts { log, writer, max_lag, is_first_start } = log;
         Self {
             log,
             writer,
             max_lag,
+            is_first_start,
+            evidence,
+            word_refused: Mutex::default(),
+            log_made: Mutex::default(),
             parts,
             applied: Mutex::default(),
             resumable: Mutex::default(),
@@ -98,7 +114,10 @@ impl LogFollower {
             .in_log_of(self.log.retention())
             .resuming(self.resume.lock().take());
         loop {
-            self.register().await;
+            // After the first page, which shows who was there before.
+            if follower.place().is_some() {
+                self.register().await;
+            }
             // Before it is sent: the answer may lack what was appended later.
             let sent = Moment::now();
             match self.log.read(follower.after()).await {
@@ -128,9 +147,14 @@ impl LogFollower {
         self.parts.windows.record_page(self.writer, &page);
         let windows = self.parts.windows.longest();
         follower.set_windows(windows.life(), windows.window);
+        let (is_first, registered) = (follower.place().is_none(), RegisteredFound::on(&page));
+        let age = Duration::from_millis(page.now.saturating_sub(page.born));
+        *self.log_made.lock() = Some(Moment::now().minus(age).unwrap_or(Moment::NEVER));
         let step = follower.evaluate(page);
-        if let Some(loss) = step.loss {
-            self.revoke_after(loss);
+        match step.loss {
+            Some(Loss::Young { left }) if is_first => self.begin_in_young_log(left, registered),
+            Some(loss) => self.revoke_after(loss),
+            None => {}
         }
         self.apply(&step);
         // Only now: a reader of the place relies on the entries before it.
@@ -299,6 +323,7 @@ impl LogFollower {
                  announced there is not known here, so every writer must announce to both"
             )
         }));
+        warnings.extend(self.first_start_warning());
         warnings.sort_unstable();
         warnings.truncate(WARNINGS);
         warnings

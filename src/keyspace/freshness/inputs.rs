@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::first_start::YoungStart;
 use super::hold::Hold;
 use super::polled::PollEvidence;
 use crate::clock::Moment;
@@ -63,6 +64,8 @@ pub(super) struct FreshnessInputs {
     pub(super) cold_reason: Option<String>,
     /// Only a filter whose scan begins after this moment restores the promise.
     pub(super) revoked: Option<(Moment, String)>,
+    /// Why it was revoked when the process started, if that is still so.
+    pub(super) young_start: Option<YoungStart>,
     /// Active after a row was found that the filter had called absent.
     pub(super) hold: Hold,
     /// Set if the key form does not distinguish keys as the database does.
@@ -85,6 +88,7 @@ impl FreshnessInputs {
             scan_started: None,
             cold_reason: None,
             revoked: None,
+            young_start: None,
             hold: Hold::new(first_hold),
             conflict: None,
             log_read: None,
@@ -108,6 +112,13 @@ impl FreshnessInputs {
         if self.revoked.as_ref().is_some_and(|(at, _)| *at < scan_started) {
             self.revoked = None;
         }
+    }
+
+    /// Why the filter is revoked, with the time that is left.
+    pub(super) fn revocation(&self, now: Moment) -> Option<String> {
+        let (at, reason) = self.revoked.as_ref()?;
+        let start = self.young_start.as_ref().filter(|start| start.until == *at);
+        Some(start.map_or_else(|| reason.clone(), |start| start.describe(now)))
     }
 
     /// Returns true if neither a revocation nor a hold keeps the filter from being trusted.

@@ -11,6 +11,7 @@
 //! Knows no key and no filter.
 
 mod enforcement;
+mod first_start;
 mod hold;
 mod inputs;
 mod polled;
@@ -25,6 +26,7 @@ use parking_lot::Mutex;
 
 pub(crate) use self::enforcement::{ActiveEnforcement, EnforcementSwitch};
 pub use self::enforcement::{EnforcementOrigin, EnforcementStatus, SwitchError};
+pub(crate) use self::first_start::YoungStart;
 use self::inputs::FreshnessInputs;
 pub(crate) use self::inputs::{CompleteFilter, LogRole, Promise};
 pub use self::polled::PollCoverage;
@@ -109,6 +111,15 @@ impl FreshnessTracker {
     /// The one place that takes the right away until a scan that begins after `at` is active.
     pub(crate) fn revoke(&self, at: Moment, reason: String) {
         self.change(|inputs| inputs.revoke(at, reason));
+        self.void_snapshot();
+    }
+
+    /// As [`FreshnessTracker::revoke`]: announces of before a young log can't be excluded.
+    pub(crate) fn revoke_until_proven(&self, start: YoungStart) {
+        self.change(|inputs| {
+            inputs.revoke(start.until, start.describe(Moment::now()));
+            inputs.young_start = Some(start);
+        });
         self.void_snapshot();
     }
 

@@ -60,7 +60,7 @@ async fn instance(
         log: RedisDeltaLog::new(redis_link(redis).await, "users", writer, retention),
         open: opened,
     });
-    let ks = TestKeyspace::with_log(config(), cache.clone(), LogParts { log, writer, max_lag });
+    let ks = TestKeyspace::with_log(config(), cache.clone(), LogParts { log, writer, max_lag, is_first_start: false });
     (ks, cache, gate)
 }
 

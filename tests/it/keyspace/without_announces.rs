@@ -77,7 +77,7 @@ fn without_announces() -> KeyspaceConfig {
 /// Its Redis is down, but for what is written to the log.
 fn instance() -> (TestKeyspace, Arc<WrittenLog>) {
     let (log, writer) = (Arc::<WrittenLog>::default(), WriterId::random());
-    let parts = LogParts { log: log.clone(), writer, max_lag: Duration::from_millis(1) };
+    let parts = LogParts { log: log.clone(), writer, max_lag: Duration::from_millis(1), is_first_start: false };
     (TestKeyspace::with_log(without_announces(), Arc::new(DeadCache::default()), parts), log)
 }
 

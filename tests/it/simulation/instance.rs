@@ -123,7 +123,7 @@ impl Instance {
             announces: AnnounceLimits::default(),
             journal,
             replayed,
-            log: Some(LogParts { log, writer, max_lag: MAX_LAG }),
+            log: Some(LogParts { log, writer, max_lag: MAX_LAG, is_first_start: false }),
             snapshot: Some(snapshot),
             metrics: Arc::clone(&METRICS),
         });
