@@ -30,7 +30,7 @@ pub(super) fn delta_log(
     // Other announcing namespaces only matter if freshness depends on announces.
     let is_announced = keyspace.freshness == Freshness::Announced;
     let log = Arc::new(if is_announced { log.looking_for_others_over(keyspace.place_fingerprint()) } else { log });
-    Some(LogParts { log, writer, max_lag: settings.max_lag, roll_call, is_first_start: false })
+    Some(LogParts { log, writer, max_lag: settings.max_lag, roll_call, is_first_start: settings.first_start })
 }
 
 /// The permit that keeps instances from scanning at the same time, if they share Redis.

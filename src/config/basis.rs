@@ -27,6 +27,7 @@ impl KeyspaceConfig {
             .text("backend.kind", backend_word(backend.kind))
             .text("backend.url", &data_of(&backend.url))
             .text("backend.query", &backend.query);
+        let basis = if self.takes_announces() { basis } else { basis.number("announces", 0) };
         self.source.iter().fold(basis, |basis, source| basis.fields("source", &source_basis(source, redis)))
     }
 
@@ -243,6 +244,7 @@ mod tests {
             source(|source| source.incremental = Some(IncrementalConfig::default())),
             keyspace(|keyspace| keyspace.key = Some(KeyForm::Text)),
             keyspace(|keyspace| keyspace.freshness = Freshness::Announced),
+            keyspace(|keyspace| keyspace.announces = Some(true)),
             keyspace(|keyspace| keyspace.commit_window = Duration::from_secs(1)),
             keyspace(|keyspace| keyspace.filter.false_positive_rate = 0.01),
             keyspace(|keyspace| keyspace.filter.kind = KeyspaceFilterKind::Classic),
@@ -282,7 +284,7 @@ mod tests {
         let mut keyspace = KeyspaceConfig::default();
         keyspace.backend.url = SecretUrl::new("postgres://u:p@h:1/db".into());
         keyspace.backend.query = "SELECT name FROM users WHERE id = $1".into();
-        keyspace.key = Some(KeyForm::Integer);
+        (keyspace.key, keyspace.announces) = (Some(KeyForm::Integer), Some(true));
         let source = SourceConfig {
             query: "SELECT id FROM users".into(),
             incremental: Some(IncrementalConfig::default()),

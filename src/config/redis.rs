@@ -46,6 +46,10 @@ pub struct RedisConfig {
     /// `0s` turns it off. Default 10 s.
     #[serde(with = "units::duration")]
     pub roll_call: Duration,
+    /// The operator's word that nobody announced before: a delta log that is younger than the commit window is then no
+    /// reason to wait for a scan. For the very first start only: a Redis that lost its data looks the same. Refused
+    /// where journal, snapshot or Redis show otherwise. Default false.
+    pub first_start: bool,
     /// Replicas that must have an announce or a drop before it is acknowledged (`WAIT`). Default 0: none.
     pub min_replicas_acked: u32,
     /// `[redis.log]`
@@ -68,6 +72,7 @@ impl Default for RedisConfig {
             timeout: Duration::from_millis(50),
             max_lag: Duration::from_secs(2),
             roll_call: Duration::from_secs(10),
+            first_start: false,
             min_replicas_acked: 0,
             log: RedisLogConfig::default(),
             key_prefix: "bloomguard".into(),

@@ -336,12 +336,15 @@ impl Build {
         let _ = keyspace.writer.rehash(&self.secret, now);
         // Before the exchange: which keys were found lately is known by their former hashes only.
         keyspace.writer.windows.recent.doubt_all(now);
+        // Dropped afterwards: it may be large, and nothing is answered from a filter during the exchange.
+        let former = keyspace.prober.current();
         let mut number = 0;
         keyspace.freshness.exchanged(self.began, || {
             // The secret first: a lookup that finds this filter by a former hash then notices it.
             keyspace.identity.secret.adopt(&self.secret);
             number = self.candidate.take().map_or(0, Candidate::swap);
         });
+        drop(former);
         // Entries by their former hashes can't be found, nor dropped.
         keyspace.writer.effects.drop_everything();
         keyspace.builds.confirmed.rehash(|key| self.secret.hash(key));

@@ -17,7 +17,7 @@ use super::polls::{PollParts, PollTracker};
 use super::probe::Prober;
 use super::read::{FillLimits, LeaseTimes, Reader};
 use super::rebuild_signal::RebuildSignal;
-use super::replicate::{FollowerParts, LogFollower, LogParts};
+use super::replicate::{FollowerParts, JournalFound, LogFollower, LogParts, SnapshotFound, StartEvidence};
 use super::secret::Secret;
 use super::single_flight::Flights;
 use super::snapshot::{SnapshotKeeper, SnapshotParts};
@@ -85,13 +85,14 @@ impl Keyspace {
     /// Assembles a keyspace, which is cold until the first build. Must be called within a Tokio runtime.
     #[must_use]
     pub fn new(parts: KeyspaceParts) -> Arc<Self> {
+        let evidence = start_evidence(&parts.replayed, parts.snapshot.as_ref());
         let (file, restored) = parts.snapshot.map_or((None, None), |parts| (Some(parts.file), parts.restored));
         let identity = Arc::new(Identity { name: parts.name, form: parts.form, secret: Secret::new(parts.secret) });
         let log = parts.log.as_ref();
         let common =
             Common::new(parts.config, identity, parts.shared, parts.backend, parts.announces, log, file, parts.metrics);
         let committer = log.map(|parts| Committer::new(Arc::clone(&parts.log)));
-        let follower = parts.log.map(|log| Arc::new(common.follower(log)));
+        let follower = parts.log.map(|log| Arc::new(common.follower(log, evidence)));
         let announces = follower.as_ref().filter(|_| common.freshness.promise().rests_on_log());
         let polls = Arc::new(common.polls());
         let audit = Arc::new(common.audit(announces, &polls));
@@ -214,9 +215,10 @@ impl Common {
         }
     }
 
-    fn follower(&self, log: LogParts) -> LogFollower {
+    fn follower(&self, log: LogParts, evidence: StartEvidence) -> LogFollower {
         LogFollower::new(
             log,
+            evidence,
             FollowerParts {
                 identity: Arc::clone(&self.identity),
                 freshness: Arc::clone(&self.freshness),
@@ -354,4 +356,22 @@ impl Common {
 fn membership(keyspace: &str, log: &LogParts) -> Option<Arc<Membership>> {
     let terms = log.roll_call?;
     Some(Arc::new(Membership::new(Arc::clone(&log.log), keyspace, log.writer, terms, log.is_first_start)))
+}
+
+/// What `data_dir` shows of announces before this process met the log.
+fn start_evidence(replayed: &Replayed, snapshot: Option<&SnapshotParts>) -> StartEvidence {
+    let written = replayed.extent.map_or(0, |extent| extent.next).max(replayed.keys.len() as u64);
+    let journal = match written {
+        _ if replayed.damaged => JournalFound::Damaged,
+        0 => JournalFound::Empty,
+        written => JournalFound::Records(written),
+    };
+    let snapshot = match snapshot {
+        Some(SnapshotParts { restored: Some(restored), .. }) => {
+            SnapshotFound::Of(restored.validated.log.map(|place| place.identity))
+        }
+        Some(parts) if parts.file.was_refused() => SnapshotFound::Refused,
+        _ => SnapshotFound::None,
+    };
+    StartEvidence { journal, snapshot }
 }

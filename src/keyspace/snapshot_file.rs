@@ -39,6 +39,8 @@ struct FileState {
     epoch: u64,
     /// Number of the first journal record that the snapshot on disk needs; `None`: it needs none.
     needed_from: Option<u64>,
+    /// The process found a file from which it could not start.
+    was_refused: bool,
     status: SnapshotStatus,
 }
 
@@ -104,6 +106,12 @@ impl SnapshotFile {
             self.discard();
         }
         self.started(format!("the snapshot was not used: {why}"), None);
+        self.inner.lock().was_refused = true;
+    }
+
+    /// Returns true if the process found a file from which it could not start.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.inner.lock().was_refused
     }
 
     pub(crate) fn want(&self) {

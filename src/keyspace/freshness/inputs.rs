@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::first_start::YoungStart;
 use super::hold::Hold;
 use super::polled::PollEvidence;
 use super::reason::Distrust;
@@ -68,6 +69,8 @@ pub(super) struct FreshnessInputs {
     pub(super) awaits_reports: Option<(Moment, Distrust)>,
     /// The scan is requested that does so without them.
     pub(super) scan_is_requested: bool,
+    /// Why it was revoked when the process started, if that is still so.
+    pub(super) young_start: Option<YoungStart>,
     /// Active after a row was found that the filter had called absent.
     pub(super) hold: Hold,
     /// Set if the key form does not distinguish keys as the database does.
@@ -92,6 +95,7 @@ impl FreshnessInputs {
             revoked: None,
             awaits_reports: None,
             scan_is_requested: false,
+            young_start: None,
             hold: Hold::new(first_hold),
             conflict: None,
             log_read: None,
@@ -120,6 +124,16 @@ impl FreshnessInputs {
         self.cold_reason = None;
         self.revoked.take_if(|(at, _)| *at < scan_started);
         self.awaits_reports.take_if(|(at, _)| *at < scan_started);
+    }
+
+    /// Why the filter is revoked, with the time that is left.
+    pub(super) fn revocation(&self, now: Moment) -> Option<Distrust> {
+        let Some((at, why)) = self.revoked.as_ref() else {
+            return self.awaits_reports.as_ref().map(|(_, why)| why.clone());
+        };
+        let start = self.young_start.as_ref().filter(|start| start.until == *at);
+        let text = start.map_or_else(|| why.text.clone(), |start| start.describe(now));
+        Some(Distrust { reason: why.reason, text })
     }
 
     /// Returns true if neither a revocation nor a hold keeps the filter from being trusted.

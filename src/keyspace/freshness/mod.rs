@@ -11,6 +11,7 @@
 //! Knows no key and no filter.
 
 mod enforcement;
+mod first_start;
 mod hold;
 mod inputs;
 mod polled;
@@ -26,6 +27,7 @@ use parking_lot::Mutex;
 
 pub(crate) use self::enforcement::{ActiveEnforcement, EnforcementSwitch};
 pub use self::enforcement::{EnforcementOrigin, EnforcementStatus, SwitchError};
+pub(crate) use self::first_start::YoungStart;
 use self::inputs::FreshnessInputs;
 pub(crate) use self::inputs::{CompleteFilter, LogRole, Promise};
 pub use self::polled::PollCoverage;
@@ -140,6 +142,16 @@ impl FreshnessTracker {
     /// Returns true if something was lost that no scan has found yet.
     pub(crate) fn is_revoked(&self) -> bool {
         self.inputs.lock().is_revoked()
+    }
+
+    /// As [`FreshnessTracker::revoke`]: announces of before a young log can't be excluded.
+    pub(crate) fn revoke_until_proven(&self, start: YoungStart) {
+        self.change(|inputs| {
+            let text = start.describe(Moment::now());
+            inputs.revoke(start.until, Distrust { reason: UnprotectedReason::LogLost, text });
+            inputs.young_start = Some(start);
+        });
+        self.void_snapshot();
     }
 
     /// Entries of the delta log may be lost. Revokes as [`FreshnessTracker::revoke`] does, and returns true, if the right

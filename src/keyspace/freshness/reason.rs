@@ -21,8 +21,11 @@ impl FreshnessTracker {
     pub(crate) fn explain(&self, now: Moment) -> (State, String) {
         let inputs = self.inputs.lock();
         let Some(scan_started) = inputs.scan_started else {
-            let reason = inputs.cold_reason.clone();
-            return (State::Cold, reason.unwrap_or_else(|| "the first filter is not built yet".into()));
+            let mut reason = inputs.cold_reason.clone().unwrap_or_else(|| "the first filter is not built yet".into());
+            if let Some(start) = &inputs.young_start {
+                reason = format!("{reason}; {}", start.describe(now));
+            }
+            return (State::Cold, reason);
         };
         let distrust = self.distrust(&inputs, scan_started, now);
         let state = Self::state(self.enforcement.active(), true, distrust.is_none());
@@ -54,8 +57,8 @@ impl FreshnessTracker {
         if let Some(conflict) = &inputs.conflict {
             return Some(because(UnprotectedReason::KeyForm)(conflict.clone()));
         }
-        if let Some((_, why)) = inputs.revoked.as_ref().or(inputs.awaits_reports.as_ref()) {
-            return Some(why.clone());
+        if let Some(why) = inputs.revocation(now) {
+            return Some(why);
         }
         if let Some(length) = inputs.hold.length() {
             return Some(because(UnprotectedReason::FalseNegative)(format!(

@@ -2,6 +2,7 @@
 //! to reject away.
 
 mod roll_call;
+mod young_log;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use self::roll_call::{Reports, RosterRead};
+use self::young_log::RegisteredFound;
+pub(crate) use self::young_log::{JournalFound, SnapshotFound, StartEvidence};
 use super::freshness::{EnforcementStatus, FreshnessTracker, SwitchError};
 use super::identity::Identity;
 use super::membership::Membership;
@@ -49,6 +52,12 @@ pub(crate) struct LogFollower {
     log: Arc<dyn DeltaLog>,
     writer: WriterId,
     max_lag: Duration,
+    /// The operator's word that nobody announced before, and what was found at the start.
+    is_first_start: bool,
+    evidence: StartEvidence,
+    word_refused: Mutex<Option<String>>,
+    /// When the log was made that is followed, as far as the boot reaches back.
+    log_made: Mutex<Option<Moment>>,
     parts: FollowerParts,
     /// The log that is followed, and the last entry that has taken effect.
     applied: Mutex<Option<(LogIdentity, EntryId)>>,
@@ -72,12 +81,16 @@ pub(crate) struct FollowerParts {
 }
 
 impl LogFollower {
-    pub(crate) fn new(log: LogParts, parts: FollowerParts) -> Self {
-        let LogParts { log, writer, max_lag, .. } = log;
+    pub(crate) fn new(log: LogParts, evidence: StartEvidence, parts: FollowerParts) -> Self {
+        let LogParts { log, writer, max_lag, is_first_start, .. } = log;
         Self {
             log,
             writer,
             max_lag,
+            is_first_start,
+            evidence,
+            word_refused: Mutex::default(),
+            log_made: Mutex::default(),
             parts,
             applied: Mutex::default(),
             resumable: Mutex::default(),
@@ -108,7 +121,10 @@ impl LogFollower {
             .resuming(self.resume.lock().take());
         let mut reports = Reports::new(self.parts.membership.clone(), self.writer);
         loop {
-            self.register().await;
+            // After the first page, which shows who was there before.
+            if follower.place().is_some() {
+                self.register().await;
+            }
             reports.enrol(follower.place().map(|(log, _)| log)).await;
             // Before it is sent: the answer may lack what was appended later.
             let sent = Moment::now();
@@ -140,6 +156,9 @@ impl LogFollower {
         self.parts.windows.record_page(self.writer, &page);
         let windows = self.parts.windows.longest();
         follower.set_windows(windows.life(), windows.window);
+        let (is_first, registered) = (follower.place().is_none(), RegisteredFound::on(&page));
+        let age = Duration::from_millis(page.now.saturating_sub(page.born));
+        *self.log_made.lock() = Some(Moment::now().minus(age).unwrap_or(Moment::NEVER));
         let before = follower.place().map(|(log, _)| log);
         let step = follower.evaluate(page);
         match (step.loss, before) {
@@ -148,6 +167,7 @@ impl LogFollower {
             {
                 self.await_reports();
             }
+            (Some(Loss::Young { left }), _) if is_first => self.begin_in_young_log(left, registered),
             (Some(loss), _) => self.revoke_after(loss),
             (None, _) => {}
         }
@@ -170,7 +190,8 @@ impl LogFollower {
         }
         let secret = self.parts.identity.secret.fingerprint();
         let is_foreign = |entry: &LogEntry| entry.delta.secret != secret && entry.delta.kind != LogEntryKind::Gap;
-        if entries.iter().any(is_foreign) {
+        // A drop needs no loss: see below.
+        if entries.iter().any(|entry| is_foreign(entry) && entry.delta.kind == LogEntryKind::Announce) {
             self.revoke_after(Loss::Foreign);
         }
         let mut drops_unknown = false;
@@ -367,6 +388,7 @@ impl LogFollower {
                  announced there is not known here, so every writer must announce to both"
             )
         }));
+        warnings.extend(self.first_start_warning());
         warnings.sort_unstable();
         warnings.truncate(WARNINGS);
         warnings

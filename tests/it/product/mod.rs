@@ -14,6 +14,7 @@ mod enforcement;
 mod failover;
 mod fast_path;
 mod fast_path_streams;
+mod first_start;
 mod fleet;
 mod http_api;
 mod kills;
