@@ -3,8 +3,8 @@
 //!
 //! The filter's verdict orders the queue also while it must not answer. Lookups of keys that it holds go first; those
 //! of keys that it called absent take the calls that are left. Within a class, calls are admitted in order of arrival.
-//! If the queue is full, a lookup of the first class takes the place of the youngest one of the second. No wait is
-//! longer for it than a lookup's own deadline.
+//! If the queue is full, a lookup of the first class takes the place of the youngest one of the second. Each waits until
+//! its own deadline at most, so the second class starves no longer than that.
 //!
 //! Under overload a call is admitted when its lookup's time is nearly over. A call that can't end in time would waste
 //! the backend's time, and all of them together all of it. So a call with less time left than calls take gives up its
@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::labels::ShedReason;
 
 /// The class of a call in the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Priority {
     /// The filter called every key of the call absent.
     Low,
@@ -71,7 +71,7 @@ impl Queue {
     /// Hands a permit to the next waiting call.
     fn release(&mut self) {
         while let Some((_, turn)) = self.normal.pop_first().or_else(|| self.low.pop_first()) {
-            // It fails if the call was cancelled and waits for the lock to leave the queue.
+            // Never fails: a cancelled call leaves the queue, under the lock, before its receiver is dropped.
             if turn.send(()).is_ok() {
                 return;
             }

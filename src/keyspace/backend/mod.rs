@@ -140,13 +140,11 @@ impl BackendClient {
         permit.map_err(|reason| self.shed(LookupError::Shed(reason), reason, keys))
     }
 
-    /// Sheds a lookup before it waits for another instance's load: that one would not help if the breaker is open, and
-    /// hardly if the queue has no place for a key that the filter called absent.
+    /// Sheds a lookup of a key that the filter called absent, if the queue has no place for it.
     ///
     /// # Errors
-    /// As of [`Self::enter`], counted.
-    pub(crate) fn check(&self, priority: Priority) -> Result<(), LookupError> {
-        self.check_breaker(1)?;
+    /// [`LookupError::Shed`], counted.
+    pub(crate) fn check_place(&self, priority: Priority) -> Result<(), LookupError> {
         if priority == Priority::Low && self.limiter.is_full(priority) {
             return Err(self.shed(LookupError::Shed(ShedReason::QueueFull), ShedReason::QueueFull, 1));
         }
@@ -155,7 +153,7 @@ impl BackendClient {
 
     /// # Errors
     /// [`LookupError::BreakerOpen`], counted for each key.
-    fn check_breaker(&self, keys: usize) -> Result<(), LookupError> {
+    pub(crate) fn check_breaker(&self, keys: usize) -> Result<(), LookupError> {
         self.breaker.check().map_err(|error| self.shed(error, ShedReason::BreakerOpen, keys))
     }
 

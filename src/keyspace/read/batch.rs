@@ -131,11 +131,11 @@ impl Reader {
         let Some(_held) = batch.reserve_flights(led.len()) else { return };
         let began = Instant::now();
         let deadline = began + self.deadline;
-        let pending = self.read_shared_together(led, &batch, began).await;
+        let mut pending = self.read_shared_together(led, &batch, began).await;
         // Never together: a key that the filter holds must not wait for, nor be shed with, those that it called absent.
-        let is_low = |pending: &Pending| self.priority(&pending.request) == Priority::Low;
-        let (low, normal): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_low);
-        let mut classes = [(Priority::Normal, normal.into_iter()), (Priority::Low, low.into_iter())];
+        let low: Vec<Pending> =
+            pending.extract_if(.., |pending| self.priority(&pending.request) == Priority::Low).collect();
+        let mut classes = [(Priority::Normal, pending.into_iter()), (Priority::Low, low.into_iter())];
         // Each chunk is collected when it is due, in memory of its own size (`split_off` would keep the whole
         // allocation), and with the backend's current batch limit.
         let chunks = std::iter::from_fn(|| {

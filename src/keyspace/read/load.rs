@@ -20,6 +20,11 @@ impl Reader {
     pub(super) async fn load(self: &Arc<Self>, request: &LookupRequest) -> Loaded {
         let budget = request.options.timeout.map_or(self.deadline, |t| t.min(self.deadline));
         let deadline = Instant::now() + budget;
+        // Before anything is spent on it: an attack must cost neither a task nor a read of the shared cache, which has
+        // no value of such a key but in the time after lost announces.
+        if let Err(error) = self.backend.check_place(self.priority(request)) {
+            return self.or_stale(request, error, deadline).await;
+        }
         // Pinned: the waiter must outlive the call of `keep`, else the load is abandoned between the two.
         let mut load = std::pin::pin!(self.join_load(request));
         let loaded = timeout_at(deadline - self.stale_reserve(budget), &mut load).await;
@@ -90,7 +95,7 @@ impl Reader {
             SharedRead::Answer(answer) => return (Ok(answer), Ending::Stored),
             SharedRead::Miss(cached) => cached,
         };
-        if let Err(error) = self.backend.check(self.priority(request)) {
+        if let Err(error) = self.backend.check_breaker(1) {
             return (Err(error), Ending::NotStored);
         }
         // Across the fleet one instance loads and the others wait; other kinds must ask the backend themselves.

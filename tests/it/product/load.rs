@@ -140,7 +140,7 @@ pub(super) fn uncached(keyspace: Keyspace) -> Keyspace {
 }
 
 /// A query that takes as long as [`pace`] says for this keyspace.
-pub(super) fn slowed(keyspace: Keyspace, name: &str) -> Keyspace {
+fn slowed(keyspace: Keyspace, name: &str) -> Keyspace {
     let slow = format!("pg_sleep((SELECT seconds FROM pace WHERE keyspace = '{name}'))::text");
     keyspace.set("backend.query", format!("SELECT id, name, {slow} FROM users WHERE id = $1"))
 }

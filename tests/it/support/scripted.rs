@@ -48,8 +48,8 @@ impl Turnstile {
 pub struct ScriptedBackend {
     rows: Mutex<HashMap<Key, Value>>,
     calls: AtomicU64,
-    /// Keys that single calls asked for, in order.
-    asked: Mutex<Vec<Key>>,
+    /// Keys that single calls asked for, in order, once a test wants to know.
+    asked: Mutex<Option<Vec<Key>>>,
     failure: Mutex<Option<BackendError>>,
     refused: Mutex<HashSet<Key>>,
     block: Mutex<Duration>,
@@ -97,9 +97,9 @@ impl ScriptedBackend {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// Keys that single calls have asked for, in order.
+    /// Keys that single calls have asked for since this was called first, in order.
     pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().iter().map(|key| key.as_str().unwrap().to_owned()).collect()
+        self.asked.lock().get_or_insert_default().iter().map(|key| key.as_str().unwrap().to_owned()).collect()
     }
 
     pub fn fail_with(&self, error: Option<BackendError>) {
@@ -131,7 +131,9 @@ impl ScriptedBackend {
 impl Backend for ScriptedBackend {
     async fn fetch(&self, key: &Key, _: &FetchContext) -> Result<Option<Value>, BackendError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        self.asked.lock().push(key.clone());
+        if let Some(asked) = &mut *self.asked.lock() {
+            asked.push(key.clone());
+        }
         let failure = self.failure.lock().clone();
         if let Some(error) = failure {
             return Err(error);
