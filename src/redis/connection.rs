@@ -159,10 +159,11 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A TLS port drops a client that speaks first and not in TLS.
+/// A TLS port drops a client that does not speak TLS, or answers with an alert.
 fn of_plain(error: &RedisError) -> ConnectError {
     match error.kind() {
-        ErrorKind::Io | ErrorKind::Parse if !error.is_timeout() => ConnectError::Unanswered,
+        ErrorKind::Io if !error.is_timeout() => ConnectError::Unanswered,
+        ErrorKind::Parse => ConnectError::NotRedis,
         _ => ConnectError::from(error),
     }
 }

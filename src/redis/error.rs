@@ -71,6 +71,8 @@ pub(crate) enum ConnectError {
          behind it"
     )]
     Unanswered,
+    #[error("it answers, but not as Redis does: a TLS port may do so (rediss://)")]
+    NotRedis,
 }
 
 impl ConnectError {
@@ -85,9 +87,9 @@ impl ConnectError {
     /// The one of several servers' errors to show. Always the same one, so that it is logged once.
     pub(super) fn of_several(errors: Vec<Self>) -> Option<Self> {
         let rank = |error: &Self| match error {
-            Self::Tls(_) | Self::NotTls | Self::NoHandshake | Self::Unanswered | Self::File(_) | Self::Credentials => 0,
             Self::Io(_) | Self::Timeout => 2,
-            _ => 1,
+            Self::Answered(_) | Self::Replica | Self::Strange(_) | Self::Nowhere(_) => 1,
+            _ => 0,
         };
         errors.into_iter().min_by_key(|error| (rank(error), error.to_string()))
     }

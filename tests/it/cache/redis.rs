@@ -392,6 +392,23 @@ async fn url_that_is_none_is_refused_without_showing_its_password() {
     }
 }
 
+/// Its task must not wait for answers that are still due.
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_link_closes_its_connection_to_a_server_that_hangs() {
+    let server = RedisServer::start();
+    let proxy = ChaosProxy::start(server.port(), 1, |_| false).await;
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let link = RedisLink::connect(&redis_config(&url, Duration::from_millis(200)), |_| {}).unwrap();
+    assert!(link.wait_connected(PATIENT).await);
+    proxy.set(Weather { black_hole: true, ..Weather::default() });
+    let cache = RedisCache::new(Arc::clone(&link), "users", 1).storing_within(LONG);
+    assert!(cache.get(&key("1")).await.is_err());
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    drop((cache, link));
+    eventually("the connection's task ends", || tasks() + 2 <= before).await;
+}
+
 #[tokio::test]
 async fn dropped_link_closes_its_connection() {
     let linked = Linked::to(RedisServer::start()).await;

@@ -9,6 +9,7 @@ use bloomguard::config::{RedisConfig, SecretUrl, SourceConfig, SourceKind};
 use bloomguard::key::KeyForm;
 use bloomguard::redis::RedisLink;
 use bloomguard::source::RedisSource;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::cache::contract::{LONG, entry, key, redis_config};
 use crate::support::assert_eventually;
@@ -108,6 +109,17 @@ async fn a_plain_and_a_tls_port_that_are_mixed_up_are_told_of() {
     let redis = TlsRedis::start();
     let swapped = format!("redis://127.0.0.1:{}", redis.port());
     fails(&redis_config(&swapped, PATIENT), "a TLS port does so (rediss://)").await;
+    // Others send an alert before they close.
+    let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", other.local_addr().unwrap());
+    let answering = tokio::spawn(async move {
+        while let Ok((mut client, _)) = other.accept().await {
+            client.read_u8().await.unwrap();
+            client.write_all(b"\x15\x03\x01\x00\x02\x02\x46").await.unwrap();
+        }
+    });
+    fails(&redis_config(&url, PATIENT), "not as Redis does: a TLS port may do so (rediss://)").await;
+    answering.abort();
     let swapped = redis.server.url().replace("redis://", "rediss://");
     fails(&config(&swapped, redis.authority.pem()), "a plain port does so (redis://)").await;
 }

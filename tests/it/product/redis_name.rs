@@ -116,5 +116,8 @@ async fn a_connection_to_a_demoted_server_ends_with_the_first_refused_write() {
     assert!(!announce(5_000_001).await, "a replica has acknowledged an announce");
     assert_eventually!(announce(5_000_002).await, "{}", process.log());
     assert!(process.log().matches("connected to Redis").count() > before);
+    // The second one if the check of each second came between.
+    let reasons = ["it answered READONLY", "it is a replica"];
+    assert!(reasons.iter().any(|reason| process.log().contains(reason)), "{}", process.log());
     assert_eq!(clients(&endpoint.first), 0);
 }
