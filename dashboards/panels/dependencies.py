@@ -75,9 +75,14 @@ ROWS = {
             ("max by (keyspace) (bloomguard_delta_lag_seconds{@})", "{{keyspace}}"),
         ),
         panel(
-            "Resyncs", 12, "none",
-            "Times that announces of other instances may have been lost. Each costs a scan; the filter answers no 404 until it is done. trimmed: raise redis.log.max_bytes. replaced: Redis was restarted.",
+            "Resyncs", 6, "none",
+            "Times that announces of other instances may have been lost. Each costs a scan; the filter answers no 404 until it is done. trimmed: raise redis.log.max_bytes. replaced: Redis was restarted, and an instance was missing that had announced.",
             ("sum by (keyspace, reason) (increase(bloomguard_delta_resyncs_total{@}[i]))", "{{keyspace}} {{reason}}"),
+        ),
+        panel(
+            "Roll calls", 6, "none",
+            "Times that Redis came back with another delta log. complete: every instance has announced again, no scan. failed: one was missing, late or configured otherwise, and a scan followed.",
+            ("sum by (keyspace, outcome) (increase(bloomguard_delta_roll_calls_total{@}[i]))", "{{keyspace}} {{outcome}}"),
         ),
     ],
     "Process": [

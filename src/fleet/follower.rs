@@ -255,6 +255,14 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_was_deleted_and_written_again_is_a_loss() {
+        let mut log = Log::begun();
+        log.read(&[entry(NOW - 30, 7, 0)]);
+        log.made = 0;
+        assert_eq!(log.read(&[entry(NOW - 20, 7, 0), entry(NOW - 10, 7, NOW - 20)]).loss, Some(Loss::Trimmed));
+    }
+
+    #[test]
     fn what_was_trimmed_for_want_of_room_before_the_start_is_a_loss() {
         let mut log = Log { follower: Follower::new(WINDOW, WINDOW), made: 40, last: id(NOW - 5) };
         let page = LogPage { floor: id(NOW - 500), ..log.page(&[], 0) };

@@ -89,8 +89,9 @@ impl Keyspace {
         let (file, restored) = parts.snapshot.map_or((None, None), |parts| (Some(parts.file), parts.restored));
         let identity = Arc::new(Identity { name: parts.name, form: parts.form, secret: Secret::new(parts.secret) });
         let log = parts.log.as_ref();
-        let common =
+        let mut common =
             Common::new(parts.config, identity, parts.shared, parts.backend, parts.announces, log, file, parts.metrics);
+        common.membership = log.and_then(|log| membership(&common.identity.name, log, &evidence));
         let committer = log.map(|parts| Committer::new(Arc::clone(&parts.log)));
         let follower = parts.log.map(|log| Arc::new(common.follower(log, evidence)));
         let announces = follower.as_ref().filter(|_| common.freshness.promise().rests_on_log());
@@ -194,7 +195,6 @@ impl Common {
             rebuild: Arc::clone(&rebuild),
         });
         let builds = Arc::new(BuildState::new(&config, &rebuild));
-        let membership = log.and_then(|log| membership(&identity.name, log));
         Self {
             config,
             identity,
@@ -207,7 +207,7 @@ impl Common {
             stats,
             windows,
             effects,
-            membership,
+            membership: None,
             rebuild,
             builds,
             snapshot_file,
@@ -353,9 +353,10 @@ impl Common {
 }
 
 /// The membership in the roster, where another log may cost reports instead of a scan.
-fn membership(keyspace: &str, log: &LogParts) -> Option<Arc<Membership>> {
+fn membership(keyspace: &str, log: &LogParts, evidence: &StartEvidence) -> Option<Arc<Membership>> {
     let terms = log.roll_call?;
-    Some(Arc::new(Membership::new(Arc::clone(&log.log), keyspace, log.writer, terms, log.is_first_start)))
+    let is_first_start = log.is_first_start && !evidence.shows_earlier_start(None);
+    Some(Arc::new(Membership::new(Arc::clone(&log.log), keyspace, log.writer, terms, is_first_start)))
 }
 
 /// What `data_dir` shows of announces before this process met the log.

@@ -90,8 +90,9 @@ impl LogPosition {
         self.last = page.last;
         let fresh = page.entries.iter().filter(|(id, _)| *id > self.counted).count() as u64;
         let counted = self.made.map(|made| made + fresh);
-        // All entries since then must have arrived. Counted only when nothing is left unread.
-        let short = page.complete && counted.is_some_and(|counted| counted < page.made);
+        // All entries since then must have arrived, and no others: a log that was deleted and written again has fewer.
+        // Counted only when nothing is left unread.
+        let short = page.complete && counted.is_some_and(|counted| counted != page.made);
         let mut loss = short.then(|| self.missing(page.floor, Loss::Trimmed));
         loss = worse(loss, self.lost_uncounted(&page, retention).then_some(Loss::Trimmed));
         let mut upto = self.cursor;
