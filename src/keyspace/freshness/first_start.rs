@@ -17,7 +17,7 @@ pub(crate) struct YoungStart {
 
 impl YoungStart {
     pub(crate) fn describe(&self, now: Moment) -> String {
-        let left = Duration::from_secs(self.until.since(now).as_millis().div_ceil(1000) as u64);
+        let left = Duration::from_secs(self.until.since(now).as_nanos().div_ceil(1_000_000_000) as u64);
         let what =
             if self.is_known_to_be_later { "the delta log is younger than the commit window" } else { "first start" };
         let when = match left {

@@ -2,11 +2,12 @@
 //! Redis looks the same in both cases, so only the operator can say that it is a first start, and only where nothing
 //! that was found says otherwise.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::LogFollower;
 use crate::clock::Moment;
-use crate::fleet::{LogPage, Loss};
+use crate::fleet::{LogPage, Loss, WriterId};
 use crate::keyspace::freshness::YoungStart;
 use crate::redis::LogIdentity;
 
@@ -55,8 +56,11 @@ impl RegisteredFound {
     /// From a page that was read before this instance registered.
     pub(super) fn on(page: &LogPage) -> Self {
         let age = Duration::from_millis(page.now.saturating_sub(page.born));
-        let before = page.peers.iter().filter(|peer| peer.ago > age).count();
-        Self { since: page.peers.len() - before, before }
+        // An instance that learnt its key form has two lines.
+        let all: HashSet<WriterId> = page.peers.iter().map(|peer| peer.writer).collect();
+        let before: HashSet<WriterId> =
+            page.peers.iter().filter(|peer| peer.ago > age).map(|peer| peer.writer).collect();
+        Self { since: all.len() - before.len(), before: before.len() }
     }
 }
 

@@ -92,7 +92,7 @@ async fn the_word_is_refused_where_something_was_announced_before() {
         }
         if keeps_redis {
             let registered = || redis::cmd("ZCARD").arg("bloomguard:instances:users").query(&mut redis.connection());
-            assert_eventually!(registered().unwrap_or(0) == 1, "it does not register");
+            assert_eventually!(registered().unwrap_or(0) >= 1, "it does not register");
         }
         let dir = if keeps_dir { app.dir.clone() } else { Arc::new(TempDir::new().unwrap()) };
         app.stop().await;

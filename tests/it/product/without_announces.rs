@@ -205,6 +205,10 @@ async fn without_announces_no_event_of_redis_keeps_the_filter_from_answering() {
     let config = configuration(&site, &redis, "500ms");
     let brief = || tokio::time::sleep(Duration::from_secs(2));
     let one = Instance::enforcing(&config, Arc::new(TempDir::new().unwrap())).await;
+    // In Redis: how much the backend gets when it is lost shows what it was good for.
+    for id in 1..=1000 {
+        assert_eq!(one.get(id).await.status, 200);
+    }
     under_traffic("Redis is well", &site, &[&one], brief()).await;
     under_traffic("killed and back with its data", &site, &[&one], async {
         redis.kill();
