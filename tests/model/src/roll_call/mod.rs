@@ -73,7 +73,7 @@ pub const DEEP: &[RollCall] = &[
     RollCall { name: "roll-call-removal", silence: 2, left: Left { changes: 2, ..NONE }, ..CALL },
     RollCall { name: "roll-call-confirmed", confirms: true, left: LOSSES, ..CALL },
     RollCall { name: "roll-call-confirmed-twice", confirms: true, left: Left { changes: 2, ..NONE }, ..CALL },
-    RollCall { name: "roll-call-confirmed-removal", window: 2, lease: 1, descent: 1, silence: 1, confirms: true, ..CALL },
+    RollCall { name: "roll-call-confirmed-removal", lease: 1, descent: 1, silence: 1, confirms: true, ..CALL },
 ];
 
 const NAMES: [&str; 3] = ["reader", "old writer", "newcomer"];
