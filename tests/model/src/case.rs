@@ -2,6 +2,7 @@
 
 use crate::polls::{POLLS, Polls};
 use crate::protocol::Protocol;
+use crate::roll_call::{self, RollCall};
 use crate::rule::Rules;
 use crate::scenario::{DEEP, SHORT, Scenario};
 use crate::search::{Outcome, search};
@@ -13,17 +14,28 @@ pub enum Case {
     Protocol(Scenario),
     /// Polls.
     Polls(Polls),
+    /// The roll call.
+    RollCall(RollCall),
 }
 
 impl Case {
     /// The cases of every test run.
     pub fn short() -> impl Iterator<Item = Self> {
-        SHORT.iter().copied().map(Self::Protocol).chain(POLLS.iter().take(1).copied().map(Self::Polls))
+        SHORT
+            .iter()
+            .copied()
+            .map(Self::Protocol)
+            .chain(POLLS.iter().take(1).copied().map(Self::Polls))
+            .chain(roll_call::SHORT.iter().copied().map(Self::RollCall))
     }
 
     /// The cases that take long.
     pub fn deep() -> impl Iterator<Item = Self> {
-        DEEP.iter().copied().map(Self::Protocol).chain(POLLS.iter().skip(1).copied().map(Self::Polls))
+        DEEP.iter()
+            .copied()
+            .map(Self::Protocol)
+            .chain(POLLS.iter().skip(1).copied().map(Self::Polls))
+            .chain(roll_call::DEEP.iter().copied().map(Self::RollCall))
     }
 
     /// All of them.
@@ -37,6 +49,7 @@ impl Case {
         match self {
             Self::Protocol(scenario) => scenario.name,
             Self::Polls(polls) => polls.name,
+            Self::RollCall(call) => call.name,
         }
     }
 
@@ -52,6 +65,7 @@ impl Case {
         match self {
             Self::Protocol(scenario) => search(&Protocol { scenario, rules }, most),
             Self::Polls(polls) => search(&Polls { rules, ..polls }, most),
+            Self::RollCall(call) => search(&RollCall { rules, ..call }, most),
         }
     }
 }

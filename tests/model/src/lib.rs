@@ -8,6 +8,7 @@
 pub mod case;
 pub mod polls;
 pub mod protocol;
+pub mod roll_call;
 pub mod rule;
 pub mod scenario;
 pub mod search;

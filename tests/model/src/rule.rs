@@ -231,6 +231,50 @@ rules! {
     ScanAfterCoverage,
     /// A build waits for a poll that began after its scan.
     PollAfterScan,
+
+    // The roll call.
+    /// An announce is acknowledged only within a deadline of being remembered; else a late one has left its writer's
+    /// memory before the writer tells again.
+    AcknowledgeWithinDeadline,
+    /// A newcomer acknowledges nothing for a lease after it has enrolled; else a reader whose page is older does not
+    /// know that it has to hear it.
+    NewcomersWait,
+    /// … and is admitted by an answer of that log, not by its clock; else it was admitted in a log that had ended.
+    AdmissionIsAnswered,
+    /// … or until every other member has confirmed it; else a reader's page is older than the newcomer.
+    EveryoneConfirms,
+    /// … in a log that is older than the lease; else a reader that has not seen this log confirms nothing, and is not
+    /// missed.
+    YoungLogWaits,
+    /// A reader counts a page only if it is on the roster itself; else nobody waits for its confirmation.
+    OwnFieldOnThePage,
+    /// A writer is a descendant only if it has renewed within the window; else a reader has forgotten it after a scan.
+    DescentEnds,
+    /// Renewals and admissions count once replicas have them, as appends do; else a primary that is cut off makes
+    /// descendants for ever.
+    RenewalsAreReplicated,
+    /// A member is removed only after it was silent for long; else it is a descendant that no reader knows.
+    RemoveOnlySilent,
+    /// Nothing is appended for a writer that is not on the roster; else one that was removed still acknowledges.
+    AppendOnlyForMembers,
+    /// With removals a page counts from the renewal before it; else a reader that was removed goes by an old page.
+    RenewalBeforePage,
+    /// A renewal alone extends no lease.
+    RenewalAloneMovesNothing,
+    /// A writer tells that all is there after it has appended its memory.
+    TellAfterAppend,
+    /// … which it copies over the new connection; else it lacks what was appended to the old log meanwhile.
+    CopyOverTheNewConnection,
+    /// A reader hears every writer that it knows, not only one.
+    HearEveryWriter,
+    /// Who has not been heard when the log changes again is still required.
+    UnheardStayRequired,
+    /// A reader whose last page is older than the lease scans; else it misses a newcomer that was admitted meanwhile.
+    PageWithinLease,
+    /// Reports count while the writers remember what the reader lacks: a window after its last page.
+    WritersStillRemember,
+    /// A reader that has a loss to fix scans; else it has forgotten writers that are descendants later.
+    OnlyWholeBecomesPending,
 }
 
 /// The active rules.

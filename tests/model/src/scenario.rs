@@ -69,6 +69,8 @@ pub struct Scenario {
     /// Faults come after the 204, and lookups begin after them: a small part of the states, with the deep
     /// counterexamples.
     pub late: bool,
+    /// A new log is trusted once A has told that all its announces are there.
+    pub roll_call: bool,
     /// A known remaining window: the search must find it.
     pub window_remains: bool,
 }
@@ -125,6 +127,7 @@ const ANNOUNCE: Scenario = Scenario {
     retention: 0,
     left: NONE,
     late: false,
+    roll_call: false,
     window_remains: false,
 };
 
@@ -177,6 +180,8 @@ pub const SHORT: &[Scenario] = &[
         left: Left { faults: 1, repairs: 1, ..NONE }, ..PROBE },
     Scenario { name: "trim", room: 1, left: Left { others: 2, repairs: 1, ..NONE }, ..PROBE },
     Scenario { name: "full", left: Left { full: 1, repairs: 1, builds: [0, 1], ..NONE }, ..PROBE },
+    Scenario { name: "wipe-called", roll_call: true, faults: &[Fault::Wipe], versions: true,
+        left: Left { faults: 1, repairs: 1, ..NONE }, ..PROBE },
     // Restarts.
     Scenario { name: "crash-of-b", left: Left { crashes: [0, 1], ..NONE }, ..PROBE },
     Scenario { name: "crash-of-a", asks: AT_A, readers: [true, false],
@@ -199,6 +204,18 @@ pub const DEEP: &[Scenario] = &[
     Scenario { name: "cached-wipe", faults: &[Fault::Wipe], left: Left { faults: 1, repairs: 1, ..NONE }, ..ANNOUNCE },
     Scenario { name: "cached-flush", faults: &[Fault::Flush],
         left: Left { faults: 1, repairs: 1, ..NONE }, ..ANNOUNCE },
+    Scenario { name: "cached-wipe-called", roll_call: true, faults: &[Fault::Wipe],
+        left: Left { faults: 1, ..NONE }, ..ANNOUNCE },
+    Scenario { name: "cached-flush-called", roll_call: true, faults: &[Fault::Flush],
+        left: Left { faults: 1, ..NONE }, ..ANNOUNCE },
+    Scenario { name: "late-wipe-called", roll_call: true, late: true, faults: &[Fault::Wipe],
+        left: Left { faults: 1, ..NONE }, ..ANNOUNCE },
+    Scenario { name: "failover-called", roll_call: true, faults: &[Fault::Failover],
+        left: Left { faults: 1, repairs: 1, ..NONE }, ..PROBE },
+    Scenario { name: "two-wipes-called", roll_call: true, faults: &[Fault::Wipe],
+        left: Left { faults: 2, repairs: 1, ..NONE }, ..PROBE },
+    Scenario { name: "wipe-during-build-called", roll_call: true, faults: &[Fault::Wipe],
+        left: Left { builds: [0, 1], faults: 1, ..NONE }, ..PROBE },
     Scenario { name: "lowered-wipe", window: 3, lowered: 1, faults: &[Fault::Wipe],
         left: Left { faults: 1, repairs: 1, ..NONE }, ..PROBE },
     Scenario { name: "lowered-trim", window: 3, lowered: 1, room: 1,

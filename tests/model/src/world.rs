@@ -122,6 +122,10 @@ pub struct Node {
     pub journal: bool,
     /// After a loss: ticks until a scan may begin that fixes it. `Some(0)`: now.
     pub lost: Option<u8>,
+    /// The same after a change of the log, which the roll call fixes too.
+    pub pending: Option<u8>,
+    /// Ticks since the last page that was complete and not pending.
+    pub seen: u8,
     /// It was restarted: its earlier announces are another writer's.
     pub reborn: bool,
     /// Drops have taken effect here.
@@ -208,6 +212,10 @@ pub struct Page {
     pub longest: u8,
     /// Nothing is left unread.
     pub complete: bool,
+    /// Another log: the roll call decides.
+    pub pends: bool,
+    /// A has told that all is there.
+    pub told: bool,
 }
 
 /// Setting marks and appending again after a reconnect.
@@ -217,6 +225,8 @@ pub enum Again {
     No,
     Wanted,
     Marked,
+    /// It has yet to tell that all is there.
+    Appended,
 }
 
 /// A build in progress.
@@ -299,6 +309,8 @@ pub struct Data {
     /// Entries below this one were trimmed for lack of room, and the age of that entry.
     pub floor: u8,
     pub floor_age: u8,
+    /// A has told that all its announces are in this log.
+    pub told: bool,
     /// The keyspace's secret; 0: none.
     pub secret: u8,
     /// The longest window that is registered.

@@ -43,6 +43,18 @@ const NOTICED: &[(Rule, &str)] = &[
     (Rule::Journal, "alone"),
     (Rule::JournalIntoMemory, "alone"),
     (Rule::JournalUntilSnapshot, "alone-snapshot"),
+    (Rule::AcknowledgeWithinDeadline, "roll-call"),
+    (Rule::NewcomersWait, "roll-call"),
+    (Rule::AdmissionIsAnswered, "roll-call"),
+    (Rule::TellAfterAppend, "roll-call"),
+    (Rule::HearEveryWriter, "roll-call"),
+    (Rule::PageWithinLease, "roll-call"),
+    (Rule::WritersStillRemember, "roll-call"),
+    (Rule::UnheardStayRequired, "roll-call-twice"),
+    (Rule::DescentEnds, "roll-call-twice"),
+    (Rule::OnlyWholeBecomesPending, "roll-call-twice"),
+    (Rule::HearEveryWriter, "wipe-called"),
+    (Rule::AppendAgain, "wipe-called"),
 ];
 
 fn searched(name: &str, rules: Rules) -> Found {

@@ -43,7 +43,8 @@ impl Protocol {
 
     fn begin_build(&self, world: &World, x: usize, out: Out<'_>) {
         let node = &world.nodes[x];
-        let may = world.left.builds[x] > 0 && node.lost.unwrap_or_default() == 0;
+        let may =
+            world.left.builds[x] > 0 && node.lost.unwrap_or_default() == 0 && node.pending.unwrap_or_default() == 0;
         let unread = node.follower.log == 0 || node.follower.restored;
         if self.scenario.redis && self.scenario.readers[x] && unread && self.on(Rule::BuildAfterFirstPage) {
             return;
@@ -72,7 +73,7 @@ impl Protocol {
         node.generation += 1;
         node.scan = node.scans;
         if node.build.fixes_loss {
-            node.lost = None;
+            (node.lost, node.pending) = (None, None);
         }
         node.build = Build::default();
         if holds { "swaps: k is in the filter" } else { "swaps: k is NOT in the filter" }

@@ -41,15 +41,20 @@ impl Protocol {
             down(&mut node.memory);
             if node.memory == 0 {
                 node.unheld = false;
-                node.again = Again::No;
+                node.again = match node.again {
+                    Again::No => Again::No,
+                    _ if scenario.roll_call => Again::Appended,
+                    _ => Again::No,
+                };
                 let kept = self.on(Rule::JournalUntilSnapshot) && scenario.left.snapshots > 0;
                 node.journal &= kept && !(node.snapshot.at == SnapshotStep::Written && node.snapshot.holds);
             }
             if node.follower.log != 0 && node.follower.made.is_none() && scenario.retention > 0 {
                 up(&mut node.follower.uncounted, scenario.retention);
             }
-            if let Some(left) = &mut node.lost {
-                down(left);
+            [&mut node.lost, &mut node.pending].into_iter().flatten().for_each(down);
+            if scenario.roll_call {
+                up(&mut node.seen, node.longest.max(node.window) + 1);
             }
             if scenario.redis && scenario.readers[x] {
                 up(&mut node.lag, scenario.max_lag + 1);

@@ -48,6 +48,7 @@ impl Protocol {
             };
             let mut next = *world;
             next.left.faults -= 1;
+            let data = Data { told: false, ..data };
             let cut_off = if matches!(before, Before::CutOffWith(_)) { server.data } else { Data::default() };
             next.servers[at] = Server { run: server.run + 1, age: 0, data, replica: data, before, cut_off };
             out.push(step(who, what, next));

@@ -42,7 +42,7 @@ impl Protocol {
                 "the reader sets bits"
             }
             ReadStep::Inserted => {
-                self.finish(&mut next.nodes[x]);
+                self.finish(&mut next.nodes[x], x);
                 "the reader moves its cursor"
             }
         };
@@ -70,8 +70,8 @@ impl Protocol {
         if !self.on(Rule::EffectBeforeCursor) && page.complete {
             (node.follower, node.lag) = (page.follower, node.read.age);
         }
-        if page.loss.is_none() && !page.announces && !page.drops {
-            self.finish(node);
+        if page.loss.is_none() && !page.announces && !page.drops && !page.pends {
+            self.finish(node, x);
         }
         out.push(step(NAMES[x], "the read is answered", next));
     }
@@ -101,9 +101,14 @@ impl Protocol {
         let start = if self.on(Rule::BeginAWindowAgo) { data.since(life) } else { data.last };
         let trimmed = self.on(Rule::FloorAtBegin) && data.floor > 0 && data.floor_age <= life;
         let young = (self.on(Rule::YoungLogIsALoss) && age <= window).then(|| window + 1 - age);
-        let loss = if lost || trimmed { Some(window + 1) } else { young };
+        let pends = lost && self.scenario.roll_call && !node.reborn && node.lost.is_none();
+        let loss = match (lost, pends) {
+            (true, false) => Some(window + 1),
+            _ if trimmed => Some(window + 1),
+            _ => young.filter(|_| !pends),
+        };
         let follower = Follower { log: identity, cursor: start, last: data.last, start, ..Follower::default() };
-        Page { follower, loss, longest: node.longest, ..Page::default() }
+        Page { follower, loss, longest: node.longest, pends, ..Page::default() }
     }
 
     fn go_on(&self, node: &Node, x: usize, data: &Data) -> Page {
@@ -120,7 +125,7 @@ impl Protocol {
         follower.uncounted = 0;
         let read = data.behind(follower.cursor).count() as u8;
         lost |= self.on(Rule::CountEntries) && follower.made.is_some_and(|made| made + read < data.made);
-        let mut page = Page { complete: true, ..Page::default() };
+        let mut page = Page { complete: true, told: data.told, ..Page::default() };
         for delta in data.behind(from) {
             lost |= self.watch(&mut follower, delta);
             if delta.kind != Kind::Other && delta.secret != node.secret {
@@ -162,6 +167,11 @@ impl Protocol {
         if let Some(within) = page.loss {
             self.lose(node, within);
         }
+        if page.pends {
+            node.pending = Some(self.window(node) + 1);
+            node.build.fixes_loss &= !self.on(Rule::LossOutlastsBuild);
+            node.drop_absence();
+        }
         node.read.pair = node.pair();
         node.read.at = ReadStep::Remembered;
         if page.announces {
@@ -178,7 +188,7 @@ impl Protocol {
                 node.drop_absence();
             }
         }
-        let lost = page.loss.is_some();
+        let lost = page.loss.is_some() || page.pends;
         if lost && next.left.builds[x] == 0 && next.left.repairs > 0 {
             (next.left.builds[x], next.left.repairs) = (1, next.left.repairs - 1);
         }
@@ -190,17 +200,25 @@ impl Protocol {
         }
         if !page.announces {
             // Nothing to insert.
-            self.finish(&mut next.nodes[x]);
+            self.finish(&mut next.nodes[x], x);
         }
     }
 
     /// The page has taken effect.
-    fn finish(&self, node: &mut Node) {
+    fn finish(&self, node: &mut Node, x: usize) {
         let Read { page, age, .. } = node.read;
         node.longest = page.longest;
         if page.complete {
             self.void_untrusted(node);
             node.lag = age;
+            let heard = x == A || page.told || !self.on(Rule::HearEveryWriter);
+            let remembered = node.seen <= self.window(node) || !self.on(Rule::WritersStillRemember);
+            if node.pending.is_some() && heard && remembered {
+                node.pending = None;
+            }
+            if node.pending.is_none() && self.scenario.roll_call {
+                node.seen = age;
+            }
         }
         node.follower = page.follower;
         node.read = Read::default();

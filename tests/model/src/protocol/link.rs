@@ -15,6 +15,8 @@ impl Protocol {
                 node.links[server] = world.servers[server].run;
                 if x == A && node.memory > 0 && world.put.at >= PutStep::Remembered && world.put.at != PutStep::Failed {
                     node.again = Again::Wanted;
+                } else if x == A && self.scenario.roll_call {
+                    node.again = Again::Appended;
                 }
                 let what = ["connects to Redis anew", "connects to the log server anew"][server];
                 out.push(step(NAMES[x], what, next));
@@ -32,6 +34,9 @@ impl Protocol {
         let mut next = *world;
         let node = &mut next.nodes[A];
         let left = node.memory;
+        if !self.on(Rule::TellAfterAppend) && self.scenario.roll_call {
+            self.tell(*world, out);
+        }
         match node.again {
             Again::No => {}
             Again::Wanted => {
@@ -44,8 +49,12 @@ impl Protocol {
                     out.push(step("A", "sets the mark again", next));
                 }
             }
-            Again::Marked => {
+            Again::Appended => {
                 node.again = Again::No;
+                self.tell(next, out);
+            }
+            Again::Marked => {
+                node.again = if self.scenario.roll_call { Again::Appended } else { Again::No };
                 let secret = node.secret;
                 let log = node.links[self.log()];
                 let previous = if world.put.version.0 == log { world.put.version.1 } else { 0 };
@@ -55,6 +64,13 @@ impl Protocol {
                     out.push(step("A", "appends its announce again", next));
                 }
             }
+        }
+    }
+
+    fn tell(&self, mut next: World, out: Out<'_>) {
+        if let Some(data) = self.reach(&mut next, A, self.log(), Access::Append).filter(|data| !data.told) {
+            data.told = true;
+            out.push(step("A", "tells that all is there", next));
         }
     }
 

@@ -131,7 +131,7 @@ impl Protocol {
     /// Returns true if the instance's filter is trusted.
     fn trusted(&self, node: &Node) -> bool {
         let fresh = !self.scenario.redis || !self.on(Rule::LagEndsTrust) || node.lag <= self.scenario.max_lag;
-        node.filter.is_some() && node.lost.is_none() && fresh
+        node.filter.is_some() && node.lost.is_none() && node.pending.is_none() && fresh
     }
 
     /// Drops the hot absence before the filter is trusted again.
