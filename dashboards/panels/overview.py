@@ -84,7 +84,7 @@ ROWS = {
         panel(
             "Seconds not protected, by reason", 16, "s",
             "Time in which an instance answered no 404 from the filter, by the reason in /status: the database got the absent keys, last in the queue of its cap. The longest of all instances. docs/runbook.md says what ends each reason.",
-            ("max by (keyspace, reason) (increase(bloomguard_keyspace_unprotected_seconds_total{@}[i])) > 0", "{{keyspace}} {{reason}}"), custom=STACKED,
+            ("max by (keyspace, reason) (increase(bloomguard_keyspace_unprotected_seconds_total{@}[i]))", "{{keyspace}} {{reason}}"), custom=STACKED,
         ),
         panel(
             "Versions", 8, "none",

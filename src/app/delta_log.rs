@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::links::RedisLinks;
-use crate::config::{Config, Freshness, KeyspaceConfig};
+use crate::config::{BackendKind, Config, Freshness, KeyspaceConfig};
 use crate::fleet::{RedisDeltaLog, RedisScanPermit, Retention, RollCallTerms, ScanPermit, WriterId};
 use crate::keyspace::LogParts;
 use crate::redis::RedisLink;
@@ -25,7 +25,7 @@ pub(super) fn delta_log(
     let log = RedisDeltaLog::new(Arc::clone(&links.main), name, writer, retention);
     let log = log.appending_over(Arc::clone(&links.announces), replicas);
     let roll_call = RollCallTerms::new(settings.roll_call, keyspace.commit_window, settings.max_lag)
-        .filter(|_| keyspace.takes_announces());
+        .filter(|_| keyspace.takes_announces() && keyspace.backend.kind != BackendKind::Set);
     let log = if roll_call.is_some() { log.enrolling() } else { log };
     // Other announcing namespaces only matter if freshness depends on announces.
     let is_announced = keyspace.freshness == Freshness::Announced;

@@ -85,6 +85,11 @@ impl Enrolment {
         }
     }
 
+    /// There were announces before.
+    pub fn refuse_first_start(&mut self) {
+        self.is_first_start = false;
+    }
+
     /// The log in which this instance is enrolled.
     #[must_use]
     pub fn log(&self) -> Option<LogIdentity> {
@@ -111,7 +116,11 @@ impl Enrolment {
                 || now.since(place.renewed) >= self.terms.lease / 4
                 || place.confirmed < self.seen
         });
-        is_due.then(|| RosterChange::Enrol { terms: self.terms, confirmed: self.seen, admitted_in: self.heritage(now) })
+        is_due.then(|| RosterChange::Enrol {
+            terms: self.terms,
+            confirmed: self.log().map(|log| (log, self.seen)),
+            admitted_in: self.heritage(now),
+        })
     }
 
     /// Only for a window: a reader that lost a log knows its writers until then, and after that a scan has forgotten
@@ -125,6 +134,8 @@ impl Enrolment {
         let Enrolled { log, member: Some(Member { view, confirmed, admitted, .. }), is_replicated } = answer else {
             return;
         };
+        // Only the first log can be one without announces before it.
+        self.is_first_start &= self.log().is_none_or(|before| before == log);
         let before = self.place.filter(|place| place.log == log && place.view == view);
         if before.is_none() {
             self.serials.clear();
@@ -175,9 +186,10 @@ impl Enrolment {
         if left.is_zero() {
             return None;
         }
-        // Readers of an earlier log may not have enrolled in this one yet.
-        if page.age < lease && !self.is_first_start {
-            return Some(Enrolling::YoungLog(left.min(lease - page.age)));
+        // Readers of an earlier log, or of a roster that was lost, may not have enrolled in this one yet.
+        let age = page.age.min(roster.age);
+        if age < lease && !self.is_first_start {
+            return Some(Enrolling::YoungLog(left.min(lease - age)));
         }
         let unaware = self.others(roster).filter(|member| member.confirmed < place.view).count();
         (unaware > 0).then_some(Enrolling::Unconfirmed(unaware, left))

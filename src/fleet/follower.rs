@@ -104,9 +104,14 @@ impl Follower {
     /// arrive, however old it is. The memory of recent announces is empty, so those with an open window are read again
     /// too.
     fn resume_at(&mut self, from: LogPlace, page: &LogPage) -> PageOutcome {
-        if page.identity != from.identity || page.last < from.applied || page.made < from.made {
+        if page.identity != from.identity {
             let begun = self.begin(page);
             return self.begun(Some(begun.unwrap_or(Loss::Unresumable)));
+        }
+        if page.last < from.applied || page.made < from.made {
+            // The same log: what is gone of it may be within the window.
+            self.begin(page);
+            return self.begun(Some(Loss::Shrunk));
         }
         let window = EntryId::at(page.now.saturating_sub(millis(self.memory)));
         self.place = Some(LogPosition::resumed(from, page, window));

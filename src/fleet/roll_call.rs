@@ -117,15 +117,17 @@ impl RollCall {
     }
 
     fn note_members(&mut self, log: LogIdentity, roster: &Roster, sent: Moment) {
-        self.heard = self
-            .enrolled
-            .filter(|(enrolled, _)| agrees(roster, self.terms) && *enrolled == log && roster.member(self.own).is_some())
-            .map(|(_, enrolled)| Heard {
-                log,
-                members: roster.members.iter().map(|member| member.writer).collect(),
-                sent,
-                enrolled,
-            });
+        if !agrees(roster, self.terms) || roster.member(self.own).is_none() {
+            self.heard = None;
+            return;
+        }
+        // Over another connection than the pages, an enrolment may be in a further log already.
+        let Some((_, enrolled)) = self.enrolled.filter(|(enrolled, _)| *enrolled == log) else {
+            self.heard.take_if(|heard| heard.log != log);
+            return;
+        };
+        let members = roster.members.iter().map(|member| member.writer).collect();
+        self.heard = Some(Heard { log, members, sent, enrolled });
     }
 
     fn fail(&mut self, why: &'static str) -> RollCallState {

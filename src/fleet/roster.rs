@@ -15,6 +15,8 @@ pub struct Roster {
     pub version: String,
     /// Number of the last member that enrolled.
     pub view: u64,
+    /// Time since it was made, by the server's clock. Younger than its log if it was lost alone.
+    pub age: Duration,
     /// In no order.
     pub members: Vec<Member>,
     /// Instances are registered that do not enrol: nobody knows what they announce.
@@ -56,15 +58,15 @@ pub enum RosterChange {
     Enrol {
         /// Of its member.
         terms: RollCallTerms,
-        /// Confirms all members up to this view.
-        confirmed: u64,
+        /// Confirms all members of this log up to this view.
+        confirmed: Option<(LogIdentity, u64)>,
         /// The log in which it was admitted last, if that is not long ago: in any other log it is admitted at once.
         admitted_in: Option<LogIdentity>,
     },
     /// May announce from now on.
     Admit,
-    /// Has announced again what it had announced within its window.
-    Report,
+    /// Has announced again in this log what it had announced within its window.
+    Report(LogIdentity),
     /// Removes another member, unless that has renewed its enrolment since this serial.
     Remove(WriterId, u64),
     /// Leaves. It announces nothing after this.

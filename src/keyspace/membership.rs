@@ -48,6 +48,11 @@ impl Membership {
         self.state.lock().enrolment.enrolling()
     }
 
+    /// This is no first start.
+    pub(crate) fn refuse_first_start(&self) {
+        self.state.lock().enrolment.refuse_first_start();
+    }
+
     /// Returns true if it must see the whole roster.
     pub(crate) fn is_waiting(&self) -> bool {
         self.state.lock().enrolment.is_waiting()
@@ -62,7 +67,15 @@ impl Membership {
             state.enrolment.due(read, sent).filter(|_| !state.has_left)?
         };
         let answer = self.change(due).await.ok()?;
-        self.state.lock().enrolment.enrolled(answer, sent, Moment::now());
+        let has_left = {
+            let mut state = self.state.lock();
+            state.enrolment.enrolled(answer, sent, Moment::now());
+            state.has_left
+        };
+        if has_left {
+            // This enrolment was under way when it left.
+            let _ = self.change(RosterChange::Leave).await;
+        }
         answer.member.map(|_| (answer.log, sent))
     }
 
@@ -77,13 +90,13 @@ impl Membership {
                 tracing::info!(
                     keyspace = self.keyspace,
                     members = roster.members.len(),
-                    "enrolled: announces are taken"
+                    "enrolled: this instance may announce"
                 );
             }
             RosterChange::Remove(writer, _) => {
                 tracing::warn!(keyspace = self.keyspace, %writer, "removed an instance that is silent from the roster");
             }
-            RosterChange::Enrol { .. } | RosterChange::Report | RosterChange::Leave => {}
+            RosterChange::Enrol { .. } | RosterChange::Report(_) | RosterChange::Leave => {}
         }
     }
 
@@ -101,13 +114,13 @@ impl Membership {
     /// Reports that everything that this instance had announced is in the log again, over the connection that brought
     /// it. Returns true if it did.
     pub(crate) async fn report(&self, epoch: Option<u64>) -> bool {
-        let can_report = {
+        let log = {
             let state = self.state.lock();
-            let log = state.enrolment.log();
-            log.is_some() && state.switch_is_in == log && state.forgotten_until <= Moment::now()
+            let can_report = state.switch_is_in == state.enrolment.log() && state.forgotten_until <= Moment::now();
+            state.enrolment.log().filter(|_| can_report)
         };
-        can_report
-            && self.log.change_roster(RosterChange::Report, epoch).await.is_ok_and(|answer| answer.member.is_some())
+        let Some(log) = log else { return false };
+        self.log.change_roster(RosterChange::Report(log), epoch).await.is_ok_and(|answer| answer.member.is_some())
     }
 
     /// Leaves the roster, after the last announce: then nobody waits for this instance.

@@ -18,7 +18,13 @@ fn member(writer: u64, view: u64, confirmed: u64, serial: u64) -> Member {
 
 fn roster(members: &[Member]) -> Roster {
     let view = members.iter().map(|member| member.view).max().unwrap();
-    Roster { version: String::new(), view, members: members.to_vec(), has_strangers: false }
+    Roster {
+        version: String::new(),
+        view,
+        age: Duration::from_secs(OLD),
+        members: members.to_vec(),
+        has_strangers: false,
+    }
 }
 
 /// Of a log of this age in seconds.
@@ -63,6 +69,21 @@ fn a_fresh_writer_acknowledges_nothing_in_a_young_log() {
     let mut first = Enrolment::new(WriterId(1), TERMS, true);
     first.enrolled(answer(1, own, false), at(100), at(100));
     assert_eq!(first.applied(&page(1, 0), &alone, at(100)), Some(RosterChange::Admit), "by the operator's word");
+    first.enrolled(answer(2, own, false), at(101), at(101));
+    assert_eq!(first.applied(&page(2, 0), &alone, at(101)), None, "which holds for the first log only");
+    let mut refused = Enrolment::new(WriterId(1), TERMS, true);
+    refused.refuse_first_start();
+    refused.enrolled(answer(1, own, false), at(100), at(100));
+    assert_eq!(refused.applied(&page(1, 0), &alone, at(100)), None);
+}
+
+#[test]
+fn a_fresh_writer_acknowledges_nothing_in_a_roster_that_was_lost_alone() {
+    let (mut fresh, own) = fresh();
+    let young = |seconds| Roster { age: Duration::from_secs(seconds), ..roster(&[own]) };
+    assert_eq!(fresh.applied(&page(1, OLD), &young(1), at(101)), None);
+    assert_eq!(fresh.enrolling(), Some(Enrolling::YoungLog(Duration::from_secs(9))));
+    assert_eq!(fresh.applied(&page(1, OLD), &young(10), at(102)), Some(RosterChange::Admit));
 }
 
 #[test]
@@ -93,7 +114,7 @@ fn an_enrolment_is_renewed_four_times_a_lease_and_for_each_new_member() {
     assert!(!is_due(&fresh, 2_499) && is_due(&fresh, 2_500));
     fresh.applied(&page(1, OLD), &roster(&[own, member(2, 6, 0, 1)]), at(100));
     let due = fresh.due(Some(log(1)), at(100));
-    assert!(matches!(due, Some(RosterChange::Enrol { confirmed: 6, .. })), "{due:?}");
+    assert!(matches!(due, Some(RosterChange::Enrol { confirmed: Some((of, 6)), .. }) if of == log(1)), "{due:?}");
 }
 
 #[test]

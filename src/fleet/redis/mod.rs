@@ -243,7 +243,7 @@ impl DeltaLog for RedisDeltaLog {
             complete,
             switch,
             peers,
-            roster: roster.map(|found| roster::parse(found, call.server().keeps_marks())).transpose()?,
+            roster: roster.map(|found| roster::parse(found, now, call.server().keeps_marks())).transpose()?,
         })
     }
 
@@ -254,6 +254,9 @@ impl DeltaLog for RedisDeltaLog {
             return Err(LogError::Replaced);
         }
         let log = call.log_identity();
+        if matches!(change, RosterChange::Report(of) if of != log) {
+            return Err(LogError::Replaced);
+        }
         let mut enrol = self.enrol.key(&self.roster);
         enrol.key(call.log_name()).arg(log.to_string()).arg(self.writer.to_string());
         roster::add_arguments(&mut enrol, change, log);

@@ -3,7 +3,8 @@
 /// Appends the entries `ARGV[5..]` if the log still has the identity `ARGV[1]`. Keeps the entries of the last `ARGV[2]`
 /// milliseconds, and of those at most `ARGV[3]` bytes. Returns the place of the last entry. If it trims for size, it
 /// records the floor under the remaining entries. `ARGV[4]` is the writer if it must be admitted in the roster; an empty
-/// answer says that it is not.
+/// answer says that it is not. From the first entry on there is a floor, so that a log that was deleted is noticed: the
+/// floor is then at its new beginning.
 pub(super) const APPEND: &str = r"
 local identity = redis.call('GET', KEYS[2])
 if not identity or string.sub(identity, 1, 32) ~= ARGV[1] then return false end
@@ -15,6 +16,9 @@ local time = redis.call('TIME')
 local oldest = string.format('%.0f-0', time[1] * 1000 - ARGV[2])
 local id
 local before = redis.call('XLEN', KEYS[1])
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('SET', KEYS[3], redis.call('EXISTS', KEYS[3]) == 1 and string.format('%.0f-0', time[1] * 1000) or '0-0')
+end
 for i = 5, #ARGV do id = redis.call('XADD', KEYS[1], 'MINID', '~', oldest, '*', 'd', ARGV[i]) end
 if redis.call('XLEN', KEYS[1]) < before + #ARGV - 4 then
   local floor = redis.call('GET', KEYS[3])
@@ -81,7 +85,7 @@ if string.find(replication, 'role:master', 1, true) and history and string.sub(K
   identity = redis.call('GET', KEYS[2])
 end
 local time = redis.call('TIME')
-local last, made, entries = '0-0', 0, {}
+local last, made, entries, floor = '0-0', 0, {}, redis.call('GET', KEYS[3])
 if redis.call('EXISTS', KEYS[1]) == 1 then
   local info = redis.call('XINFO', 'STREAM', KEYS[1])
   made = nil
@@ -92,33 +96,39 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   if not made then return redis.error_reply('ERR the delta log needs Redis 7.0 or later') end
   entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
 end
+if floor and redis.call('EXISTS', KEYS[1]) == 0 then floor = string.format('%.0f-0', time[1] * 1000) end
 local peers, strangers, registered = {}, 0, redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES')
 for i = 1, #registered, 2 do
-  if string.sub(registered[i], -7) ~= ' enrols' then strangers = 1 end
+  local is_alive = tonumber(registered[i + 1]) > time[1] * 1000 - 60000
+  if is_alive and string.sub(registered[i], -7) ~= ' enrols' then strangers = 1 end
   if string.match(registered[i], '^v1 %x+ (%x+ %x+ %d+ %d+)') ~= ARGV[3] then
     peers[#peers + 1] = {registered[i], string.format('%.0f', registered[i + 1])}
   end
 end
 local roster = false
-local log, view, version = unpack(redis.call('HMGET', KEYS[6], 'log', 'view', 'version'))
-if not identity or log ~= string.sub(identity, 1, 32) then view, version = '0', '0' end
+local log, view, version, born = unpack(redis.call('HMGET', KEYS[6], 'log', 'view', 'version', 'born'))
+local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+if not identity or log ~= string.sub(identity, 1, 32) then view, version, born = '0', '0', now end
 local members = version ~= '0'
-version = tostring(identity) .. ' ' .. version .. ' ' .. strangers
-if version ~= ARGV[4] then roster = {version, view, members and redis.call('HGETALL', KEYS[6]) or {}, strangers} end
-return {identity, time[1], time[2], last, made, redis.call('GET', KEYS[3]) or '0-0', entries, redis.call('GET', KEYS[4]), peers, roster}";
+version = tostring(identity) .. ' ' .. (members and born or '') .. ' ' .. version .. ' ' .. strangers
+if version ~= ARGV[4] then roster = {version, view, members and redis.call('HGETALL', KEYS[6]) or {}, strangers, born} end
+return {identity, time[1], time[2], last, made, floor or '0-0', entries, redis.call('GET', KEYS[4]), peers, roster}";
 
 /// A change of the roster `KEYS[1]` by the member `ARGV[2]`, if the log `KEYS[2]` still has the identity `ARGV[1]`. A
-/// roster of another log is empty. `ARGV[3]` is the change, the others its arguments. Returns the own member as it is
+/// roster of another log is empty. Who was admitted in the log before is admitted at once, but only in a young log: later,
+/// a scan may have made others forget it. `ARGV[3]` is the change, the others its arguments. Returns the own member as it is
 /// after that. A member is `lease window serial confirmed view
 /// admitted reported`.
 pub(super) const ROSTER: &str = r"
 local identity = redis.call('GET', KEYS[2])
 if not identity or string.sub(identity, 1, 32) ~= ARGV[1] then return false end
 local roster, own, change = KEYS[1], ARGV[2], ARGV[3]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', roster, 'log') ~= ARGV[1] then
   if change ~= 'enrol' then return '' end
   redis.call('DEL', roster)
-  redis.call('HSET', roster, 'log', ARGV[1], 'view', 0, 'version', 0)
+  redis.call('HSET', roster, 'log', ARGV[1], 'view', 0, 'version', 0, 'born', string.format('%.0f', now))
 end
 local function changed() redis.call('HINCRBY', roster, 'version', 1) end
 local member = redis.call('HGET', roster, own)
@@ -144,7 +154,9 @@ if change == 'enrol' then
     if lease ~= ARGV[4] or window ~= ARGV[5] then changed() end
   else
     view = redis.call('HINCRBY', roster, 'view', 1)
-    serial, admitted, reported = 1, ARGV[7], 0
+    local born = string.match(identity, ':(%d+)') * 1000
+    local is_young = now < born + tonumber(ARGV[4])
+    serial, admitted, reported = 1, is_young and ARGV[7] or 0, 0
     changed()
   end
   lease, window, confirmed = ARGV[4], ARGV[5], ARGV[6]

@@ -19,7 +19,13 @@ fn member(writer: u64, reported: bool) -> Member {
 }
 
 fn roster(members: &[Member]) -> Roster {
-    Roster { version: String::new(), view: 9, members: members.to_vec(), has_strangers: false }
+    Roster {
+        version: String::new(),
+        view: 9,
+        age: Duration::from_secs(3600),
+        members: members.to_vec(),
+        has_strangers: false,
+    }
 }
 
 /// Reader 1, which has read log 1 with these members to its end at second 100.

@@ -21,10 +21,10 @@ use crate::cache::Stamp;
 use crate::clock::Moment;
 use crate::config::EnforcementSetting;
 use crate::fleet::{
-    DeltaLog, EntryId, Follower, LogEntry, LogEntryKind, LogPage, LogPlace, Loss, PageOutcome, RollCallState,
-    RollCallTerms, Switch, Terms, Version, WriterId,
+    DeltaLog, EntryId, Follower, LogEntry, LogEntryKind, LogPage, LogPlace, Loss, PageOutcome, RollCallTerms, Switch,
+    Terms, Version, WriterId,
 };
-use crate::labels::{ResyncReason, RollCallOutcome, UnprotectedReason};
+use crate::labels::{ResyncReason, UnprotectedReason};
 use crate::metrics::KeyspaceMetrics;
 use crate::redis::LogIdentity;
 
@@ -67,6 +67,8 @@ pub(crate) struct LogFollower {
     resume: Mutex<Option<LogPlace>>,
     /// The log in which this instance is registered, under which terms, and since when.
     registered: Mutex<Option<(Option<LogIdentity>, Terms, Moment)>>,
+    /// Instances that have not announced again in the log that is followed.
+    missing: Mutex<Vec<WriterId>>,
 }
 
 /// What entries of the log change.
@@ -96,6 +98,7 @@ impl LogFollower {
             resumable: Mutex::default(),
             resume: Mutex::default(),
             registered: Mutex::default(),
+            missing: Mutex::default(),
         }
     }
 
@@ -137,7 +140,7 @@ impl LogFollower {
                     }
                     self.parts.freshness.log_read(sent);
                     self.restore_switch(lost_switch).await;
-                    self.heed(reports.applied(read, self.max_lag).await);
+                    self.apply_roll_call(reports.applied(read, self.max_lag).await);
                 }
                 Err(error) => {
                     tracing::debug!(keyspace = self.name(), %error, "delta log not read");
@@ -230,46 +233,6 @@ impl LogFollower {
         let windows = &self.parts.windows;
         if let Some(why) = windows.peers.objections(self.parts.identity.form(), true).pop() {
             self.revoke(ResyncReason::Configuration, windows.longest().window, &why);
-        }
-    }
-
-    /// Reports of the instances that wrote to the log before may stand in for a scan.
-    fn await_reports(&self) {
-        let window = self.parts.windows.longest().window;
-        tracing::warn!(
-            keyspace = self.name(),
-            scan_in = ?window,
-            "delta log replaced: waiting until every instance has announced again"
-        );
-        let reason = format!(
-            "{}; instances announce again what they had announced, and a scan after the commit window restores it if one \
-             does not",
-            Loss::Replaced
-        );
-        self.parts.freshness.await_reports(Moment::now().plus(window), reason);
-    }
-
-    /// What follows from the reports that have come.
-    fn heed(&self, state: RollCallState) {
-        match state {
-            RollCallState::Idle | RollCallState::Waiting(_) => {}
-            RollCallState::Complete => {
-                tracing::info!(keyspace = self.name(), "every instance has announced again: no scan needed");
-                self.parts.freshness.reports_complete();
-                self.parts.metrics.log.roll_call(RollCallOutcome::Complete);
-            }
-            RollCallState::Failed(why) => {
-                tracing::warn!(keyspace = self.name(), why, "not every instance has announced again: a scan follows");
-                self.parts.metrics.log.roll_call(RollCallOutcome::Failed);
-            }
-        }
-    }
-
-    /// Asks for the scan once the time for reports is over.
-    fn scan_without_reports(&self) {
-        if self.parts.freshness.scan_is_due(Moment::now()) {
-            self.parts.metrics.log.resync(ResyncReason::Replaced);
-            self.parts.rebuild.request();
         }
     }
 

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::LogFollower;
 use crate::clock::Moment;
-use crate::fleet::{LogPage, RollCall, RollCallState, Roster, RosterPage, WriterId};
+use crate::fleet::{LogPage, Loss, RollCall, RollCallState, Roster, RosterPage, WriterId};
 use crate::keyspace::membership::Membership;
+use crate::labels::{ResyncReason, RollCallOutcome};
 use crate::redis::LogIdentity;
 
 /// `None` where no roll call is held: another log always costs a scan.
@@ -74,5 +76,50 @@ impl Reports {
             awaited.membership.applied(&page, &awaited.roster, arrived).await;
         }
         awaited.roll_call.applied(page.log, &awaited.roster, sent, arrived, slack)
+    }
+}
+
+impl LogFollower {
+    /// Reports of the instances that wrote to the log before may stand in for a scan.
+    pub(super) fn await_reports(&self) {
+        let window = self.parts.windows.longest().window;
+        tracing::warn!(
+            keyspace = self.name(),
+            scan_in = ?window,
+            "delta log replaced: waiting until every instance has announced again"
+        );
+        let reason = format!(
+            "{}; instances announce again what they had announced, and a scan after the commit window restores it if one \
+             does not",
+            Loss::Replaced
+        );
+        self.parts.freshness.await_reports(Moment::now().plus(window), reason);
+    }
+
+    /// What follows from the reports that have come.
+    pub(super) fn apply_roll_call(&self, state: RollCallState) {
+        match state {
+            RollCallState::Idle => {}
+            RollCallState::Waiting(missing) => *self.missing.lock() = missing,
+            RollCallState::Complete => {
+                tracing::info!(keyspace = self.name(), "every instance has announced again: no scan needed");
+                self.parts.freshness.reports_complete();
+                self.parts.metrics.log.roll_call(RollCallOutcome::Complete);
+            }
+            RollCallState::Failed(why) => {
+                tracing::warn!(keyspace = self.name(), why, "not every instance has announced again: a scan follows");
+                self.parts.metrics.log.roll_call(RollCallOutcome::Failed);
+            }
+        }
+    }
+
+    /// Asks for the scan once the time for reports is over.
+    pub(super) fn scan_without_reports(&self) {
+        if self.parts.freshness.scan_is_due(Moment::now()) {
+            let missing: Vec<String> = self.missing.lock().iter().map(ToString::to_string).collect();
+            tracing::warn!(keyspace = self.name(), ?missing, "instances have not announced again in time: scanning");
+            self.parts.metrics.log.resync(ResyncReason::Replaced);
+            self.parts.rebuild.request();
+        }
     }
 }

@@ -120,6 +120,9 @@ impl LogFollower {
             );
             tracing::warn!(keyspace = self.name(), reason = refused, "redis.first_start refused");
             *self.word_refused.lock() = Some(refused);
+            if let Some(membership) = &self.parts.membership {
+                membership.refuse_first_start();
+            }
         }
         let reason = start.describe(Moment::now());
         tracing::warn!(keyspace = self.name(), reason, "delta log is younger than the commit window");

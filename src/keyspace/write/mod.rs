@@ -29,7 +29,7 @@ use super::membership::Membership;
 use super::rebuild_signal::RebuildSignal;
 use crate::cache::{CacheError, Mark, SharedCache};
 use crate::clock::Moment;
-use crate::fleet::{Committer, Delta, LogEntryKind, Version};
+use crate::fleet::{Committer, Delta, LogEntryKind, LogError, Version};
 use crate::key::{Key, KeyHash};
 use crate::labels::AnnounceOutcome;
 use crate::metrics::KeyspaceMetrics;
@@ -73,7 +73,7 @@ impl Writer {
             Ok(_) => AnnounceOutcome::Accepted,
             Err(AnnounceError::Full(_)) => AnnounceOutcome::Full,
             Err(AnnounceError::TooFast { .. }) => AnnounceOutcome::Limited,
-            Err(AnnounceError::Enrolling(_)) => AnnounceOutcome::Enrolling,
+            Err(AnnounceError::Enrolling(_) | AnnounceError::Log(LogError::NotAdmitted)) => AnnounceOutcome::Enrolling,
             Err(AnnounceError::Off(_)) => AnnounceOutcome::Off,
             Err(_) => AnnounceOutcome::NotDurable,
         };

@@ -58,6 +58,10 @@ impl Writer {
     /// The marks live as long as new ones, and not for the rest of this instance's window: a mark or tombstone of
     /// another instance may be younger, and would end sooner.
     async fn resend(&self, resend: &mut Resend) -> bool {
+        // Not before the new log takes them.
+        if self.membership.as_ref().is_some_and(|membership| membership.enrolling().is_some()) {
+            return false;
+        }
         let (epoch, secret) = (self.shared.epoch(), self.identity.secret.fingerprint());
         if resend.over != Some((epoch, secret)) {
             *resend = Resend { over: Some((epoch, secret)), began: Moment::now(), place: None };

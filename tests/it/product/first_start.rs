@@ -67,7 +67,7 @@ async fn the_operators_word_makes_a_first_start_enforce_at_once() {
     let one = TestApp::enforcing(&config).await;
     // Another such instance hears of everything that was announced in this log.
     let path = format!("/v1/keys/users/{}", absent(&one));
-    assert_eq!(one.send("PUT", &path, &[]).await.status, 204);
+    assert_eventually!(one.send("PUT", &path, &[]).await.status == 204, "it may never announce");
     let other = TestApp::enforcing(&config).await;
     assert_eventually!(other.get(&path).await.told() == "404 backend", "the announce is not known");
     assert!(!warnings(&other).await.contains("first_start"), "the log is young");

@@ -61,6 +61,7 @@ async fn found_everywhere(apps: &[TestApp], ids: &[u32]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_log_costs_no_scan_where_every_writer_announces_again() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);
+    redis.stay_young();
     let brief = configuration(&site, &redis, "30m");
     let apps = [TestApp::enforcing(&brief).await, TestApp::enforcing(&brief).await, TestApp::enforcing(&brief).await];
     let before = [builds(&apps[0]).await, builds(&apps[1]).await, builds(&apps[2]).await];
@@ -73,6 +74,8 @@ async fn a_new_log_costs_no_scan_where_every_writer_announces_again() {
     let _: () = redis::cmd("FLUSHALL").query(&mut redis.connection()).unwrap();
     have_heard_each_other(&apps, 2.0).await;
     write(&apps[2], &site, first + 2_000_000).await;
+    // The time itself is promised: by then every instance knows the row.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     found_everywhere(&apps, &[first, first + 1_000_000, first + 2_000_000]).await;
     assert_eq!([builds(&apps[0]).await, builds(&apps[1]).await, builds(&apps[2]).await], before);
 }
@@ -80,6 +83,7 @@ async fn a_new_log_costs_no_scan_where_every_writer_announces_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_that_is_missing_costs_a_window_and_a_scan_and_no_more() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);
+    redis.stay_young();
     let brief = configuration(&site, &redis, "6s");
     let (reader, missing) = (TestApp::enforcing(&brief).await, TestApp::enforcing(&brief).await);
     let (before, id) = (builds(&reader).await, absent(&reader));
@@ -100,6 +104,7 @@ async fn a_writer_that_is_missing_costs_a_window_and_a_scan_and_no_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_an_instance_that_has_left() {
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);
+    redis.stay_young();
     let brief = configuration(&site, &redis, "30m");
     let (reader, leaving) = (TestApp::enforcing(&brief).await, TestApp::enforcing(&brief).await);
     let (before, id) = (builds(&reader).await, absent(&reader));
@@ -107,7 +112,7 @@ async fn nobody_waits_for_an_instance_that_has_left() {
     leaving.stop().await;
     // A page without the other one has all its entries.
     assert_eventually!(
-        redis::cmd("HLEN").arg("bloomguard:roster:users").query::<u32>(&mut redis.connection()).unwrap() == 4,
+        redis::cmd("HLEN").arg("bloomguard:roster:users").query::<u32>(&mut redis.connection()).unwrap() == 5,
         "it does not leave"
     );
     // The time itself is needed: the next page is read.

@@ -178,6 +178,9 @@ impl DeltaLog for SimulatedLog {
             return Err(LogError::Replaced);
         }
         let (identity, writer) = (session.identity, self.writer);
+        if matches!(change, RosterChange::Report(of) if of != identity) {
+            return Err(LogError::Replaced);
+        }
         let changed = self.link.execute(&session, move |server| server.change_roster(identity, writer, change));
         changed.await.map_err(|error| log_error(&error))?.ok_or(LogError::Replaced)
     }

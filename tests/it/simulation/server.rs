@@ -208,26 +208,31 @@ impl Server {
         if self.identity() != Some(log) {
             return None;
         }
+        let age = Duration::from_millis(self.millis() - self.data.births[&self.run].millis);
+        let is_young = |lease: Duration| age < lease;
+        let confirmed_here =
+            |confirmed: Option<(LogIdentity, u64)>| confirmed.filter(|(of, _)| *of == log).map_or(0, |(_, view)| view);
         let roster = self.roster(log);
         let own = roster.members.iter().position(|member| member.writer == writer);
         match (change, own) {
             (RosterChange::Enrol { terms, confirmed, .. }, Some(own)) => {
                 let member = &mut roster.members[own];
-                (member.serial, member.terms, member.confirmed) = (member.serial + 1, terms, confirmed);
+                (member.serial, member.terms) = (member.serial + 1, terms);
+                member.confirmed = confirmed_here(confirmed);
             }
             (RosterChange::Enrol { terms, confirmed, admitted_in }, None) => {
                 roster.view += 1;
-                let (serial, view, reported) = (1, roster.view, false);
-                let admitted = admitted_in.is_some_and(|before| before != log);
+                let (serial, view, reported, confirmed) = (1, roster.view, false, confirmed_here(confirmed));
+                let admitted = is_young(terms.lease) && admitted_in.is_some_and(|before| before != log);
                 roster.members.push(Member { writer, terms, serial, confirmed, view, admitted, reported });
             }
             (RosterChange::Admit, Some(own)) => roster.members[own].admitted = true,
-            (RosterChange::Report, Some(own)) => roster.members[own].reported = true,
+            (RosterChange::Report(_), Some(own)) => roster.members[own].reported = true,
             (RosterChange::Remove(other, serial), _) => {
                 roster.members.retain(|member| (member.writer, member.serial) != (other, serial));
             }
             (RosterChange::Leave, _) => roster.members.retain(|member| member.writer != writer),
-            (RosterChange::Admit | RosterChange::Report, None) => {}
+            (RosterChange::Admit | RosterChange::Report(_), None) => {}
         }
         Some(Enrolled { log, member: roster.member(writer).copied(), is_replicated: true })
     }
@@ -237,6 +242,7 @@ impl Server {
         let birth = self.data.births.get(&self.run)?;
         let (log, roster) = &self.data.roster;
         let roster = if *log == Some(birth.identity) { roster.clone() } else { Roster::default() };
+        let roster = Roster { age: Duration::from_millis(self.millis() - birth.millis), ..roster };
         let unread = self.data.entries.iter().filter(|(id, _)| *id > after);
         let entries: Vec<_> = unread.take(ENTRIES_A_READ).map(|(id, entry)| (*id, Some(entry.clone()))).collect();
         Some(LogPage {

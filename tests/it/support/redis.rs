@@ -119,6 +119,11 @@ impl RedisServer {
         assert!(self.launch(), "redis-server did not start again: {}", self.log());
     }
 
+    /// From the next start on the log is as old as the process.
+    pub const fn stay_young(&mut self) {
+        self.young = true;
+    }
+
     /// Stops the process without closing its connections: it hangs.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
@@ -186,8 +191,14 @@ impl RedisServer {
         let identity = format!("{:032x}:1000000000.000000", rand::random::<u128>());
         let _: Option<String> = redis::cmd("SET")
             .arg(format!("bloomguard:log:{run_id}:{replid}"))
-            .arg(identity)
+            .arg(&identity)
             .arg("NX")
+            .query(&mut connection)
+            .unwrap();
+        // So is its roster, which nobody is in any more.
+        let _: () = redis::cmd("HSET")
+            .arg("bloomguard:roster:users")
+            .arg(&[("log", identity.split(':').next().unwrap()), ("view", "0"), ("version", "0"), ("born", "1")])
             .query(&mut connection)
             .unwrap();
     }

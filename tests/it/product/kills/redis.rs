@@ -85,11 +85,13 @@ async fn scans(world: &World) -> Vec<serde_json::Value> {
 async fn kills_of_redis_under_announces_cost_no_scan_and_no_wrong_answer() {
     let kills = REDIS_KILLS.size::<usize>();
     let (mut redis, site) = (RedisServer::start(), site(Site::postgres()).await);
-    let config = config(&site.url())
-        .redis(&redis)
-        .set("redis.timeout", "1s")
-        .set("redis.max_lag", "2s")
-        .users(|k| k.set("key", "integer").times("2s", "30s", "1s").set("filter.expected_keys", 1_000_000));
+    redis.stay_young();
+    let config = config(&site.url()).redis(&redis).set("redis.timeout", "1s").set("redis.max_lag", "2s").users(|k| {
+        k.set("key", "integer")
+            .times("2s", "30s", "1s")
+            .set("filter.expected_keys", 1_000_000)
+            .set("rebuild.min_keys_ratio", 0.0)
+    });
     let mut seats: Vec<Seat> = (0..3).map(|_| Seat::new(&config)).collect();
     let world = Arc::new(World::new(&site, seats.len()).await);
     for (instance, seat) in seats.iter_mut().enumerate() {
