@@ -17,7 +17,7 @@ use crate::key::{Key, KeyHash, KeyRef, KeySecret};
 ///
 /// A keyspace whose right does not rest on the log starts with a secret of its own and builds under it. The fleet's is
 /// then the **next** one, under which a build fills its candidate, while the active filter stays. Filter and secret are
-/// exchanged in one step. Whoever inserts a key reads the next secret before the present one: between the two reads the
+/// exchanged in one step. An insert reads the next secret before the present one: between the two reads the
 /// next one may have become the present.
 #[derive(Debug)]
 pub(crate) struct Secret {

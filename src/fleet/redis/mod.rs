@@ -243,7 +243,7 @@ impl DeltaLog for RedisDeltaLog {
             complete,
             switch,
             peers,
-            roster: roster.map(|found| roster::parse(found, now, call.server().keeps_marks())).transpose()?,
+            roster: roster.map(|found| roster::parse(found, now, call.server().keeps_marks())),
         })
     }
 

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use redis::ScriptInvocation;
 
-use super::strange;
-use crate::fleet::log::LogError;
 use crate::fleet::roster::{Member, Roster, RosterChange};
 use crate::redis::LogIdentity;
 
@@ -14,20 +12,18 @@ use crate::redis::LogIdentity;
 pub(super) type RosterAnswer = (String, u64, Vec<(String, String)>, u8, u64);
 
 /// `keeps_all`: the server evicts nothing. One that may evict the roster may hide a member.
-pub(super) fn parse(
-    (version, view, fields, strangers, born): RosterAnswer,
-    now: u64,
-    keeps_all: bool,
-) -> Result<Roster, LogError> {
-    let members = fields.iter().filter(|(name, _)| !matches!(name.as_str(), "log" | "view" | "version" | "born"));
-    let members = members.map(|(name, text)| Member::parse(name, text).ok_or_else(|| strange("HGETALL of the roster")));
-    Ok(Roster {
+pub(super) fn parse((version, view, fields, strangers, born): RosterAnswer, now: u64, keeps_all: bool) -> Roster {
+    let texts = || fields.iter().filter(|(name, _)| !matches!(name.as_str(), "log" | "view" | "version" | "born"));
+    let members: Vec<Member> = texts().filter_map(|(name, text)| Member::parse(name, text)).collect();
+    // A later release may write other members: nobody here knows what they announce.
+    let knows_all = members.len() == texts().count();
+    Roster {
         version,
         view,
         age: Duration::from_millis(now.saturating_sub(born)),
-        members: members.collect::<Result<_, _>>()?,
-        has_strangers: strangers == 1 || !keeps_all,
-    })
+        members,
+        has_strangers: strangers == 1 || !keeps_all || !knows_all,
+    }
 }
 
 /// What the script takes behind identity and member. `log`: the log of the connection.
