@@ -39,7 +39,7 @@ pub(super) async fn fleet_secret(
 }
 
 /// The secret that a keyspace without announces starts under: the snapshot's, else the fleet's if Redis has it at hand,
-/// else a new one. It waits for nothing, and adopts the fleet's later, see [`adopt_secret`].
+/// else a new one. It waits for nothing, and adopts the fleet's later, see [`agree_on_secret`].
 pub(super) async fn own_secret(keyspace: &str, redis: Option<&Arc<RedisLink>>, known: Option<KeySecret>) -> KeySecret {
     if let Some(known) = known {
         return known;
@@ -48,9 +48,10 @@ pub(super) async fn own_secret(keyspace: &str, redis: Option<&Arc<RedisLink>>, k
     link.stored_secret(keyspace).await.ok().flatten().unwrap_or_else(KeySecret::random)
 }
 
-/// As [`agree_on_secret`], for a keyspace without announces. An instance that has not known the fleet's secret proposes
-/// its own only after Redis has had none for `patience`: after a wipe those that have it come first, and build nothing.
-pub(super) async fn adopt_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink>, patience: Duration) {
+/// Compares the secret with Redis after each connect, because Redis may have been wiped. The first instance then
+/// proposes its own; with `patience` only one that has known the fleet's, or once Redis has had none for so long: those
+/// that have it come first then, and build nothing.
+pub(super) async fn agree_on_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink>, patience: Option<Duration>) {
     let mut epochs = link.epochs();
     let mut missing_since = None;
     loop {
@@ -59,8 +60,9 @@ pub(super) async fn adopt_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink>, 
             missing_since = None;
         }
         epochs.mark_unchanged();
-        let proposes = keyspace.has_known_fleet_secret()
-            || missing_since.is_some_and(|since: Instant| since.elapsed() >= patience);
+        let proposes = patience.is_none_or(|patience| {
+            keyspace.has_known_fleet_secret() || missing_since.is_some_and(|since: Instant| since.elapsed() >= patience)
+        });
         let found = if proposes {
             link.secret(keyspace.name(), &keyspace.proposed_secret()).await.map(Some)
         } else {
@@ -71,21 +73,7 @@ pub(super) async fn adopt_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink>, 
             Ok(None) => drop(missing_since.get_or_insert_with(Instant::now)),
             Err(error) => tracing::debug!(keyspace = keyspace.name(), %error, "could not read keyspace secret"),
         }
-        let _ = tokio::time::timeout(RECHECK.min(patience), epochs.changed()).await;
-    }
-}
-
-/// Compares the secret with Redis after each connect, because Redis may have been wiped. The first instance then
-/// proposes its own.
-pub(super) async fn agree_on_secret(keyspace: Arc<Keyspace>, link: Arc<RedisLink>) {
-    let mut epochs = link.epochs();
-    loop {
-        epochs.mark_unchanged();
-        match link.secret(keyspace.name(), &keyspace.proposed_secret()).await {
-            Ok(secret) => keyspace.agree_on_secret(secret),
-            Err(error) => tracing::debug!(keyspace = keyspace.name(), %error, "could not read keyspace secret"),
-        }
         // Also checks again if an open connection did not answer.
-        let _ = tokio::time::timeout(RECHECK, epochs.changed()).await;
+        let _ = tokio::time::timeout(RECHECK.min(patience.unwrap_or(RECHECK)), epochs.changed()).await;
     }
 }

@@ -1,6 +1,5 @@
 //! Reads the files that the configuration names: `url_file`, `token_file`, `admin_token_file`, `tokens.file`,
-//! `headers_file`, `ca_file` and
-//! those of `[redis]`. Read on every load.
+//! `headers_file`, `ca_file` and those of `[redis]`. Read on every load.
 
 use std::fs::File;
 use std::io::Read;

@@ -2,8 +2,8 @@
 //!
 //! A setting is live if no cached or promised answer depends on it. So these are not live: `max_staleness`,
 //! `commit_window` and `deadline`, which set the lifetimes of absences and markers that other instances read;
-//! `freshness`, `announces`, `filter`, `source` and `backend`, which define what the active filter means; listeners, connections and
-//! memory.
+//! `freshness`, `announces`, `filter`, `source` and `backend`, which define what the active filter means; listeners,
+//! connections and memory.
 
 use super::{CacheConfig, Config, KeyspaceConfig};
 

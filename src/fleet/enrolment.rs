@@ -96,12 +96,6 @@ impl Enrolment {
         self.place.map(|place| place.log)
     }
 
-    /// The log in which it may announce.
-    #[must_use]
-    pub fn admitted_in(&self) -> Option<LogIdentity> {
-        self.place.filter(|place| place.admitted).map(|place| place.log)
-    }
-
     /// Returns true while it waits for others: it must see each confirmation.
     #[must_use]
     pub fn is_waiting(&self) -> bool {

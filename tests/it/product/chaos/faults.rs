@@ -125,26 +125,26 @@ async fn strike(fault: Fault, world: &Arc<World>, redis: &mut RedisPair, dice: &
             pause(dice, 0, 2_000).await;
         }
         Fault::RedisKilled => {
-            let noticed = resyncs(world).await;
+            let before = noticed(world).await;
             redis.kill_and_restart(Duration::from_millis(dice.random_range(0..3_000))).await;
-            all_notice(world, &noticed).await;
+            all_notice(world, &before).await;
         }
         Fault::Failover => {
-            let noticed = resyncs(world).await;
+            let before = noticed(world).await;
             redis.hold_replica_back();
             redis.replica_lacks(5).await;
             redis.fail_over().await;
-            all_notice(world, &noticed).await;
+            all_notice(world, &before).await;
         }
         Fault::FailoverAndBack => {
-            let noticed = resyncs(world).await;
+            let before = noticed(world).await;
             redis.faces[one].set(Weather { black_hole: true, ..Weather::default() });
             redis.change_places().await;
             redis.hold_replica_back();
             redis.replica_lacks(5).await;
             redis.change_places().await;
             redis.faces[one].heal();
-            all_notice(world, &noticed).await;
+            all_notice(world, &before).await;
         }
         Fault::ProcessKilled => {
             let world = Arc::clone(world);
@@ -165,15 +165,15 @@ async fn does_not_enforce(world: &World, instance: usize) {
     }
 }
 
-async fn resyncs(world: &World) -> Vec<Option<f64>> {
-    futures_util::future::join_all((0..PROCESSES).map(|instance| world.resyncs(instance))).await
+async fn noticed(world: &World) -> Vec<Option<f64>> {
+    futures_util::future::join_all((0..PROCESSES).map(|instance| world.noticed(instance))).await
 }
 
 /// Waits until every instance has noticed that entries may have been lost.
 async fn all_notice(world: &World, before: &[Option<f64>]) {
     for (instance, before) in before.iter().enumerate().filter_map(|(instance, before)| Some((instance, (*before)?))) {
         let wait = Wait::within(PATIENCE);
-        while world.resyncs(instance).await.is_none_or(|resyncs| resyncs <= before) {
+        while world.noticed(instance).await.is_none_or(|now| now <= before) {
             if wait.is_over() {
                 return world.wrong(format!("{instance} has not noticed that entries were lost"));
             }

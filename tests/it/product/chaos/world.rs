@@ -132,9 +132,9 @@ impl World {
         (users["state"] != "enforcing").then(|| users["reason"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// How often the instance has noticed that announces may have been lost; `None` where it has not read the log yet,
-    /// and so has nothing to notice.
-    pub async fn resyncs(&self, instance: usize) -> Option<f64> {
+    /// How often the instance has noticed that announces may have been lost, and has scanned or heard every report;
+    /// `None` where it has not read the log yet, and so has nothing to notice.
+    pub async fn noticed(&self, instance: usize) -> Option<f64> {
         let status = self.telemetry(instance, "/status").await?;
         if status.json()["keyspaces"]["users"]["delta_lag_seconds"].is_null() {
             return None;
@@ -143,7 +143,9 @@ impl World {
         let reasons = ["young", "replaced", "trimmed", "gap"];
         let series =
             reasons.map(|reason| format!("bloomguard_delta_resyncs_total{{keyspace=\"users\",reason=\"{reason}\"}}"));
-        Some(series.iter().map(|line| metric(scrape.text(), line)).sum())
+        let reported = "bloomguard_delta_roll_calls_total{keyspace=\"users\",outcome=\"complete\"}";
+        let of = |line: &str| metric(scrape.text(), line);
+        Some(series.iter().map(|line| of(line)).sum::<f64>() + of(reported))
     }
 
     /// Rows that the instance found although its filter had said absent, and should not have.
