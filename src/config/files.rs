@@ -1,15 +1,14 @@
 //! Reads the files that the configuration names: `url_file`, `token_file`, `admin_token_file`, `tokens.file`,
 //! `headers_file`, `ca_file` and those of `[redis]`. Read on every load.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use super::error::{ErrorCollector, shown_text};
-use super::{Config, Headers, SecretText, SecretUrl};
+use super::{Config, Headers, SecretText, SecretUrl, regular_file};
 use crate::client::{Trust, TrustError, header_lines};
 
-/// Enough for the certificates of all authorities; bounds a device file that never ends.
+/// Enough for the certificates of all authorities; bounds what a wrong path costs.
 const MAX_BYTES: u64 = 4 << 20;
 /// Each request is compared with every token.
 const MAX_TOKENS: usize = 16;
@@ -53,7 +52,7 @@ fn resolve_url(url: &mut SecretUrl, file: Option<&Path>, section: &str, errors: 
         errors.add(path, "can't be set together with url");
         return;
     }
-    match read(file) {
+    match read_url(file) {
         Ok(text) => *url = SecretUrl::new(text),
         Err(rule) => {
             errors.reject(path, rule);
@@ -87,24 +86,57 @@ fn read_headers(file: Option<&Path>, section: &str, errors: &mut ErrorCollector)
 
 fn read_ca(file: Option<&Path>, section: &str, errors: &mut ErrorCollector) -> Option<Trust> {
     let file = file?;
-    let named = |error: TrustError| {
-        format!("must be a file of PEM certificates, is {}: it {error}", shown_text(&file.display().to_string()))
-    };
-    let trust = read(file).and_then(|text| Trust::from_pem(text.as_bytes()).map_err(named));
+    let rule = |error: TrustError| format!("must be a file of PEM certificates, is {}: it {error}", named(file));
+    let trust = read(file).and_then(|text| Trust::from_pem(text.as_bytes()).map_err(rule));
     trust.map_err(|rule| errors.reject(format!("{section}.ca_file"), rule)).ok()
 }
 
-/// The content of a file without the trailing newline.
+/// Text of several lines, without white space around it.
 pub(super) fn read(file: &Path) -> Result<String, String> {
-    let named = shown_text(&file.display().to_string());
+    Ok(read_text(file)?.trim().to_owned())
+}
+
+/// A URL: one line. No URL begins or ends with white space.
+fn read_url(file: &Path) -> Result<String, String> {
+    one_line(file, read(file)?)
+}
+
+/// A password: one line, without its line end. All other white space belongs to the password.
+pub(super) fn read_password(file: &Path) -> Result<String, String> {
+    let mut text = read_text(file)?;
+    let line = text.strip_suffix("\r\n").or_else(|| text.strip_suffix(['\n', '\r'])).unwrap_or(&text).len();
+    text.truncate(line);
+    one_line(file, text)
+}
+
+fn one_line(file: &Path, text: String) -> Result<String, String> {
+    if text.contains(['\n', '\r']) {
+        return Err(format!("must be a file of one line, is {}: it holds a second line", named(file)));
+    }
+    Ok(text)
+}
+
+/// The content of a file that is neither too long nor blank, and has nothing in it that editors hide.
+fn read_text(file: &Path) -> Result<String, String> {
+    let named = named(file);
     let mut text = String::new();
-    let reading = File::open(file).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
+    let reading = regular_file::open(file).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
     let bytes = reading.map_err(|error| format!("must be a readable file, is {named}: {error}"))?;
     if bytes as u64 > MAX_BYTES {
         return Err(format!("must be a file of at most {MAX_BYTES} bytes, is {named}"));
     }
-    match text.trim() {
-        "" => Err(format!("must be a file that is not empty, is {named}")),
-        text => Ok(text.to_owned()),
+    if text.starts_with('\u{feff}') {
+        return Err(format!("must be a file of plain UTF-8, is {named}: it begins with a byte order mark"));
     }
+    if text.contains('\0') {
+        return Err(format!("must be a file of plain UTF-8, is {named}: it holds a NUL byte"));
+    }
+    if text.trim().is_empty() {
+        return Err(format!("must be a file that is not empty, is {named}"));
+    }
+    Ok(text)
+}
+
+fn named(file: &Path) -> String {
+    shown_text(&file.display().to_string())
 }

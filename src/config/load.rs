@@ -1,13 +1,16 @@
 //! Loads files and environment into a validated [`Config`].
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::error::ErrorCollector;
-use super::{Config, ConfigErrors, Freshness, SourceKind, environment, files, typed, unsupported, validate};
+use super::{
+    Config, ConfigErrors, Freshness, SourceKind, environment, files, regular_file, typed, unsupported, validate,
+};
 
 /// Reads TOML files, later ones overriding earlier ones key by key, then the `BLOOMGUARD__SECTION__KEY` variables of
 /// `environment`.
@@ -99,7 +102,8 @@ fn add_file(seen: &mut Xxh3, path: &Path) {
     if is_special(path) {
         return;
     }
-    let held = std::fs::read(path);
+    let mut content = Vec::new();
+    let held = regular_file::open(path).and_then(|mut file| file.read_to_end(&mut content)).map(|_| content);
     // Includes the length, so that content that moves between files is a change. An unreadable file differs from an
     // empty one.
     seen.update(&held.as_ref().map_or(u64::MAX, |held| held.len() as u64).to_le_bytes());

@@ -29,6 +29,7 @@ mod redaction;
 mod redis;
 mod redis_files;
 mod redis_place;
+mod regular_file;
 mod schedule;
 mod secret;
 mod server;

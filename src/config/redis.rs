@@ -17,8 +17,8 @@ pub struct RedisConfig {
     pub url: SecretUrl,
     /// A file that contains the URL.
     pub url_file: Option<PathBuf>,
-    /// A file that contains the password of the server, in place of one in the URL, whose user it belongs to. Read
-    /// again for each new connection.
+    /// A file that contains the password of the server, in place of one in the URL, whose user it belongs to. One line;
+    /// white space before its end belongs to the password. Read again for each new connection.
     pub password_file: Option<PathBuf>,
     /// The same for the sentinels' own password.
     pub sentinel_password_file: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub struct RedisConfig {
     /// `0s` turns it off. Default 10 s.
     #[serde(with = "units::duration")]
     pub roll_call: Duration,
-    /// The operator's word that nobody announced before: a delta log that is younger than the commit window is then no
+    /// The operator's word that there were no announces before: a delta log that is younger than the commit window is then no
     /// reason to wait for a scan. For the very first start only: a Redis that lost its data looks the same. Refused
     /// where journal, snapshot or Redis show otherwise. Default false.
     pub first_start: bool,

@@ -1,10 +1,11 @@
 //! The files that `[redis]` names: read on every load, to report errors early, and again for each new connection, so
 //! that a rotated password or certificate needs no restart.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::error::shown_text;
-use super::files::read;
+use super::files::{read, read_password};
 use super::{RedisConfig, SecretText};
 use crate::client::{ClientIdentity, IdentityError, Trust};
 
@@ -32,20 +33,45 @@ pub(crate) struct RedisFileError {
 }
 
 impl RedisConfig {
+    /// The files that are set, and their keys.
+    pub(crate) fn named_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let files = [
+            ("password_file", &self.password_file),
+            ("sentinel_password_file", &self.sentinel_password_file),
+            ("ca_file", &self.ca_file),
+            ("cert_file", &self.cert_file),
+            ("key_file", &self.key_file),
+        ];
+        files.into_iter().filter_map(|(key, file)| Some((key, file.as_deref()?)))
+    }
+
+    /// Reads one of them; the error is the rule that it breaks. Blocks.
+    pub(crate) fn read_file(key: &str, file: &Path) -> Result<String, String> {
+        if key.ends_with("password_file") { read_password(file) } else { read(file) }
+    }
+
     /// Reads all files, and returns what is wrong with each that can't be used. Blocks.
     pub(crate) fn read_files(&self) -> Result<RedisFiles, Vec<RedisFileError>> {
-        let mut wrong = Vec::new();
-        let mut text = |key, file: &Option<PathBuf>| match file.as_deref().map(read).transpose() {
-            Ok(text) => text,
-            Err(rule) => {
-                wrong.push(RedisFileError { key, rule });
-                None
+        self.parse_files(self.named_files().map(|(key, file)| (key, Self::read_file(key, file))))
+    }
+
+    /// Parses what was read of [`RedisConfig::named_files`].
+    pub(crate) fn parse_files(
+        &self,
+        texts: impl IntoIterator<Item = (&'static str, Result<String, String>)>,
+    ) -> Result<RedisFiles, Vec<RedisFileError>> {
+        let (mut wrong, mut read) = (Vec::new(), BTreeMap::new());
+        for (key, text) in texts {
+            match text {
+                Ok(text) => drop(read.insert(key, text)),
+                Err(rule) => wrong.push(RedisFileError { key, rule }),
             }
-        };
-        let password = text("password_file", &self.password_file).map(SecretText::new);
-        let sentinel_password = text("sentinel_password_file", &self.sentinel_password_file).map(SecretText::new);
-        let authorities = text("ca_file", &self.ca_file);
-        let pair = text("cert_file", &self.cert_file).zip(text("key_file", &self.key_file));
+        }
+        let mut text = |key| read.remove(key);
+        let password = text("password_file").map(SecretText::new);
+        let sentinel_password = text("sentinel_password_file").map(SecretText::new);
+        let authorities = text("ca_file");
+        let pair = text("cert_file").zip(text("key_file"));
         let trust = authorities.and_then(|pem| {
             let trust = Trust::from_pem(pem.as_bytes());
             let of = |error| unusable("ca_file", self.ca_file.as_deref(), "PEM certificates", &format!("it {error}"));
@@ -64,13 +90,6 @@ impl RedisConfig {
             identity.map_err(|error| wrong.push(of(error))).ok()
         });
         if wrong.is_empty() { Ok(RedisFiles { password, sentinel_password, trust, identity }) } else { Err(wrong) }
-    }
-
-    /// Whether a new connection reads a file.
-    pub(crate) fn names_files(&self) -> bool {
-        [&self.password_file, &self.sentinel_password_file, &self.ca_file, &self.cert_file, &self.key_file]
-            .into_iter()
-            .any(Option::is_some)
     }
 }
 

@@ -75,7 +75,7 @@ impl RedisPlace {
                 Err("it ends in a fragment; certificates are always checked, and ca_file names other authorities"
                     .into())
             }
-            // The driver has no TLS: it is told of the place only.
+            // The driver has no TLS: it gets the place only.
             "rediss" => Self::server(&url.expose().replacen("rediss", "redis", 1)),
             _ => Self::server(url.expose()),
         }

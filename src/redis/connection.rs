@@ -16,6 +16,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::error::ConnectError;
+use super::files;
 use super::tls::Tls;
 use crate::config::{RedisConfig, RedisPlace};
 
@@ -51,10 +52,10 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// Selects the password for a connection.
+/// What a connection leads to, which selects its password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Peer {
-    Server,
+pub(crate) enum ServerKind {
+    Redis,
     Sentinel,
 }
 
@@ -65,7 +66,7 @@ pub(crate) enum Peer {
 #[derive(Debug)]
 pub(crate) struct Dialer {
     config: Arc<RedisConfig>,
-    /// Time limit of each phase: reading files, connecting, the TLS handshake, the login.
+    /// Time limit of each phase: reading a file, connecting, the TLS handshake, the login.
     phase: Duration,
     settings: AsyncConnectionConfig,
 }
@@ -77,18 +78,18 @@ impl Dialer {
     }
 
     /// Connects and logs in.
-    pub(crate) async fn dial(&self, to: &ConnectionInfo, peer: Peer) -> Result<Connection, ConnectError> {
+    pub(crate) async fn dial(&self, to: &ConnectionInfo, kind: ServerKind) -> Result<Connection, ConnectError> {
         let (host, port) = match to.addr() {
             ConnectionAddr::Tcp(host, port) => (host, *port),
             ConnectionAddr::Unix(path) => {
-                let login = self.prepare(to, peer, None).await?.0;
+                let login = self.prepare(to, kind, None).await?.0;
                 let stream = self.in_time(UnixStream::connect(path)).await?.map_err(|e| ConnectError::of_io(&e))?;
                 return self.log_in(&login, stream).await?.map_err(|error| ConnectError::from(&error));
             }
             _ => return Err(ConnectError::Nowhere("its address is of a kind that is not supported")),
         };
         let secure = RedisPlace::is_secure(&self.config.url).then_some(host.as_str());
-        let (login, tls) = self.prepare(to, peer, secure).await?;
+        let (login, tls) = self.prepare(to, kind, secure).await?;
         let stream = self.in_time(connect_tcp(host, port)).await?.map_err(|e| ConnectError::of_io(&e))?;
         let Some(tls) = tls else {
             return self.log_in(&login, stream).await?.map_err(|error| of_plain(&error));
@@ -96,7 +97,7 @@ impl Dialer {
         let handshake = tokio::time::timeout(self.phase, tls.handshake(stream)).await;
         let (stream, fault) = handshake.unwrap_or(Err(ConnectError::NoHandshake))?;
         self.log_in(&login, stream).await?.map_err(|error| match ConnectError::from(&error) {
-            ConnectError::Io(_) => tls.explain_end(fault.get()),
+            ConnectError::Io(_) => tls.explain_silence(fault.get()),
             other => other,
         })
     }
@@ -105,24 +106,17 @@ impl Dialer {
     async fn prepare(
         &self,
         to: &ConnectionInfo,
-        peer: Peer,
+        kind: ServerKind,
         secure: Option<&str>,
     ) -> Result<(RedisConnectionInfo, Option<Tls>), ConnectError> {
         let login = to.redis_settings().clone();
-        if secure.is_none() && !self.config.names_files() {
+        if secure.is_none() && self.config.named_files().next().is_none() {
             return Ok((login, None));
         }
-        let (config, host) = (Arc::clone(&self.config), secure.map(str::to_owned));
-        let read = tokio::task::spawn_blocking(move || {
-            let files = config.read_files().map_err(|wrong| ConnectError::of_files(&wrong))?;
-            let tls = host.map(|host| Tls::new(&files, config.server_name.as_deref().unwrap_or(&host))).transpose()?;
-            Ok::<_, ConnectError>((files, tls))
-        });
-        let (files, tls) =
-            self.in_time(read).await?.map_err(|_| ConnectError::Nowhere("its files could not be read"))??;
-        let password = match peer {
-            Peer::Server => &files.password,
-            Peer::Sentinel => &files.sentinel_password,
+        let (files, tls) = files::read(&self.config, secure.map(str::to_owned), self.phase).await?;
+        let password = match kind {
+            ServerKind::Redis => &files.password,
+            ServerKind::Sentinel => &files.sentinel_password,
         };
         let login = match password {
             Some(password) => login.set_password(password.expose()),

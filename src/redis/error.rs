@@ -73,6 +73,8 @@ pub(crate) enum ConnectError {
     Unanswered,
     #[error("it answers, but not as Redis does: a TLS port may do so (rediss://)")]
     NotRedis,
+    #[error("it closed the connection right after the login: it may be stopping, or a proxy has lost it")]
+    Closed,
 }
 
 impl ConnectError {
@@ -84,10 +86,18 @@ impl ConnectError {
         Self::File(wrong.first().map(ToString::to_string).unwrap_or_default())
     }
 
+    /// Of the commands before the first use of a connection whose login was answered.
+    pub(super) fn from_first_commands(error: &RedisError) -> Self {
+        match Self::from(error) {
+            Self::Io(_) => Self::Closed,
+            other => other,
+        }
+    }
+
     /// The one of several servers' errors to show. Always the same one, so that it is logged once.
     pub(super) fn of_several(errors: Vec<Self>) -> Option<Self> {
         let rank = |error: &Self| match error {
-            Self::Io(_) | Self::Timeout => 2,
+            Self::Io(_) | Self::Closed | Self::Timeout => 2,
             Self::Answered(_) | Self::Replica | Self::Strange(_) | Self::Nowhere(_) => 1,
             _ => 0,
         };
@@ -150,7 +160,7 @@ impl Failure {
     pub(super) fn into_error(self, timeout: Duration) -> LinkError {
         match self {
             Self::Timeout => LinkError::Timeout(timeout),
-            Self::Lost(trouble) => LinkError::Unavailable(trouble.to_string()),
+            Self::Lost(connect_error) => LinkError::Unavailable(connect_error.to_string()),
             Self::Refused(why) => LinkError::Refused(why),
         }
     }

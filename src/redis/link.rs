@@ -5,17 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
+use redis::RedisResult;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use super::connection::Connection;
+use super::call::Call;
 use super::error::{ConnectError, Failure, LinkError};
-use super::identity::LogIdentity;
+use super::link_log::{LinkEvent, LinkLog};
 use super::names::Names;
-use super::session::{self, NewSession, Opener, ServerInfo, Session};
+use super::session::{NewSession, Opener, ServerInfo, Session};
 use crate::breaker::{Breaker, BreakerPolicy, CallGuard, Permit};
-use crate::clock::Moment;
 use crate::config::RedisConfig;
 use crate::labels::BreakerState;
 
@@ -36,9 +35,9 @@ pub struct RedisLink {
     keeper: AbortHandle,
 }
 
-struct LinkState {
-    opener: Opener,
-    timeout: Duration,
+pub(super) struct LinkState {
+    pub(super) opener: Opener,
+    pub(super) timeout: Duration,
     breaker: Breaker,
     session: ArcSwapOption<Session>,
     /// Why there is no session, if there is none.
@@ -47,6 +46,7 @@ struct LinkState {
     epochs: watch::Sender<u64>,
     /// Wakes the keeper after a session was dropped.
     lost: Notify,
+    log: LinkLog,
 }
 
 impl RedisLink {
@@ -93,6 +93,7 @@ impl RedisLink {
             connect_error: ArcSwap::from_pointee(ConnectError::NotYet),
             epochs: watch::Sender::new(0),
             lost: Notify::new(),
+            log: LinkLog::default(),
         });
         let keeper = tokio::spawn(keep(Arc::clone(&shared))).abort_handle();
         Ok(Arc::new(Self { shared, keeper }))
@@ -120,7 +121,7 @@ impl RedisLink {
     /// Begins a command. Fails at once without a connection.
     pub(crate) fn call(&self) -> Result<Call<'_>, LinkError> {
         let session = self.shared.session.load_full().ok_or_else(|| LinkError::Unavailable(self.connect_error()))?;
-        Ok(Call { shared: &self.shared, session })
+        Ok(Call::new(&self.shared, session))
     }
 
     /// What is known about the server; `Err` is the reason why there is no connection.
@@ -166,130 +167,9 @@ impl fmt::Debug for RedisLink {
     }
 }
 
-/// One command over the session that was active when it began.
-pub(crate) struct Call<'a> {
-    shared: &'a LinkState,
-    session: Arc<Session>,
-}
-
-impl Call<'_> {
-    /// Number of its connection.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.session.epoch
-    }
-
-    /// The log that the server holds.
-    pub(crate) fn log_identity(&self) -> LogIdentity {
-        self.session.server.identity
-    }
-
-    /// Name of the key that holds the log's identity.
-    pub(crate) fn log_name(&self) -> &str {
-        &self.session.server.log
-    }
-
-    /// The server's time, Unix milliseconds.
-    pub(crate) fn server_millis(&self) -> u64 {
-        self.session.clock.now()
-    }
-
-    /// The latest time that the server may have had at this moment of ours.
-    pub(crate) fn server_millis_at_most(&self, moment: Moment) -> u64 {
-        self.session.clock.at_most(moment)
-    }
-
-    pub(crate) async fn script<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, LinkError> {
-        self.report(invocation.invoke_async(&mut self.connection()).await)
-    }
-
-    pub(crate) fn server(&self) -> &ServerInfo {
-        &self.session.server
-    }
-
-    pub(crate) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, LinkError> {
-        self.report(command.query_async(&mut self.connection()).await)
-    }
-
-    pub(crate) async fn pipeline<T: FromRedisValue>(&self, commands: &redis::Pipeline) -> Result<T, LinkError> {
-        self.report(commands.query_async(&mut self.connection()).await)
-    }
-
-    pub(super) async fn get_or_set<T: FromRedisValue>(&self, name: &str, fresh: &[u8]) -> Result<T, LinkError> {
-        self.report(session::get_or_set(&mut self.connection(), name, fresh).await)
-    }
-
-    /// Stores `entry` under `name` for `millis` if the stored entry begins with `head`, or, if that is shorter than
-    /// `len`, equals `head`. Rejected under another log than this connection's: a wipe removes marks, and this connection
-    /// does not notice it at once.
-    pub(crate) async fn compare_and_set(
-        &self,
-        name: &[u8],
-        head: &[u8],
-        len: usize,
-        entry: &[u8],
-        millis: u64,
-    ) -> Result<bool, LinkError> {
-        let mut script = self.shared.opener.compare_and_set.key(name);
-        script.key(self.log_name()).arg(head).arg(entry).arg(millis).arg(len).arg(self.log_identity().to_string());
-        self.report(script.invoke_async(&mut self.connection()).await)
-    }
-
-    /// Stores `entry` under `name` for `millis` if nothing is stored there and the server's clock is not past `latest`:
-    /// an old connection may still deliver what was sent over it. Rejected under another log, as in
-    /// [`Call::compare_and_set`].
-    pub(crate) async fn set_in_time(
-        &self,
-        name: &[u8],
-        entry: &[u8],
-        millis: u64,
-        latest: u64,
-    ) -> Result<bool, LinkError> {
-        let mut script = self.shared.opener.set_in_time.key(name);
-        script.key(self.log_name()).arg(entry).arg(millis).arg(latest).arg(self.log_identity().to_string());
-        self.report(script.invoke_async(&mut self.connection()).await)
-    }
-
-    /// Sets a mark over each entry that is an absence, or no value, in one step. Returns how many it set.
-    pub(crate) async fn mark_over(
-        &self,
-        marks: impl Iterator<Item = (Vec<u8>, [u8; 48])>,
-        all_but_values: bool,
-        millis: u64,
-    ) -> Result<u64, LinkError> {
-        let mut script = self.shared.opener.mark_over.prepare_invoke();
-        script.arg(millis).arg(u8::from(all_but_values));
-        for (name, mark) in marks {
-            script.key(name).arg(&mark[..]);
-        }
-        self.report(script.invoke_async(&mut self.connection()).await)
-    }
-
-    /// Releases the lease `name` if `token` still holds it. `note` replaces it for `millis`; an empty note leaves
-    /// nothing.
-    pub(crate) async fn release(&self, name: &[u8], token: &[u8], note: &[u8], millis: u64) -> Result<(), LinkError> {
-        let mut script = self.shared.opener.release.key(name);
-        script.arg(token).arg(note).arg(millis);
-        self.report(script.invoke_async(&mut self.connection()).await)
-    }
-
-    /// The server has said that it holds another log than this connection's.
-    pub(crate) fn lose_log(&self) {
-        self.shared
-            .lose(&self.session, ConnectError::Changed("its log identity is gone, as after a wipe or a failover"));
-    }
-
-    fn connection(&self) -> Connection {
-        self.session.connection.clone()
-    }
-
-    fn report<T>(&self, result: RedisResult<T>) -> Result<T, LinkError> {
-        self.shared.report(&self.session, result).map_err(|failure| failure.into_error(self.shared.timeout))
-    }
-}
-
 impl LinkState {
     /// Reports to the breaker how a command ended, and drops the session if that opened it.
-    fn report<T>(&self, session: &Session, result: RedisResult<T>) -> Result<T, Failure> {
+    pub(super) fn report<T>(&self, session: &Session, result: RedisResult<T>) -> Result<T, Failure> {
         let call = self.breaker.begin_under(session.permit);
         let failure = match result {
             Ok(answer) => {
@@ -313,7 +193,7 @@ impl LinkState {
         Err(failure)
     }
 
-    fn lose(&self, session: &Session, connect_error: ConnectError) {
+    pub(super) fn lose(&self, session: &Session, connect_error: ConnectError) {
         if self.breaker.begin_under(session.permit).trip() {
             self.drop_session(connect_error);
         }
@@ -322,7 +202,7 @@ impl LinkState {
     /// Called only after the breaker was opened. The active session is then the one that was reported on: the keeper
     /// installs a new one only after it has seen none.
     fn drop_session(&self, connect_error: ConnectError) {
-        tracing::warn!(reason = %connect_error, "lost connection to Redis");
+        self.log.add(LinkEvent::Lost(connect_error.clone()));
         self.connect_error.store(Arc::new(connect_error));
         self.session.store(None);
         self.lost.notify_one();
@@ -352,14 +232,16 @@ impl LinkState {
         trial.trip();
         let before = self.connect_error.swap(Arc::new(connect_error.clone()));
         // Once for each reason, not once for each attempt.
-        if *before != connect_error {
-            tracing::warn!(reason = %connect_error, "can't connect to Redis");
+        if *before == connect_error {
+            self.log.add_postponed();
+        } else {
+            self.log.add(LinkEvent::Failed(connect_error));
         }
     }
 
     fn install(&self, opened: NewSession, permit: Permit) {
         let epoch = *self.epochs.borrow() + 1;
-        tracing::info!(epoch, warning = opened.server.warning(), "connected to Redis");
+        self.log.add(LinkEvent::Connected { epoch, warning: opened.server.warning() });
         self.session.store(Some(Arc::new(opened.into_session(epoch, permit))));
         // After the session is stored: receivers that wake up find it.
         self.epochs.send_replace(epoch);
@@ -370,6 +252,7 @@ impl LinkState {
         while let Some(session) = self.session.load_full() {
             let check = async {
                 tokio::time::sleep(CHECK_EVERY).await;
+                self.log.add_postponed();
                 self.check(&session).await;
             };
             tokio::select! {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rand::seq::SliceRandom;
 use redis::{ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
 
-use super::connection::{Connection, Dialer, Peer};
+use super::connection::{Connection, Dialer, ServerKind};
 use super::error::ConnectError;
 use crate::config::RedisPlace;
 
@@ -63,9 +63,9 @@ impl ServerPlace {
         match self {
             Self::Server(_) | Self::Cluster(_) => false,
             Self::Sentinels(sentinels) => {
-                let told = sentinels.ask().await;
+                let answers = sentinels.ask().await;
                 // A few sentinels that are cut off from the others may have old information.
-                told.by_most && told.primary(&sentinels.server).is_ok_and(|now| now.addr() != address)
+                answers.by_most && answers.primary(&sentinels.server).is_ok_and(|now| now.addr() != address)
             }
         }
     }
@@ -141,16 +141,16 @@ impl Sentinel {
         let connection = match kept {
             Some(connection) => connection,
             None => {
-                let connection = dialer.dial(&self.place, Peer::Sentinel).await?;
+                let connection = dialer.dial(&self.place, ServerKind::Sentinel).await?;
                 // Stored here: a caller with a majority does not wait for this answer.
                 self.connection.lock().insert(connection).clone()
             }
         };
-        let told = Self::ask(connection, service).await;
-        if told.is_err() {
+        let named = Self::ask(connection, service).await;
+        if named.is_err() {
             *self.connection.lock() = None;
         }
-        told.map_err(|error| ConnectError::from(&error))
+        named.map_err(|error| ConnectError::from(&error))
     }
 
     async fn ask(mut connection: Connection, service: &str) -> RedisResult<Named> {
@@ -199,11 +199,11 @@ impl Cluster {
 
     async fn owner_by(&self, host: String, port: u16) -> Result<(String, u16), ConnectError> {
         let place = connection_info(host.clone(), port, &self.login).map_err(|e| ConnectError::from(&e))?;
-        let mut connection = self.dialer.dial(&place, Peer::Server).await?;
+        let mut connection = self.dialer.dial(&place, ServerKind::Redis).await?;
         let mut commands = redis::pipe();
         commands.cmd("CLUSTER").arg("KEYSLOT").arg(&self.owned).cmd("CLUSTER").arg("SLOTS");
-        let told = commands.query_async::<(u16, Vec<Vec<redis::Value>>)>(&mut connection).await;
-        let (slot, ranges) = told.map_err(|e| ConnectError::from(&e))?;
+        let answer = commands.query_async::<(u16, Vec<Vec<redis::Value>>)>(&mut connection).await;
+        let (slot, ranges) = answer.map_err(|e| ConnectError::from_first_commands(&e))?;
         let ranges: Vec<Range> = ranges.into_iter().filter_map(|range| Range::read(range, &host)).collect();
         let owner = ranges
             .iter()

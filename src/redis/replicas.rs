@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::call::Call;
 use super::error::{LinkError, Unreplicated};
-use super::link::Call;
 use crate::config::RedisConfig;
 
 /// Replicas that must have a write before it is acknowledged.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{AsyncConnectionConfig, ConnectionAddr, FromRedisValue, RedisResult, Script};
 
 use super::clock::ServerClock;
-use super::connection::{Connection, Dialer, Peer};
+use super::connection::{Connection, Dialer, ServerKind};
 use super::error::ConnectError;
 use super::identity::{LogBirth, LogIdentity};
 use super::names::Names;
@@ -159,7 +159,7 @@ impl Opener {
     /// Connects and reads what must be known before the first use.
     pub(super) async fn open(&self) -> Result<NewSession, ConnectError> {
         let place = self.place.find().await?;
-        let mut connection = self.dialer.dial(&place, Peer::Server).await?;
+        let mut connection = self.dialer.dial(&place, ServerKind::Redis).await?;
         let (server, clock) = self.introduce(&mut connection).await?;
         Ok(NewSession { connection, server, clock, address: place.addr().clone() })
     }
@@ -176,19 +176,20 @@ impl Opener {
             .cmd("TIME")
             .query_async(connection)
             .await
-            .map_err(|e| ConnectError::from(&e))?;
+            .map_err(|e| ConnectError::from_first_commands(&e))?;
         let clock = ServerClock::new(time, asked);
         refuse_replica(&replication)?;
         let run_id = field(&server, "run_id").ok_or(ConnectError::Strange("INFO server"))?;
         let log = self
             .names
             .log(run_id, field(&replication, "master_replid").ok_or(ConnectError::Strange("INFO replication"))?);
-        self.take_over(connection, &log).await.map_err(|e| ConnectError::from(&e))?;
+        self.take_over(connection, &log).await.map_err(|e| ConnectError::from_first_commands(&e))?;
         let fresh = LogBirth::text_of_new(time.0, time.1);
-        let text: String = get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| ConnectError::from(&e))?;
+        let text: String =
+            get_or_set(connection, &log, fresh.as_bytes()).await.map_err(|e| ConnectError::from_first_commands(&e))?;
         // Loads the scripts, so that each use is one round trip from the first one on.
         for script in [&self.compare_and_set, &self.set_in_time, &self.mark_over, &self.release] {
-            script.load_async(connection).await.map_err(|e| ConnectError::from(&e))?;
+            script.load_async(connection).await.map_err(|e| ConnectError::from_first_commands(&e))?;
         }
         let birth: LogBirth = text.parse().map_err(|()| ConnectError::Strange("GET of the log identity"))?;
         Ok((

@@ -63,24 +63,39 @@ impl Tls {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let stream = connector.connect(self.name.clone(), stream).await.map_err(|error| match fault_of(&error) {
             Some(fault) => self.explain(fault),
-            None => self.explain_end(None),
+            None => self.explain_end(),
         })?;
         let fault = Arc::new(OnceLock::new());
         Ok((SecureStream { stream, fault: Arc::clone(&fault) }, fault))
     }
 
-    /// Why the server ended the connection during the handshake, or before its first answer: in TLS 1.3 a server refuses
-    /// a client's certificate after the client's handshake has succeeded.
-    pub(super) fn explain_end(&self, fault: Option<&rustls::Error>) -> ConnectError {
+    /// Why the server ended the connection between the handshake and its first answer. In TLS 1.3 a server refuses a
+    /// client's certificate after the client's handshake has succeeded.
+    pub(super) fn explain_silence(&self, fault: Option<&rustls::Error>) -> ConnectError {
         match fault {
+            Some(rustls::Error::AlertReceived(alert)) if !self.own.was_asked_for() => {
+                ConnectError::Tls(format!("it ended the connection after the TLS handshake: alert {alert:?}"))
+            }
             Some(fault) => self.explain(fault),
             None if self.own.was_asked_for() => self.own.refused(None),
             None => ConnectError::Tls(
-                "it ended the connection in place of a TLS handshake: a plain port does so (redis://), or a proxy \
-                 without a server behind it"
+                "it closed the connection after the TLS handshake, without an answer: a proxy without a server behind \
+                 it does so"
                     .into(),
             ),
         }
+    }
+
+    /// Why the server ended the connection during the handshake.
+    fn explain_end(&self) -> ConnectError {
+        if self.own.was_asked_for() {
+            return self.own.refused(None);
+        }
+        ConnectError::Tls(
+            "it ended the connection in place of a TLS handshake: a plain port does so (redis://), or a proxy without \
+             a server behind it"
+                .into(),
+        )
     }
 
     fn explain(&self, fault: &rustls::Error) -> ConnectError {
@@ -139,10 +154,10 @@ impl OwnCertificate {
     }
 
     fn refused(&self, alert: Option<AlertDescription>) -> ConnectError {
-        let told = alert.map(|alert| format!(": {}", said(alert))).unwrap_or_default();
+        let why = alert.map(|alert| format!(": {}", said(alert))).unwrap_or_default();
         ConnectError::Tls(match &self.key {
             None => "it asks for a client certificate: set cert_file and key_file".into(),
-            Some(_) => format!("it does not accept our certificate (cert_file){told}"),
+            Some(_) => format!("it does not accept our certificate (cert_file){why}"),
         })
     }
 }

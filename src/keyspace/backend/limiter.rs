@@ -82,23 +82,23 @@ impl Queue {
 
 /// Admits one call; returned when dropped.
 #[derive(Debug)]
-pub(crate) struct Permit<'a>(&'a ConcurrencyLimiter);
+pub(crate) struct ConcurrencyPermit<'a>(&'a ConcurrencyLimiter);
 
-impl Drop for Permit<'_> {
+impl Drop for ConcurrencyPermit<'_> {
     fn drop(&mut self) {
         self.0.queue.lock().release();
     }
 }
 
 /// A call's place in the queue; given up when dropped, also by cancellation.
-struct Place<'a> {
+struct QueuePlace<'a> {
     limiter: &'a ConcurrencyLimiter,
     priority: Priority,
     ticket: u64,
     turn: oneshot::Receiver<()>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         let mut queue = self.limiter.queue.lock();
         let waited = queue.class(self.priority).remove(&self.ticket).is_some();
@@ -111,8 +111,8 @@ impl Drop for Place<'_> {
 
 /// How a call begins.
 enum Admission<'a> {
-    Now(Permit<'a>),
-    Later(Place<'a>),
+    Now(ConcurrencyPermit<'a>),
+    Later(QueuePlace<'a>),
 }
 
 /// Of what a call took, each later one leaves seven eighths.
@@ -144,10 +144,10 @@ impl ConcurrencyLimiter {
     }
 
     /// Admits a call only if a place is free now and no other call waits.
-    pub(crate) fn enter_if_free(&self) -> Option<Permit<'_>> {
+    pub(crate) fn enter_if_free(&self) -> Option<ConcurrencyPermit<'_>> {
         let mut queue = self.queue.lock();
         queue.free = queue.free.checked_sub(1)?;
-        Some(Permit(self))
+        Some(ConcurrencyPermit(self))
     }
 
     /// Returns true if a call of this class would be shed now.
@@ -156,13 +156,17 @@ impl ConcurrencyLimiter {
     }
 
     /// Waits to be admitted, as long as a call can still end by `deadline`.
-    pub(crate) async fn enter(&self, priority: Priority, deadline: Instant) -> Result<Permit<'_>, ShedReason> {
+    pub(crate) async fn enter(
+        &self,
+        priority: Priority,
+        deadline: Instant,
+    ) -> Result<ConcurrencyPermit<'_>, ShedReason> {
         let mut place = match self.join(priority)? {
             Admission::Now(permit) => return Ok(permit),
             Admission::Later(place) => place,
         };
         match timeout_at(deadline - self.reserve(), &mut place.turn).await {
-            Ok(Ok(())) => Ok(Permit(self)),
+            Ok(Ok(())) => Ok(ConcurrencyPermit(self)),
             Ok(Err(_)) => Err(ShedReason::QueueFull),
             Err(_) => Err(ShedReason::QueueTimeout),
         }
@@ -173,7 +177,7 @@ impl ConcurrencyLimiter {
         let mut queue = self.queue.lock();
         if queue.free > 0 {
             queue.free -= 1;
-            return Ok(Admission::Now(Permit(self)));
+            return Ok(Admission::Now(ConcurrencyPermit(self)));
         }
         if queue.is_full(priority, self.max_queue) {
             return Err(ShedReason::QueueFull);
@@ -186,7 +190,7 @@ impl ConcurrencyLimiter {
         let ticket = queue.next_ticket;
         queue.next_ticket += 1;
         queue.class(priority).insert(ticket, sender);
-        Ok(Admission::Later(Place { limiter: self, priority, ticket, turn }))
+        Ok(Admission::Later(QueuePlace { limiter: self, priority, ticket, turn }))
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use self::breaker::BackendBreaker;
 pub(crate) use self::failures::FailureLog;
 pub(crate) use self::limiter::Priority;
-use self::limiter::{ConcurrencyLimiter, Permit};
+use self::limiter::{ConcurrencyLimiter, ConcurrencyPermit};
 pub(crate) use self::spare::SpareCall;
 pub(crate) use self::verify::Verified;
 use super::error::LookupError;
@@ -133,7 +133,7 @@ impl BackendClient {
         keys: usize,
         priority: Priority,
         deadline: Instant,
-    ) -> Result<Permit<'_>, LookupError> {
+    ) -> Result<ConcurrencyPermit<'_>, LookupError> {
         // A permit is of no use while the breaker is open, so no lookup waits for one.
         self.check_breaker(keys)?;
         let permit = self.limiter.enter(priority, deadline).await;

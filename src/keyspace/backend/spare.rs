@@ -2,7 +2,7 @@
 
 use tokio::time::{Instant, timeout_at};
 
-use super::limiter::Permit;
+use super::limiter::ConcurrencyPermit;
 use super::{BackendClient, Fetched, is_no_answer};
 use crate::backend::{BackendError, FetchContext, Value};
 use crate::breaker::CallGuard;
@@ -12,7 +12,7 @@ use crate::keyspace::error::LookupError;
 /// The right to one call now.
 pub(crate) struct SpareCall<'a> {
     client: &'a BackendClient,
-    permit: Permit<'a>,
+    permit: ConcurrencyPermit<'a>,
     call: CallGuard<'a>,
 }
 

@@ -17,6 +17,8 @@ use crate::keyspace::secret::CurrentSecret;
 const MARKS_AT_A_TIME: usize = 64;
 /// Pause before marks that could not be set are tried again.
 const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+/// Time between two log lines about re-sends.
+const LINE_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 /// Keys of the journal that are remembered at a time: if not all have room, as many as have.
 const REPLAY_CHUNK: usize = 1024;
 
@@ -26,23 +28,44 @@ struct Resend {
     over: Option<(Option<u64>, u64)>,
     began: Moment,
     place: Option<ChunkPlace>,
+    lines: LineLimit,
+}
+
+/// The log lines about re-sends: a connection may flap.
+#[derive(Debug, Default)]
+struct LineLimit {
+    last: Option<Moment>,
+    suppressed: u64,
+}
+
+impl LineLimit {
+    /// Returns how many lines were left out before this one, or `None` if this one is left out too.
+    fn admit(&mut self, now: Moment) -> Option<u64> {
+        if self.last.is_some_and(|last| now.since(last) < LINE_EVERY) {
+            self.suppressed += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.suppressed))
+    }
 }
 
 impl Default for Resend {
     fn default() -> Self {
-        Self { over: None, began: Moment::NEVER, place: None }
+        Self { over: None, began: Moment::NEVER, place: None, lines: LineLimit::default() }
     }
 }
 
 impl Writer {
-    /// Re-sends every announce within its window each time the shared cache was connected anew: the new server may not
+    /// Re-sends every announce within its window each time the shared cache was connected again: the new server may not
     /// have the marks. Runs until dropped.
     pub(crate) async fn resend_after_reconnects(&self) {
         let mut epochs = self.shared.epochs();
+        let mut resend = Resend::default();
         // Once at the start too, for what the journal held: the connection may be older than this task.
         loop {
             epochs.mark_unchanged();
-            let mut resend = Resend::default();
+            resend.over = None;
             while !self.resend(&mut resend).await {
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
@@ -64,7 +87,7 @@ impl Writer {
         }
         let (epoch, secret) = (self.shared.epoch(), self.identity.secret.fingerprint());
         if resend.over != Some((epoch, secret)) {
-            *resend = Resend { over: Some((epoch, secret)), began: Moment::now(), place: None };
+            (resend.over, resend.began, resend.place) = (Some((epoch, secret)), Moment::now(), None);
         }
         let recent = &self.windows.recent;
         let (mut count, mut failed, mut sent) = (0, 0, true);
@@ -84,7 +107,10 @@ impl Writer {
         }
         let keyspace = &self.identity.name;
         if count > 0 && sent {
-            tracing::info!(%keyspace, count, "re-sent recent announces after reconnect");
+            if let Some(suppressed) = resend.lines.admit(Moment::now()) {
+                let suppressed = (suppressed > 0).then_some(suppressed);
+                tracing::info!(%keyspace, count, suppressed, "re-sent recent announces after reconnect");
+            }
         } else if count > 0 {
             tracing::debug!(%keyspace, count, failed, "recent announces not re-sent yet");
         }

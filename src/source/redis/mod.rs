@@ -13,7 +13,7 @@ use super::batch::Batcher;
 use super::{KeyBatches, KeySource, SourceError};
 use crate::config::{RedisConfig, RedisPlace, SourceConfig};
 use crate::key::KeyForm;
-use crate::redis::{ConnectError, Connection, Dialer, Peer};
+use crate::redis::{ConnectError, Connection, Dialer, ServerKind};
 
 /// How long connecting, the TLS handshake and the login may each take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ impl RedisSource {
     }
 
     async fn connect(&self) -> Result<Connection, SourceError> {
-        self.dialer.dial(&self.place, Peer::Server).await.map_err(|error| {
+        self.dialer.dial(&self.place, ServerKind::Redis).await.map_err(|error| {
             let text = format!("{}: {error}", self.target);
             match error {
                 ConnectError::Answered(_) => SourceError::Invalid(text),

@@ -9,7 +9,13 @@ use bloomguard::config::{RedisConfig, SecretUrl, SourceConfig, SourceKind};
 use bloomguard::key::KeyForm;
 use bloomguard::redis::RedisLink;
 use bloomguard::source::RedisSource;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
 
 use crate::cache::contract::{LONG, entry, key, redis_config};
 use crate::support::assert_eventually;
@@ -110,7 +116,7 @@ async fn a_plain_and_a_tls_port_that_are_mixed_up_are_told_of() {
     let swapped = format!("redis://127.0.0.1:{}", redis.port());
     fails(&redis_config(&swapped, PATIENT), "a TLS port does so (rediss://)").await;
     // Others send an alert before they close.
-    let other = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", other.local_addr().unwrap());
     let answering = tokio::spawn(async move {
         while let Ok((mut client, _)) = other.accept().await {
@@ -183,6 +189,83 @@ async fn a_password_is_read_again_at_each_connect() {
     command(&["CLIENT", "KILL", "USER", "app"]);
     is_told(&cache, "password_file must be a file that is not empty").await;
     assert!(!format!("{link:?} {:?}", cache.status()).contains("hunter2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn white_space_of_a_password_belongs_to_it_but_for_one_line_end() {
+    let redis = RedisServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    let url = format!("redis://app@127.0.0.1:{}", redis.port());
+    let config = RedisConfig { password_file: Some(file.clone()), ..redis_config(&url, PATIENT) };
+    for (password, line_end) in
+        [(" before", "\n"), ("behind\t", ""), (" on both \u{a0}", "\r\n"), ("within pass wörd", "\r")]
+    {
+        let allow = ["ACL", "SETUSER", "app", "on", "resetpass", &format!(">{password}"), "~*", "&*", "+@all"];
+        redis::cmd(allow[0]).arg(&allow[1..]).exec(&mut redis.connection()).unwrap();
+        std::fs::write(&file, format!("{password}{line_end}")).unwrap();
+        connects(&config).await;
+    }
+}
+
+/// A pipe would occupy one thread of the process for each attempt.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_file_that_becomes_a_pipe_is_refused_and_not_waited_for() {
+    let redis = RedisServer::start_with(&["--requirepass", "right"]);
+    let folder = tempfile::tempdir().unwrap();
+    let (file, pipe) = (folder.path().join("password"), folder.path().join("pipe"));
+    std::fs::write(&file, "right\n").unwrap();
+    let url = format!("redis://127.0.0.1:{}", redis.port());
+    let cache = connects(&RedisConfig { password_file: Some(file.clone()), ..redis_config(&url, PATIENT) }).await;
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink(&pipe, &file).unwrap();
+    redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).exec(&mut redis.connection()).unwrap();
+    is_told(&cache, "password_file must be a readable file").await;
+    is_told(&cache, "it is a pipe, not a regular file").await;
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, "right\n").unwrap();
+    works(&cache).await;
+}
+
+/// Accepts TLS connections, reads a login and writes `answer`, if there is one, and closes.
+async fn closing_after_the_handshake(
+    certificate: &Certificate,
+    answer: Option<&'static [u8]>,
+) -> (String, AbortHandle) {
+    let chain = CertificateDer::pem_file_iter(&certificate.chain).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(&certificate.key).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("rediss://{}", listener.local_addr().unwrap());
+    let accepting = tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let Ok(mut client) = acceptor.accept(client).await else { continue };
+            let Some(answer) = answer else { continue };
+            let _ = client.read(&mut [0; 1024]).await;
+            let _ = client.write_all(answer).await;
+            let _ = client.shutdown().await;
+        }
+    });
+    (url, accepting.abort_handle())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_ends_after_the_tls_handshake_is_explained() {
+    let authority = Authority::new();
+    let certificate = authority.issue(HERE);
+    for (answer, reason) in [
+        (None, "it closed the connection after the TLS handshake, without an answer: a proxy without a server"),
+        // To the two commands of the login.
+        (Some(&b"+OK\r\n+OK\r\n"[..]), "it closed the connection right after the login: it may be stopping"),
+    ] {
+        let (url, accepting) = closing_after_the_handshake(&certificate, answer).await;
+        fails(&config(&url, authority.pem()), reason).await;
+        accepting.abort();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

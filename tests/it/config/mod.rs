@@ -1,5 +1,7 @@
 //! The configuration as users meet it: `check-config`, files, environment, secrets.
 
+mod secret_files;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;

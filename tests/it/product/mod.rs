@@ -32,6 +32,7 @@ pub mod process;
 mod prometheus;
 mod rebuild;
 mod redis_eviction;
+mod redis_flapping;
 mod redis_name;
 mod redis_network;
 mod redis_tls;
