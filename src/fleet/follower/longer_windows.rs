@@ -67,7 +67,7 @@ impl Log {
 }
 
 #[test]
-fn what_was_announced_within_a_longer_window_is_read_before_all_counts_as_read() {
+fn announces_within_a_longer_window_are_read_before_all_is_read() {
     let mut log = Log::begun();
     log.learn(LONG);
     assert_eq!(log.read(), (None, vec![], false));

@@ -170,7 +170,7 @@ async fn entries_that_were_trimmed_or_deleted_before_they_were_read_are_a_loss()
 
 /// Invariant: lost-log-is-noticed
 #[tokio::test]
-async fn a_stream_that_is_deleted_under_its_identity_is_noticed_by_who_begins() {
+async fn a_stream_that_is_deleted_under_its_identity_is_noticed_at_a_start() {
     let server = RedisServer::start_young();
     let (writer, mut reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);
     let empty = reader.follower.resumable().expect("it has read the log to its end");
@@ -199,7 +199,7 @@ async fn a_stream_that_is_deleted_under_its_identity_is_noticed_by_who_begins() 
 
 /// Invariant: lost-log-is-noticed
 #[tokio::test]
-async fn a_log_that_redis_may_evict_is_not_believed_by_who_begins() {
+async fn a_log_that_redis_may_evict_is_not_believed_at_a_start() {
     let server = RedisServer::start();
     for (policy, loss) in [("noeviction", None), ("volatile-lru", None), ("allkeys-lru", Some(Loss::Evictable))] {
         let mut raw = server.connection();

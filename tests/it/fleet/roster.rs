@@ -50,7 +50,7 @@ async fn roster(log: &RedisDeltaLog) -> Roster {
 
 /// Invariant: announced-found-by-fleet
 #[tokio::test]
-async fn a_descendant_announces_at_once_only_in_a_log_that_is_younger_than_the_lease() {
+async fn a_descendant_announces_at_once_only_in_a_log_of_less_than_a_lease() {
     let server = RedisServer::start_young();
     let link = link(&server).await;
     let descendant = log(&link);
@@ -86,7 +86,7 @@ async fn a_roster_that_is_lost_alone_is_young_in_an_old_log_and_has_nobody() {
     assert!(!member.admitted);
     let now = roster(&one).await;
     assert!(now.age < LONG && now.members.len() == 1, "{now:?}");
-    assert_eq!(announce(&other).await, Err(LogError::NotAdmitted), "who is not in it announces nothing");
+    assert_eq!(announce(&other).await, Err(LogError::NotAdmitted), "it is not in the new one");
     assert_eq!(announce(&one).await, Err(LogError::NotAdmitted));
 }
 

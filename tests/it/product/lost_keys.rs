@@ -45,7 +45,7 @@ fn holds(app: &TestApp, id: u32) -> bool {
 
 /// Invariant: announced-never-404
 #[tokio::test(flavor = "multi_thread")]
-async fn who_starts_beside_a_deleted_log_waits_a_window_and_a_scan() {
+async fn a_start_beside_a_deleted_log_waits_for_a_window_and_a_scan() {
     let (redis, site) = (RedisServer::start(), site(Site::sqlite()).await);
     let brief = configuration(&site, &redis, "5s");
     let (writer, restarting) = (TestApp::enforcing(&brief).await, TestApp::enforcing(&brief).await);
