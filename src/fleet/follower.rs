@@ -85,12 +85,12 @@ impl Follower {
             Some(place) if page.last < place.last || place.made.is_some_and(|made| page.made < made) => {
                 Some(Loss::Shrunk)
             }
-            Some(place) => return place.go_on(page, self.retention),
+            Some(place) => return place.go_on(page, self.retention, self.memory),
         };
-        match self.begin(&page) {
+        match (loss, self.begin(&page)) {
             // Of another log too: what is gone of it, nobody announces again.
-            Some(Loss::Trimmed) => self.begun(Some(Loss::Trimmed)),
-            begun => self.begun(loss.or(begun)),
+            (Some(Loss::Replaced), Some(Loss::Trimmed)) => self.begun(Some(Loss::Trimmed)),
+            (loss, begun) => self.begun(loss.or(begun)),
         }
     }
 
@@ -115,8 +115,15 @@ impl Follower {
         }
         let window = EntryId::at(page.now.saturating_sub(millis(self.memory)));
         self.place = Some(LogPosition::resumed(from, page, window));
-        // The count shows what was trimmed behind its place; what was trimmed before it matters only within the window.
-        self.begun((window < from.applied && page.floor > window).then_some(Loss::Trimmed))
+        // The count shows what was trimmed behind its place, but where it counted none. What was trimmed before it
+        // matters only within the window.
+        let is_uncounted = window < from.applied || from.made == 0;
+        let loss = match lost_since(window, page) {
+            Some(loss) if is_uncounted => Some(loss),
+            _ if from.made == 0 && page.floor > from.applied => Some(Loss::Unresumable),
+            _ => None,
+        };
+        self.begun(loss)
     }
 
     /// The entries of a page have taken effect.
@@ -131,15 +138,23 @@ impl Follower {
     fn begin(&mut self, page: &LogPage) -> Option<Loss> {
         let start = EntryId::at(page.now.saturating_sub(millis(self.memory)));
         self.place = Some(LogPosition::new(page, start));
-        // Entries trimmed by age are older than any window; only trimming for size removes younger ones.
-        if page.floor > start {
-            return Some(Loss::Trimmed);
-        }
         let left = page.born.saturating_add(millis(self.window)).saturating_sub(page.now);
-        (left > 0).then(|| Loss::Young { left: Duration::from_millis(left) })
+        let young = (left > 0).then(|| Loss::Young { left: Duration::from_millis(left) });
+        lost_since(start, page).or(young)
     }
 }
 
+/// Entries since `start` that the log may have lost. Those that it trims by age are older than any window.
+fn lost_since(start: EntryId, page: &LogPage) -> Option<Loss> {
+    match page {
+        page if page.floor > start => Some(Loss::Trimmed),
+        page if page.is_evictable => Some(Loss::Evictable),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod longer_windows;
 #[cfg(test)]
 mod resuming;
 
@@ -192,6 +207,8 @@ mod tests {
                 switch: None,
                 peers: Vec::new(),
                 roster: None,
+                is_registered: true,
+                is_evictable: false,
             }
         }
 

@@ -24,7 +24,8 @@ pub struct LogPage {
     pub last: EntryId,
     /// How many entries were ever appended, including trimmed ones.
     pub made: u64,
-    /// Entries before this place were trimmed for size, at any age.
+    /// Entries before this place were trimmed for size, at any age, or deleted with the log; the end of every log if
+    /// nothing was appended since.
     pub floor: EntryId,
     /// Entries behind the requested place, in order; `None` for one that can't be read.
     pub entries: Vec<(EntryId, Option<LogEntry>)>,
@@ -36,6 +37,10 @@ pub struct LogPage {
     pub peers: Vec<Peer>,
     /// The members of this log; `None`: as the reader knows them.
     pub roster: Option<Roster>,
+    /// The reader has registered its terms, and they are still there.
+    pub is_registered: bool,
+    /// The server may evict the log.
+    pub is_evictable: bool,
 }
 
 /// Why the log accepted or returned nothing.

@@ -52,17 +52,23 @@ impl ServerInfo {
         self.policy.as_deref() == Some("noeviction")
     }
 
+    /// Returns true if what has no expiry stays: the log, its identity, the roster, the hash secret, the enforcement
+    /// setting and the instances.
+    pub(crate) fn keeps_log(&self) -> bool {
+        self.keeps_marks() || self.policy.as_deref().is_some_and(|policy| policy.starts_with("volatile-"))
+    }
+
     /// A warning for operators about a wrong policy: what it can cost, and the command that corrects it.
     pub(crate) fn warning(&self) -> Option<String> {
         if self.keeps_marks() {
             return None;
         }
         let policy = self.policy.as_deref().unwrap_or("unknown");
-        // Without an expiry are the log, its identity, the hash secret, the enforcement setting and the instances.
-        let (evicted, cost) = if policy.starts_with("volatile-") {
+        let (evicted, cost) = if self.keeps_log() {
             ("values, marks and tombstones", "")
         } else {
-            ("anything of ours", ", and an evicted delta log costs every instance a scan")
+            let cost = ", an evicted delta log costs every instance a scan, and each start takes a commit_window";
+            ("anything of ours", cost)
         };
         Some(format!(
             "Redis' maxmemory-policy is {policy}: a full Redis may evict {evicted}. So no absences are stored in Redis, \

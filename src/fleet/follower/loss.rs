@@ -22,6 +22,9 @@ pub enum Loss {
     /// Entries were trimmed before they were read.
     #[error("the delta log was trimmed before it was read; raise redis.log.retention or redis.log.max_bytes")]
     Trimmed,
+    /// The reader begins in a log that Redis may evict, so that nothing of it need be left.
+    #[error("Redis may have evicted the delta log: set its maxmemory-policy to noeviction")]
+    Evictable,
     /// A writer's chain has a hole.
     #[error("an entry of the delta log is missing")]
     Hole,

@@ -36,8 +36,10 @@ pub(super) struct LogPosition {
     counted: EntryId,
     /// The count shows everything that is missing behind the cursor.
     counting: bool,
-    /// The floor when reading began, which was evaluated then.
+    /// The floor of the last page, which was evaluated then.
     floor: EntryId,
+    /// Everything since then was read, or is being read.
+    reach: EntryId,
     /// Chains must be complete from here on.
     start: EntryId,
     last_of: HashMap<WriterId, EntryId>,
@@ -55,6 +57,7 @@ impl LogPosition {
             counted: EntryId::ZERO,
             counting: false,
             floor: page.floor,
+            reach: start,
             start,
             last_of: HashMap::new(),
             catching_up: None,
@@ -80,13 +83,17 @@ impl LogPosition {
     }
 
     /// Whether entries behind the cursor may have been trimmed without a count that shows it. No count exists before
-    /// the first page that was read to its end, nor for entries from before a snapshot's place.
+    /// the first page that was read to its end, nor for entries from before a snapshot's place; and a log that never
+    /// had an entry counts as one that was deleted.
     fn lost_uncounted(&self, page: &LogPage, retention: Duration) -> bool {
         let oldest = EntryId::at(page.now.saturating_sub(millis(retention)));
-        !self.counting && (page.floor > self.cursor.max(self.floor) || oldest > self.cursor)
+        let is_above = page.floor > self.cursor.max(self.floor);
+        let never_counted = self.made == Some(0);
+        (!self.counting && (is_above || oldest > self.cursor)) || (never_counted && is_above)
     }
 
-    pub(super) fn go_on(&mut self, page: LogPage, retention: Duration) -> PageOutcome {
+    /// Evaluates the next page. `memory`: announces of this age must have been read.
+    pub(super) fn go_on(&mut self, page: LogPage, retention: Duration, memory: Duration) -> PageOutcome {
         self.last = page.last;
         let fresh = page.entries.iter().filter(|(id, _)| *id > self.counted).count() as u64;
         let counted = self.made.map(|made| made + fresh);
@@ -107,12 +114,27 @@ impl LogPosition {
                 None => loss = worse(loss, Some(Loss::Unreadable)),
             }
         }
-        if page.complete {
-            self.catching_up = None;
-            self.counting = true;
-        }
+        self.floor = page.floor;
         let made = if page.complete { Some(page.made) } else { counted };
-        PageOutcome { loss, entries, complete: page.complete, upto, made }
+        let outcome = PageOutcome { loss, entries, complete: page.complete, upto, made };
+        if !page.complete {
+            return outcome;
+        }
+        self.catching_up = None;
+        self.counting = true;
+        let from = EntryId::at(page.now.saturating_sub(millis(memory)));
+        if from < self.reach { self.reach_back(from, outcome) } else { outcome }
+    }
+
+    /// A longer window has become known since reading began: what was announced before that may be within it. Reads
+    /// these entries, and once more those behind them, before anything counts as read.
+    fn reach_back(&mut self, from: EntryId, read: PageOutcome) -> PageOutcome {
+        self.counted = self.counted.max(read.upto);
+        self.counting = false;
+        (self.reach, self.start) = (from, from);
+        self.last_of.clear();
+        let loss = worse(read.loss, (self.floor > from).then_some(Loss::Trimmed));
+        PageOutcome { loss, complete: false, upto: from, ..read }
     }
 
     /// Checks an entry's chain and records its writer.

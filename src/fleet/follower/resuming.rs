@@ -39,6 +39,8 @@ fn page(made: u64, entries: &[(EntryId, Option<LogEntry>)]) -> LogPage {
         switch: None,
         peers: Vec::new(),
         roster: None,
+        is_registered: true,
+        is_evictable: false,
     }
 }
 
@@ -126,4 +128,40 @@ fn what_is_missing_within_the_window_is_worse() {
     assert_eq!(follow(PLACE, vec![young]).1, [Some(Loss::Young { left: Duration::from_millis(700) })]);
     let floor = LogPage { floor: EntryId::at(NOW - 300), ..page(45, &[entry(NOW - 10, 7, 0)]) };
     assert_eq!(follow(PLACE, vec![floor]).1, [Some(Loss::Trimmed)]);
+}
+
+#[test]
+fn a_log_that_was_deleted_before_anything_of_it_was_counted_is_a_loss() {
+    let never = LogPlace { applied: EntryId::ZERO, made: 0, ..PLACE };
+    let deleted = |made, floor, entries: &[_]| LogPage { floor, ..page(made, entries) };
+    let gone = deleted(0, EntryId::at(u64::MAX), &[]);
+    assert_eq!(follow(never, vec![gone.clone(), gone.clone()]).1, [Some(Loss::Trimmed)]);
+    let again = deleted(1, EntryId::at(NOW - 10), &[entry(NOW - 10, 7, 0)]);
+    assert_eq!(follow(never, vec![again]).1, [Some(Loss::Trimmed)]);
+    let long_ago = deleted(1, EntryId::at(60_000), &[entry(60_000, 7, 0)]);
+    assert_eq!(follow(never, vec![long_ago]).1, [Some(Loss::Unresumable)]);
+    // Also between two pages of a running reader, and not once more when it is written again.
+    let mut follower = Follower::new(WINDOW, WINDOW);
+    let empty = LogPage { last: EntryId::ZERO, ..page(0, &[]) };
+    let mut take = |page| {
+        let step = follower.evaluate(page);
+        follower.applied(&step);
+        step.loss
+    };
+    assert_eq!([empty.clone(), empty].map(&mut take), [None, None]);
+    let gone = LogPage { last: EntryId::ZERO, ..gone };
+    assert_eq!([gone.clone(), gone].map(&mut take), [Some(Loss::Trimmed), None]);
+    assert_eq!(take(deleted(1, EntryId::at(NOW - 10), &[entry(NOW - 10, 7, 0)])), None);
+}
+
+#[test]
+fn what_the_server_may_evict_is_not_believed_where_no_count_shows_it() {
+    let evictable = |page| LogPage { is_evictable: true, ..page };
+    let mut starting = Follower::new(WINDOW, WINDOW);
+    let loss = starting.evaluate(evictable(page(40, &[]))).loss.unwrap();
+    assert_eq!((loss, loss.mended_by_scan_in(WINDOW)), (Loss::Evictable, WINDOW));
+    let young = LogPlace { applied: EntryId::at(NOW - 100), ..PLACE };
+    let same = LogPage { last: young.applied, ..page(40, &[]) };
+    assert_eq!(follow(young, vec![evictable(same)]).1, [Some(Loss::Evictable)]);
+    assert_eq!(follow(PLACE, vec![evictable(page(40, &[]))]).1, []);
 }

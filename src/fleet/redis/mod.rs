@@ -42,6 +42,7 @@ type Answer = (
     Option<String>,
     Vec<(Vec<u8>, u64)>,
     Option<RosterAnswer>,
+    u8,
 );
 
 /// How much a log keeps.
@@ -210,7 +211,8 @@ impl DeltaLog for RedisDeltaLog {
         let ours = self.terms.lock().map_or_else(String::new, |(_, terms)| terms.suffix());
         read.key(call.log_name()).key(&self.floor).key(&self.switch).key(&self.register).key(&self.roster);
         read.arg(after.to_string()).arg(ENTRIES_A_READ).arg(ours).arg(roster.unwrap_or_default());
-        let (identity, seconds, micros, last, made, floor, found, switch, peers, roster): Answer =
+        read.arg(self.writer.to_string());
+        let (identity, seconds, micros, last, made, floor, found, switch, peers, roster, registered): Answer =
             call.script(&read).await?;
         let birth: LogBirth =
             identity.ok_or_else(|| replaced(&call))?.parse().map_err(|()| strange("GET of the log identity"))?;
@@ -244,6 +246,8 @@ impl DeltaLog for RedisDeltaLog {
             switch,
             peers,
             roster: roster.map(|found| roster::parse(found, now, call.server().keeps_marks())),
+            is_registered: registered == 1,
+            is_evictable: !call.server().keeps_log(),
         })
     }
 

@@ -4,7 +4,7 @@
 /// milliseconds, and of those at most `ARGV[3]` bytes. Returns the place of the last entry. If it trims for size, it
 /// records the floor under the remaining entries. `ARGV[4]` is the writer if it must be admitted in the roster; an empty
 /// answer says that it is not. From the first entry on there is a floor, so that a log that was deleted is noticed: the
-/// floor is then at its new beginning.
+/// floor is then at its new beginning, to the millisecond.
 pub(super) const APPEND: &str = r"
 local identity = redis.call('GET', KEYS[2])
 if not identity or string.sub(identity, 1, 32) ~= ARGV[1] then return false end
@@ -17,7 +17,8 @@ local oldest = string.format('%.0f-0', time[1] * 1000 - ARGV[2])
 local id
 local before = redis.call('XLEN', KEYS[1])
 if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('SET', KEYS[3], redis.call('EXISTS', KEYS[3]) == 1 and string.format('%.0f-0', time[1] * 1000) or '0-0')
+  local now = string.format('%.0f-0', time[1] * 1000 + math.floor(time[2] / 1000))
+  redis.call('SET', KEYS[3], redis.call('EXISTS', KEYS[3]) == 1 and now or '0-0')
 end
 for i = 5, #ARGV do id = redis.call('XADD', KEYS[1], 'MINID', '~', oldest, '*', 'd', ARGV[i]) end
 if redis.call('XLEN', KEYS[1]) < before + #ARGV - 4 then
@@ -75,9 +76,10 @@ if serial > last then redis.call('SET', KEYS[1], 'v1 ' .. text .. ' ' .. ARGV[2]
 return text";
 
 /// The contents of one page, read at one moment: identity, clock, last entry, entries ever appended, floor, entries
-/// behind `ARGV[1]`, switch, instances with other terms than `ARGV[3]`, with the time, and the roster unless it still has
-/// the version `ARGV[4]`. A replica has no identity, because it may lack entries. Neither has a server that was a replica
-/// since the connection was made: its history is another one.
+/// behind `ARGV[1]`, switch, instances with other terms than `ARGV[3]`, with the time, the roster unless it still has
+/// the version `ARGV[4]`, and whether the instance `ARGV[5]` is registered. A replica has no identity, because it may
+/// lack entries. Neither has a server that was a replica since the connection was made: its history is another one. The
+/// floor of a log that is gone is the end of every log.
 pub(super) const READ: &str = r"
 local replication, identity = redis.call('INFO', 'replication'), false
 local history = string.match(replication, 'master_replid:(%x+)')
@@ -96,11 +98,12 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   if not made then return redis.error_reply('ERR the delta log needs Redis 7.0 or later') end
   entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
 end
-if floor and redis.call('EXISTS', KEYS[1]) == 0 then floor = string.format('%.0f-0', time[1] * 1000) end
-local peers, strangers, registered = {}, 0, redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES')
+if floor and redis.call('EXISTS', KEYS[1]) == 0 then floor = '18446744073709551615-0' end
+local peers, strangers, own, registered = {}, 0, 0, redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES')
 for i = 1, #registered, 2 do
   local is_alive = tonumber(registered[i + 1]) > time[1] * 1000 - 60000
   if is_alive and string.sub(registered[i], -7) ~= ' enrols' then strangers = 1 end
+  if string.match(registered[i], '^v1 (%x+) ') == ARGV[5] then own = 1 end
   if string.match(registered[i], '^v1 %x+ (%x+ %x+ %d+ %d+)') ~= ARGV[3] then
     peers[#peers + 1] = {registered[i], string.format('%.0f', registered[i + 1])}
   end
@@ -112,7 +115,7 @@ if not identity or log ~= string.sub(identity, 1, 32) then view, version, born =
 local members = version ~= '0'
 version = tostring(identity) .. ' ' .. (members and born or '') .. ' ' .. version .. ' ' .. strangers
 if version ~= ARGV[4] then roster = {version, view, members and redis.call('HGETALL', KEYS[6]) or {}, strangers, born} end
-return {identity, time[1], time[2], last, made, floor or '0-0', entries, redis.call('GET', KEYS[4]), peers, roster}";
+return {identity, time[1], time[2], last, made, floor or '0-0', entries, redis.call('GET', KEYS[4]), peers, roster, own}";
 
 /// A change of the roster `KEYS[1]` by the member `ARGV[2]`, if the log `KEYS[2]` still has the identity `ARGV[1]`. A
 /// roster of another log is empty. Who was admitted in the log before is admitted at once, but only in a young log: later,

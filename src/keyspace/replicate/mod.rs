@@ -65,10 +65,17 @@ pub(crate) struct LogFollower {
     resumable: Mutex<Option<LogPlace>>,
     /// Where this process continues after its snapshot.
     resume: Mutex<Option<LogPlace>>,
-    /// The log in which this instance is registered, under which terms, and since when.
-    registered: Mutex<Option<(Option<LogIdentity>, Terms, Moment)>>,
+    registered: Mutex<Option<Registered>>,
     /// Instances that have not announced again in the log that is followed.
     missing: Mutex<Vec<WriterId>>,
+}
+
+/// The last registration of this instance.
+struct Registered {
+    log: Option<LogIdentity>,
+    terms: Terms,
+    at: Moment,
+    succeeded: bool,
 }
 
 /// What entries of the log change.
@@ -134,6 +141,9 @@ impl LogFollower {
             match self.log.read(follower.after(), reports.known()).await {
                 Ok(mut page) => {
                     let read = RosterRead::of(&mut page, sent);
+                    if let Some(roster) = read.roster().filter(|_| follower.place().is_none()) {
+                        self.parts.windows.record_members(roster);
+                    }
                     let (complete, lost_switch) = self.apply_page(&mut follower, page, &mut reports);
                     if !complete {
                         continue;
@@ -156,6 +166,10 @@ impl LogFollower {
     fn apply_page(&self, follower: &mut Follower, mut page: LogPage, reports: &mut Reports) -> (bool, Option<Switch>) {
         // Before the log counts as read: without the fleet's setting an instance does not enforce.
         let lost_switch = self.parts.freshness.apply_switch(page.switch.take());
+        if !page.is_registered {
+            // The register was lost: one that begins now does not know this instance's window. A refusal stays one.
+            self.registered.lock().take_if(|registered| registered.succeeded);
+        }
         self.parts.windows.record_page(self.writer, &page);
         let windows = self.parts.windows.longest();
         follower.set_windows(windows.life(), windows.window);
@@ -260,19 +274,19 @@ impl LogFollower {
         }
     }
 
-    /// Registers this instance's terms now and then, and again in each new log.
+    /// Registers this instance's terms now and then, again in each new log, and where that was lost.
     async fn register(&self) {
         let (terms, now) = (self.parts.windows.terms(), Moment::now());
         let log = self.applied.lock().map(|(log, _)| log);
-        let is_known = |(known, as_written, at): (Option<LogIdentity>, Terms, Moment)| {
-            known == log && as_written == terms && now.since(at) < REGISTER_EVERY
-        };
-        if self.registered.lock().is_some_and(is_known) {
+        let is_known =
+            |known: &Registered| known.log == log && known.terms == terms && now.since(known.at) < REGISTER_EVERY;
+        if self.registered.lock().as_ref().is_some_and(is_known) {
             return;
         }
+        let registered = self.log.register(&terms).await;
         // Also if it fails, as in a full Redis: appends are refused then.
-        *self.registered.lock() = Some((log, terms, now));
-        if let Err(error) = self.log.register(&terms).await {
+        *self.registered.lock() = Some(Registered { log, terms, at: now, succeeded: registered.is_ok() });
+        if let Err(error) = registered {
             tracing::debug!(%error, "instance not registered");
         }
     }
@@ -362,7 +376,7 @@ const fn resync_reason(loss: Loss) -> ResyncReason {
     match loss {
         Loss::Young { .. } => ResyncReason::Young,
         Loss::Replaced | Loss::Shrunk => ResyncReason::Replaced,
-        Loss::Trimmed => ResyncReason::Trimmed,
+        Loss::Trimmed | Loss::Evictable => ResyncReason::Trimmed,
         Loss::Unresumable => ResyncReason::Snapshot,
         Loss::Hole | Loss::Unreadable | Loss::Foreign | Loss::Gap => ResyncReason::Gap,
     }

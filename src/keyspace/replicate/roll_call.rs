@@ -32,6 +32,10 @@ impl RosterRead {
     pub(super) fn of(page: &mut LogPage, sent: Moment) -> Self {
         Self { page: RosterPage::from(&*page), roster: page.roster.take(), sent, arrived: Moment::now() }
     }
+
+    pub(super) const fn roster(&self) -> Option<&Roster> {
+        self.roster.as_ref()
+    }
 }
 
 impl Reports {

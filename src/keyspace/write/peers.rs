@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::Moment;
-use crate::fleet::{LogEntry, LogEntryKind, LogPage, Terms, WriterId};
+use crate::fleet::{LogEntry, LogEntryKind, LogPage, Roster, Terms, WriterId};
 use crate::key::KeyForm;
 
 /// How often an instance registers. An instance that was silent for twice as long is assumed to have announced nothing
@@ -29,7 +29,7 @@ pub(crate) struct Peers {
 #[derive(Debug, Default)]
 struct Known {
     instances: HashMap<WriterId, Instance>,
-    /// Windows of instances that are not tracked, and of this instance before its restart.
+    /// Windows of instances that are not tracked, of the roster's, and of this instance before its restart.
     others: Vec<(Windows, Moment)>,
 }
 
@@ -108,7 +108,7 @@ impl Peers {
         }
     }
 
-    /// Records the windows of an instance beyond `MAX_INSTANCES`.
+    /// Records windows without their instance.
     fn record_overflow(&self, others: &mut Vec<(Windows, Moment)>, windows: Windows, until: Moment) {
         if let Some((_, last)) = others.iter_mut().find(|(known, _)| *known == windows) {
             *last = (*last).max(until);
@@ -141,6 +141,16 @@ impl Peers {
         let entries = page.entries.iter().filter_map(|(_, entry)| entry.as_ref()).filter(|entry| entry.writer != ours);
         for (writer, terms) in entries.filter_map(|entry| Some((entry.writer, entry.delta.terms?))) {
             self.seen(writer, terms, None, now);
+        }
+    }
+
+    /// Records the windows of the roster's members, which announced until now. For a reader that begins: the register
+    /// may have been lost alone.
+    pub(crate) fn record_members(&self, roster: &Roster, now: Moment) {
+        for member in &roster.members {
+            let windows = Windows { window: member.terms.window.min(self.longest), deadline: self.own.deadline() };
+            let until = now.plus(REGISTER_EVERY * 2).plus(windows.life());
+            self.record_overflow(&mut self.known.lock().others, windows, until);
         }
     }
 

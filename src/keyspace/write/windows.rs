@@ -11,7 +11,7 @@ use super::peers::{Peers, Windows};
 use super::polled_rows::SeenRows;
 use super::recent::Recent;
 use crate::clock::Moment;
-use crate::fleet::{LogPage, Terms, WriterId};
+use crate::fleet::{LogPage, Roster, Terms, WriterId};
 use crate::key::KeyHash;
 use crate::keyspace::backend::BackendClient;
 use crate::keyspace::identity::Identity;
@@ -68,6 +68,11 @@ impl CommitWindows {
         if let Some(members) = self.backend.members() {
             members.set_life(life);
         }
+    }
+
+    /// Records the members of the log with which reading begins. Call it before that page is recorded.
+    pub(crate) fn record_members(&self, roster: &Roster) {
+        self.peers.record_members(roster, Moment::now());
     }
 
     /// Records who wrote a page of the log. Call it before the page is evaluated: how far back the log must reach

@@ -168,6 +168,47 @@ async fn entries_that_were_trimmed_or_deleted_before_they_were_read_are_a_loss()
     assert_eq!(reader.step().await.loss, Some(Loss::Shrunk));
 }
 
+/// Invariant: lost-log-is-noticed
+#[tokio::test]
+async fn a_stream_that_is_deleted_under_its_identity_is_noticed_at_a_start() {
+    let server = RedisServer::start_young();
+    let (writer, mut reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);
+    let empty = reader.follower.resumable().expect("it has read the log to its end");
+    writer.append(&[delta(LogEntryKind::Announce, 0..1)]).await;
+    reader.step().await;
+    let counted = reader.follower.resumable().unwrap();
+    assert_eq!((empty.made, counted.made), (0, 1));
+    writer.append(&[delta(LogEntryKind::Announce, 1..2)]).await;
+    let _: () = redis::cmd("DEL").arg("bloomguard:deltas:users").query(&mut server.connection()).unwrap();
+    for is_written_again in [false, true] {
+        if is_written_again {
+            writer.append(&[delta(LogEntryKind::Announce, 2..3)]).await;
+        }
+        // By age, the deletion is within the memory of a reader on any machine.
+        let follower = || Follower::new(Duration::from_secs(600), WINDOW);
+        for place in [None, Some(empty), Some(counted)] {
+            let mut newcomer = Instance::at(&server, KEEP).await;
+            newcomer.follower = follower().resuming(place);
+            // Where as many entries are there again, their count shows it on the next page.
+            let losses = [newcomer.step().await.loss, newcomer.step().await.loss];
+            let told: Vec<Loss> = losses.into_iter().flatten().collect();
+            assert!(matches!(told[..], [Loss::Trimmed | Loss::Shrunk, ..]), "{place:?} {is_written_again}: {losses:?}");
+        }
+    }
+}
+
+/// Invariant: lost-log-is-noticed
+#[tokio::test]
+async fn a_log_that_redis_may_evict_is_not_believed_at_a_start() {
+    let server = RedisServer::start();
+    for (policy, loss) in [("noeviction", None), ("volatile-lru", None), ("allkeys-lru", Some(Loss::Evictable))] {
+        let mut raw = server.connection();
+        let _: () = redis::cmd("CONFIG").arg(&["SET", "maxmemory-policy", policy]).query(&mut raw).unwrap();
+        let mut newcomer = Instance::at(&server, KEEP).await;
+        assert_eq!([newcomer.step().await.loss, newcomer.step().await.loss], [loss, None], "{policy}");
+    }
+}
+
 #[tokio::test]
 async fn a_log_stays_within_its_bytes() {
     let server = RedisServer::start_young();

@@ -9,6 +9,7 @@ mod commit_window;
 mod expiry;
 mod followed_log;
 mod lease;
+mod leaving;
 mod lookup;
 mod marks;
 mod polled;

@@ -67,6 +67,8 @@ fn page(log: u8, kind: LogEntryKind) -> LogPage {
         switch: None,
         peers: Vec::new(),
         roster: None,
+        is_registered: true,
+        is_evictable: false,
     }
 }
 

@@ -20,6 +20,7 @@ mod http_api;
 mod kills;
 mod large_values;
 mod load;
+mod lost_keys;
 mod nginx;
 mod odd_keys;
 mod outages;

@@ -257,6 +257,8 @@ impl Server {
             switch: None,
             peers: Vec::new(),
             roster: Some(roster),
+            is_registered: true,
+            is_evictable: false,
         })
     }
 }
