@@ -89,7 +89,7 @@ impl Follower {
         };
         match self.begin(&page) {
             // Of another log too: what is gone of it, nobody announces again.
-            Some(Loss::Trimmed) => self.begun(Some(Loss::Trimmed)),
+            Some(Loss::Trimmed) if loss != Some(Loss::Shrunk) => self.begun(Some(Loss::Trimmed)),
             begun => self.begun(loss.or(begun)),
         }
     }

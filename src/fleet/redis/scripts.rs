@@ -17,7 +17,8 @@ local oldest = string.format('%.0f-0', time[1] * 1000 - ARGV[2])
 local id
 local before = redis.call('XLEN', KEYS[1])
 if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('SET', KEYS[3], redis.call('EXISTS', KEYS[3]) == 1 and string.format('%.0f-0', time[1] * 1000) or '0-0')
+  local now = string.format('%.0f-0', time[1] * 1000 + math.floor(time[2] / 1000))
+  redis.call('SET', KEYS[3], redis.call('EXISTS', KEYS[3]) == 1 and now or '0-0')
 end
 for i = 5, #ARGV do id = redis.call('XADD', KEYS[1], 'MINID', '~', oldest, '*', 'd', ARGV[i]) end
 if redis.call('XLEN', KEYS[1]) < before + #ARGV - 4 then
@@ -96,7 +97,9 @@ if redis.call('EXISTS', KEYS[1]) == 1 then
   if not made then return redis.error_reply('ERR the delta log needs Redis 7.0 or later') end
   entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
 end
-if floor and redis.call('EXISTS', KEYS[1]) == 0 then floor = string.format('%.0f-0', time[1] * 1000) end
+if floor and redis.call('EXISTS', KEYS[1]) == 0 then
+  floor = string.format('%.0f-0', time[1] * 1000 + math.floor(time[2] / 1000))
+end
 local peers, strangers, registered = {}, 0, redis.call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES')
 for i = 1, #registered, 2 do
   local is_alive = tonumber(registered[i + 1]) > time[1] * 1000 - 60000
