@@ -28,7 +28,7 @@ use self::delta_log::scan_permit;
 use self::descriptors::ConnectionCaps;
 use self::keyspace_parts::{StartDeadlines, keyspace_parts};
 use self::links::{RedisLinks, connect_redis};
-use self::secret::agree_on_secret;
+use self::secret::{agree_on_secret, patience};
 use self::sources::poller;
 use crate::backend::Members;
 use crate::buffers::Buffers;
@@ -87,12 +87,13 @@ impl App {
             let parts = keyspace_parts(name, settings, config, redis.as_ref(), &metrics, &memory, deadlines)
                 .await
                 .with_context(|| format!("keyspaces.{name}"))?;
-            let (recorders, max_lag) = (Arc::clone(&parts.metrics), parts.log.as_ref().map(|log| log.max_lag));
+            let (recorders, has_log) = (Arc::clone(&parts.metrics), parts.log.is_some());
             let keyspace = Keyspace::new(parts);
             let link = redis.as_ref().and_then(|links| links.of(name)).map(|links| &links.main);
             // Without announces and log, no other instance reads what is hashed here.
-            let patience = if settings.takes_announces() { Some(None) } else { max_lag.map(Some) };
-            if let (Some(link), Some(patience)) = (link, patience) {
+            let shares_secret = settings.takes_announces() || has_log;
+            if let (Some(link), Some(redis)) = (link.filter(|_| shares_secret), &config.redis) {
+                let patience = patience(settings.takes_announces(), redis.max_lag);
                 tasks.spawn(agree_on_secret(Arc::clone(&keyspace), Arc::clone(link), patience));
             }
             let source = source(settings, config).with_context(|| format!("keyspaces.{name}"))?;

@@ -1,5 +1,7 @@
 //! Composes one keyspace: backend, caches, log, journal and the snapshot that it starts from.
 
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use crate::cache::{MemoryCache, NoCache, RedisCache, SharedCache};
 use crate::config::{BackendKind, Config, KeyspaceConfig};
 use crate::fleet::Terms;
 use crate::key::KeyForm;
-use crate::keyspace::{AnnounceLimits, Journal, KeyspaceParts};
+use crate::keyspace::{AnnounceLimits, Journal, KeyspaceParts, Replayed};
 use crate::metrics::Metrics;
 use crate::rebuild::MemoryBudget;
 use crate::redis::Replicas;
@@ -43,16 +45,15 @@ pub(super) async fn keyspace_parts(
     let (links, replicas) = (redis.and_then(|links| links.of(name)), redis.and_then(|links| links.replicas));
     let announces = AnnounceLimits::new(&config.server, links.is_some() || keyspace.backend.kind == BackendKind::Set);
     let shared = shared_cache(name, keyspace, links, replicas.filter(|_| log.is_none()), &backend, announces);
-    let (window, deadline) = (keyspace.commit_window, keyspace.deadline);
-    let open = if keyspace.takes_announces() { Journal::open_of } else { Journal::without_announces };
-    let (journal, mut replayed) = open(&config.server.data_dir, name, window, deadline, meaning_of_keys(keyspace))
-        .context("the announce journal in server.data_dir")?;
+    let (journal, mut replayed) =
+        journal(name, keyspace, &config.server.data_dir).context("the announce journal in server.data_dir")?;
     let finder = SnapshotFinder { name, keyspace, config, has_redis: redis.is_some(), replayed: &replayed };
     let found = finder.find(memory, deadlines.read_until).await;
     replayed.damaged |= found.shows_lost_announces();
     let main = links.map(|links| &links.main);
     let secret = if keyspace.takes_announces() {
-        fleet_secret(name, main, found.secret(), deadlines.redis_until).await
+        let is_first_start = config.redis.as_ref().is_some_and(|redis| redis.first_start);
+        fleet_secret(name, main, found.secret(), is_first_start, deadlines.redis_until).await
     } else {
         Some(own_secret(name, main, found.secret()).await)
     };
@@ -71,6 +72,14 @@ pub(super) async fn keyspace_parts(
         replayed,
         metrics: recorders,
     })
+}
+
+/// The journal of announces. Without them one that an earlier configuration left: its announces were acknowledged.
+fn journal(name: &str, keyspace: &KeyspaceConfig, dir: &Path) -> io::Result<(Journal, Replayed)> {
+    if !keyspace.takes_announces() && !Journal::exists(dir, name)? {
+        return Ok(Journal::off());
+    }
+    Journal::open_of(dir, name, keyspace.commit_window, keyspace.deadline, meaning_of_keys(keyspace))
 }
 
 /// Creates the configured backend.

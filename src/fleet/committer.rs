@@ -71,8 +71,15 @@ async fn commit(log: Arc<dyn DeltaLog>, mut requests: mpsc::Receiver<Request>) {
             }
             group.take(next);
         }
-        let committed = log.append(&group.deltas, epoch).await;
-        for done in group.waiting {
+        let mut committed = log.append(&group.deltas, epoch).await;
+        if matches!(committed, Err(LogError::NotAdmitted)) {
+            group.refuse_announces();
+            if group.deltas.is_empty() {
+                continue;
+            }
+            committed = log.append(&group.deltas, epoch).await;
+        }
+        for (_, done) in group.waiting {
             // Callers that left have their error already.
             let _ = done.send(committed.clone());
         }
@@ -84,14 +91,22 @@ async fn commit(log: Arc<dyn DeltaLog>, mut requests: mpsc::Receiver<Request>) {
 struct Group {
     deltas: Vec<Delta>,
     hashes: usize,
-    waiting: Vec<oneshot::Sender<Committed>>,
+    waiting: Vec<(LogEntryKind, oneshot::Sender<Committed>)>,
 }
 
 impl Group {
+    /// The log has appended nothing, because this instance may not announce yet. A drop needs no admission.
+    fn refuse_announces(&mut self) {
+        self.deltas.retain(|delta| delta.kind != LogEntryKind::Announce);
+        for (_, done) in self.waiting.extract_if(.., |(kind, _)| *kind == LogEntryKind::Announce) {
+            let _ = done.send(Err(LogError::NotAdmitted));
+        }
+    }
+
     fn take(&mut self, request: Request) {
         let Delta { kind, secret, terms, hashes } = request.delta;
         self.hashes += hashes.len();
-        self.waiting.push(request.done);
+        self.waiting.push((kind, request.done));
         if kind == LogEntryKind::Gap {
             return self.deltas.push(Delta { kind, secret, terms, hashes });
         }
@@ -128,6 +143,15 @@ mod tests {
         appended: Mutex<Vec<(Vec<Delta>, Option<u64>)>>,
         begun: AtomicUsize,
         permits: Semaphore,
+        /// Of the instance that appends.
+        is_admitted: bool,
+    }
+
+    impl Slow {
+        fn with_permits(permits: usize) -> Arc<Self> {
+            let (appended, begun) = (Mutex::default(), AtomicUsize::new(0));
+            Arc::new(Self { appended, begun, permits: Semaphore::new(permits), is_admitted: true })
+        }
     }
 
     #[async_trait]
@@ -139,6 +163,9 @@ mod tests {
         async fn append(&self, deltas: &[Delta], epoch: Option<u64>) -> Committed {
             self.begun.fetch_add(1, Ordering::SeqCst);
             self.permits.acquire().await.unwrap().forget();
+            if !self.is_admitted && deltas.iter().any(|delta| delta.kind == LogEntryKind::Announce) {
+                return Err(LogError::NotAdmitted);
+            }
             let mut appended = self.appended.lock();
             appended.push((deltas.to_vec(), epoch));
             Ok((LogIdentity([0; 16]), EntryId::at(appended.len() as u64)))
@@ -163,7 +190,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_comes_while_an_append_is_under_way_leaves_together() {
-        let log = Arc::new(Slow { appended: Mutex::default(), begun: AtomicUsize::new(0), permits: Semaphore::new(0) });
+        let log = Slow::with_permits(0);
         let committer = Committer::new(log.clone());
         let send = |kind, n, epoch: u64| {
             let committer = committer.clone();
@@ -211,8 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn large_announces_become_several_entries() {
-        let log =
-            Arc::new(Slow { appended: Mutex::default(), begun: AtomicUsize::new(0), permits: Semaphore::new(10) });
+        let log = Slow::with_permits(10);
         let committer = Committer::new(log.clone());
         committer
             .append(
@@ -223,5 +249,23 @@ mod tests {
             .unwrap();
         let sizes: Vec<usize> = log.appended.lock()[0].0.iter().map(|delta| delta.hashes.len()).collect();
         assert_eq!(sizes, [256, 256, 88]);
+    }
+
+    #[tokio::test]
+    async fn drops_are_appended_beside_announces_that_are_not_admitted() {
+        let mut log = Slow::with_permits(10);
+        Arc::get_mut(&mut log).unwrap().is_admitted = false;
+        let committer = Committer::new(log.clone());
+        let send = |kind, n| committer.append(Delta { kind, secret: 1, terms: None, hashes: vec![hash(n)] }, Some(1));
+        let (announce, drop) = (LogEntryKind::Announce, LogEntryKind::Drop);
+        let (before, first, after, second) =
+            tokio::join!(send(announce, 0), send(drop, 1), send(announce, 2), send(drop, 3));
+        assert_eq!((&before, &after), (&Err(LogError::NotAdmitted), &Err(LogError::NotAdmitted)));
+        assert_eq!((first.unwrap().1, second.unwrap().1), (EntryId::at(1), EntryId::at(1)));
+        assert_eq!(log.begun.load(Ordering::SeqCst), 2, "all together, then the drops alone");
+        let dropped = [1, 3].map(|n| Delta { kind: drop, secret: 1, terms: None, hashes: vec![hash(n)] });
+        assert_eq!(*log.appended.lock(), [(dropped.to_vec(), Some(1))]);
+        send(announce, 4).await.unwrap_err();
+        assert_eq!(log.begun.load(Ordering::SeqCst), 3, "nothing is appended in their place");
     }
 }

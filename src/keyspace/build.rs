@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Keyspace;
 use super::backend::Verified;
 use super::build_state::{LastRebuild, SourceSample};
-use super::secret::CurrentSecret;
+use super::secret::{Adoption, CurrentSecret};
 use crate::backend::{BackendError, KeySet, Members};
 use crate::clock::Moment;
 use crate::filter::{Busy, Candidate, Filter};
@@ -155,7 +155,7 @@ impl Keyspace {
     /// # Errors
     /// [`CantBegin::NoSecret`] and [`CantBegin::NoLog`].
     pub(crate) async fn prepare_scan(&self) -> Result<(), CantBegin> {
-        if !self.identity.secret.is_agreed() {
+        if !self.learns_secret().await {
             return Err(CantBegin::NoSecret);
         }
         if let Some(follower) = self.follower.as_ref().filter(|_| self.freshness.promise().rests_on_log())
@@ -295,19 +295,24 @@ impl Build {
         keyspace.freshness.set_conflict(conflict);
         let known = &keyspace.identity.secret;
         // A change after this check has revoked the promise, and this scan began too early to restore it.
-        let adopts = known.fingerprint() != self.secret.fingerprint;
-        if adopts && known.next().is_none_or(|next| next.fingerprint != self.secret.fingerprint) {
-            return Err(CantSwap::OtherSecret);
-        }
-        match (keyspace.backend.members(), set) {
+        let adoption = if known.fingerprint() == self.secret.fingerprint {
+            None
+        } else {
+            Some(known.begin_adoption(&self.secret).ok_or(CantSwap::OtherSecret)?)
+        };
+        // Dropped at the end: gigabytes may be freed.
+        let _former_set = match (keyspace.backend.members(), set) {
             // Before the filter, and so before the right to call a key absent: a lookup that trusts the new scan must
             // not read the old set.
-            (Some(members), Some(set)) => members.swap(set),
+            (Some(members), Some(set)) => Some(members.swap(set)),
             (Some(_), None) => return Err(CantSwap::NoSet),
-            (None, _) => {}
-        }
+            (None, _) => None,
+        };
         let is_first = keyspace.prober.current().is_none();
-        let number = if adopts { self.exchange() } else { self.activate() };
+        let number = match adoption {
+            Some(adoption) => self.exchange(adoption),
+            None => self.activate(),
+        };
         keyspace.polls.rescan_if_needed();
         keyspace.stats.swapped();
         keyspace.audit.storms.swapped();
@@ -329,7 +334,7 @@ impl Build {
     }
 
     /// Makes the candidate the active filter and its secret the present one.
-    fn exchange(&mut self) -> u64 {
+    fn exchange(&mut self, adoption: Adoption<'_>) -> u64 {
         let (keyspace, now) = (&self.keyspace, Moment::now());
         // Announces of an earlier configuration, from the journal. Without room for them the filter has them all the
         // same.
@@ -341,7 +346,7 @@ impl Build {
         let mut number = 0;
         keyspace.freshness.exchanged(self.began, || {
             // The secret first: a lookup that finds this filter by a former hash then notices it.
-            keyspace.identity.secret.adopt(&self.secret);
+            adoption.adopt();
             number = self.candidate.take().map_or(0, Candidate::swap);
         });
         drop(former);

@@ -1,10 +1,17 @@
 //! What a change of the fleet's secret does to a keyspace.
 
+use std::time::Duration;
+
 use super::Keyspace;
 use super::freshness::LogRole;
 use crate::clock::Moment;
 use crate::key::KeySecret;
-use crate::labels::UnprotectedReason;
+use crate::labels::{RebuildOutcome, UnprotectedReason};
+
+/// A build waits this long for the secret: somewhat longer than an instance that starts leaves the first word to others.
+const BUILD_WAITS: Duration = Duration::from_secs(2);
+/// How often it looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 impl Keyspace {
     /// Returns true once the secret is known under which filters can be built.
@@ -23,7 +30,19 @@ impl Keyspace {
     /// wait for one that has, because a filter has to be built under another one.
     #[must_use]
     pub fn has_known_fleet_secret(&self) -> bool {
-        self.identity.secret.was_shared()
+        let known = &self.identity.secret;
+        // With announces no other one is agreed on.
+        if self.freshness.promise().log == LogRole::DropsOnly { known.was_shared() } else { known.is_agreed() }
+    }
+
+    /// Returns true if the secret is known by now, or soon: an instance that starts may wait for those that have it.
+    pub(super) async fn learns_secret(&self) -> bool {
+        let waiting = async {
+            while !self.has_secret() {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        tokio::time::timeout(BUILD_WAITS, waiting).await.is_ok()
     }
 
     /// The right does not rest on what others announce: the filter under the present secret stays active, and a build
@@ -57,6 +76,9 @@ impl Keyspace {
             self.builds.signal.request();
         }
         known.agree(secret);
+        if self.last_rebuild().is_some_and(|last| last.outcome == RebuildOutcome::NoSecret) {
+            self.builds.signal.request();
+        }
         if let Err(full) = self.writer.rehash(&known.load(), now) {
             let count = full.0;
             self.freshness.revoke(

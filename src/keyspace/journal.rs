@@ -130,26 +130,25 @@ impl Journal {
         Ok((Self { mode: WriteMode::Thread(appends), id, shared }, replayed))
     }
 
-    /// The journal of a keyspace that takes no announces. One that an earlier configuration left is replayed: its
-    /// announces were acknowledged.
+    /// Returns true if `dir` holds a journal of `keyspace`.
     ///
     /// # Errors
-    /// As [`Journal::open`].
-    pub fn without_announces(
-        dir: &Path,
-        keyspace: &str,
-        window: Duration,
-        deadline: Duration,
-        meaning: u64,
-    ) -> io::Result<(Self, Replayed)> {
+    /// Where that can't be found out.
+    pub fn exists(dir: &Path, keyspace: &str) -> io::Result<bool> {
         let files = Files::of(dir, keyspace);
         for file in [&files.young, &files.old, &files.fresh()] {
             if file.try_exists()? {
-                return Self::open_of(dir, keyspace, window, deadline, meaning);
+                return Ok(true);
             }
         }
+        Ok(false)
+    }
+
+    /// The journal of a keyspace that takes no announces: there is none.
+    #[must_use]
+    pub fn off() -> (Self, Replayed) {
         let shared = Shared { next: 0.into(), needed_from: u64::MAX.into(), snapshot_due: Notify::new() };
-        Ok((Self { mode: WriteMode::Off, id: [0; 16], shared: Arc::new(shared) }, Replayed::default()))
+        (Self { mode: WriteMode::Off, id: [0; 16], shared: Arc::new(shared) }, Replayed::default())
     }
 
     /// As [`Journal::open`], but each append is written by the calling thread. For simulations: their clock would

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::key::{Key, KeyHash, KeyRef, KeySecret};
 
@@ -124,15 +124,13 @@ impl Secret {
         true
     }
 
-    /// Makes `secret`, which was the next one when its build began, the present one. The caller has revoked the trust,
-    /// and makes a filter under it the active one before it returns.
-    pub(crate) fn adopt(&self, secret: &Arc<CurrentSecret>) {
-        let _change = self.change.lock();
-        self.current.store(Arc::clone(secret));
-        // Afterwards: who finds no next one finds it as the present one.
-        if self.next.load().as_ref().is_some_and(|next| next.fingerprint == secret.fingerprint) {
-            self.next.store(None);
-        }
+    /// Begins to adopt `built`, under which a build has hashed its keys; until that is over, the next one stays. `None`
+    /// if it has not been the next one since the build began: meanwhile inserts were hashed under another one.
+    pub(crate) fn begin_adoption(&self, built: &Arc<CurrentSecret>) -> Option<Adoption<'_>> {
+        let change = self.change.lock();
+        // The same object: the fleet may have changed its secret, and changed it back.
+        let next = self.next.load_full().filter(|next| Arc::ptr_eq(next, built))?;
+        Some(Adoption { secret: self, next, _change: change })
     }
 
     /// Returns true if this instance has known the fleet's secret.
@@ -150,6 +148,68 @@ impl Secret {
     }
 }
 
+/// The next secret, which stays the next one until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Adoption<'a> {
+    secret: &'a Secret,
+    next: Arc<CurrentSecret>,
+    _change: MutexGuard<'a, ()>,
+}
+
+impl Adoption<'_> {
+    /// Makes it the present one. The caller has revoked the trust, and makes a filter under it the active one before it
+    /// returns.
+    pub(crate) fn adopt(self) {
+        self.secret.current.store(self.next);
+        // Afterwards: who finds no next one finds it as the present one.
+        self.secret.next.store(None);
+    }
+}
+
 fn current(secret: KeySecret, agreed: bool) -> CurrentSecret {
     CurrentSecret { fingerprint: secret.fingerprint(), secret, agreed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(byte: u8) -> KeySecret {
+        KeySecret::new([byte; KeySecret::LEN])
+    }
+
+    #[test]
+    fn a_secret_is_adopted_only_if_it_was_the_next_one_all_the_time() {
+        let known = Secret::new(Some(secret(1)));
+        assert!(known.prepare(secret(2)));
+        let built = known.next().unwrap();
+        assert!(known.prepare(secret(3)));
+        assert!(known.begin_adoption(&built).is_none(), "what was inserted since is hashed under the third");
+        assert!(known.prepare(secret(2)));
+        assert!(
+            known.begin_adoption(&built).is_none(),
+            "it came back, and what was inserted meanwhile is not under it"
+        );
+        assert_eq!(known.fingerprint(), secret(1).fingerprint());
+        let built = known.next().unwrap();
+        known.begin_adoption(&built).unwrap().adopt();
+        assert_eq!((known.fingerprint(), known.next().is_none()), (secret(2).fingerprint(), true));
+        assert!(known.begin_adoption(&built).is_none(), "it is the present one");
+    }
+
+    #[test]
+    fn the_next_secret_stays_while_one_is_adopted() {
+        let known = Secret::new(Some(secret(1)));
+        known.prepare(secret(2));
+        let built = known.next().unwrap();
+        let adoption = known.begin_adoption(&built).unwrap();
+        std::thread::scope(|scope| {
+            let changed = scope.spawn(|| known.prepare(secret(3)));
+            assert!(Arc::ptr_eq(&known.next().unwrap(), &built));
+            adoption.adopt();
+            assert!(changed.join().unwrap());
+        });
+        assert_eq!(known.fingerprint(), secret(2).fingerprint());
+        assert_eq!(known.next().unwrap().fingerprint, secret(3).fingerprint());
+    }
 }

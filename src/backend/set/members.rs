@@ -143,16 +143,14 @@ impl Members {
         self.state.write().next = None;
     }
 
-    /// Activates the keys of the scan that began.
-    pub fn swap(&self, set: KeySet) {
+    /// Activates the keys of the scan that began. Returns the former ones, to be dropped under no lock: gigabytes may be
+    /// freed.
+    pub fn swap(&self, set: KeySet) -> impl Sized + use<> {
         let mut state = self.state.write();
         // Without a beginning it is unknown what the scan has seen: it may miss every announce.
         let notes = state.next.take().unwrap_or_else(|| state.notes.unseen_by_scan(Moment::NEVER));
         let window = state.window;
-        let before = std::mem::replace(&mut *state, SetState { window, set: Some(Arc::new(set)), notes, next: None });
-        drop(state);
-        // Gigabytes may be freed: not under the lock.
-        drop(before);
+        std::mem::replace(&mut *state, SetState { window, set: Some(Arc::new(set)), notes, next: None })
     }
 
     /// When a scan must begin to see the lost announces; `None` if none were lost.

@@ -20,6 +20,7 @@ use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::metric;
 use crate::support::process::Process;
+use crate::support::wait::PATIENCE;
 
 const BUDGET: u64 = 64 << 20;
 /// What the process may take beyond its budget: what the kernel has handed over and the process has not read,
@@ -56,11 +57,12 @@ impl Victim {
         let config = edit(Config::new().server("max_buffered_bytes", BUDGET as i64)).users(|k| {
             k.set("key", "integer")
                 .set("freshness", "announced")
-                .set("deadline", "60s")
+                // Beside other tests all rows together may take a minute: no answer is to fail for its time.
+                .set("deadline", "4m")
                 .set("cache.hot_capacity", "1MiB")
                 .set("cache.max_value_bytes", "2MiB")
                 .backend(&site.url(), "SELECT name FROM users WHERE id = $1")
-                .set("backend.timeout", "30s")
+                .set("backend.timeout", "2m")
                 .source_sql("SELECT id FROM users")
         });
         let mut process = Process::start(dir.path(), &["serve", "--config", &config.write(dir.path())]);
@@ -196,26 +198,30 @@ async fn chunked_bodies_reserve_as_they_grow() {
 /// Invariant: bounded-memory
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_at_once_are_refused_rather_than_held() {
-    let victim = Victim::start().await;
+    // This test is the client, and may be slow to read.
+    let victim = Victim::start_with(|config| config.server("send_timeout", "2m")).await;
     let keys = format!("[{}1]", "777,".repeat(9_999));
     let lookups = (0..64).map(|_| victim.batch(&keys));
     let answers = futures_util::future::join_all(lookups).await;
     assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 503)));
     assert!(answers.iter().any(|answer| answer.status == 200));
-    // Of the values of all rows the budget has no room for any two answers.
+    // Of the values of all rows the budget has no room for any two answers. Where all of them grow at the same pace, none
+    // may have room for its response: then they ask again.
     let all = serde_json::to_string(&(1..=ROWS).collect::<Vec<_>>()).unwrap();
-    let answers = futures_util::future::join_all((0..8).map(|_| victim.batch(&all))).await;
-    let results = answers
-        .iter()
-        .filter(|answer| answer.status == 200)
-        .flat_map(|answer| answer.json()["results"].as_array().unwrap().clone());
-    let (found, failed): (Vec<_>, Vec<_>) = results.partition(|result| result["status"] == 200);
-    assert!(!found.is_empty() && failed.iter().all(|result| result["status"] == 503), "a failure is never an absence");
-    assert!(
-        failed.iter().any(|result| result["type"] == "/problems/overloaded"),
-        "{} found, {} failed",
-        found.len(),
-        failed.len()
+    let (mut found, mut overloaded) = (0, 0);
+    assert_eventually!(
+        {
+            for answer in futures_util::future::join_all((0..8).map(|_| victim.batch(&all))).await {
+                assert!(matches!(answer.status, 200 | 503), "{}", answer.status);
+                let results = answer.json()["results"].as_array().cloned().unwrap_or_default();
+                let (values, failed): (Vec<_>, Vec<_>) = results.iter().partition(|result| result["status"] == 200);
+                assert!(failed.iter().all(|result| result["status"] == 503), "a failure is never an absence");
+                found += values.len();
+                overloaded += failed.iter().filter(|result| result["type"] == "/problems/overloaded").count();
+            }
+            found > 0 && overloaded > 0
+        },
+        "{found} found, {overloaded} overloaded"
     );
     victim.holds_nothing().await;
     victim.still_serves().await;
@@ -247,20 +253,40 @@ async fn hoard(data: &str, window: u32, rows: std::ops::Range<usize>) -> (Vec<u1
     (told, driven)
 }
 
+/// Hoards until a response is refused. Returns what was answered, and the connections. On a busy machine the process may
+/// close connections before the budget is full: then others come.
+async fn hoard_all(data: &str, window: u32) -> (Vec<u16>, Vec<tokio::task::JoinHandle<()>>) {
+    let (mut told, mut connections) = (Vec::new(), Vec::new());
+    assert_eventually!(
+        {
+            let hoards = (0..20).map(|n| hoard(data, window, n * 13..n * 13 + 27));
+            for (answers, driven) in futures_util::future::join_all(hoards).await {
+                told.extend(answers);
+                connections.push(driven);
+            }
+            told.contains(&503)
+        },
+        "none is refused: {told:?}"
+    );
+    (told, connections)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn responses_behind_a_closed_window_are_bounded_and_end() {
+    let mut victims = Vec::new();
     for window in [0, 1] {
-        let victim = Victim::start_with(|config| config.server("send_timeout", "15s")).await;
-        let hoards =
-            futures_util::future::join_all((0..20).map(|n| hoard(&victim.data, window, n * 13..n * 13 + 27))).await;
-        let told: Vec<u16> = hoards.iter().flat_map(|(told, _)| told.clone()).collect();
+        let victim = Victim::start_with(|config| config.server("send_timeout", "30s")).await;
+        let (told, connections) = hoard_all(&victim.data, window).await;
         assert!(told.iter().all(|status| matches!(status, 200 | 503)), "{told:?}");
-        assert!(told.contains(&503) && told.contains(&200), "{told:?}");
+        assert!(told.contains(&200), "{told:?}");
         victim.still_serves().await;
         victim.took_no_more_than_the_budget();
+        victims.push((victim, connections));
+    }
+    for (victim, connections) in victims {
         // All of these connections answer pings, and are closed all the same.
-        for (_, driven) in hoards {
-            tokio::time::timeout(Duration::from_secs(60), driven).await.expect("it is closed").unwrap();
+        for driven in connections {
+            tokio::time::timeout(PATIENCE, driven).await.expect("it is closed").unwrap();
         }
         victim.holds_nothing().await;
         assert!(victim.refused("slow_client").await >= 1.0 && victim.refused("response").await >= 1.0);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bloomguard::config::{RedisConfig, SecretUrl};
 use bloomguard::fleet::{
-    Delta, DeltaLog, EntryId, Follower, LogEntryKind, LogError, Loss, PageOutcome, RedisDeltaLog, Retention, WriterId,
+    Committer, Delta, DeltaLog, EntryId, Follower, LogEntryKind, LogError, Loss, PageOutcome, RedisDeltaLog, Retention,
+    WriterId,
 };
 use bloomguard::key::KeyHash;
 use bloomguard::redis::RedisLink;
@@ -99,6 +100,21 @@ async fn what_one_appends_the_other_reads_in_order() {
     assert_eq!(step.entries[2].previous, last, "each writer's entries are a chain");
     assert_eq!(reader.follower.place().unwrap().1, after);
     assert_eq!(reader.step().await.entries, [], "read once");
+}
+
+#[tokio::test]
+async fn a_drop_beside_an_announce_that_is_not_admitted_is_appended() {
+    let server = RedisServer::start_young();
+    let (writer, mut reader) = (Instance::at(&server, KEEP).await, Instance::at(&server, KEEP).await.settled().await);
+    let epoch = Some(writer.epoch());
+    // It is in no roster.
+    let committer = Committer::new(Arc::new(writer.log.enrolling()));
+    let append = |kind, hashes| committer.append(delta(kind, hashes), epoch);
+    let (announced, dropped) = tokio::join!(append(LogEntryKind::Announce, 0..1), append(LogEntryKind::Drop, 1..2));
+    assert_eq!(announced, Err(LogError::NotAdmitted));
+    let step = reader.step().await;
+    let heard: Vec<Delta> = step.entries.iter().map(|entry| entry.delta.clone()).collect();
+    assert_eq!((heard, step.entries[0].id), (vec![delta(LogEntryKind::Drop, 1..2)], dropped.unwrap().1));
 }
 
 #[tokio::test]

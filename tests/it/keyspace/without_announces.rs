@@ -9,7 +9,7 @@ use bloomguard::config::{EnforcementSetting, Freshness, KeyspaceConfig};
 use bloomguard::fleet::{Delta, DeltaLog, EntryId, LogEntry, LogEntryKind, LogError, LogPage, Switch, WriterId};
 use bloomguard::key::{KeyHash, KeySecret};
 use bloomguard::keyspace::{AnnounceError, LogParts};
-use bloomguard::labels::State;
+use bloomguard::labels::{RebuildOutcome, State};
 use bloomguard::redis::LogIdentity;
 use bloomguard::source::PolledKey;
 use parking_lot::Mutex;
@@ -154,6 +154,26 @@ async fn rows_polled_while_a_secret_is_adopted_are_in_the_new_filter() {
     let absent = ks.absent();
     assert_eq!((ks.keyspace.state(), ks.get(&absent).await.as_str()), (State::Enforcing, "404 filter"));
     assert!(ks.keyspace.has_known_fleet_secret());
+}
+
+/// Invariant: redis-is-not-the-promise
+#[tokio::test]
+async fn a_filter_under_a_secret_that_went_and_came_back_is_not_adopted() {
+    let (ks, _log) = instance();
+    let ks = ks.built().await;
+    let (before, fleets) = (ks.keyspace.proposed_secret(), KeySecret::random());
+    let scan = ks.source.hold_after_scan();
+    ks.keyspace.agree_on_secret(fleets.clone());
+    ks.begin_rebuild();
+    scan.reached().await;
+    ks.keyspace.agree_on_secret(before);
+    ks.keyspace.polls().begin(Moment::now());
+    // Under the present secret only: there is no other one now.
+    ks.keyspace.polls().learn(&[PolledKey { key: key("polled:1"), stamp: 7 }]).await.unwrap();
+    ks.keyspace.agree_on_secret(fleets);
+    scan.release();
+    assert_eq!(ks.rebuilt().await, RebuildOutcome::Cancelled);
+    assert!(ks.maybe("polled:1") && ks.maybe("user:1"), "the filter in force has them all");
 }
 
 #[tokio::test]

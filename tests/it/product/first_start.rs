@@ -56,7 +56,7 @@ async fn a_first_start_says_what_was_found_and_counts_down_to_enforcing() {
     app.wait_for("enforcing").await;
 }
 
-/// Invariant: promises-hold-in-any-order
+/// Invariant: announced-found-by-fleet
 #[tokio::test(flavor = "multi_thread")]
 async fn the_operators_word_makes_a_first_start_enforce_at_once() {
     let (redis, site) = (RedisServer::start_young(), site(Site::postgres()).await);
@@ -73,7 +73,7 @@ async fn the_operators_word_makes_a_first_start_enforce_at_once() {
     assert!(!warnings(&other).await.contains("first_start"), "the log is young");
 }
 
-/// Invariant: promises-hold-in-any-order
+/// Invariant: only-enforcing-rejects
 #[tokio::test(flavor = "multi_thread")]
 async fn the_word_is_refused_where_something_was_announced_before() {
     let site = site(Site::postgres()).await;

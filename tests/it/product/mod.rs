@@ -48,4 +48,5 @@ mod soak;
 mod turns;
 pub mod users;
 mod valkey;
+mod wiped;
 mod without_announces;
