@@ -2,7 +2,8 @@
 //! shed at once.
 //!
 //! The filter's verdict orders the queue also while it must not answer. Lookups of keys that it holds go first; those
-//! of keys that it called absent take the calls that are left. Within a class, calls are admitted in order of arrival.
+//! of keys that it called absent take the calls that are left, but for an eighth of the cap: a lookup of the first class
+//! then rarely waits for a call of the second to end. Within a class, calls are admitted in order of arrival.
 //! If the queue is full, a lookup of the first class takes the place of the youngest one of the second. Each waits until
 //! its own deadline at most, so the second class starves no longer than that.
 //!
@@ -40,10 +41,12 @@ pub(crate) struct ConcurrencyLimiter {
     longest_reserve: Duration,
 }
 
-/// Permits and those who wait for one. No permit is free while a call waits.
+/// Permits and those who wait for one. No permit is free for a class while a call of that class waits.
 #[derive(Debug)]
 struct Queue {
     free: usize,
+    /// How many of them the second class may take.
+    free_for_low: usize,
     /// By ticket, so in order of arrival. A dropped sender sheds its call.
     normal: BTreeMap<u64, oneshot::Sender<()>>,
     low: BTreeMap<u64, oneshot::Sender<()>>,
@@ -55,10 +58,24 @@ impl Queue {
         self.normal.len() + self.low.len()
     }
 
+    fn has_free(&self, priority: Priority) -> bool {
+        self.free > 0 && (priority == Priority::Normal || self.free_for_low > 0)
+    }
+
     /// Returns true if a call of this class finds neither a permit nor a place.
     fn is_full(&self, priority: Priority, max_queue: usize) -> bool {
         let may_displace = priority == Priority::Normal && !self.low.is_empty();
-        self.free == 0 && self.len() >= max_queue && !may_displace
+        !self.has_free(priority) && self.len() >= max_queue && !may_displace
+    }
+
+    /// Takes a permit if one is free for this class.
+    fn take(&mut self, priority: Priority) -> bool {
+        let is_free = self.has_free(priority);
+        if is_free {
+            self.free -= 1;
+            self.free_for_low -= usize::from(priority == Priority::Low);
+        }
+        is_free
     }
 
     fn class(&mut self, priority: Priority) -> &mut BTreeMap<u64, oneshot::Sender<()>> {
@@ -68,25 +85,33 @@ impl Queue {
         }
     }
 
-    /// Hands a permit to the next waiting call.
-    fn release(&mut self) {
-        while let Some((_, turn)) = self.normal.pop_first().or_else(|| self.low.pop_first()) {
-            // Never fails: a cancelled call leaves the queue, under the lock, before its receiver is dropped.
-            if turn.send(()).is_ok() {
-                return;
+    /// Takes a permit back, and hands it to the next waiting call that may have it.
+    fn release(&mut self, priority: Priority) {
+        self.free += 1;
+        self.free_for_low += usize::from(priority == Priority::Low);
+        for priority in [Priority::Normal, Priority::Low] {
+            while self.has_free(priority)
+                && let Some((_, turn)) = self.class(priority).pop_first()
+            {
+                // Never fails: a cancelled call leaves the queue, under the lock, before its receiver is dropped.
+                if turn.send(()).is_ok() {
+                    self.take(priority);
+                }
             }
         }
-        self.free += 1;
     }
 }
 
 /// Admits one call; returned when dropped.
 #[derive(Debug)]
-pub(crate) struct ConcurrencyPermit<'a>(&'a ConcurrencyLimiter);
+pub(crate) struct ConcurrencyPermit<'a> {
+    limiter: &'a ConcurrencyLimiter,
+    priority: Priority,
+}
 
 impl Drop for ConcurrencyPermit<'_> {
     fn drop(&mut self) {
-        self.0.queue.lock().release();
+        self.limiter.queue.lock().release(self.priority);
     }
 }
 
@@ -104,7 +129,7 @@ impl Drop for QueuePlace<'_> {
         let waited = queue.class(self.priority).remove(&self.ticket).is_some();
         // Admitted and cancelled before it noticed. Turns are sent under the lock, so none is on its way.
         if !waited && self.turn.try_recv().is_ok() {
-            queue.release();
+            queue.release(self.priority);
         }
     }
 }
@@ -115,15 +140,18 @@ enum Admission<'a> {
     Later(QueuePlace<'a>),
 }
 
+/// One part in so many of the cap is for the first class alone. A cap of one call serves both.
+const KEPT_FOR_NORMAL: usize = 8;
 /// Of what a call took, each later one leaves seven eighths.
 const FADING: u64 = 8;
 
 impl ConcurrencyLimiter {
     /// For lookups that last no longer than `deadline`.
     pub(crate) fn new(max_concurrency: usize, max_queue: usize, deadline: Duration) -> Self {
+        let free_for_low = (max_concurrency - max_concurrency.div_ceil(KEPT_FOR_NORMAL)).max(1);
         let (normal, low) = (BTreeMap::new(), BTreeMap::new());
         Self {
-            queue: Mutex::new(Queue { free: max_concurrency, normal, low, next_ticket: 0 }),
+            queue: Mutex::new(Queue { free: max_concurrency, free_for_low, normal, low, next_ticket: 0 }),
             max_queue,
             call_micros: AtomicU64::new(0),
             // A slower backend gets this much time all the same, else no call would ever be admitted.
@@ -143,11 +171,13 @@ impl ConcurrencyLimiter {
         Duration::from_micros(self.call_micros.load(Ordering::Relaxed)).min(self.longest_reserve)
     }
 
-    /// Admits a call only if a place is free now and no other call waits.
+    /// Admits a call of the second class only if it need not wait.
     pub(crate) fn enter_if_free(&self) -> Option<ConcurrencyPermit<'_>> {
-        let mut queue = self.queue.lock();
-        queue.free = queue.free.checked_sub(1)?;
-        Some(ConcurrencyPermit(self))
+        self.queue.lock().take(Priority::Low).then(|| self.permit(Priority::Low))
+    }
+
+    const fn permit(&self, priority: Priority) -> ConcurrencyPermit<'_> {
+        ConcurrencyPermit { limiter: self, priority }
     }
 
     /// Returns true if a call of this class would be shed now.
@@ -166,7 +196,7 @@ impl ConcurrencyLimiter {
             Admission::Later(place) => place,
         };
         match timeout_at(deadline - self.reserve(), &mut place.turn).await {
-            Ok(Ok(())) => Ok(ConcurrencyPermit(self)),
+            Ok(Ok(())) => Ok(self.permit(priority)),
             Ok(Err(_)) => Err(ShedReason::QueueFull),
             Err(_) => Err(ShedReason::QueueTimeout),
         }
@@ -175,9 +205,8 @@ impl ConcurrencyLimiter {
     /// Takes a free permit or a place in the queue, in one step: a permit that is returned in between would be lost.
     fn join(&self, priority: Priority) -> Result<Admission<'_>, ShedReason> {
         let mut queue = self.queue.lock();
-        if queue.free > 0 {
-            queue.free -= 1;
-            return Ok(Admission::Now(ConcurrencyPermit(self)));
+        if queue.take(priority) {
+            return Ok(Admission::Now(self.permit(priority)));
         }
         if queue.is_full(priority, self.max_queue) {
             return Err(ShedReason::QueueFull);

@@ -64,6 +64,23 @@ async fn calls_of_the_first_class_go_before_those_of_the_second() {
 }
 
 #[tokio::test]
+async fn the_second_class_leaves_an_eighth_of_the_cap_to_the_first() {
+    for (cap, low) in [(1, 1), (2, 1), (4, 3), (8, 7), (9, 7), (16, 14)] {
+        let limiter = limiter(cap, 10);
+        let mut held: Vec<_> = std::iter::from_fn(|| limiter.enter(Low, later()).now_or_never()).collect();
+        assert_eq!(held.len(), low, "of {cap}");
+        let mut waiting = Box::pin(limiter.enter(Low, later()));
+        assert!(poll!(waiting.as_mut()).is_pending());
+        let kept: Vec<_> = std::iter::from_fn(|| limiter.enter(Normal, later()).now_or_never()).collect();
+        assert_eq!(held.len() + kept.len(), cap);
+        drop(kept);
+        assert_eq!(poll!(waiting.as_mut()).is_pending(), cap > 1, "none of those kept");
+        held.pop();
+        assert!(waiting.now_or_never().is_some(), "one of its own class");
+    }
+}
+
+#[tokio::test]
 async fn a_full_queue_sheds_the_youngest_of_the_second_class_first() {
     let limiter = limiter(1, 3);
     let held = limiter.enter(Normal, later()).await.unwrap();
@@ -162,7 +179,8 @@ async fn no_permit_is_lost_or_made_up_whatever_is_cancelled() {
     for call in calls {
         call.await.unwrap();
     }
-    let permits: Vec<_> = std::iter::from_fn(|| limiter.enter_if_free()).collect();
-    assert_eq!(permits.len(), 3);
+    let low: Vec<_> = std::iter::from_fn(|| limiter.enter_if_free()).collect();
+    let rest: Vec<_> = std::iter::from_fn(|| limiter.enter(Normal, later()).now_or_never()).collect();
+    assert_eq!((low.len(), rest.len()), (2, 1));
     assert_eq!(limiter.queue.lock().len(), 0);
 }
