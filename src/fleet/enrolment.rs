@@ -36,6 +36,8 @@ pub struct Enrolment {
 struct Place {
     log: LogIdentity,
     view: u64,
+    /// Grows with each renewal; a roster that was lost begins at the same view and at 1.
+    serial: u64,
     confirmed: u64,
     /// When the first enrolment was answered.
     since: Moment,
@@ -125,18 +127,20 @@ impl Enrolment {
 
     /// An enrolment that was sent then is answered.
     pub fn enrolled(&mut self, answer: Enrolled, sent: Moment, answered: Moment) {
-        let Enrolled { log, member: Some(Member { view, confirmed, admitted, .. }), is_replicated } = answer else {
+        let Enrolled { log, member: Some(member), is_replicated } = answer else {
             return;
         };
         // Only the first log can be one without announces before it.
         self.is_first_start &= self.log().is_none_or(|before| before == log);
-        let before = self.place.filter(|place| place.log == log && place.view == view);
+        let Member { view, serial, confirmed, admitted, .. } = member;
+        let is_renewed = |place: &Place| place.log == log && place.view == view && place.serial < serial;
+        let before = self.place.filter(is_renewed);
         if before.is_none() {
             self.serials.clear();
             self.seen = 0;
         }
         let since = before.map_or(answered, |place| place.since);
-        self.place = Some(Place { log, view, confirmed, since, renewed: sent, admitted });
+        self.place = Some(Place { log, view, serial, confirmed, since, renewed: sent, admitted });
         // What a failover may lose is no heritage: nobody need know this writer there.
         self.admitted_in = (admitted && is_replicated).then_some((log, sent));
     }

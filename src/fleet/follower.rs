@@ -4,14 +4,15 @@
 
 use std::time::Duration;
 
-use self::loss::millis;
 use self::place::LogPosition;
+use self::windows::Windows;
 use super::entry::EntryId;
 use super::log::LogPage;
 use crate::redis::LogIdentity;
 
 mod loss;
 mod place;
+mod windows;
 
 pub use self::loss::{Loss, PageOutcome};
 pub use self::place::LogPlace;
@@ -19,10 +20,7 @@ pub use self::place::LogPlace;
 /// A reader's place in the log, and the last entry of each writer.
 #[derive(Debug)]
 pub struct Follower {
-    /// Announces of this age are read again.
-    memory: Duration,
-    /// The commit window: rows of lost announces are visible after it.
-    window: Duration,
+    windows: Windows,
     /// The log may have trimmed entries that are older than this.
     retention: Duration,
     place: Option<LogPosition>,
@@ -34,12 +32,12 @@ impl Follower {
     /// Has read nothing yet. `memory` is how long announces are remembered, `window` the commit window.
     #[must_use]
     pub const fn new(memory: Duration, window: Duration) -> Self {
-        Self { memory, window, retention: Duration::MAX, place: None, resume: None }
+        Self { windows: Windows { memory, window }, retention: Duration::MAX, place: None, resume: None }
     }
 
     /// From now on announces of age `memory` are read again, and losses last for `window`.
     pub const fn set_windows(&mut self, memory: Duration, window: Duration) {
-        (self.memory, self.window) = (memory, window);
+        self.windows = Windows { memory, window };
     }
 
     /// For a log that trims entries older than this.
@@ -85,7 +83,7 @@ impl Follower {
             Some(place) if page.last < place.last || place.made.is_some_and(|made| page.made < made) => {
                 Some(Loss::Shrunk)
             }
-            Some(place) => return place.go_on(page, self.retention, self.memory),
+            Some(place) => return place.go_on(page, self.retention, self.windows),
         };
         match (loss, self.begin(&page)) {
             // Of another log too: what is gone of it, nobody announces again.
@@ -113,12 +111,13 @@ impl Follower {
             self.begin(page);
             return self.begun(Some(Loss::Shrunk));
         }
-        let window = EntryId::at(page.now.saturating_sub(millis(self.memory)));
+        let window = self.windows.start(page.now);
         self.place = Some(LogPosition::resumed(from, page, window));
         // The count shows what was trimmed behind its place, but where it counted none. What was trimmed before it
         // matters only within the window.
         let is_uncounted = window < from.applied || from.made == 0;
-        let loss = match lost_since(window, page) {
+        let evictable = page.is_evictable.then_some(Loss::Evictable);
+        let loss = match trimmed_since(window, page).or(evictable) {
             Some(loss) if is_uncounted => Some(loss),
             _ if from.made == 0 && page.floor > from.applied => Some(Loss::Unresumable),
             _ => None,
@@ -136,21 +135,15 @@ impl Follower {
 
     /// Starts so far back that every announce with an open window is read again.
     fn begin(&mut self, page: &LogPage) -> Option<Loss> {
-        let start = EntryId::at(page.now.saturating_sub(millis(self.memory)));
+        let start = self.windows.start(page.now);
         self.place = Some(LogPosition::new(page, start));
-        let left = page.born.saturating_add(millis(self.window)).saturating_sub(page.now);
-        let young = (left > 0).then(|| Loss::Young { left: Duration::from_millis(left) });
-        lost_since(start, page).or(young)
+        trimmed_since(start, page).or(self.windows.unproven(page))
     }
 }
 
-/// Entries since `start` that the log may have lost. Those that it trims by age are older than any window.
-fn lost_since(start: EntryId, page: &LogPage) -> Option<Loss> {
-    match page {
-        page if page.floor > start => Some(Loss::Trimmed),
-        page if page.is_evictable => Some(Loss::Evictable),
-        _ => None,
-    }
+/// Entries since `start` were trimmed. Those that the log trims by age are older than any window.
+fn trimmed_since(start: EntryId, page: &LogPage) -> Option<Loss> {
+    (page.floor > start).then_some(Loss::Trimmed)
 }
 
 #[cfg(test)]

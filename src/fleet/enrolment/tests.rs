@@ -126,3 +126,18 @@ fn a_silent_member_is_removed_after_a_window_and_not_sooner() {
     assert_eq!((look(7, 101), look(8, 120), look(8, 150)), (None, None, None));
     assert_eq!(look(8, 151), Some(RosterChange::Remove(WriterId(2), 8)));
 }
+
+#[test]
+fn a_roster_that_was_lost_is_waited_for_anew() {
+    let (mut fresh, own) = fresh();
+    fresh.enrolled(answer(1, Member { serial: 2, ..own }, false), at(104), at(104));
+    let silent = member(2, 4, 0, 7);
+    let left = |fresh: &mut Enrolment| {
+        assert_eq!(fresh.applied(&page(1, OLD), &roster(&[own, silent]), at(108)), None);
+        fresh.enrolling()
+    };
+    assert_eq!(left(&mut fresh), Some(Enrolling::Unconfirmed(1, Duration::from_secs(2))), "a renewal is no beginning");
+    // The same log and view, and the first serial number.
+    fresh.enrolled(answer(1, own, false), at(108), at(108));
+    assert_eq!(left(&mut fresh), Some(Enrolling::Unconfirmed(1, Duration::from_secs(10))));
+}

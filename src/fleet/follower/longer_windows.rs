@@ -23,13 +23,15 @@ struct Log {
     entries: Vec<(EntryId, Option<LogEntry>)>,
     made: u64,
     floor: EntryId,
+    born: u64,
+    is_evictable: bool,
 }
 
 impl Log {
     fn begun() -> Self {
         let entries = vec![entry(NOW - 30_000, 0), entry(NOW - 10_000, NOW - 30_000), entry(NOW - 10, NOW - 10_000)];
         let follower = Follower::new(SHORT, SHORT);
-        let mut log = Self { follower, entries, made: 3, floor: EntryId::ZERO };
+        let mut log = Self { follower, entries, made: 3, floor: EntryId::ZERO, born: 10, is_evictable: false };
         assert_eq!(log.read(), (None, vec![], false));
         assert_eq!(log.read(), (None, vec![NOW - 10], true));
         log
@@ -39,7 +41,7 @@ impl Log {
         let after = self.follower.after();
         self.follower.evaluate(LogPage {
             identity: LogIdentity([1; 16]),
-            born: 10,
+            born: self.born,
             now: NOW,
             last: self.entries.last().unwrap().0,
             made: self.made,
@@ -50,7 +52,7 @@ impl Log {
             peers: Vec::new(),
             roster: None,
             is_registered: true,
-            is_evictable: false,
+            is_evictable: self.is_evictable,
         })
     }
 
@@ -107,5 +109,18 @@ fn a_log_that_was_trimmed_within_the_longer_window_is_a_loss() {
         log.floor = floor;
         log.learn(LONG);
         assert_eq!((log.read().0, log.read().0), (loss, None));
+    }
+}
+
+#[test]
+fn a_log_that_can_not_show_the_longer_window_is_a_loss() {
+    let left = LONG - Duration::from_secs(5);
+    for (born, is_evictable, loss) in
+        [(NOW - 5_000, false, Loss::Young { left }), (10, true, Loss::Evictable), (NOW - 5_000, true, Loss::Evictable)]
+    {
+        let mut log = Log::begun();
+        (log.born, log.is_evictable) = (born, is_evictable);
+        log.learn(LONG);
+        assert_eq!((log.read().0, log.read().0, log.read().0), (Some(loss), None, None));
     }
 }

@@ -7,6 +7,7 @@ use super::super::entry::{EntryId, LogEntry, LogEntryKind};
 use super::super::log::LogPage;
 use super::super::writer::WriterId;
 use super::loss::{Loss, PageOutcome, millis};
+use super::windows::Windows;
 use crate::redis::LogIdentity;
 
 /// Writers whose chains are checked. Further ones are checked from the present position on.
@@ -42,6 +43,8 @@ pub(super) struct LogPosition {
     reach: EntryId,
     /// Chains must be complete from here on.
     start: EntryId,
+    /// Set where it continues after a snapshot, whose process had judged the log before.
+    is_resumed: bool,
     last_of: HashMap<WriterId, EntryId>,
     /// Set while entries since a snapshot are read that are older than its window, which began here.
     catching_up: Option<EntryId>,
@@ -59,6 +62,7 @@ impl LogPosition {
             floor: page.floor,
             reach: start,
             start,
+            is_resumed: false,
             last_of: HashMap::new(),
             catching_up: None,
         }
@@ -72,6 +76,7 @@ impl LogPosition {
             counted: from.applied,
             counting: start == from.applied,
             catching_up: (from.applied < window).then_some(window),
+            is_resumed: true,
             ..Self::new(page, start)
         }
     }
@@ -92,9 +97,11 @@ impl LogPosition {
         (!self.counting && (is_above || oldest > self.cursor)) || (never_counted && is_above)
     }
 
-    /// Evaluates the next page. `memory`: announces of this age must have been read.
-    pub(super) fn go_on(&mut self, page: LogPage, retention: Duration, memory: Duration) -> PageOutcome {
+    /// Evaluates the next page.
+    pub(super) fn go_on(&mut self, page: LogPage, retention: Duration, windows: Windows) -> PageOutcome {
         self.last = page.last;
+        let from = windows.start(page.now);
+        let unproven = if self.is_resumed { None } else { windows.unproven(&page) };
         let fresh = page.entries.iter().filter(|(id, _)| *id > self.counted).count() as u64;
         let counted = self.made.map(|made| made + fresh);
         // All entries since then must have arrived, and no others: a log that was deleted and written again has fewer.
@@ -122,18 +129,19 @@ impl LogPosition {
         }
         self.catching_up = None;
         self.counting = true;
-        let from = EntryId::at(page.now.saturating_sub(millis(memory)));
-        if from < self.reach { self.reach_back(from, outcome) } else { outcome }
+        if from < self.reach { self.reach_back(from, outcome, unproven) } else { outcome }
     }
 
     /// A longer window has become known since reading began: what was announced before that may be within it. Reads
-    /// these entries, and once more those behind them, before anything counts as read.
-    fn reach_back(&mut self, from: EntryId, read: PageOutcome) -> PageOutcome {
+    /// these entries, and once more those behind them, before anything counts as read. `unproven`: what the log can't
+    /// show of the longer window.
+    fn reach_back(&mut self, from: EntryId, read: PageOutcome, unproven: Option<Loss>) -> PageOutcome {
         self.counted = self.counted.max(read.upto);
         self.counting = false;
         (self.reach, self.start) = (from, from);
         self.last_of.clear();
-        let loss = worse(read.loss, (self.floor > from).then_some(Loss::Trimmed));
+        let lost = (self.floor > from).then_some(Loss::Trimmed).or(unproven);
+        let loss = worse(read.loss, lost);
         PageOutcome { loss, complete: false, upto: from, ..read }
     }
 
@@ -161,8 +169,11 @@ impl LogPosition {
 
 /// Of two losses, the one that takes longer to repair.
 fn worse(one: Option<Loss>, other: Option<Loss>) -> Option<Loss> {
-    match one {
-        None | Some(Loss::Unresumable) => other.or(one),
-        Some(_) => one,
-    }
+    let rank = |loss: Option<Loss>| match loss {
+        None => 0,
+        Some(Loss::Unresumable) => 1,
+        Some(Loss::Young { .. }) => 2,
+        Some(_) => 3,
+    };
+    if rank(one) >= rank(other) { one } else { other }
 }

@@ -184,7 +184,9 @@ impl LogFollower {
             {
                 self.await_reports();
             }
-            (Some(Loss::Young { left }), _) if is_first => self.begin_in_young_log(left, registered),
+            (Some(loss @ (Loss::Young { .. } | Loss::Evictable)), _) if is_first && age < windows.window => {
+                self.begin_in_young_log(loss, registered);
+            }
             (Some(loss), _) => self.revoke_after(loss),
             (None, _) => {}
         }

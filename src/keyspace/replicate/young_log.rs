@@ -97,14 +97,18 @@ impl StartEvidence {
 }
 
 impl LogFollower {
-    /// The first log that this process meets is younger than the commit window by `left`.
-    pub(super) fn begin_in_young_log(&self, left: Duration, registered: RegisteredFound) {
+    /// The first log that this process meets is younger than the commit window. One that Redis may evict proves nothing
+    /// beside the operator's word.
+    pub(super) fn begin_in_young_log(&self, loss: Loss, registered: RegisteredFound) {
         if !self.parts.freshness.promise().rests_on_log() {
-            return self.revoke_after(Loss::Young { left });
+            return self.revoke_after(loss);
         }
         let is_known_to_be_later = self.evidence.shows_earlier_start(None) || registered.before > 0;
-        let evidence = self.evidence.describe(registered);
-        if self.is_first_start && !is_known_to_be_later {
+        let evidence = match loss {
+            Loss::Evictable => format!("{}; {loss}", self.evidence.describe(registered)),
+            _ => self.evidence.describe(registered),
+        };
+        if self.is_first_start && !is_known_to_be_later && loss != Loss::Evictable {
             tracing::info!(
                 keyspace = self.name(),
                 evidence,
@@ -112,12 +116,16 @@ impl LogFollower {
             );
             return;
         }
+        let left = loss.mended_by_scan_in(self.parts.windows.longest().window);
         let start = YoungStart { until: Moment::now().plus(left), evidence, is_known_to_be_later };
         if self.is_first_start {
-            let refused = format!(
-                "redis.first_start is true, and this is no first start: {}; remove it from the configuration",
-                start.evidence
-            );
+            let refused = match loss {
+                Loss::Evictable => format!("redis.first_start is true, and is not relied on: {loss}"),
+                _ => format!(
+                    "redis.first_start is true, and this is no first start: {}; remove it from the configuration",
+                    start.evidence
+                ),
+            };
             tracing::warn!(keyspace = self.name(), reason = refused, "redis.first_start refused");
             *self.word_refused.lock() = Some(refused);
             if let Some(membership) = &self.parts.membership {
@@ -126,7 +134,7 @@ impl LogFollower {
         }
         let reason = start.describe(Moment::now());
         tracing::warn!(keyspace = self.name(), reason, "delta log is younger than the commit window");
-        self.parts.metrics.log.resync(super::resync_reason(Loss::Young { left }));
+        self.parts.metrics.log.resync(super::resync_reason(loss));
         self.parts.freshness.revoke_until_proven(start);
         self.parts.rebuild.request();
     }

@@ -113,6 +113,21 @@ async fn the_word_is_refused_where_something_was_announced_before() {
     }
 }
 
+/// Invariant: only-enforcing-rejects
+#[tokio::test(flavor = "multi_thread")]
+async fn the_word_is_not_relied_on_where_redis_may_evict_the_log() {
+    let (redis, site) = (RedisServer::start_young(), site(Site::postgres()).await);
+    let policy = &mut redis::cmd("CONFIG");
+    let _: () = policy.arg(&["SET", "maxmemory-policy", "allkeys-lru"]).query(&mut redis.connection()).unwrap();
+    let app = TestApp::start(&with_word(&configuration(&site, &redis, "30m"))).await;
+    let refused = "redis.first_start is true, and is not relied on: Redis may have evicted the delta log";
+    assert_eventually!(warnings(&app).await.contains(refused), "{}", warnings(&app).await);
+    app.wait_for("degraded").await;
+    let told = reason(&app).await;
+    assert!(told.contains("first start: enforcing in ") && told.contains("no announce in the journal"), "{told}");
+    assert!(seconds_left(&told).unwrap() > 28 * 60, "{told}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_word_that_was_left_in_the_configuration_is_warned_of() {
     // Its log was made long ago.

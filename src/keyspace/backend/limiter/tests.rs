@@ -74,7 +74,7 @@ async fn the_second_class_leaves_an_eighth_of_the_cap_to_the_first() {
         let kept: Vec<_> = std::iter::from_fn(|| limiter.enter(Normal, later()).now_or_never()).collect();
         assert_eq!(held.len() + kept.len(), cap);
         drop(kept);
-        assert_eq!(poll!(waiting.as_mut()).is_pending(), cap > 1, "none of those kept");
+        assert!(poll!(waiting.as_mut()).is_pending(), "none of those kept");
         held.pop();
         assert!(waiting.now_or_never().is_some(), "one of its own class");
     }
