@@ -28,7 +28,7 @@ use self::delta_log::scan_permit;
 use self::descriptors::ConnectionCaps;
 use self::keyspace_parts::{StartDeadlines, keyspace_parts};
 use self::links::{RedisLinks, connect_redis};
-use self::secret::{agree_on_secret, patience};
+use self::secret::{agree_on_secret, proposal_delay};
 use self::sources::poller;
 use crate::backend::Members;
 use crate::buffers::Buffers;
@@ -93,8 +93,8 @@ impl App {
             // Without announces and log, no other instance reads what is hashed here.
             let shares_secret = settings.takes_announces() || has_log;
             if let (Some(link), Some(redis)) = (link.filter(|_| shares_secret), &config.redis) {
-                let patience = patience(settings.takes_announces(), redis.max_lag);
-                tasks.spawn(agree_on_secret(Arc::clone(&keyspace), Arc::clone(link), patience));
+                let delay = proposal_delay(settings.takes_announces(), redis.max_lag);
+                tasks.spawn(agree_on_secret(Arc::clone(&keyspace), Arc::clone(link), delay));
             }
             let source = source(settings, config).with_context(|| format!("keyspaces.{name}"))?;
             let (runner, rebuild) =

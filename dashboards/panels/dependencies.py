@@ -71,7 +71,7 @@ ROWS = {
     "Delta log": [
         panel(
             "Lag behind the other instances", 12, "s",
-            "Since the slowest instance last read the log to its end. Over redis.max_lag a keyspace with announces stops answering 404 from the filter, one without drops changed rows late: Redis or the network is slow, or the instance lacks CPU.",
+            "Since the slowest instance last read the log to its end. Over redis.max_lag a keyspace with announces stops answering 404 from the filter, without announces, changed rows leave its cache late: Redis or the network is slow, or the instance lacks CPU.",
             ("max by (keyspace) (bloomguard_delta_lag_seconds{@})", "{{keyspace}}"),
         ),
         panel(

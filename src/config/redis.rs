@@ -18,7 +18,7 @@ pub struct RedisConfig {
     /// A file that contains the URL.
     pub url_file: Option<PathBuf>,
     /// A file that contains the password of the server, in place of one in the URL, whose user it belongs to. One line;
-    /// white space before its end belongs to the password. Read again for each new connection.
+    /// all white space but its line end belongs to it. Read again for each new connection.
     pub password_file: Option<PathBuf>,
     /// The same for the sentinels' own password.
     pub sentinel_password_file: Option<PathBuf>,
@@ -46,9 +46,9 @@ pub struct RedisConfig {
     /// `0s` turns it off. Default 10 s.
     #[serde(with = "units::duration")]
     pub roll_call: Duration,
-    /// The operator's word that there were no announces before: a delta log that is younger than the commit window is then no
-    /// reason to wait for a scan. For the very first start only: a Redis that lost its data looks the same. Refused
-    /// where journal, snapshot or Redis show otherwise. Default false.
+    /// The operator's word that there were no announces before: a delta log that is younger than the commit window is
+    /// then no reason to wait for a scan. For the very first start only: a Redis that lost its data looks the same.
+    /// Refused where journal, snapshot or Redis show otherwise. Default false.
     pub first_start: bool,
     /// Replicas that must have an announce or a drop before it is acknowledged (`WAIT`). Default 0: none.
     pub min_replicas_acked: u32,

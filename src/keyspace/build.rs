@@ -155,7 +155,7 @@ impl Keyspace {
     /// # Errors
     /// [`CantBegin::NoSecret`] and [`CantBegin::NoLog`].
     pub(crate) async fn prepare_scan(&self) -> Result<(), CantBegin> {
-        if !self.learns_secret().await {
+        if !self.wait_for_secret().await {
             return Err(CantBegin::NoSecret);
         }
         if let Some(follower) = self.follower.as_ref().filter(|_| self.freshness.promise().rests_on_log())

@@ -6,10 +6,10 @@ use super::Keyspace;
 use super::freshness::LogRole;
 use crate::clock::Moment;
 use crate::key::KeySecret;
-use crate::labels::{RebuildOutcome, UnprotectedReason};
+use crate::labels::UnprotectedReason;
 
-/// A build waits this long for the secret: somewhat longer than an instance that starts leaves the first word to others.
-const BUILD_WAITS: Duration = Duration::from_secs(2);
+/// A build waits this long for the secret: somewhat longer than an instance that starts waits before it proposes one.
+const SECRET_WAIT: Duration = Duration::from_secs(2);
 /// How often it looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -26,8 +26,8 @@ impl Keyspace {
         self.identity.secret.proposal()
     }
 
-    /// Returns true if this instance has known the fleet's secret: after a wipe of Redis it may propose it at once. Others
-    /// wait for one that has, because a filter has to be built under another one.
+    /// Returns true if this instance has known the fleet's secret: after a wipe of Redis it may propose it at once.
+    /// Others wait for one that has, because a filter has to be built under another one.
     #[must_use]
     pub fn has_known_fleet_secret(&self) -> bool {
         let known = &self.identity.secret;
@@ -35,14 +35,22 @@ impl Keyspace {
         if self.freshness.promise().log == LogRole::DropsOnly { known.was_shared() } else { known.is_agreed() }
     }
 
-    /// Returns true if the secret is known by now, or soon: an instance that starts may wait for those that have it.
-    pub(super) async fn learns_secret(&self) -> bool {
+    /// Returns true if the secret is known by now, or soon: an instance that starts may wait for those that have it. If
+    /// not, the secret requests a build when it comes.
+    pub(super) async fn wait_for_secret(&self) -> bool {
+        // While a build waits, no further one is needed.
+        self.builds.fetch_misses_secret(false);
         let waiting = async {
             while !self.has_secret() {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        tokio::time::timeout(BUILD_WAITS, waiting).await.is_ok()
+        if tokio::time::timeout(SECRET_WAIT, waiting).await.is_ok() {
+            return true;
+        }
+        self.builds.fetch_misses_secret(true);
+        // It may have come in between. If it has requested a build too, that one scans.
+        self.has_secret() && self.builds.fetch_misses_secret(false)
     }
 
     /// The right does not rest on what others announce: the filter under the present secret stays active, and a build
@@ -54,8 +62,8 @@ impl Keyspace {
         }
     }
 
-    /// Takes the fleet's secret. Announces within their window are hashed again under it. A filter of before knows no key under the new
-    /// one, and announces of others were read under the old one: both revoke the promise.
+    /// Takes the fleet's secret. Announces within their window are hashed again under it. A filter of before knows no
+    /// key under the new one, and announces of others were read under the old one: both revoke the promise.
     pub fn agree_on_secret(&self, secret: KeySecret) {
         if self.freshness.promise().log == LogRole::DropsOnly {
             return self.prepare_secret(secret);
@@ -76,7 +84,7 @@ impl Keyspace {
             self.builds.signal.request();
         }
         known.agree(secret);
-        if self.last_rebuild().is_some_and(|last| last.outcome == RebuildOutcome::NoSecret) {
+        if self.builds.fetch_misses_secret(false) {
             self.builds.signal.request();
         }
         if let Err(full) = self.writer.rehash(&known.load(), now) {

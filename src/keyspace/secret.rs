@@ -161,7 +161,7 @@ impl Adoption<'_> {
     /// returns.
     pub(crate) fn adopt(self) {
         self.secret.current.store(self.next);
-        // Afterwards: who finds no next one finds it as the present one.
+        // Afterwards: a reader that finds no next secret finds this one as the present.
         self.secret.next.store(None);
     }
 }

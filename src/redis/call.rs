@@ -70,8 +70,8 @@ impl Call<'_> {
     }
 
     /// Stores `entry` under `name` for `millis` if the stored entry begins with `head`, or, if that is shorter than
-    /// `len`, equals `head`. Rejected under another log than this connection's: a wipe removes marks, and this connection
-    /// does not notice it at once.
+    /// `len`, equals `head`. Rejected under another log than this connection's: a wipe removes marks, and this
+    /// connection does not notice it at once.
     pub(crate) async fn compare_and_set(
         &self,
         name: &[u8],

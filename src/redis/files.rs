@@ -1,6 +1,6 @@
 //! Reads the files of `[redis]` for a new connection.
 //!
-//! A read on a hung file system never returns, and occupies its thread. So each file is read once at a time: further
+//! A read on a hung file system never returns, and occupies its thread. So at most one thread reads a file: further
 //! attempts, also those of other connections, wait for the read that is under way, without a thread of their own.
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ const SYSTEM_AUTHORITIES: &str = "";
 const FAILED: ConnectError = ConnectError::Nowhere("its files could not be read");
 
 /// Of the whole process, because links and sources may name the same files.
-static READS: LazyLock<ReadTurns> = LazyLock::new(ReadTurns::default);
+static READS: LazyLock<FileReads> = LazyLock::new(FileReads::default);
 
 /// Reads all files, each within `limit`. With `host`, also prepares TLS to it.
 pub(super) async fn read(
@@ -52,25 +52,25 @@ pub(super) async fn read(
 
 /// The files that are being read, each by one thread.
 #[derive(Debug, Default)]
-struct ReadTurns(Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>);
+struct FileReads(Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>);
 
-impl ReadTurns {
+impl FileReads {
     /// Runs `read` on a blocking thread once the read of this file before it has returned; `None` if it panicked. A
     /// cancelled caller leaves its read running, if that has begun.
     async fn run<T: Send + 'static>(&self, file: &Path, read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let turn = self.turn(file).lock_owned().await;
+        let lock = self.lock_of(file).lock_owned().await;
         let reading = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+            let _lock = lock;
             read()
         });
         reading.await.ok()
     }
 
-    fn turn(&self, file: &Path) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.0.lock();
+    fn lock_of(&self, file: &Path) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.0.lock();
         // Of files that no attempt reads or waits for.
-        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        Arc::clone(turns.entry(file.to_owned()).or_default())
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        Arc::clone(locks.entry(file.to_owned()).or_default())
     }
 }
 
@@ -83,22 +83,22 @@ mod tests {
 
     #[tokio::test]
     async fn attempts_at_a_file_that_hangs_take_one_thread_between_them() {
-        let (turns, begun) = (ReadTurns::default(), Arc::new(AtomicUsize::new(0)));
+        let (reads, begun) = (FileReads::default(), Arc::new(AtomicUsize::new(0)));
         let (hung, file, other) = (mpsc::channel::<()>(), Path::new("/hung"), Path::new("/other"));
         let mut until = Some(hung.1);
         for _ in 0..50 {
             let (begun, until) = (Arc::clone(&begun), until.take());
-            let read = turns.run(file, move || {
+            let read = reads.run(file, move || {
                 begun.fetch_add(1, Ordering::Relaxed);
                 until.map(|until| until.recv())
             });
             assert!(tokio::time::timeout(Duration::from_millis(5), read).await.is_err(), "it does not hang");
-            assert_eq!(turns.run(other, || "read").await, Some("read"), "another file");
+            assert_eq!(reads.run(other, || "read").await, Some("read"), "another file");
         }
         assert!(begun.load(Ordering::Relaxed) <= 1, "{begun:?} reads of a file at once");
-        assert_eq!(turns.0.lock().len(), 2, "the other's turn is kept until the next read");
+        assert_eq!(reads.0.lock().len(), 2, "the other's lock is kept until the next read");
         drop(hung.0);
-        assert_eq!(turns.run(file, || "read").await, Some("read"), "it is read again once it hangs no longer");
+        assert_eq!(reads.run(file, || "read").await, Some("read"), "it is read again once it hangs no longer");
         assert_eq!(begun.load(Ordering::Relaxed), 1);
     }
 }

@@ -143,8 +143,8 @@ impl Members {
         self.state.write().next = None;
     }
 
-    /// Activates the keys of the scan that began. Returns the former ones, to be dropped under no lock: gigabytes may be
-    /// freed.
+    /// Activates the keys of the scan that began. Returns the former ones, to be dropped under no lock: gigabytes may
+    /// be freed.
     pub fn swap(&self, set: KeySet) -> impl Sized + use<> {
         let mut state = self.state.write();
         // Without a beginning it is unknown what the scan has seen: it may miss every announce.

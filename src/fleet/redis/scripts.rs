@@ -114,8 +114,11 @@ local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 if not identity or log ~= string.sub(identity, 1, 32) then view, version, born = '0', '0', now end
 local members = version ~= '0'
 version = tostring(identity) .. ' ' .. (members and born or '') .. ' ' .. version .. ' ' .. strangers
-if version ~= ARGV[4] then roster = {version, view, members and redis.call('HGETALL', KEYS[6]) or {}, strangers, born} end
-return {identity, time[1], time[2], last, made, floor or '0-0', entries, redis.call('GET', KEYS[4]), peers, roster, own}";
+if version ~= ARGV[4] then
+  roster = {version, view, members and redis.call('HGETALL', KEYS[6]) or {}, strangers, born}
+end
+local switch = redis.call('GET', KEYS[4])
+return {identity, time[1], time[2], last, made, floor or '0-0', entries, switch, peers, roster, own}";
 
 /// A change of the roster `KEYS[1]` by the member `ARGV[2]`, if the log `KEYS[2]` still has the identity `ARGV[1]`. A
 /// roster of another log is empty. Who was admitted in the log before is admitted at once, but only in a young log: later,

@@ -6,7 +6,7 @@ mod pending_deletes;
 mod source_sample;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -30,6 +30,8 @@ pub(crate) struct BuildState {
     max_deleted_ratio: AtomicU64,
     /// Asks for a build before the schedule does.
     pub(crate) signal: Arc<RebuildSignal>,
+    /// The last build ended because it had no secret to hash by.
+    misses_secret: AtomicBool,
     latest: Mutex<Latest>,
 }
 
@@ -54,10 +56,17 @@ impl BuildState {
             deletes: PendingDeletes::default(),
             max_deleted_ratio: AtomicU64::default(),
             signal: Arc::clone(signal),
+            misses_secret: AtomicBool::new(false),
             latest: Mutex::default(),
         };
         state.reconfigure(config);
         state
+    }
+
+    /// Sets whether the last build ended because it had no secret; returns the value of before.
+    pub(crate) fn fetch_misses_secret(&self, misses: bool) -> bool {
+        // `AcqRel`: of a build that gives up and a secret that comes, the second sees what the first has done before.
+        self.misses_secret.swap(misses, Ordering::AcqRel)
     }
 
     pub(crate) fn reconfigure(&self, config: &KeyspaceConfig) {

@@ -126,9 +126,11 @@ impl Writer {
         }
     }
 
+    /// Returns true if nothing is left to append.
     async fn append_again(&self, keys: &[Key], epoch: Option<u64>) -> bool {
-        let Some(committer) = &self.committer else { return true };
-        let Some(secret) = self.identity.secret.agreed().filter(|_| !keys.is_empty()) else { return true };
+        let Some(committer) = self.committer.as_ref().filter(|_| !keys.is_empty()) else { return true };
+        // None yet: under another secret they name no key.
+        let Some(secret) = self.identity.secret.agreed() else { return false };
         let hashes = keys.iter().map(|key| secret.hash(key)).collect();
         let terms = Some(self.windows.terms());
         let delta = Delta { kind: LogEntryKind::Announce, secret: secret.fingerprint, terms, hashes };

@@ -205,8 +205,8 @@ async fn batches_at_once_are_refused_rather_than_held() {
     let answers = futures_util::future::join_all(lookups).await;
     assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 503)));
     assert!(answers.iter().any(|answer| answer.status == 200));
-    // Of the values of all rows the budget has no room for any two answers. Where all of them grow at the same pace, none
-    // may have room for its response: then they ask again.
+    // Of the values of all rows the budget has no room for any two answers. Where all of them grow at the same pace,
+    // none may have room for its response: then they ask again.
     let all = serde_json::to_string(&(1..=ROWS).collect::<Vec<_>>()).unwrap();
     let (mut found, mut overloaded) = (0, 0);
     assert_eventually!(
@@ -253,8 +253,8 @@ async fn hoard(data: &str, window: u32, rows: std::ops::Range<usize>) -> (Vec<u1
     (told, driven)
 }
 
-/// Hoards until a response is refused. Returns what was answered, and the connections. On a busy machine the process may
-/// close connections before the budget is full: then others come.
+/// Hoards until a response is refused. Returns what was answered, and the connections. On a busy machine the process
+/// may close connections before the budget is full: then others come.
 async fn hoard_all(data: &str, window: u32) -> (Vec<u16>, Vec<tokio::task::JoinHandle<()>>) {
     let (mut told, mut connections) = (Vec::new(), Vec::new());
     assert_eventually!(

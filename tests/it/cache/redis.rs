@@ -392,7 +392,8 @@ async fn url_that_is_none_is_refused_without_showing_its_password() {
     }
 }
 
-/// Connections of this process to a port, by Linux' table: closed ones are in another state.
+/// Connections to a port, by Linux' table of this network namespace: closed ones are in another state. Only this process
+/// knows the port.
 fn established_to(port: u16) -> usize {
     let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
     // sl local_address rem_address st …, in hexadecimal.

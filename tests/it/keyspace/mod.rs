@@ -8,6 +8,7 @@ mod check;
 mod commit_window;
 mod expiry;
 mod followed_log;
+mod late_secret;
 mod lease;
 mod leaving;
 mod lookup;

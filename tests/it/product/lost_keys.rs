@@ -127,20 +127,24 @@ async fn a_longer_window_is_read_back_from_the_roster_and_once_registered() {
     let (redis, site) = (RedisServer::start(), site(Site::sqlite()).await);
     let (long, short) = (configuration(&site, &redis, "40s"), configuration(&site, &redis, "1s"));
     let writer = TestApp::enforcing(&long).await;
-    let id = absent(&writer);
-    announce(&writer, id).await;
+    let first = absent(&writer);
+    // Several: another filter may take one of them for present.
+    let ids = first..first + 8;
+    for id in ids.clone() {
+        announce(&writer, id).await;
+    }
     let registered: Vec<String> = command(&redis, &["ZRANGE", REGISTER, "0", "-1", "WITHSCORES"]);
     writer.abort();
     // The time itself matters: the short window and deadline are over.
     tokio::time::sleep(Duration::from_millis(3_500)).await;
     command::<u32>(&redis, &["DEL", REGISTER]);
     let by_roster = TestApp::enforcing(&short).await;
-    assert!(holds(&by_roster, id), "the roster has its window too");
+    assert!(ids.clone().all(|id| holds(&by_roster, id)), "the roster has its window too");
     command::<u32>(&redis, &["DEL", ROSTER, REGISTER]);
     let later = TestApp::enforcing(&short).await;
-    assert!(!holds(&later, id), "nothing tells the window");
+    let id = ids.clone().find(|id| !holds(&later, *id)).expect("nothing tells the window");
     command::<u32>(&redis, &["ZADD", REGISTER, &registered[1], &registered[0]]);
-    assert_eventually!(holds(&later, id), "it does not read further back");
+    assert_eventually!(ids.clone().all(|id| holds(&later, id)), "it does not read further back");
     site.run(&format!("INSERT INTO users VALUES ({id}, 'late')")).await;
     for app in [by_roster, later] {
         assert_eq!(app.get(&path(id)).await.status, 200);

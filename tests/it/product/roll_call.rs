@@ -1,6 +1,6 @@
 //! Redis comes back with another delta log: what every instance has announced again is as good as a scan.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::users::{absent, config, site};
 use crate::support::app::TestApp;
@@ -8,6 +8,9 @@ use crate::support::assert_eventually;
 use crate::support::config::Config;
 use crate::support::database::Site;
 use crate::support::redis::RedisServer;
+
+/// The default.
+const ROLL_CALL: Duration = Duration::from_secs(10);
 
 /// With a window that a scan has to wait for.
 fn configuration(site: &Site, redis: &RedisServer, window: &str) -> Config {
@@ -142,4 +145,24 @@ async fn a_new_instance_announces_in_a_young_log_once_nobody_can_know_less() {
     let seconds: u64 = answer.header("retry-after").parse().unwrap();
     assert!((1..=3).contains(&seconds), "{seconds}");
     assert_eventually!(app.send("PUT", "/v1/keys/users/5000000", &[]).await.status == 204, "it never announces");
+}
+
+/// `cargo test --test it joins_living_ones -- --nocapture` prints how long it takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_instance_joins_living_ones_without_a_roll_call() {
+    let (redis, site) = (RedisServer::start(), site(Site::sqlite()).await);
+    let brief = configuration(&site, &redis, "30m");
+    let mut apps = vec![TestApp::enforcing(&brief).await];
+    write(&apps[0], &site, 5_000_000).await;
+    let mut took = Vec::new();
+    for id in 5_000_001..=5_000_010 {
+        let app = TestApp::start(&brief).await;
+        let serves = Instant::now();
+        assert_eventually!(app.send("PUT", &format!("/v1/keys/users/{id}"), &[]).await.status == 204, "it never joins");
+        took.push(serves.elapsed());
+        apps.push(app);
+    }
+    took.sort();
+    println!("joined after {:.2?} to {:.2?}, at the median {:.2?}", took[0], took[9], took[5]);
+    assert!(took[9] < ROLL_CALL, "{took:?}");
 }

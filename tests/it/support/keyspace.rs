@@ -65,6 +65,12 @@ impl TestKeyspace {
         Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(users()), None, None)
     }
 
+    /// Its Redis has not answered yet, so that the fleet's secret is not known.
+    pub fn without_secret(config: KeyspaceConfig) -> Self {
+        let (dir, shared) = (Arc::new(TempDir::new().unwrap()), Arc::new(MemoryCache::new(64 << 20, 1 << 20)));
+        Self::start_under(None, config, shared, dir, Arc::new(users()), None, None)
+    }
+
     /// One of several instances, which tell each other by a log.
     pub fn with_log(config: KeyspaceConfig, shared: Arc<dyn SharedCache>, log: LogParts) -> Self {
         Self::start(config, shared, Arc::new(TempDir::new().unwrap()), Arc::new(users()), None, Some(log))
@@ -95,6 +101,18 @@ impl TestKeyspace {
         limit: Option<u64>,
         log: Option<LogParts>,
     ) -> Self {
+        Self::start_under(Some(KeySecret::random()), config, shared, dir, source, limit, log)
+    }
+
+    fn start_under(
+        secret: Option<KeySecret>,
+        config: KeyspaceConfig,
+        shared: Arc<dyn SharedCache>,
+        dir: Arc<TempDir>,
+        source: Arc<ScriptedSource>,
+        limit: Option<u64>,
+        log: Option<LogParts>,
+    ) -> Self {
         let backend = Arc::new(ScriptedBackend::default());
         source.keys.lock().iter().for_each(|k| backend.commit(k));
         let metrics = Arc::new(Metrics::new());
@@ -110,7 +128,7 @@ impl TestKeyspace {
         let parts = KeyspaceParts {
             name: "users".into(),
             config: config.clone(),
-            secret: Some(KeySecret::random()),
+            secret,
             log,
             form,
             shared: Arc::clone(&shared),
@@ -143,6 +161,12 @@ impl TestKeyspace {
     pub fn restarted(&self, config: KeyspaceConfig) -> Self {
         let shared = Arc::new(MemoryCache::new(64 << 20, 1 << 20));
         Self::start(config, shared, Arc::clone(&self.dir), Arc::clone(&self.source), None, None)
+    }
+
+    /// The same, one of several instances; it does not know the fleet's secret yet.
+    pub fn restarted_without_secret(&self, config: KeyspaceConfig, log: LogParts) -> Self {
+        let shared = Arc::new(MemoryCache::new(64 << 20, 1 << 20));
+        Self::start_under(None, config, shared, Arc::clone(&self.dir), Arc::clone(&self.source), None, Some(log))
     }
 
     /// From now on each request for a build gets none, so the active filter stays.
