@@ -149,6 +149,7 @@ async fn a_new_instance_announces_in_a_young_log_once_nobody_can_know_less() {
 
 /// `cargo test --test it joins_living_ones -- --nocapture` prints how long it takes.
 #[tokio::test(flavor = "multi_thread")]
+#[allow(clippy::print_stdout, reason = "the times that were measured")]
 async fn a_new_instance_joins_living_ones_without_a_roll_call() {
     let (redis, site) = (RedisServer::start(), site(Site::sqlite()).await);
     let brief = configuration(&site, &redis, "30m");
